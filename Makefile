@@ -1,0 +1,55 @@
+# make test    everything, from nothing but Python 3.11+ and pip: environment, checks, tests
+# make demo    the main job
+# make check   linter, formatter, types
+# make format  let the formatter and the linter repair what they can
+# make lock    resolve pyproject.toml anew into the lock files (needs uv)
+# make clean   remove what the others made
+
+PYTHON ?= python3
+WORKERS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+LOCKED := $(PIP) install -qq --no-deps --only-binary :all: --require-hashes
+LOCKS := requirements.lock requirements-torch.lock requirements-torch-cpu.lock
+TOO_OLD := bertsmith needs Python 3.11 or newer, not %d.%d: try make PYTHON=python3.12
+
+.PHONY: test demo check format lock clean
+
+test: check
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+demo: $(VENV)/ready
+	$(BIN)/bertsmith doctor
+
+check: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock:
+	$(PYTHON) scripts/lock.py
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+# The environment holds what the locks say and nothing else. Where pip can find torch's CPU
+# build, that is the one taken.
+$(VENV)/locked: $(LOCKS)
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v < (3, 11) and sys.exit("$(TOO_OLD)" % v)'
+	@echo "making $(VENV) from the lock files: minutes, once"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(LOCKED) -r requirements.lock
+	@$(LOCKED) -r requirements-torch-cpu.lock 2>/dev/null || $(LOCKED) -r requirements-torch.lock
+	@touch $@
+
+$(VENV)/ready: $(VENV)/locked pyproject.toml
+	@$(PIP) install -qq --no-deps --no-build-isolation --editable .
+	@$(PIP) check
+	@touch $@

@@ -1,0 +1,109 @@
+"""Layout and Batch: the one contract between data and model.
+
+Sequences lie end to end in one row of T tokens: no padding, no batch axis. Boundaries are
+made on the CPU, so that a model on a device never waits to learn where a sequence ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each of N sequences lies in a row of T tokens."""
+
+    boundaries: Tensor  # (N+1,) int32: sequence n is rows boundaries[n] to boundaries[n+1]
+    positions: Tensor  # (T,) int64: each token's place in its own sequence, from 0
+    lengths: tuple[int, ...]  # the same lengths as plain numbers, for choices made on the CPU
+
+    @classmethod
+    def of(cls, lengths: Sequence[int]) -> Layout:
+        """Lay sequences of these lengths end to end."""
+        if not lengths or min(lengths) < 1:
+            raise ValueError("a layout needs at least one sequence, and none may be empty")
+        counts = torch.tensor(lengths, dtype=torch.int64)
+        ends = counts.cumsum(0)
+        boundaries = torch.cat([ends.new_zeros(1), ends])
+        starts = boundaries[:-1].repeat_interleave(counts)
+        positions = torch.arange(int(ends[-1])) - starts
+        return cls(boundaries.to(torch.int32), positions, tuple(lengths))
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest sequence."""
+        return max(self.lengths)
+
+    @property
+    def total(self) -> int:
+        """T, the number of tokens."""
+        return sum(self.lengths)
+
+    @property
+    def first(self) -> Tensor:
+        """The row of each sequence's first token (N,)."""
+        return self.boundaries[:-1].long()
+
+    @property
+    def owner(self) -> Tensor:
+        """The sequence each token belongs to (T,)."""
+        return (self.positions == 0).cumsum(0) - 1
+
+    @cached_property
+    def runs(self) -> tuple[tuple[int, int, int], ...]:
+        """Neighbours of equal length as (first row, count, length)."""
+        found, row = [], 0
+        for length, group in groupby(self.lengths):
+            count = sum(1 for _ in group)
+            found.append((row, count, length))
+            row += count * length
+        return tuple(found)
+
+    def split(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """Cut (T, ...) back into one (length, ...) tensor for each sequence."""
+        return rows.split(list(self.lengths))
+
+    def to(self, device: torch.device | str) -> Layout:
+        """The same layout with its tensors on another device."""
+        return replace(
+            self,
+            boundaries=self.boundaries.to(device, non_blocking=True),
+            positions=self.positions.to(device, non_blocking=True),
+        )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Token ids and segment ids of N sequences, and where each lies."""
+
+    ids: Tensor  # (T,) int64
+    segments: Tensor  # (T,) int64
+    layout: Layout
+
+    @classmethod
+    def of(
+        cls, ids: Sequence[Sequence[int]], segments: Sequence[Sequence[int]] | None = None
+    ) -> Batch:
+        """Pack lists of ids (and of segment ids, else all 0) end to end."""
+        layout = Layout.of([len(sequence) for sequence in ids])
+        flat = torch.tensor([token for sequence in ids for token in sequence], dtype=torch.int64)
+        if segments is None:
+            return cls(flat, torch.zeros_like(flat), layout)
+        if [len(sequence) for sequence in segments] != list(layout.lengths):
+            raise ValueError("ids and segments differ in length")
+        marks = torch.tensor([mark for sequence in segments for mark in sequence])
+        return cls(flat, marks, layout)
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on another device."""
+        return Batch(
+            self.ids.to(device, non_blocking=True),
+            self.segments.to(device, non_blocking=True),
+            self.layout.to(device),
+        )

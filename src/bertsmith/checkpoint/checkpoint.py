@@ -1,0 +1,105 @@
+"""A model with all that is needed to store it, and a report of how it came about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from bertsmith.errors import BertsmithError
+from bertsmith.families import Family, HeadEntry, Settings, family_of, preset
+from bertsmith.families.family import labels
+from bertsmith.model import Config, Model, build, initialise
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of every tensor, by name, so that nothing is lost in silence."""
+
+    loaded: int = 0
+    new: tuple[str, ...] = ()  # ours, newly initialised because they were asked for as new
+    unused: tuple[str, ...] = ()  # theirs, with no place in the model
+    repeated: tuple[str, ...] = ()  # theirs, derived or tied: stored again, not needed
+
+    def lines(self) -> list[str]:
+        """The report for a person; empty when all tensors were used."""
+        said = []
+        for names, text in (
+            (self.new, "newly initialised: train before use"),
+            (self.unused, "in the checkpoint but not used by this model"),
+        ):
+            if names:
+                said.append(f"{len(names)} tensors {text}: {shorten(names)}")
+        return said
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model, its family, its config.json settings and how each head is stored."""
+
+    model: Model
+    family: Family
+    settings: Mapping[str, Any]
+    entries: Mapping[str, HeadEntry]
+    report: Report = field(default_factory=Report)
+
+    @property
+    def config(self) -> Config:
+        """What the settings describe, with the heads that are there."""
+        return configure(self.family, self.settings, self.entries)
+
+    @property
+    def labels(self) -> list[str]:
+        """The label names of a classifier or tagger, in the order of its outputs."""
+        named = self.settings.get("id2label") or {}
+        count = labels(self.settings)
+        if len(named) != count:
+            return [f"LABEL_{number}" for number in range(count)]
+        return [str(named[key]) for key in sorted(named, key=int)]
+
+
+def configure(family: Family, settings: Settings, entries: Mapping[str, HeadEntry]) -> Config:
+    """Settings and chosen heads as a Config; a bad value is a one-line error."""
+    try:
+        config = family.config(settings)
+        heads = {kind: entry.config(config, settings) for kind, entry in entries.items()}
+        return replace(config, heads=heads)
+    except (TypeError, ValueError, AttributeError, KeyError, ArithmeticError) as error:
+        raise BertsmithError(f"config.json: a setting has a bad value ({error})") from error
+
+
+def create(
+    settings: str | Settings,
+    *,
+    heads: Iterable[str] = ("masked_lm",),
+    seed: int = 0,
+    **changes: Any,
+) -> Checkpoint:
+    """A fresh model of a published size, or of given config.json settings, with new weights."""
+    given = preset(settings) if isinstance(settings, str) else settings
+    given = {**given, **changes}
+    family = family_of(given)
+    entries = {kind: entry_of(family, kind) for kind in heads}
+    config = configure(family, given, entries)
+    model = build(config)
+    initialise(model, config.initial_deviation, torch.Generator().manual_seed(seed))
+    new = tuple(name for name, _ in model.named_parameters())
+    return Checkpoint(model.eval(), family, given, entries, Report(new=new))
+
+
+def entry_of(family: Family, kind: str) -> HeadEntry:
+    """How a new head of this kind is stored."""
+    for entry in family.heads:
+        if entry.kind == kind:
+            return entry
+    known = ", ".join(dict.fromkeys(entry.kind for entry in family.heads))
+    raise BertsmithError(f"{family.name} has no head {kind!r}; it has: {known}")
+
+
+def shorten(names: Iterable[str], most: int = 4) -> str:
+    """A few of many names."""
+    listed = list(names)
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more

@@ -1,0 +1,86 @@
+"""A model → a Hugging Face directory that `transformers` opens with the same outputs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from bertsmith import __version__
+from bertsmith.checkpoint.checkpoint import Checkpoint
+from bertsmith.checkpoint.names import Translation
+from bertsmith.errors import BertsmithError
+from bertsmith.families import Family
+
+FOREIGN = ("auto_map", "_name_or_path", "torch_dtype", "dtype", "transformers_version")
+
+
+def write(checkpoint: Checkpoint, directory: str | Path, dtype: torch.dtype | None = None) -> None:
+    """Store config.json, model.safetensors and bertsmith.json; each file appears whole."""
+    directory = Path(directory)
+    tensors = stored_tensors(checkpoint, dtype)
+    stored = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()}
+    settings = stored_settings(checkpoint)
+    settings["dtype"] = stored.pop() if len(stored) == 1 else "float32"
+    ours = {
+        "version": __version__,
+        "family": checkpoint.family.name,
+        "heads": [*checkpoint.entries],
+    }
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        part = directory / "model.safetensors.part"
+        save_file(tensors, part, metadata={"format": "pt"})
+        part.replace(directory / "model.safetensors")
+        write_json(directory / "config.json", settings)
+        write_json(directory / "bertsmith.json", ours)
+    except OSError as error:
+        raise BertsmithError(f"{directory}: cannot be written ({error.strerror})") from error
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file so that a reader never sees half of it."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    part.replace(path)
+
+
+def stored_tensors(checkpoint: Checkpoint, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
+    """All tensors under their stored names."""
+    family, config = checkpoint.family, checkpoint.config
+    names = Translation(family, checkpoint.settings, checkpoint.entries, config.attention_heads)
+    bare = architecture(checkpoint).endswith("Model")
+    tensors = {}
+    for ours, parameter in checkpoint.model.named_parameters():
+        whole = parameter.detach().to("cpu", dtype)
+        for theirs, part in zip(names.theirs(ours), names.part(ours, whole), strict=True):
+            name = theirs.removeprefix(family.prefix) if bare else theirs
+            tensors[name] = part.contiguous().clone()
+    return tensors
+
+
+def stored_settings(checkpoint: Checkpoint) -> dict[str, Any]:
+    """config.json's content: what was read or chosen, without names of foreign code."""
+    settings = {key: v for key, v in checkpoint.settings.items() if key not in FOREIGN}
+    settings["architectures"] = [architecture(checkpoint)]
+    for entry in checkpoint.entries.values():
+        settings.update(entry.settings)
+    return settings
+
+
+def architecture(checkpoint: Checkpoint) -> str:
+    """The class by which `transformers` knows a model with these heads."""
+    family: Family = checkpoint.family
+    stem = family.stems[checkpoint.settings.get("model_type", family.name)]
+    held = set(checkpoint.entries) - {"pooler"}
+    fits = {suffix: set(heads) for suffix, heads in family.architectures.items()}
+    for suffix, heads in fits.items():
+        if heads == held:
+            return stem + suffix
+    declared = (checkpoint.settings.get("architectures") or [""])[0]
+    most = max(fits, key=lambda suffix: (len(fits[suffix] & held), stem + suffix == declared))
+    return stem + most

@@ -1,0 +1,47 @@
+"""The BERT family, one file each: what config.json means, sizes, and names of tensors.
+
+To add a family: write its file, list it here. Nothing else changes.
+"""
+
+from bertsmith.errors import BertsmithError
+from bertsmith.families import (
+    albert,
+    bert,
+    deberta,
+    deberta_v2,
+    distilbert,
+    electra,
+    modernbert,
+    roberta,
+)
+from bertsmith.families.family import Family, HeadEntry, Names, PerHead, Settings, Stacked
+
+MODULES = (bert, roberta, albert, distilbert, electra, deberta, deberta_v2, modernbert)
+FAMILIES: dict[str, Family] = {module.FAMILY.name: module.FAMILY for module in MODULES}
+
+
+def family_of(settings: Settings) -> Family:
+    """The family that a config.json's `model_type` belongs to."""
+    kind = settings.get("model_type")
+    for family in FAMILIES.values():
+        if kind in family.stems:
+            return family
+    known = ", ".join(kind for family in FAMILIES.values() for kind in family.stems)
+    raise BertsmithError(f"config.json: model_type {kind!r} is not known (known: {known})")
+
+
+def preset(name: str) -> Settings:
+    """The config.json settings of a published size, e.g. "bert-base-uncased"."""
+    for family in FAMILIES.values():
+        if name in family.sizes:
+            return {"model_type": family.name, **family.sizes[name]}
+    raise BertsmithError(f"unknown size {name!r}; known: {', '.join(presets())}")
+
+
+def presets() -> list[str]:
+    """The names of all published sizes."""
+    return [name for family in FAMILIES.values() for name in family.sizes]
+
+
+__all__ = ["FAMILIES", "Family", "HeadEntry", "Names", "PerHead", "Settings", "Stacked"]
+__all__ += ["family_of", "preset", "presets"]

@@ -1,0 +1,130 @@
+"""What a family is: what its config.json means, its sizes, and a table of tensor names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from bertsmith.errors import BertsmithError
+from bertsmith.model import Config, HeadConfig
+
+Settings = Mapping[str, Any]  # the keys and values of a config.json
+
+
+class Stacked(NamedTuple):
+    """One of our tensors is several of theirs, one above the other."""
+
+    parts: tuple[str, ...]
+
+
+class PerHead(NamedTuple):
+    """Our rows are ordered (query, key, value) then head; theirs head, then the three."""
+
+    part: str
+
+
+# Our module (or tensor) → theirs. A `*` stands for the number of a block. Read both ways.
+Names = Mapping[str, str | Stacked | PerHead]
+
+
+def stacked(path: str, *endings: str) -> Stacked:
+    """Several of their tensors that differ in how their names end."""
+    return Stacked(tuple(path + ending for ending in endings))
+
+
+@dataclass(frozen=True)
+class HeadEntry:
+    """One way in which a family's checkpoints store one kind of head."""
+
+    kind: str
+    config: Callable[[Config, Settings], HeadConfig]
+    names: Names
+    settings: Settings = field(default_factory=dict)  # what config.json must say to find it
+
+
+def head(
+    kind: str, config: Callable[[Config, Settings], HeadConfig], at: str = "", **theirs: str
+) -> HeadEntry:
+    """A head entry: their names, below `at`, for our parts (dense, norm, output, bias, ...)."""
+    names = {PARTS.get(part, part): at + path for part, path in theirs.items()}
+    return HeadEntry(kind, config, names)
+
+
+def untied(entry: HeadEntry) -> HeadEntry:
+    """The same head with an output matrix of its own, which then also has a bias of its own."""
+    kept = {ours: path for ours, path in entry.names.items() if not ours.startswith("output")}
+    decoder = str(entry.names["output.weight"]).removesuffix(".weight")
+    return replace(entry, names={**kept, "output": decoder}, settings=UNTIED)
+
+
+TIED, UNTIED = {"tie_word_embeddings": True}, {"tie_word_embeddings": False}
+PARTS = {
+    "dense": "transform.dense",
+    "norm": "transform.norm",
+    "bias": "output.bias",
+    "decoder": "output.weight",
+}
+
+
+@dataclass(frozen=True)
+class Family:
+    """Everything bertsmith knows about a family."""
+
+    name: str
+    stems: Settings  # model_type → the stem of its classes: {"bert": "Bert"}
+    prefix: str  # what stands before the encoder's tensors in a checkpoint with a head
+    base: Config  # what config.json means where it is silent
+    keys: Mapping[str, str]  # config.json's keys → fields of Config
+    sizes: Mapping[str, Settings]
+    names: Names
+    heads: tuple[HeadEntry, ...]
+    adjust: Callable[[Config, Settings], Config] = lambda config, settings: config
+    pretraining: tuple[str, ...] = ("masked_lm",)  # heads of the ForPreTraining class
+    block_label: Callable[[Settings, int], str] = lambda settings, number: str(number)
+    refused: Settings = field(default_factory=dict)  # settings that may only have this value
+
+    def config(self, settings: Settings) -> Config:
+        """What a config.json describes, without heads."""
+        for key, value in self.refused.items():
+            if settings.get(key) not in (None, value):
+                raise BertsmithError(f"config.json: {key} = {settings[key]!r} is not supported")
+        given: dict[str, Any] = {}
+        for key, fields in self.keys.items():
+            if settings.get(key) is not None:
+                given |= dict.fromkeys(fields.split(), settings[key])
+        return self.adjust(replace(self.base, **given), settings)
+
+    @property
+    def architectures(self) -> dict[str, tuple[str, ...]]:
+        """Class suffix → the heads that class carries."""
+        kinds = {head.kind for head in self.heads}
+        classes = {**ARCHITECTURES, "ForPreTraining": self.pretraining}
+        return {suffix: heads for suffix, heads in classes.items() if kinds.issuperset(heads)}
+
+
+ARCHITECTURES: dict[str, tuple[str, ...]] = {
+    "ForMaskedLM": ("masked_lm",),
+    "ForNextSentencePrediction": ("next_sentence",),
+    "ForSequenceClassification": ("classify",),
+    "ForTokenClassification": ("tag",),
+    "ForQuestionAnswering": ("answer",),
+    "ForMultipleChoice": ("choose",),
+    "Model": (),
+}
+
+
+NO_DROPOUT: dict[str, Any] = {
+    name: 0.0 for name in Config.__dataclass_fields__ if name.endswith("dropout")
+}
+
+
+def labels(settings: Settings) -> int:
+    """How many labels a classifier has."""
+    return int(settings.get("num_labels") or len(settings.get("id2label") or ()) or 2)
+
+
+def setting(settings: Settings, key: str, default: Any) -> Any:
+    """A setting, where absent and null mean the same."""
+    found = settings.get(key)
+    return default if found is None else found

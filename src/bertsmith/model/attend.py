@@ -1,0 +1,192 @@
+"""One function, `attend`, and the kernels behind it. All agree; tests say so.
+
+reference  a sequence at a time, written out: what the others must equal
+runs       scaled_dot_product_attention on neighbours of equal length: no padding anywhere
+varlen     torch's flash kernel for ragged rows (CUDA, half precision)
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertsmith.batch import Layout
+
+CHUNK = 256  # queries that share one key range in local attention over a long sequence
+
+
+@dataclass(frozen=True)
+class RelativeBias:
+    """Scores of content against relative distance, as the vectors they are made of."""
+
+    keys: Tensor | None  # (R, H, d) what queries meet at each distance
+    queries: Tensor | None  # (R, H, d) what keys are met with at each distance
+    rows: Tensor  # (2m-1,) the table row for distances i - j from -(m-1) to m-1
+
+    def at(self, length: int) -> Tensor:
+        """Table rows for the distances inside a sequence of this length (2n-1,)."""
+        middle = len(self.rows) // 2
+        return self.rows[middle - length + 1 : middle + length]
+
+
+class Scores(NamedTuple):
+    """How the score of a query and a key is made."""
+
+    scale: float
+    window: int | None = None  # a token sees this many to either side; None: its whole sequence
+    bias: RelativeBias | None = None
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    layout: Layout,
+    scores: Scores,
+    dropout: float = 0.0,
+    kernel: str | None = None,
+) -> Tensor:
+    """Softmax attention inside each sequence: three (T, H, d) → (T, H, d).
+
+    The kernel is chosen by device and dtype unless it is named.
+    """
+    chosen = kernel or choose(query, scores, dropout)
+    return KERNELS[chosen](query, key, value, layout, scores, dropout)
+
+
+def choose(query: Tensor, scores: Scores, dropout: float) -> str:
+    """The fastest kernel that can do this exactly."""
+    half = query.dtype in (torch.float16, torch.bfloat16)
+    return "varlen" if query.is_cuda and half and scores.bias is None and not dropout else "runs"
+
+
+def maps(
+    query: Tensor, key: Tensor, layout: Layout, scores: Scores, heads: Sequence[int] | None = None
+) -> list[Tensor]:
+    """The attention weights themselves, for chosen heads: one (H, n, n) for each sequence."""
+    chosen = list(range(query.shape[1])) if heads is None else list(heads)
+    if scores.bias is not None:
+        near = (scores.bias.keys, scores.bias.queries)
+        keys, queries = (None if table is None else table[:, chosen] for table in near)
+        scores = scores._replace(bias=RelativeBias(keys, queries, scores.bias.rows))
+    pairs = zip(layout.split(query[:, chosen]), layout.split(key[:, chosen]), strict=True)
+    return [_written_out(q.float(), k.float(), scores).softmax(-1) for q, k in pairs]
+
+
+def _written_out(q: Tensor, k: Tensor, scores: Scores) -> Tensor:
+    """Scores of one sequence, term by term: two (n, H, d) → (H, n, n)."""
+    q, k, bias = q.transpose(0, 1), k.transpose(0, 1), scores.bias
+    place = torch.arange(q.shape[1], device=q.device)
+    distance = place[:, None] - place[None, :]
+    total = q @ k.mT
+    if bias is not None:
+        row = bias.at(len(place))[distance + len(place) - 1].expand_as(total)  # (H, n, n)
+        if bias.keys is not None:
+            total = total + (q @ bias.keys.to(q.dtype).permute(1, 2, 0)).gather(2, row)
+        if bias.queries is not None:
+            total = total + (k @ bias.queries.to(q.dtype).permute(1, 2, 0)).gather(2, row.mT).mT
+    if scores.window is not None:
+        total = total.masked_fill(distance.abs() > scores.window, float("-inf"))
+    return total * scores.scale
+
+
+def _reference(
+    query: Tensor, key: Tensor, value: Tensor, layout: Layout, scores: Scores, dropout: float
+) -> Tensor:
+    done = []
+    for q, k, v in zip(*(layout.split(x) for x in (query, key, value)), strict=True):
+        weights = F.dropout(_written_out(q, k, scores).softmax(-1), dropout)
+        done.append((weights @ v.transpose(0, 1)).transpose(0, 1))
+    return torch.cat(done)
+
+
+def _runs(
+    query: Tensor, key: Tensor, value: Tensor, layout: Layout, scores: Scores, dropout: float
+) -> Tensor:
+    sdpa = partial(F.scaled_dot_product_attention, dropout_p=dropout, scale=scores.scale)
+    done = []
+    for row, count, length in layout.runs:
+        rows = slice(row, row + count * length)
+        q, k, v = (  # (count, H, n, d)
+            x[rows].unflatten(0, (count, length)).transpose(1, 2) for x in (query, key, value)
+        )
+        if scores.bias is not None:
+            out = sdpa(q, k, v, attn_mask=_skewed(q, k, scores.bias) * scores.scale)
+        elif scores.window is not None and length > scores.window + 1:
+            out = _local(sdpa, q, k, v, scores.window)
+        else:
+            out = sdpa(q, k, v)
+        done.append(out.transpose(1, 2).flatten(0, 1))
+    return done[0] if len(done) == 1 else torch.cat(done)
+
+
+def _local(sdpa: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
+    """Attention to `window` neighbours, a chunk of queries at a time: O(n * window)."""
+    length, done = q.shape[2], []
+    place = torch.arange(length, device=q.device)
+    for start in range(0, length, CHUNK):
+        mine = slice(start, min(start + CHUNK, length))
+        near = slice(max(0, start - window), min(mine.stop + window, length))
+        seen = (place[mine, None] - place[None, near]).abs() <= window
+        done.append(sdpa(q[:, :, mine], k[:, :, near], v[:, :, near], attn_mask=seen))
+    return torch.cat(done, dim=2)
+
+
+def _skewed(q: Tensor, k: Tensor, bias: RelativeBias) -> Tensor:
+    """Unscaled relative scores of equal sequences: two (c, H, n, d) → (c, H, n, n).
+
+    Position vectors are laid out by distance, so the score of (i, j) stands in row i, column
+    j - i + n - 1 of one product: a diagonal walk that `as_strided` views without a gather.
+    """
+    count, heads, length, _ = q.shape
+    rows, across = bias.at(length), 2 * length - 1
+    total = q.new_zeros(())
+    for content, table, order, steps in (
+        (q, bias.keys, rows.flip(0), (across - 1, 1)),
+        (k, bias.queries, rows, (1, across - 1)),
+    ):
+        if table is not None:
+            vectors = table[order].permute(1, 2, 0)  # (H, d, 2n-1)
+            product = (content.transpose(0, 1).flatten(1, 2) @ vectors).contiguous()
+            strides = (length * across, count * length * across, *steps)
+            size = (count, heads, length, length)
+            total = total + product.as_strided(size, strides, length - 1)
+    return total
+
+
+def _varlen(
+    query: Tensor, key: Tensor, value: Tensor, layout: Layout, scores: Scores, dropout: float
+) -> Tensor:
+    if scores.bias is not None or dropout:
+        raise ValueError("the varlen kernel has no relative bias and no dropout")
+    call, windowed = _varlen_call()
+    ends, most = layout.boundaries, layout.longest
+    options: dict[str, Any] = {"scale": scores.scale}
+    if scores.window is not None and most > scores.window + 1:
+        if not windowed:
+            return _runs(query, key, value, layout, scores, dropout)
+        options["window_size"] = (scores.window, scores.window)
+    mixed: Tensor = call(query, key, value, ends, ends, most, most, **options)
+    return mixed
+
+
+@cache
+def _varlen_call() -> tuple[Callable[..., Any], bool]:
+    """torch's ragged kernel, and whether this release lets it have a window."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    return varlen_attn, "window_size" in inspect.signature(varlen_attn).parameters
+
+
+KERNELS: dict[str, Callable[..., Tensor]] = {
+    "reference": _reference,
+    "runs": _runs,
+    "varlen": _varlen,
+}

@@ -1,0 +1,115 @@
+"""Multi-head attention: project, place, attend, project back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertsmith.batch import Layout
+from bertsmith.model.attend import RelativeBias, Scores, attend, maps
+from bertsmith.model.position import Signal, rotate
+
+
+class Context(NamedTuple):
+    """What a block needs to know beside its states."""
+
+    layout: Layout
+    signal: Signal | None = None
+    keep: Callable[[list[Tensor]], None] | None = None  # where attention maps go, if wanted
+    heads: Any = None  # the heads whose maps are wanted; None for all
+
+
+class QueryValueLinear(nn.Linear):
+    """A joint query, key, value map in which keys have no bias."""
+
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__(width, 3 * inner, bias=False)
+        self.query_bias = nn.Parameter(torch.zeros(inner))
+        self.value_bias = nn.Parameter(torch.zeros(inner))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(T, D) → (T, 3 * inner)."""
+        bias = torch.cat([self.query_bias, torch.zeros_like(self.query_bias), self.value_bias])
+        return F.linear(x, self.weight, bias)
+
+
+class Attention(nn.Module):
+    """Attention whose tokens know their places from the embeddings alone."""
+
+    def __init__(
+        self, qkv: nn.Module, output: nn.Module, heads: int, scores: Scores, dropout: float
+    ) -> None:
+        super().__init__()
+        self.qkv, self.output, self.heads = qkv, output, heads
+        self.scores, self.dropout = scores, dropout
+        self.kernel: str | None = None  # chosen by device and dtype unless named
+
+    def forward(self, x: Tensor, context: Context, queries: Tensor | None = None) -> Tensor:
+        """(T, D) → (T, D); with `queries`, those rows ask and the rows of x answer."""
+        query, key, value = self.project(x)
+        if queries is not None:
+            query = self.project(queries)[0]
+        query, key, bias = self.place(query, key, context.signal)
+        scores = self.scores._replace(bias=bias)
+        if context.keep is not None:
+            context.keep(maps(query, key, context.layout, scores, context.heads))
+        dropout = self.dropout if self.training else 0.0
+        mixed = attend(query, key, value, context.layout, scores, dropout, self.kernel)
+        return self.output(mixed.flatten(1))
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(rows, D) → queries, keys and values, each (rows, H, d)."""
+        query, key, value = self.qkv(x).unflatten(-1, (3, self.heads, -1)).unbind(-3)
+        return query, key, value
+
+    def place(self, query: Tensor, key: Tensor, signal: Any) -> tuple[Tensor, Tensor, Any]:
+        """Tell queries and keys where they are; return a bias where scores need one."""
+        return query, key, None
+
+
+class RotaryAttention(Attention):
+    """Attention that turns queries and keys by their places."""
+
+    def place(self, query: Tensor, key: Tensor, signal: Signal) -> tuple[Tensor, Tensor, Any]:
+        """Rotate queries and keys."""
+        return rotate(query, *signal), rotate(key, *signal), None
+
+
+class DisentangledAttention(Attention):
+    """Attention of content to content, content to distance, and distance to content.
+
+    The distance vectors are projected by maps of their own; a map that is None is a term that
+    this model does not have.
+    """
+
+    def __init__(self, *parts: Any, position_key: Any, position_query: Any) -> None:
+        super().__init__(*parts)
+        self.position_key, self.position_query = position_key, position_query
+
+    def place(self, query: Tensor, key: Tensor, signal: Signal) -> tuple[Tensor, Tensor, Any]:
+        """Project the distance vectors for this layer."""
+        vectors, rows = signal
+        keys, queries = (
+            None if project is None else project(vectors).unflatten(-1, (self.heads, -1))
+            for project in (self.position_key, self.position_query)
+        )
+        return query, key, RelativeBias(keys, queries, rows)
+
+
+class SharedDisentangledAttention(Attention):
+    """Disentangled attention whose content projections also project distances."""
+
+    def __init__(self, *parts: Any, keys: bool, queries: bool) -> None:
+        super().__init__(*parts)
+        self.keys, self.queries = keys, queries
+
+    def place(self, query: Tensor, key: Tensor, signal: Signal) -> tuple[Tensor, Tensor, Any]:
+        """Project the distance vectors with the layer's own query and key maps."""
+        vectors, rows = signal
+        queries, keys, _ = self.project(vectors)
+        bias = RelativeBias(keys if self.keys else None, queries if self.queries else None, rows)
+        return query, key, bias

@@ -1,0 +1,79 @@
+"""One layer: attention and feed-forward, each with a residual path and a norm."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertsmith.batch import Layout
+from bertsmith.model.attention import Context
+
+
+class Block(nn.Module):
+    """What both kinds of block are made of."""
+
+    def __init__(
+        self,
+        attention: nn.Module,
+        feedforward: nn.Module,
+        norms: tuple[nn.Module, nn.Module],
+        dropouts: tuple[float, float],
+    ) -> None:
+        super().__init__()
+        self.attention, self.feedforward = attention, feedforward
+        self.attention_norm, self.feedforward_norm = norms
+        self.attention_dropout, self.feedforward_dropout = map(nn.Dropout, dropouts)
+
+    def attend(self, x: Tensor, context: Context, queries: Tensor | None = None) -> Tensor:
+        """Attention, with what is dropped of it in training."""
+        return self.attention_dropout(self.attention(x, context, queries))
+
+    def feed(self, x: Tensor) -> Tensor:
+        """Feed-forward, with what is dropped of it in training."""
+        return self.feedforward_dropout(self.feedforward(x))
+
+
+class PostNormBlock(Block):
+    """Norm after each residual sum, as in BERT."""
+
+    def forward(self, x: Tensor, context: Context, queries: Tensor | None = None) -> Tensor:
+        """(T, D) → (T, D)."""
+        residual = x if queries is None else queries
+        x = self.attention_norm(residual + self.attend(x, context, queries))
+        return self.feedforward_norm(x + self.feed(x))
+
+
+class PreNormBlock(Block):
+    """Norm before each part, as in ModernBERT: the residual path is never touched."""
+
+    def forward(self, x: Tensor, context: Context, queries: Tensor | None = None) -> Tensor:
+        """(T, D) → (T, D)."""
+        asking = None if queries is None else self.attention_norm(queries)
+        residual = x if queries is None else queries
+        x = residual + self.attend(self.attention_norm(x), context, asking)
+        return x + self.feed(self.feedforward_norm(x))
+
+
+class ConvolutionBlock(nn.Module):
+    """A block whose input also passes a convolution over neighbours, added to its output."""
+
+    def __init__(
+        self, block: nn.Module, convolution: nn.Conv1d, finish: nn.Module, norm: nn.Module
+    ) -> None:
+        super().__init__()
+        self.block, self.convolution, self.finish, self.norm = block, convolution, finish, norm
+
+    def forward(self, x: Tensor, context: Context, queries: Tensor | None = None) -> Tensor:
+        """(T, D) → (T, D)."""
+        near = self.finish(self.convolve(x, context.layout))
+        return self.norm(near + self.block(x, context, queries))
+
+    def convolve(self, x: Tensor, layout: Layout) -> Tensor:
+        """Convolve each sequence alone: zeros stand between neighbours in one long row."""
+        conv = self.convolution
+        gap = conv.kernel_size[0] // 2
+        place = torch.arange(len(x), device=x.device) + gap * (layout.owner + 1)
+        row = x.new_zeros(len(x) + gap * (len(layout.lengths) + 1), x.shape[1])
+        row = row.index_copy(0, place, x)
+        return F.conv1d(row.T, conv.weight, conv.bias, groups=conv.groups).T[place - gap]

@@ -1,0 +1,92 @@
+"""The one encoder loop, and the model that carries heads on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from bertsmith.batch import Batch, Layout
+from bertsmith.model.attention import Attention, Context
+from bertsmith.model.position import Signal
+
+
+class Hidden(NamedTuple):
+    """What the encoder hands to heads."""
+
+    last: Tensor  # (T, D) final states
+    before: Tensor  # (T, D) what the last block read
+    signal: Signal | None  # the position signal of the last block
+
+
+@dataclass
+class Trace:
+    """What to keep of a forward pass, and after it what was kept."""
+
+    states: bool = False  # keep the hidden states of every depth
+    heads: Mapping[int, Sequence[int] | None] = field(default_factory=dict)  # None: all heads
+    hidden: list[Tensor] = field(default_factory=list)  # the embedding's, then each depth's
+    maps: dict[int, list[Tensor]] = field(default_factory=dict)  # depth → (H, n, n) a sequence
+
+    def context(self, depth: int, layout: Layout, signal: Signal | None) -> Context:
+        """What the block at this depth is told: where it is, and what to leave here."""
+        if depth not in self.heads:
+            return Context(layout, signal)
+        keep = partial(self.maps.__setitem__, depth)
+        return Context(layout, signal, keep, self.heads[depth])
+
+    def keep(self, x: Tensor) -> Tensor:
+        """Keep these states if states are wanted."""
+        if self.states:
+            self.hidden.append(x)
+        return x
+
+
+class Encoder(nn.Module):
+    """Embed, then run the blocks in their order."""
+
+    def __init__(
+        self,
+        embedding: nn.Module,
+        signals: Iterable[nn.Module],
+        blocks: Iterable[nn.Module],
+        norm: nn.Module,
+        plan: Iterable[tuple[int, int]],
+    ) -> None:
+        super().__init__()
+        self.embedding, self.norm = embedding, norm
+        self.signals, self.blocks = nn.ModuleList(signals), nn.ModuleList(blocks)
+        self.plan = tuple(plan)  # at each depth, which block runs and which signal it gets
+
+    def forward(self, batch: Batch, trace: Trace | None = None) -> Hidden:
+        """Batch → hidden states (T, D)."""
+        trace = trace or Trace()
+        signals = [part(batch.layout) for part in self.signals] or [None]
+        x = before = trace.keep(self.embedding(batch))
+        for depth, (number, signal) in enumerate(self.plan):
+            context = trace.context(depth, batch.layout, signals[signal])
+            before, x = x, trace.keep(self.blocks[number](x, context))
+        return Hidden(self.norm(x), before, context.signal)
+
+
+class Model(nn.Module):
+    """An encoder and the heads its checkpoint carries."""
+
+    def __init__(self, encoder: Encoder, heads: Mapping[str, nn.Module]) -> None:
+        super().__init__()
+        self.encoder, self.heads = encoder, nn.ModuleDict(heads)
+
+    def forward(
+        self, batch: Batch, head: str, rows: Tensor | None = None, trace: Trace | None = None
+    ) -> Tensor:
+        """Batch → the outputs of one head."""
+        return self.heads[head](self.encoder(batch, trace), batch, rows)
+
+    def use_kernel(self, kernel: str | None) -> None:
+        """Name the attention kernel of every layer; None chooses by device and dtype."""
+        for module in self.modules():
+            if isinstance(module, Attention):
+                module.kernel = kernel

@@ -1,0 +1,27 @@
+"""From a row for each token to the rows a head reads."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from bertsmith.batch import Layout
+
+
+def every(x: Tensor, layout: Layout, rows: Tensor | None = None) -> Tensor:
+    """All rows, or only those asked for: (T, D) → (rows, D)."""
+    return x if rows is None else x[rows]
+
+
+def first(x: Tensor, layout: Layout, rows: Tensor | None = None) -> Tensor:
+    """The first state of each sequence ([CLS]): (T, D) → (N, D)."""
+    return x[layout.first]
+
+
+def mean(x: Tensor, layout: Layout, rows: Tensor | None = None) -> Tensor:
+    """The mean state of each sequence: (T, D) → (N, D), summed in float32."""
+    sums = x.new_zeros(len(layout.lengths), x.shape[1]).float()
+    sums = sums.index_add(0, layout.owner, x.float())
+    return (sums / layout.boundaries.diff()[:, None]).to(x.dtype)
+
+
+POOLS = {"every": every, "first": first, "mean": mean}

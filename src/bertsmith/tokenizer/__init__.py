@@ -1,0 +1,8 @@
+"""Text to ids and back, over the `tokenizers` library: read, encode, decode, train, save."""
+
+from bertsmith.tokenizer.families import FAMILIES, KINDS
+from bertsmith.tokenizer.read import FORMATS
+from bertsmith.tokenizer.tokenizer import Encoding, Piece, Split, Tokenizer
+from bertsmith.tokenizer.train import train
+
+__all__ = ["FAMILIES", "FORMATS", "KINDS", "Encoding", "Piece", "Split", "Tokenizer", "train"]

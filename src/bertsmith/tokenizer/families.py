@@ -1,0 +1,305 @@
+"""What the families' tokenizers differ in, as data: special tokens, pipelines, pair templates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer as Backend
+from tokenizers.models import Model
+from tokenizers.normalizers import Normalizer
+from tokenizers.pre_tokenizers import PreTokenizer
+from tokenizers.processors import PostProcessor
+
+from bertsmith.errors import BertsmithError
+
+Kind = Literal["wordpiece", "bpe", "unigram"]
+KINDS: tuple[Kind, ...] = ("wordpiece", "bpe", "unigram")
+Role = Literal["pad", "unk", "cls", "sep", "mask"]
+ROLES: tuple[Role, ...] = ("pad", "unk", "cls", "sep", "mask")
+
+BRACKETS: dict[Role, str] = {
+    "pad": "[PAD]",
+    "unk": "[UNK]",
+    "cls": "[CLS]",
+    "sep": "[SEP]",
+    "mask": "[MASK]",
+}
+ANGLES: dict[Role, str] = {
+    "pad": "<pad>",
+    "unk": "<unk>",
+    "cls": "<s>",
+    "sep": "</s>",
+    "mask": "<mask>",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What tokenizer_config.json may say about a pipeline; None leaves it to the family."""
+
+    lowercase: bool | None = None
+    strip_accents: bool | None = None
+    split_chinese: bool = True
+    keep_accents: bool = False
+    split_punctuation: bool = False
+    prefix_space: bool | None = None
+    trim_offsets: bool = True
+    charsmap: bytes = b""
+
+
+class Pipeline(NamedTuple):
+    """How text becomes words, and how pieces become text again."""
+
+    normalizer: Normalizer | None
+    pre_tokenizer: PreTokenizer
+    decoder: decoders.Decoder
+
+
+class Marks(NamedTuple):
+    """The two special tokens that go around a text, each with its id."""
+
+    cls: tuple[str, int]
+    sep: tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family's tokenizer. Roles in `first` open a learned vocabulary, those in `last` end it.
+
+    A role in `last` that a vocabulary file lacks is appended to it: DeBERTa's SentencePiece
+    files leave [MASK] out, and its checkpoints keep a row for it behind the last piece.
+    """
+
+    name: str
+    kind: Kind
+    pipeline: Callable[[Settings], Pipeline]
+    finish: Callable[[Marks, Settings], PostProcessor]
+    tokens: Mapping[Role, str]
+    first: tuple[Role, ...]
+    last: tuple[Role, ...] = ()
+    segments: bool = True  # whether the model tells first and second texts apart
+    lowercase: bool = False
+    mask_takes_space: bool = False  # "is <mask>" is two tokens, not three
+
+
+def _lowercase(settings: Settings) -> list[Normalizer]:
+    return [normalizers.Lowercase()] if settings.lowercase else []
+
+
+def wordpiece(settings: Settings) -> Pipeline:
+    """Return BERT's pipeline: clean, split at spaces, punctuation and Chinese characters."""
+    normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=settings.split_chinese,
+        strip_accents=settings.strip_accents,
+        lowercase=bool(settings.lowercase),
+    )
+    decoder = decoders.WordPiece(prefix="##")
+    return Pipeline(normalizer, pre_tokenizers.BertPreTokenizer(), decoder)
+
+
+def byte_level(settings: Settings) -> Pipeline:
+    """Return RoBERTa's pipeline: bytes spelled as characters, a word keeps the space before it."""
+    steps = _lowercase(settings)
+    split = pre_tokenizers.ByteLevel(add_prefix_space=bool(settings.prefix_space))
+    return Pipeline(normalizers.Sequence(steps) if steps else None, split, decoders.ByteLevel())
+
+
+def composed_byte_level(settings: Settings) -> Pipeline:
+    """Return ModernBERT's pipeline: as RoBERTa's, on composed characters."""
+    normalizer = normalizers.Sequence([normalizers.NFC(), *_lowercase(settings)])
+    return byte_level(settings)._replace(normalizer=normalizer)
+
+
+def albert(settings: Settings) -> Pipeline:
+    """Return ALBERT's pipeline: plain quotes, no accents, the charsmap, one ▁ before each word."""
+    steps: list[Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    if not settings.keep_accents:
+        steps += [normalizers.NFKD(), normalizers.StripAccents()]
+    steps += _lowercase(settings)
+    if settings.charsmap:
+        steps.append(normalizers.Precompiled(settings.charsmap))
+    scheme = "never" if settings.prefix_space is False else "always"
+    marked = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme)
+    split = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), marked])
+    decoder = decoders.Metaspace(replacement="▁", prepend_scheme=scheme)
+    return Pipeline(normalizers.Sequence(steps), split, decoder)
+
+
+def deberta_v2(settings: Settings) -> Pipeline:
+    """Return the DeBERTa-v2 pipeline; as in transformers 5, the file's charsmap is not used."""
+    steps = _lowercase(settings)
+    steps.append(normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "))
+    steps += [normalizers.NFC(), normalizers.Strip(left=False, right=True)]
+    scheme = "first" if settings.prefix_space is False else "always"
+    splits: list[PreTokenizer] = []
+    if settings.split_punctuation:
+        splits.append(pre_tokenizers.Punctuation(behavior="isolated"))
+    splits.append(pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme))
+    decoder = decoders.Metaspace(replacement="▁", prepend_scheme=scheme)
+    return Pipeline(normalizers.Sequence(steps), pre_tokenizers.Sequence(splits), decoder)
+
+
+def bert_pairs(marks: Marks, settings: Settings) -> PostProcessor:
+    """Return [CLS] A [SEP] B [SEP], the second text and its [SEP] in segment 1."""
+    cls, sep = marks.cls[0], marks.sep[0]
+    return processors.TemplateProcessing(
+        single=f"{cls}:0 $A:0 {sep}:0",
+        pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
+        special_tokens=list(marks),
+    )
+
+
+def roberta_pairs(marks: Marks, settings: Settings) -> PostProcessor:
+    """Return <s> A </s></s> B </s>, with offsets that leave out the space before a word."""
+    prefix_space = bool(settings.prefix_space)
+    return processors.RobertaProcessing(marks.sep, marks.cls, settings.trim_offsets, prefix_space)
+
+
+BERT = Family(
+    name="bert",
+    kind="wordpiece",
+    pipeline=wordpiece,
+    finish=bert_pairs,
+    tokens=BRACKETS,
+    first=("pad", "unk", "cls", "sep", "mask"),
+    lowercase=True,
+)
+ROBERTA = Family(
+    name="roberta",
+    kind="bpe",
+    pipeline=byte_level,
+    finish=roberta_pairs,
+    tokens=ANGLES,
+    first=("cls", "pad", "sep", "unk"),
+    last=("mask",),
+    segments=False,
+    mask_takes_space=True,
+)
+ALBERT = Family(
+    name="albert",
+    kind="unigram",
+    pipeline=albert,
+    finish=bert_pairs,
+    tokens=BRACKETS | {"pad": "<pad>", "unk": "<unk>"},
+    first=("pad", "unk", "cls", "sep", "mask"),
+    lowercase=True,
+)
+# transformers 5 writes DeBERTa's pairs with two [SEP] between the texts; its authors, and
+# transformers 4, write one (huggingface/transformers#10703), and so do we.
+DEBERTA = replace(
+    ROBERTA,
+    name="deberta",
+    finish=bert_pairs,
+    tokens=BRACKETS,
+    first=("pad", "cls", "sep", "unk"),
+    segments=True,
+)
+DEBERTA_V2 = Family(
+    name="deberta-v2",
+    kind="unigram",
+    pipeline=deberta_v2,
+    finish=bert_pairs,
+    tokens=BRACKETS,
+    first=("pad", "cls", "sep", "unk"),
+    last=("mask",),
+)
+MODERNBERT = replace(
+    DEBERTA,
+    name="modernbert",
+    pipeline=composed_byte_level,
+    first=(),
+    last=("unk", "cls", "sep", "pad", "mask"),
+    segments=False,
+)
+
+# By the name that config.json calls model_type. The first of a kind stands for the kind.
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for family in (
+        BERT,
+        ROBERTA,
+        ALBERT,
+        replace(BERT, name="distilbert", segments=False),
+        replace(BERT, name="electra"),
+        DEBERTA,
+        DEBERTA_V2,
+        MODERNBERT,
+    )
+}
+
+
+def named(name: str) -> Family:
+    """Return the family of a name."""
+    if name not in FAMILIES:
+        raise BertsmithError(f"unknown family {name!r}; known are {', '.join(FAMILIES)}")
+    return FAMILIES[name]
+
+
+def of_kind(kind: Kind) -> Family:
+    """Return the family that stands for a kind of vocabulary."""
+    return next(family for family in FAMILIES.values() if family.kind == kind)
+
+
+def fitting(kind: Kind, vocabulary: Collection[str]) -> Family | None:
+    """Return the first family of a kind whose special tokens a vocabulary holds."""
+    for family in FAMILIES.values():
+        needed = [family.tokens[role] for role in ROLES if role != "mask"]
+        if family.kind == kind and all(token in vocabulary for token in needed):
+            return family
+    return None
+
+
+def special_tokens(family: Family) -> dict[Role, AddedToken]:
+    """Return a family's special tokens in the order of their ids in a learned vocabulary."""
+    return {
+        role: AddedToken(
+            family.tokens[role],
+            lstrip=role == "mask" and family.mask_takes_space,
+            normalized=False,
+            special=True,
+        )
+        for role in family.first + family.last
+    }
+
+
+def assemble(
+    model: Model,
+    family: Family,
+    settings: Settings,
+    specials: Mapping[Role, AddedToken],
+    added: Iterable[AddedToken] = (),
+) -> Backend:
+    """Put a model, a family's pipeline and special tokens together into a working tokenizer.
+
+    `added` are further tokens that are matched before the model sees the text, in the order
+    in which those that the model lacks take the ids behind its last one.
+    """
+    if settings.lowercase is None:
+        settings = replace(settings, lowercase=family.lowercase)
+    backend = Backend(model)
+    normalizer, backend.pre_tokenizer, backend.decoder = family.pipeline(settings)
+    if normalizer is not None:
+        backend.normalizer = normalizer
+    kept = {token.content: token for token in added}
+    for role, token in specials.items():
+        if role in family.last or token.content in kept or _holds(backend, token):
+            kept[token.content] = token  # where both are given, a role's own flags count
+    backend.add_tokens(list(kept.values()))
+    marks = Marks(_mark(backend, specials["cls"]), _mark(backend, specials["sep"]))
+    backend.post_processor = family.finish(marks, settings)
+    return backend
+
+
+def _holds(backend: Backend, token: AddedToken) -> bool:
+    return backend.token_to_id(token.content) is not None
+
+
+def _mark(backend: Backend, token: AddedToken) -> tuple[str, int]:
+    index = backend.token_to_id(token.content)
+    if index is None:
+        raise ValueError(f"its vocabulary has no {token.content}")
+    return token.content, index

@@ -1,0 +1,334 @@
+"""Reading tokenizers as they are published: tokenizer.json, vocab.txt, vocab.json, *.model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tokenizers import AddedToken, models
+from tokenizers import Tokenizer as Backend
+from tokenizers.models import Model
+from tokenizers.normalizers import BertNormalizer
+
+from bertsmith.errors import BertsmithError
+from bertsmith.tokenizer import sentencepiece
+from bertsmith.tokenizer.families import (
+    FAMILIES,
+    KINDS,
+    ROLES,
+    Family,
+    Kind,
+    Role,
+    Settings,
+    assemble,
+    fitting,
+    named,
+    of_kind,
+    special_tokens,
+)
+from bertsmith.tokenizer.guard import guarded, hushed
+
+LARGEST_FILE = 512 << 20  # bytes; the largest published tokenizer.json has some 30 million
+LARGEST_LENGTH = 10**9  # a model_max_length beyond this is a way to say "none"
+PROBE = "A probe: é, 你好, \U0010fffd and [MASK]\0"  # words, accents, Chinese, surely unknown
+
+# tokenizer_config.json's names for our Settings.
+SETTINGS = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "split_chinese",
+    "keep_accents": "keep_accents",
+    "split_by_punct": "split_punctuation",
+    "add_prefix_space": "prefix_space",
+    "trim_offsets": "trim_offsets",
+}
+
+
+class Parts(NamedTuple):
+    """What a tokenizer is made of, whatever files it came from."""
+
+    backend: Backend
+    tokens: dict[Role, str]
+    family: str
+    segments: bool
+    max_length: int | None
+
+
+class Beside(NamedTuple):
+    """What the files beside a vocabulary say, and the family that they or the caller name."""
+
+    config: dict[str, Any]  # tokenizer_config.json, with special_tokens_map.json merged in
+    added: dict[str, tuple[int, AddedToken]]
+    family: Family | None
+
+
+class Vocabulary(NamedTuple):
+    """A vocabulary file in the library's terms."""
+
+    kind: Kind
+    tokens: Mapping[str, int]
+    model: Callable[[str], Model]  # given the unknown token
+    matched_first: tuple[AddedToken, ...] = ()  # pieces that are never split
+    charsmap: bytes = b""
+
+
+def read(path: Path, family: str | None = None) -> Parts:
+    """Read a tokenizer from a directory or from one of its files."""
+    file = _find(path)
+    beside = _beside(file.parent, named(family) if family else None)
+    with guarded(f"{file} cannot be used as a tokenizer"), hushed():
+        backend = _reader(file)(file, beside)
+        # A published file may ask for cuts and padding; here nothing is cut in silence.
+        backend.no_truncation()
+        backend.no_padding()
+        _check(backend)
+        return _parts(backend, beside)
+
+
+# ------------------------------------------------------------------ files
+
+
+def _find(path: Path) -> Path:
+    if path.is_dir():
+        for name in FORMATS:
+            if (path / name).is_file():
+                return path / name
+        raise BertsmithError(f"{path} holds no tokenizer: none of {', '.join(FORMATS)}")
+    if not path.is_file():
+        raise BertsmithError(f"{path} does not exist, so there is no tokenizer to read")
+    return path
+
+
+def _bytes(path: Path) -> bytes:
+    with guarded(f"{path} cannot be read"):
+        size = path.stat().st_size
+        if size > LARGEST_FILE:
+            raise BertsmithError(f"{path} has {size:,} bytes, more than any tokenizer's file")
+        data = path.read_bytes()
+    if not data.strip():
+        raise BertsmithError(f"{path} is empty")
+    return data
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file, or an empty one where there is no such file."""
+    if not path.is_file():
+        return {}
+    data = _bytes(path)
+    with guarded(f"{path} is not valid JSON"):
+        content = json.loads(data)
+    if not isinstance(content, dict):
+        raise BertsmithError(f"{path} is not a JSON object")
+    return content
+
+
+# ------------------------------------------------------------------ what lies beside
+
+
+def _beside(folder: Path, family: Family | None) -> Beside:
+    config = _object(folder / "tokenizer_config.json")
+    listed = _object(folder / "added_tokens.json")
+    if "added_tokens_decoder" not in config:  # before 2023, tokens were spread over three files
+        config |= _object(folder / "special_tokens_map.json")
+    with guarded(f"the added tokens in {folder} cannot be read"):
+        if "added_tokens_decoder" in config:
+            decoder = config["added_tokens_decoder"].items()
+            found = [(int(index), _added_token(value)) for index, value in decoder]
+        else:
+            special = {_content(config.get(f"{role}_token")) for role in ROLES}
+            found = [
+                (int(index), AddedToken(token, normalized=token not in special))
+                for token, index in listed.items()
+            ]
+        found.sort(key=lambda entry: entry[0])
+        added = {token.content: (index, token) for index, token in found}
+    return Beside(config, added, family or _declared(folder, config))
+
+
+def _declared(folder: Path, config: Mapping[str, Any]) -> Family | None:
+    """Return the family that config.json, or else the name of transformers' class, speaks of."""
+    model_type = _object(folder / "config.json").get("model_type")
+    if isinstance(model_type, str) and model_type in FAMILIES:
+        return FAMILIES[model_type]
+    name = str(config.get("tokenizer_class")).removesuffix("Fast").removesuffix("Tokenizer")
+    by_class = {known.replace("-", ""): family for known, family in FAMILIES.items()}
+    return by_class.get(name.lower())
+
+
+def _added_token(value: Mapping[str, Any], special: bool = False) -> AddedToken:
+    flags = {key: bool(value.get(key)) for key in ("single_word", "lstrip", "rstrip", "normalized")}
+    return AddedToken(value["content"], special=special or bool(value.get("special")), **flags)
+
+
+def _content(value: object) -> str | None:
+    """Return the token in a config's value: a string, or an object around one."""
+    content = value.get("content") if isinstance(value, Mapping) else value
+    return content if isinstance(content, str) and content else None
+
+
+def _settings(config: Mapping[str, Any], charsmap: bytes) -> Settings:
+    stated = {name: config[key] for key, name in SETTINGS.items() if config.get(key) is not None}
+    for name, value in stated.items():
+        if not isinstance(value, bool):
+            raise ValueError(f"tokenizer_config.json says {value!r} for {name}, not true/false")
+    return Settings(**stated, charsmap=charsmap)
+
+
+# ------------------------------------------------------------------ formats
+
+
+def _read_tokenizer_json(file: Path, beside: Beside) -> Backend:
+    backend = Backend.from_str(_bytes(file).decode("utf-8"))
+    if isinstance(backend.normalizer, BertNormalizer):
+        # As in transformers, what tokenizer_config.json says outright has the last word.
+        stated = _settings(beside.config, b"")
+        if stated.lowercase is not None:
+            backend.normalizer.lowercase = stated.lowercase
+        if "strip_accents" in beside.config:
+            backend.normalizer.strip_accents = stated.strip_accents
+        if "tokenize_chinese_chars" in beside.config:
+            backend.normalizer.handle_chinese_chars = stated.split_chinese
+    return backend
+
+
+def _read_vocab_txt(file: Path, beside: Beside) -> Backend:
+    _bytes(file)
+    tokens = models.WordPiece.read_file(str(file))
+    for token in (beside.family or of_kind("wordpiece")).tokens.values():
+        # A widespread copy of the uncased vocabulary was lower-cased as a whole.
+        if token not in tokens and token.lower() in tokens:
+            tokens[token] = tokens.pop(token.lower())
+
+    def model(unknown: str) -> Model:
+        return models.WordPiece(tokens, unk_token=unknown)
+
+    return _build(Vocabulary("wordpiece", tokens, model), beside)
+
+
+def _read_vocab_json(file: Path, beside: Beside) -> Backend:
+    merges_file = file.with_name(file.name.replace("vocab.json", "merges.txt"))
+    if merges_file == file or not merges_file.is_file():
+        raise ValueError("a vocab.json needs its merges.txt beside it")
+    _bytes(file)
+    _bytes(merges_file)
+    tokens, merges = models.BPE.read_file(str(file), str(merges_file))
+
+    def model(unknown: str) -> Model:
+        return models.BPE(tokens, merges, continuing_subword_prefix="", end_of_word_suffix="")
+
+    return _build(Vocabulary("bpe", tokens, model), beside)
+
+
+def _read_sentencepiece(file: Path, beside: Beside) -> Backend:
+    pieces, unknown_id, charsmap = sentencepiece.parse(_bytes(file))
+    matched_first = tuple(
+        AddedToken(piece.text, normalized=False, special=piece.type == sentencepiece.CONTROL)
+        for piece in pieces
+        if piece.type in (sentencepiece.CONTROL, sentencepiece.USER_DEFINED)
+    )
+
+    def model(unknown: str) -> Model:
+        return models.Unigram([(piece.text, piece.score) for piece in pieces], unknown_id)
+
+    tokens = {piece.text: index for index, piece in enumerate(pieces)}
+    return _build(Vocabulary("unigram", tokens, model, matched_first, charsmap), beside)
+
+
+# In the order in which a directory is searched.
+FORMATS: dict[str, Callable[[Path, Beside], Backend]] = {
+    "tokenizer.json": _read_tokenizer_json,
+    "vocab.txt": _read_vocab_txt,
+    "vocab.json": _read_vocab_json,
+    "spiece.model": _read_sentencepiece,
+    "spm.model": _read_sentencepiece,
+}
+
+
+def _reader(file: Path) -> Callable[[Path, Beside], Backend]:
+    """Return the reader of a file by its name, or by the ending of a name like it."""
+    for name, reader in FORMATS.items():
+        if file.name.endswith(name):
+            return reader
+    for name, reader in FORMATS.items():
+        if file.suffix == Path(name).suffix:
+            return reader
+    raise ValueError(f"its name is none of {', '.join(FORMATS)}")
+
+
+# ------------------------------------------------------------------ putting together
+
+
+def _build(vocabulary: Vocabulary, beside: Beside) -> Backend:
+    """Assemble the tokenizer of a vocabulary file with what lies beside it."""
+    family = _family(vocabulary.kind, vocabulary.tokens, beside)
+    specials = _specials(family, beside)
+    model = vocabulary.model(specials["unk"].content)
+    settings = _settings(beside.config, vocabulary.charsmap)
+    added = [token for _, token in beside.added.values()]
+    backend = assemble(model, family, settings, specials, [*added, *vocabulary.matched_first])
+    for content, (index, _) in beside.added.items():
+        if backend.token_to_id(content) != index:
+            raise ValueError(f"the files beside it give {content!r} an id that it cannot have")
+    return backend
+
+
+def _family(kind: Kind, vocabulary: Mapping[str, int], beside: Beside) -> Family:
+    """Return the family whose pipeline and special tokens a vocabulary is to be used with."""
+    if beside.family and beside.family.kind == kind:
+        return beside.family
+    return fitting(kind, vocabulary) or of_kind(kind)
+
+
+def _specials(family: Family, beside: Beside) -> dict[Role, AddedToken]:
+    """Return the special tokens as the files beside a vocabulary describe them, or the family."""
+    specials = special_tokens(family)
+    for role in specials:
+        value = beside.config.get(f"{role}_token")
+        content = _content(value) or family.tokens[role]
+        if isinstance(value, Mapping) and _content(value):
+            specials[role] = _added_token(value, special=True)
+        elif content in beside.added:
+            specials[role] = beside.added[content][1]
+            specials[role].special = True
+        else:
+            specials[role].content = content
+    return specials
+
+
+def _kind(backend: Backend) -> Kind:
+    kind = type(backend.model).__name__.lower()
+    if kind not in KINDS:
+        raise ValueError(f"its model is of the kind {kind}, not one of {', '.join(KINDS)}")
+    return kind
+
+
+def _check(backend: Backend) -> None:
+    """Refuse a tokenizer that would fail, or give two tokens one id, once it is used."""
+    kind = _kind(backend)
+    vocabulary = backend.get_vocab(with_added_tokens=True)
+    if len(set(vocabulary.values())) != len(vocabulary):
+        raise ValueError(f"its {kind} vocabulary gives two tokens the same id")
+    for pair in (None, PROBE):
+        for index in backend.encode(PROBE, pair).ids:
+            if backend.id_to_token(index) is None:
+                raise ValueError(f"it produces the id {index}, which no token has")
+
+
+def _parts(backend: Backend, beside: Beside) -> Parts:
+    vocabulary = backend.get_vocab(with_added_tokens=True)
+    family = _family(_kind(backend), vocabulary, beside)
+    tokens: dict[Role, str] = {}
+    for role in ROLES:
+        for token in (_content(beside.config.get(f"{role}_token")), family.tokens[role]):
+            if token in vocabulary:
+                tokens.setdefault(role, token)
+    stated = beside.config.get("model_input_names")
+    segments = (beside.family or family).segments
+    if isinstance(stated, list) and not beside.family:
+        segments = "token_type_ids" in stated
+    length = beside.config.get("model_max_length")
+    sane = isinstance(length, int) and 0 < length < LARGEST_LENGTH
+    name = (beside.family or family).name
+    return Parts(backend, tokens, name, segments, length if sane else None)

@@ -1,0 +1,127 @@
+"""A small, safe reader of SentencePiece .model files, so that no protobuf library is needed.
+
+A .model file is a protocol buffer: fields of (key, value), the key holding the field's number
+and the shape of its value. Only the few fields that a tokenizer needs are looked at.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4  # types of pieces
+ALGORITHMS = {1: "unigram", 2: "BPE", 3: "word", 4: "character"}
+
+
+class SentencePiece(NamedTuple):
+    """One entry of the vocabulary; its id is its place in the file."""
+
+    text: str
+    score: float
+    type: int
+
+
+class SentencePieceModel(NamedTuple):
+    """What a unigram model is made of."""
+
+    pieces: list[SentencePiece]
+    unknown: int  # the id of the unknown piece
+    charsmap: bytes  # compiled rules of normalisation
+
+
+def parse(data: bytes) -> SentencePieceModel:
+    """Read the bytes of a .model file; raise ValueError for anything but a unigram model."""
+    pieces: list[SentencePiece] = []
+    algorithm: int | bytes = 1
+    charsmap = b""
+    for number, value in _fields(data):
+        if number == 1:
+            pieces.append(_piece(_bytes(value)))
+        elif number == 2:  # trainer_spec
+            algorithm = next((v for n, v in _fields(_bytes(value)) if n == 3), 1)
+        elif number == 3:  # normalizer_spec
+            charsmap = next((_bytes(v) for n, v in _fields(_bytes(value)) if n == 2), b"")
+    if algorithm != 1:
+        kind = ALGORITHMS.get(algorithm) if isinstance(algorithm, int) else None
+        raise ValueError(f"a SentencePiece model of kind {kind}; only unigram ones are read")
+    return SentencePieceModel(pieces, _check(pieces), charsmap)
+
+
+def _check(pieces: list[SentencePiece]) -> int:
+    """Refuse what SentencePiece itself refuses; return the id of the unknown piece."""
+    if len({piece.text for piece in pieces}) != len(pieces):
+        raise ValueError("a SentencePiece model in which a piece occurs twice")
+    if any(not piece.text or not math.isfinite(piece.score) for piece in pieces):
+        raise ValueError("a SentencePiece model with an empty piece or a score that is none")
+    unknown = [index for index, piece in enumerate(pieces) if piece.type == UNKNOWN]
+    if len(unknown) != 1:
+        raise ValueError(f"a SentencePiece model with {len(unknown)} unknown pieces, not one")
+    return unknown[0]
+
+
+def _piece(data: bytes) -> SentencePiece:
+    text, score, type_ = "", 0.0, NORMAL
+    for number, value in _fields(data):
+        if number == 1:
+            text = _text(_bytes(value))
+        elif number == 2:
+            score = _float(_bytes(value))
+        elif number == 3 and isinstance(value, int):
+            type_ = value
+    return SentencePiece(text, score, type_)
+
+
+def _bytes(value: int | bytes) -> bytes:
+    if isinstance(value, int):
+        raise ValueError("not a SentencePiece model: a number where bytes should be")
+    return value
+
+
+def _float(data: bytes) -> float:
+    if len(data) != 4:
+        raise ValueError("not a SentencePiece model: a score of another size")
+    return float(struct.unpack("<f", data)[0])
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ValueError("not a SentencePiece model: a piece is not UTF-8") from None
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield (field number, value): an int for a varint, else the value's bytes."""
+    position, end = 0, len(data)
+    while position < end:
+        key, position = _varint(data, position)
+        shape = key & 7
+        if shape == 0:
+            value, position = _varint(data, position)
+            yield key >> 3, value
+            continue
+        if shape == 2:
+            length, position = _varint(data, position)
+        elif shape in (1, 5):
+            length = 8 if shape == 1 else 4
+        else:
+            raise ValueError(f"not a SentencePiece model: field of shape {shape}")
+        if length > end - position:
+            raise ValueError("a SentencePiece model that is cut short, or not one at all")
+        yield key >> 3, data[position : position + length]
+        position += length
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """Return a number written seven bits a byte, low bits first, and the place after it."""
+    value = shift = 0
+    while position < len(data) and shift < 64:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    raise ValueError("a SentencePiece model that is cut short, or not one at all")

@@ -1,0 +1,271 @@
+"""Tokenizer: text to ids with offsets, segments and special tokens; ids to text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from operator import index
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from tokenizers import Encoding as BackendEncoding
+from tokenizers.normalizers import BertNormalizer
+
+from bertsmith.errors import BertsmithError
+from bertsmith.tokenizer.families import Kind, Role
+from bertsmith.tokenizer.guard import guarded
+from bertsmith.tokenizer.read import Parts, read
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """One text, or a pair, as T tokens: never padded, never cut."""
+
+    ids: list[int]
+    segments: list[int]  # what the family feeds its segment table
+    offsets: list[tuple[int, int]]  # characters of the token's text; (0, 0) for special tokens
+    sources: list[int | None]  # 0 first text, 1 second text, None special token
+    words: list[int | None]  # which word of its text a token is part of, from 0
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class Piece(NamedTuple):
+    """One token of a text and the characters that it stands for."""
+
+    token: str
+    id: int
+    start: int
+    end: int
+    text: str
+
+
+class Split(NamedTuple):
+    """How a text falls into pieces, and how many of them are the unknown token."""
+
+    pieces: list[Piece]
+    unknown: int
+
+
+class Slot(NamedTuple):
+    """A place in the template around texts: a special token, or a whole text (0 or 1)."""
+
+    source: int | None
+    id: int
+    segment: int
+
+
+class Tokenizer:
+    """A tokenizer of any family, always used in the same way."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.backend = parts.backend
+        self.family = parts.family
+        self.max_length = parts.max_length
+        self.pad_token, self.pad_id = self._role("pad")
+        self.unk_token, self.unk_id = self._role("unk")
+        self.cls_token, self.cls_id = self._role("cls")
+        self.sep_token, self.sep_id = self._role("sep")
+        self.mask_token, self.mask_id = self._role("mask")
+
+    def _role(self, role: Role) -> tuple[str | None, int | None]:
+        token = self.parts.tokens.get(role)
+        return token, None if token is None else self.id(token)
+
+    @classmethod
+    def load(cls, path: str | Path, *, family: str | None = None) -> Tokenizer:
+        """Read a tokenizer from a directory or a file in any of the published formats."""
+        return cls(read(Path(path), family))
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of vocabulary: wordpiece, bpe or unigram."""
+        return cast(Kind, type(self.backend.model).__name__.lower())
+
+    @cached_property
+    def size(self) -> int:
+        """The rows that an embedding table needs: the highest id and one more."""
+        return max(self.vocabulary().values()) + 1
+
+    @cached_property
+    def lowercase(self) -> bool:
+        """Whether it makes upper case into lower case."""
+        normalizer = self.backend.normalizer
+        return normalizer is not None and "A" not in normalizer.normalize_str("A")
+
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """The ids of all special tokens, also of those that have no role."""
+        added = self.backend.get_added_tokens_decoder()
+        roles = (self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id)
+        special = {number for number, token in added.items() if token.special}
+        return frozenset(special.union(number for number in roles if number is not None))
+
+    def vocabulary(self) -> dict[str, int]:
+        """Return every token with its id, added tokens too."""
+        return self.backend.get_vocab(with_added_tokens=True)
+
+    def id(self, token: str) -> int | None:
+        """Return a token's id, or None where there is no such token."""
+        with guarded(f"{token!r} cannot be a token"):
+            return self.backend.token_to_id(token)
+
+    def token(self, id: int) -> str:
+        """Return the token of an id."""
+        token = self.backend.id_to_token(id) if 0 <= id < self.size else None
+        if token is None:
+            raise BertsmithError(f"no token has the id {id}; this vocabulary has {self.size:,}")
+        return token
+
+    # ------------------------------------------------------------------ text to ids
+
+    def encode(self, text: str, pair: str | None = None, *, special: bool = True) -> Encoding:
+        """Encode one text, or a pair of texts."""
+        return self.encode_many([text], None if pair is None else [pair], special=special)[0]
+
+    def encode_many(
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, special: bool = True
+    ) -> list[Encoding]:
+        """Encode texts, or pairs of texts, on all cores."""
+        inputs = _inputs(texts, pairs)
+        with guarded("a text cannot be encoded"):
+            encoded = self.backend.encode_batch(inputs, add_special_tokens=special)
+        return [self._encoding(one) for one in encoded]
+
+    def encode_ids(self, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
+        """Encode texts to ids alone, which is several times faster than all of an Encoding."""
+        inputs = _inputs(texts, None)
+        with guarded("a text cannot be encoded"):
+            encoded = self.backend.encode_batch_fast(inputs, add_special_tokens=special)
+        return [one.ids for one in encoded]
+
+    def _encoding(self, one: BackendEncoding) -> Encoding:
+        segments = one.type_ids if self.parts.segments else [0] * len(one)
+        return Encoding(one.ids, segments, one.offsets, one.sequence_ids, one.word_ids)
+
+    def tokens(self, text: str) -> list[str]:
+        """Return the tokens of a text, without special tokens around them."""
+        return [self.token(number) for number in self.encode_ids([text])[0]]
+
+    def explain(self, text: str) -> Split:
+        """Return each token of a text with the characters that it stands for."""
+        encoding = self.encode(text, special=False)
+        pieces = [
+            Piece(self.token(number), number, start, end, text[start:end])
+            for number, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
+        ]
+        return Split(pieces, sum(number == self.unk_id for number in encoding.ids))
+
+    # ------------------------------------------------------------------ special tokens
+
+    def special_count(self, pair: bool = False) -> int:
+        """Return how many special tokens go around a text, or around a pair."""
+        return self.backend.num_special_tokens_to_add(pair)
+
+    def build(
+        self, ids_a: Sequence[int], ids_b: Sequence[int] | None = None
+    ) -> tuple[list[int], list[int]]:
+        """Put special tokens around ready ids; return ids and segments."""
+        ids: list[int] = []
+        segments: list[int] = []
+        for source, special_id, segment in self._templates[ids_b is not None]:
+            part = [special_id] if source is None else (ids_b if source else ids_a)
+            ids.extend(part or ())
+            segments.extend([segment] * len(part or ()))
+        return ids, segments
+
+    @cached_property
+    def _templates(self) -> tuple[list[Slot], list[Slot]]:
+        """Where special tokens go around one text and two, found by looking where they went."""
+        return self._template(self.encode("a")), self._template(self.encode("a", "a"))
+
+    def _template(self, example: Encoding) -> list[Slot]:
+        slots: list[Slot] = []
+        for slot in map(Slot, example.sources, example.ids, example.segments):
+            if slot.source is None or not slots or slots[-1].source != slot.source:
+                slots.append(slot)
+        return slots
+
+    # ------------------------------------------------------------------ ids to text
+
+    def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
+        """Return the text of ids, without special tokens unless they are asked for."""
+        numbers = [index(number) for number in ids]
+        for number in numbers:
+            if not 0 <= number < self.size:
+                raise BertsmithError(
+                    f"no token has the id {number}; this vocabulary has {self.size:,}"
+                )
+        with guarded("these ids cannot be decoded"):
+            return self.backend.decode(numbers, skip_special_tokens=skip_special)
+
+    # ------------------------------------------------------------------ files
+
+    def save(self, directory: str | Path) -> None:
+        """Write the files with which transformers' AutoTokenizer encodes just the same.
+
+        The class written is the plain one that uses tokenizer.json as it is. The families'
+        own classes in transformers 5 build their pipeline anew and may differ from the file.
+        """
+        tokens = {f"{role}_token": token for role, token in self.parts.tokens.items()}
+        inputs = ["input_ids", "token_type_ids", "attention_mask"]
+        config: dict[str, object] = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "do_lower_case": self.lowercase,
+            "clean_up_tokenization_spaces": False,
+            "model_input_names": [n for n in inputs if self.parts.segments or n != inputs[1]],
+            **tokens,
+        }
+        if self.max_length is not None:
+            config["model_max_length"] = self.max_length
+        if isinstance(self.backend.normalizer, BertNormalizer):
+            config["strip_accents"] = self.backend.normalizer.strip_accents
+            config["tokenize_chinese_chars"] = self.backend.normalizer.handle_chinese_chars
+        folder = Path(directory)
+        with guarded(f"the tokenizer cannot be saved in {folder}"):
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "tokenizer.json").write_text(self.backend.to_str(pretty=True), "utf-8")
+            _write_json(folder / "tokenizer_config.json", config)
+            _write_json(folder / "special_tokens_map.json", tokens)
+
+
+def _write_json(path: Path, content: Mapping[str, object]) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+
+def _inputs(texts: Sequence[str], pairs: Sequence[str] | None) -> list[str] | list[tuple[str, str]]:
+    """Return texts as the library takes them; refuse what it would misread or fail on."""
+    _check_texts(texts, "text")
+    if pairs is None:
+        return list(texts)
+    _check_texts(pairs, "second text")
+    if len(texts) != len(pairs):
+        raise BertsmithError(f"{len(texts)} texts cannot be paired with {len(pairs)}")
+    return list(zip(texts, pairs, strict=True))
+
+
+def _check_texts(texts: Sequence[str], name: str) -> None:
+    if isinstance(texts, str):
+        raise BertsmithError(f"a list of {name}s is wanted, not a single one")
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise BertsmithError(f"{name} {number} is a {type(text).__name__}, not a string")
+        if not text.isascii():  # which is free to ask, and spares most texts the second look
+            _check_surrogates(text, f"{name} {number}")
+
+
+def _check_surrogates(text: str, name: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        code = ord(text[error.start])
+        raise BertsmithError(
+            f"{name} has half of a surrogate pair (U+{code:04X}) at character {error.start},"
+            " which is no character: decode the text again, or leave it out"
+        ) from None

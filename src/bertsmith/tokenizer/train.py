@@ -1,0 +1,255 @@
+"""Learning a vocabulary from text files.
+
+Words are counted first, in a stream; the `tokenizers` trainers then see each word as often as
+it was counted, in one fixed order. That makes the result a function of the text alone: left to
+itself, the library numbers the inner letters of WordPiece in the order of a random hash.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tokenizers import Tokenizer as Backend
+from tokenizers import models, pre_tokenizers, trainers
+from tokenizers.models import Model
+from tokenizers.trainers import Trainer
+
+from bertsmith.errors import BertsmithError
+from bertsmith.tokenizer.families import (
+    KINDS,
+    Family,
+    Kind,
+    Pipeline,
+    Settings,
+    assemble,
+    named,
+    of_kind,
+    special_tokens,
+)
+from bertsmith.tokenizer.guard import guarded
+from bertsmith.tokenizer.lines import read_lines
+from bertsmith.tokenizer.read import Parts
+from bertsmith.tokenizer.tokenizer import Tokenizer
+
+CHUNK = re.compile(r"\s*\S+")  # no pipeline makes one word of what this parts
+MANY_CHUNKS = 2_000_000  # different ones, before they are made into words
+REPEATS = 200  # of a word in one line that a trainer reads
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked of a vocabulary."""
+
+    family: Family
+    size: int  # with special tokens
+    min_frequency: int
+    progress: bool
+
+    @property
+    def opening(self) -> list[str]:
+        """The special tokens at the beginning of the vocabulary."""
+        return [self.family.tokens[role] for role in self.family.first]
+
+    @property
+    def learned(self) -> int:
+        """The size without the special tokens at its end, which are appended later."""
+        return self.size - len(self.family.last)
+
+
+def train(
+    files: Iterable[str | Path],
+    kind: Kind,
+    *,
+    size: int,
+    family: str | None = None,
+    lowercase: bool | None = None,
+    min_frequency: int = 2,
+    alphabet: int = 1000,
+    max_length: int | None = None,
+    progress: bool = False,
+) -> Tokenizer:
+    """Learn a vocabulary of `size` tokens from text files (plain, .gz or .xz), a line at a time.
+
+    Special tokens and their places are the family's; by default BERT's for wordpiece, RoBERTa's
+    for bpe, ALBERT's for unigram. `lowercase` is the family's habit unless it is given. Of the
+    characters, the `alphabet` most frequent are learned (bpe works on bytes and knows all). A
+    `min_frequency` of 2 leaves out pairs (for unigram: words) that occur once. The vocabulary is
+    smaller than `size` where the text does not hold enough to learn.
+
+    The same text gives the same vocabulary. The library learns a wordpiece vocabulary by merging
+    the most frequent pairs, as bpe does, not by the likelihood that Google's own trainer uses.
+    """
+    if kind not in KINDS:
+        raise BertsmithError(f"unknown kind {kind!r} of vocabulary; known are {', '.join(KINDS)}")
+    chosen = _family(kind, named(family) if family else of_kind(kind))
+    if lowercase is None:
+        lowercase = chosen.lowercase
+    settings = Settings(lowercase=lowercase, keep_accents=not lowercase)
+    plan = Plan(chosen, size, min_frequency, progress)
+    counted = count_words(read_lines(files), chosen.pipeline(settings))
+    words = _learnable(counted, None if kind == "bpe" else alphabet, chosen)
+    if not words:
+        raise BertsmithError("there is no text to learn a vocabulary from")
+    with guarded(f"no {kind} vocabulary of {size} tokens can be learned"):
+        model = LEARNERS[kind](words, plan)
+        backend = assemble(model, chosen, settings, special_tokens(chosen))
+    return Tokenizer(Parts(backend, dict(chosen.tokens), chosen.name, chosen.segments, max_length))
+
+
+def _family(kind: Kind, family: Family) -> Family:
+    """Return a family, where it is usually of another kind with the layout of that kind."""
+    if family.kind == kind:
+        return family
+    return replace(
+        of_kind(kind),
+        name=family.name,
+        tokens=family.tokens,
+        finish=family.finish,
+        segments=family.segments,
+        lowercase=family.lowercase,
+    )
+
+
+# ------------------------------------------------------------------ words
+
+
+def count_words(lines: Iterable[str], pipeline: Pipeline) -> Counter[str]:
+    """Count the words that a pipeline makes of lines."""
+    words: Counter[str] = Counter()
+    chunks: Counter[str] = Counter()  # most repeat, so that few go through the slower pipeline
+    for line in lines:
+        chunks.update(CHUNK.findall(line))
+        if len(chunks) > MANY_CHUNKS:
+            _split(chunks, pipeline, words)
+            chunks.clear()
+    _split(chunks, pipeline, words)
+    return words
+
+
+def _split(chunks: Mapping[str, int], pipeline: Pipeline, words: Counter[str]) -> None:
+    normalize = pipeline.normalizer.normalize_str if pipeline.normalizer else str
+    for chunk, count in chunks.items():
+        for word, _ in pipeline.pre_tokenizer.pre_tokenize_str(normalize(chunk)):
+            words[word] += count
+
+
+def _learnable(words: Counter[str], alphabet: int | None, family: Family) -> dict[str, int]:
+    """Return the words, sorted, without those that hold rare characters or special tokens."""
+    letters: Counter[str] = Counter()
+    for word, count in words.items():
+        for letter in word:
+            letters[letter] += count
+    frequent = sorted(letters, key=lambda letter: (-letters[letter], letter))
+    kept = set(frequent[:alphabet])
+    special = tuple(family.tokens.values())
+    return {
+        word: words[word]
+        for word in sorted(words)
+        if kept.issuperset(word) and not any(token in word for token in special)
+    }
+
+
+def _replay(model: Model, trainer: Trainer, words: Mapping[str, int]) -> Backend:
+    """Train a model on words, each as often as it was counted."""
+
+    def lines() -> Iterator[str]:
+        for word, count in words.items():
+            line = "\n".join([word] * REPEATS)
+            for _ in range(count // REPEATS):
+                yield line
+            yield "\n".join([word] * (count % REPEATS))
+
+    backend = Backend(model)
+    backend.pre_tokenizer = pre_tokenizers.Split("\n", "removed")
+    backend.train_from_iterator(lines(), trainer)
+    return backend
+
+
+def _demand(plan: Plan, letters: int, what: str) -> None:
+    special = len(plan.family.first) + len(plan.family.last)
+    if plan.size < special + letters:
+        raise BertsmithError(
+            f"a vocabulary of {plan.size} tokens is too small: {special} special tokens and"
+            f" {letters} {what} need {special + letters}"
+        )
+
+
+# ------------------------------------------------------------------ kinds of vocabularies
+
+
+def _learn_wordpiece(words: Mapping[str, int], plan: Plan) -> Model:
+    letters = sorted({letter for word in words for letter in word})
+    inner = sorted({f"##{letter}" for word in words for letter in word[1:]})
+    _demand(plan, len(letters) + len(inner), "letters at the start of and within words")
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=plan.learned,
+        min_frequency=plan.min_frequency,
+        # Named beforehand, inner letters have fixed ids, by which the trainer breaks ties.
+        special_tokens=[*plan.opening, *inner],
+        show_progress=plan.progress,
+    )
+    unknown = plan.family.tokens["unk"]
+    vocabulary = _replay(models.WordPiece(unk_token=unknown), trainer, words).get_vocab()
+    merged = sorted(vocabulary, key=vocabulary.__getitem__)
+    ordered = dict.fromkeys([*plan.opening, *letters, *inner, *merged])
+    return models.WordPiece({t: i for i, t in enumerate(ordered)}, unk_token=unknown)
+
+
+def _learn_bpe(words: Mapping[str, int], plan: Plan) -> Model:
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    _demand(plan, len(letters), "bytes")
+    trainer = trainers.BpeTrainer(
+        vocab_size=plan.learned,
+        min_frequency=plan.min_frequency,
+        special_tokens=plan.opening,
+        initial_alphabet=letters,
+        show_progress=plan.progress,
+    )
+    empty = models.BPE(continuing_subword_prefix="", end_of_word_suffix="")
+    learned = json.loads(_replay(empty, trainer, words).to_str())["model"]
+    merges = [tuple(merge) for merge in learned["merges"]]
+    return models.BPE(learned["vocab"], merges, continuing_subword_prefix="", end_of_word_suffix="")
+
+
+def _learn_unigram(words: Mapping[str, int], plan: Plan) -> Model:
+    words = {word: count for word, count in words.items() if count >= plan.min_frequency}
+    letters = {letter for word in words for letter in word}
+    _demand(plan, len(letters), "letters")
+    unknown = plan.family.tokens["unk"]
+    trainer = trainers.UnigramTrainer(
+        vocab_size=plan.learned,
+        special_tokens=plan.opening,
+        unk_token=unknown,
+        show_progress=plan.progress,
+    )
+    learned = json.loads(_replay(models.Unigram(), trainer, words).to_str())["model"]["vocab"]
+    pieces = [(token, 0.0) for token in plan.opening]
+    pieces += _settled([(text, score) for text, score in learned if text not in plan.opening])
+    return models.Unigram(pieces, unk_id=plan.opening.index(unknown))
+
+
+def _settled(pieces: list[tuple[str, float]]) -> list[tuple[str, float]]:
+    """Return pieces in order of score, without what the trainer leaves to chance.
+
+    Sums in a random order differ in their last digits; and letters that were pruned and had to
+    come back get scores 0.0001 apart, also in a random order: here they get the lowest of them.
+    """
+    lowest = min((score for _, score in pieces), default=0.0)
+    settled = []
+    for text, score in pieces:
+        steps = (score - lowest) * 10_000
+        came_back = len(text) == 1 and steps < len(pieces) and abs(steps - round(steps)) < 1e-5
+        settled.append((text, round(lowest if came_back else score, 5)))
+    return sorted(settled, key=lambda piece: (-piece[1], piece[0]))
+
+
+LEARNERS: dict[Kind, Callable[[Mapping[str, int], Plan], Model]] = {
+    "wordpiece": _learn_wordpiece,
+    "bpe": _learn_bpe,
+    "unigram": _learn_unigram,
+}

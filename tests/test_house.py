@@ -1,0 +1,314 @@
+"""The rules of the house, as tests: who imports whom, what is never used, what is listed."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parent.parent
+HOUSE = ROOT / "src" / "bertsmith"
+LOCKS = ["requirements.lock", "requirements-torch.lock", "requirements-torch-cpu.lock"]
+
+# Imports point one way: a room may import the rooms to its left, here spelled out. Neighbours
+# that stand side by side (examples and model; checkpoint and objectives; analysis, search,
+# compare and serve) do not know each other. Every room may import `errors`.
+DATA = {"batch", "tokenizer", "corpus", "examples"}
+MODEL = {"batch", "model", "families"}
+WORK = DATA | MODEL | {"checkpoint", "objectives", "train", "tasks"}
+USES = {"analysis", "search", "compare", "serve"}
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "batch": set(),
+    "tokenizer": set(),
+    "corpus": {"batch", "tokenizer"},
+    "examples": {"batch", "tokenizer", "corpus"},
+    "model": {"batch"},
+    "families": {"batch", "tokenizer", "model"},
+    "checkpoint": {"tokenizer"} | MODEL,
+    "objectives": DATA | MODEL,
+    "train": DATA | MODEL | {"checkpoint", "objectives"},
+    "tasks": WORK - {"tasks"},
+    "analysis": WORK,
+    "search": WORK,
+    "compare": WORK,
+    "serve": WORK,
+    "recipes": set(),
+    "bertsmith": WORK | USES,  # the front door, `import bertsmith`
+    "cli": WORK | USES | {"recipes", "bertsmith"},
+}
+
+FAMILIES = ["bert", "roberta", "albert", "distilbert", "electra", "deberta", "modernbert"]
+NEVER_IMPORTED = {"transformers", "sentence_transformers", "pickle", "cloudpickle", "dill"}
+STATEMENTS = 1000  # of model/ and families/ together: one sitting
+
+
+# ------------------------------------------------------------------ the rules, as functions
+
+
+def shown(path: Path) -> str:
+    """Return a file's path as complaints show it."""
+    return path.relative_to(HOUSE).as_posix()
+
+
+def room_of(path: Path) -> str:
+    """Return the room that a file of the house belongs to."""
+    first = path.relative_to(HOUSE).parts[0]
+    return "bertsmith" if first in {"__init__.py", "__main__.py"} else first.removesuffix(".py")
+
+
+def imported(path: Path, tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield (line, dotted name) of everything imported, in functions and for types too."""
+    package = ["bertsmith", *path.relative_to(HOUSE).parts[:-1]]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) + 1 - node.level] if node.level else []
+            module = ".".join([*base, *filter(None, [node.module])])
+            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            if isinstance(node.args[0], ast.Constant):
+                yield node.lineno, str(node.args[0].value)
+
+
+def wrong_direction(path: Path, tree: ast.AST) -> Iterator[str]:
+    """Complain of imports that the table does not allow."""
+    room = room_of(path)
+    if room not in MAY_IMPORT:
+        yield f"{shown(path)}: {room} is not a room of the house"
+        return
+    for line, name in imported(path, tree):
+        parts = name.split(".")
+        if parts[0] != "bertsmith" or parts[1:] == ["__version__"]:
+            continue
+        other = parts[1] if len(parts) > 1 and parts[1] in MAY_IMPORT else "bertsmith"
+        if other not in MAY_IMPORT[room] | {room, "errors"}:
+            yield f"{shown(path)}:{line}: {room} imports {other} ({name})"
+
+
+def docstrings(tree: ast.AST) -> Iterator[ast.Expr]:
+    """Yield the statements that are docstrings."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            if ast.get_docstring(node, clean=False) is not None:
+                yield node.body[0]
+
+
+def family_names(path: Path, tree: ast.AST) -> Iterator[str]:
+    """Complain of a family's name in a string: the model must not know who it is."""
+    name = re.compile(rf"(?<![a-z])({'|'.join(FAMILIES)})(?![a-z])", re.IGNORECASE)
+    spoken = {id(statement.value) for statement in docstrings(tree)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if id(node) not in spoken and name.search(node.value):
+                yield f"{shown(path)}:{node.lineno}: {node.value!r} names a family"
+
+
+def unsafe(path: Path, tree: ast.AST) -> Iterator[str]:
+    """Complain of whatever could run a stranger's code, and of test-time libraries."""
+    for line, name in imported(path, tree):
+        if name.split(".")[0] in NEVER_IMPORTED or name == "torch.load":
+            yield f"{shown(path)}:{line}: imports {name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in {"eval", "exec"}:
+            yield f"{shown(path)}:{node.lineno}: uses {node.id}"
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "torch.load":
+            yield from unsafe_load(path, tree, node)
+        if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+            if ast.unparse(node.value) != "False":
+                yield f"{shown(path)}:{node.value.lineno}: allows pickle"
+    if "trust_remote_code" in ast.unparse(tree):
+        yield f"{shown(path)}: speaks of trust_remote_code"
+
+
+def unsafe_load(path: Path, tree: ast.AST, load: ast.Attribute) -> Iterator[str]:
+    """Complain of a torch.load that is not a call with weights_only=True."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.func is load]
+    words = [ast.unparse(keyword) for call in calls for keyword in call.keywords]
+    if "weights_only=True" not in words:
+        yield f"{shown(path)}:{load.lineno}: torch.load without weights_only=True"
+
+
+def statements(source: str) -> int:
+    """Count the statements that are not docstrings: what is read, however lines are broken."""
+    tree = ast.parse(source)
+    spoken = {id(statement) for statement in docstrings(tree)}
+    return sum(isinstance(n, ast.stmt) and id(n) not in spoken for n in ast.walk(tree))
+
+
+def listed(readme: str) -> list[str]:
+    """Return the files under src/bertsmith/ that the README's tree lists, a line each."""
+    blocks = re.findall(r"^```\w*\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
+    tree = next((block for block in blocks if "src/bertsmith/" in block), "")
+    files, folders = [], []  # folders: (indent, path) of those we are inside
+    for line in tree.translate(str.maketrans("│├└─", "    ")).splitlines():
+        entry = re.match(r"( *)([\w./-]+/|[\w-]+\.\w+)(?: |$)", line)
+        if not entry:
+            continue
+        indent, name = len(entry[1]), entry[2]
+        while folders and folders[-1][0] >= indent:
+            folders.pop()
+        path = folders[-1][1] + name if folders else name
+        if name.endswith("/"):
+            folders.append((indent, path))
+        elif path.startswith("src/bertsmith/"):
+            files.append(path.removeprefix("src/bertsmith/"))
+    return files
+
+
+def bad_requirements(lock: str) -> Iterator[str]:
+    """Complain of every line of a lock that is not a pinned requirement with its hashes."""
+    pinned = re.compile(r"[\w.-]+==[\w.+!]+(?: ; [^#\\]+?)?(?: +--hash=sha256:[0-9a-f]{64})+")
+    for line in lock.replace("\\\n", " ").splitlines():
+        if "://" in line or not (line.startswith("#") or pinned.fullmatch(line)):
+            yield line[:80]
+
+
+def addresses(content: bytes) -> list[bytes]:
+    """Return the folders of one machine, and the registry's hosts, that a file speaks of."""
+    needles = [rb"(?<![\w.~-])/work" + rb"/", rb"/opt" + rb"/wheels", rb"/opt" + rb"/pypi"]
+    needles += [rb"pypi" + rb"\.org", rb"python" + rb"hosted"]
+    return re.findall(b"|".join(needles), content)
+
+
+# ------------------------------------------------------------------ the house keeps them
+
+Rule = Callable[[Path, ast.AST], Iterator[str]]
+
+
+def complaints(rule: Rule, folder: Path = HOUSE) -> list[str]:
+    """Return what a rule says of every file of a folder."""
+    files = sorted(folder.rglob("*.py"))
+    assert files, f"no Python files in {folder}"
+    return [text for file in files for text in rule(file, ast.parse(file.read_text("utf-8")))]
+
+
+def test_imports_point_one_way() -> None:
+    assert complaints(wrong_direction) == []
+
+
+def test_the_model_knows_no_family() -> None:
+    assert complaints(family_names, HOUSE / "model") == []
+
+
+def test_nothing_runs_a_strangers_code() -> None:
+    assert complaints(unsafe) == []
+
+
+def test_the_readme_lists_every_file() -> None:
+    unlisted = {"__init__.py", "py.typed"}
+    files = [path for path in HOUSE.rglob("*") if path.is_file() and path.name not in unlisted]
+    real = [shown(path) for path in files if path.suffix != ".pyc"]
+    in_readme = listed((ROOT / "README.md").read_text("utf-8"))
+    assert sorted(name for name in in_readme if Path(name).name not in unlisted) == sorted(real)
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_locks_are_pinned_and_hashed(name: str) -> None:
+    lock = (ROOT / name).read_text("utf-8")
+    assert list(bad_requirements(lock)) == []
+    assert "==" in lock
+
+
+def test_locks_hold_what_the_project_asks_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    locks = "".join((ROOT / name).read_text("utf-8") for name in LOCKS)
+    pins = dict(re.findall(r"^([\w.-]+)==(\S+)", locks, re.MULTILINE))
+    for text in project["dependencies"] + project["optional-dependencies"]["dev"]:
+        wanted = Requirement(text)
+        pin = pins.get(wanted.name.replace("_", "-"), "nothing")
+        assert pin in wanted.specifier, f"{text} is wanted, {pin} locked: make lock"
+
+
+def test_no_file_names_one_machine() -> None:
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git checkout")
+    files = [ROOT / name.decode() for name in done.stdout.split(b"\0") if name]
+    found = {path: addresses(path.read_bytes()) for path in files if path.is_file()}
+    assert {path: texts for path, texts in found.items() if texts} == {}
+
+
+@pytest.mark.parametrize("module", ["bertsmith", "bertsmith.cli"])
+def test_torch_is_imported_late(module: str) -> None:
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_encoder_is_read_in_one_sitting() -> None:
+    files = [file for room in ("model", "families") for file in (HOUSE / room).rglob("*.py")]
+    total = sum(statements(file.read_text("utf-8")) for file in files)
+    assert 0 < total < STATEMENTS, f"model/ and families/ have {total} statements"
+
+
+# ------------------------------------------------------------------ and the rules can fail
+
+
+@pytest.mark.parametrize(
+    ("rule", "file", "source", "complains"),
+    [
+        (wrong_direction, "model/x.py", "from bertsmith.batch import Batch", False),
+        (wrong_direction, "model/x.py", "from ..errors import BertsmithError", False),
+        (wrong_direction, "model/x.py", "from .attend import attend", False),
+        (wrong_direction, "model/x.py", "from ..families import bert", True),
+        (wrong_direction, "model/x.py", "from bertsmith import tokenizer", True),
+        (wrong_direction, "model/x.py", "from bertsmith import load", True),
+        (wrong_direction, "model/x.py", "import bertsmith", True),
+        (wrong_direction, "model/x.py", "def f():\n    import bertsmith.tasks.load", True),
+        (wrong_direction, "model/x.py", "if TYPE_CHECKING:\n    from .. import cli", True),
+        (wrong_direction, "model/x.py", "import_module('bertsmith.tasks')", True),
+        (wrong_direction, "serve/x.py", "import bertsmith.search", True),
+        (wrong_direction, "tasks/x.py", "from bertsmith import __version__", False),
+        (wrong_direction, "cli/x.py", "import bertsmith.serve", False),
+        (wrong_direction, "cli/x.py", "from bertsmith import load", False),
+        (wrong_direction, "batch.py", "import bertsmith.model", True),
+        (wrong_direction, "__init__.py", "from .tasks import load", False),
+        (wrong_direction, "attic/x.py", "", True),
+        (family_names, "model/x.py", "'''BERT'''\nx = 'bertsmith'", False),
+        (family_names, "model/x.py", "kind == 'roberta'", True),
+        (family_names, "model/x.py", "kind.startswith(f'DeBERTa-{version}')", True),
+        (unsafe, "x.py", "model.eval()", False),
+        (unsafe, "x.py", "eval('1')", True),
+        (unsafe, "x.py", "def f():\n    from transformers.models import bert", True),
+        (unsafe, "x.py", "import pickle", True),
+        (unsafe, "x.py", "torch.load(path, weights_only=True)", False),
+        (unsafe, "x.py", "torch.load(path)", True),
+        (unsafe, "x.py", "read = torch.load", True),
+        (unsafe, "x.py", "np.load(path, allow_pickle=True)", True),
+        (unsafe, "x.py", "open(path, trust_remote_code=False)", True),
+    ],
+)
+def test_rules_can_fail(rule: Rule, file: str, source: str, complains: bool) -> None:
+    assert bool(list(rule(HOUSE / file, ast.parse(source)))) == complains
+
+
+def test_statements_leave_out_docstrings() -> None:
+    source = '"""Doc.\n\nMore."""\n\n# why\nx = [\n    1,  # one\n]\n'
+    source += 'def f():\n    "Doc."\n\n    return 1\n'
+    assert statements(source) == 3
+
+
+def test_readme_tree_is_read() -> None:
+    tree = "src/bertsmith/\n  batch.py  one\n  model/    two\n    x.py    three\n"
+    tree += "                more, e.g. of three\n  z.py      four\ntests/\n  t.py      five\n"
+    assert listed(f"```\nls\n```\n```\n{tree}```\n") == ["batch.py", "model/x.py", "z.py"]
+
+
+@pytest.mark.parametrize(
+    "line", ["torch", "torch==2.0", "--index-url x", "a==1 --hash=md5:0", "a>=1 --hash=sha256:0"]
+)
+def test_bad_locks_are_seen(line: str) -> None:
+    assert list(bad_requirements(line + "\n"))
+
+
+def test_machine_paths_are_seen() -> None:
+    assert addresses(b"open('/work" + b"/main')")
+    assert not addresses(b"docs/work/x and the /workshop")
