@@ -44,11 +44,13 @@ def both(
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write some two thousand lines of words, the frequent ones first as in real text."""
+    """Write two thousand lines of words with punctuation, few words frequent and many rare."""
     rng = random.Random(1)
     weights = [1 / (1 + place) for place in range(len(WORDS))]
     path = tmp_path_factory.mktemp("corpus") / "text.txt"
-    lines = (" ".join(rng.choices(WORDS, weights, k=12)) for _ in range(2000))
+    drawn = rng.choices(WORDS, weights, k=24_000)
+    words = [word + rng.choice(["", "", "", ",", "."]) for word in drawn]
+    lines = (" ".join(words[start : start + 12]) for start in range(0, len(words), 12))
     path.write_text("\n".join(lines) + "\n", "utf-8")
     return path
 

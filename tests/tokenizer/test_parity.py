@@ -30,7 +30,7 @@ def assert_equal(ours: Tokenizer, theirs: Any, count: int, seed: int) -> None:
 
 @pytest.mark.parametrize("name", OFFICIAL)
 def test_official_vocabularies(both: Both, name: str) -> None:
-    assert_equal(*both(name), count=1000, seed=11)
+    assert_equal(*both(name), count=700, seed=11)
 
 
 def test_the_comparison_can_fail(both: Both) -> None:
@@ -79,7 +79,7 @@ def byte_level_files(official: Official, folder: Path, names: dict[str, str]) ->
 def test_vocab_json_reads_as_the_tokenizer_json(official: Official, tmp_path: Path) -> None:
     byte_level_files(official, tmp_path, {})
     ours, whole = Tokenizer.load(tmp_path), Tokenizer.load(official("roberta"))
-    texts = random_texts(1000, 14)
+    texts = random_texts(500, 14)
     assert ours.encode_many(texts, texts[::-1]) == whole.encode_many(texts, texts[::-1])
     assert ours.vocabulary() == whole.vocabulary()
 
@@ -100,7 +100,7 @@ def test_roberta_from_vocab_json(official: Official, tmp_path: Path, prefix_spac
     byte_level_files(official, tmp_path, {})
     mask_takes_space(tmp_path, "<mask>", add_prefix_space=prefix_space)
     theirs = transformers.RobertaTokenizer.from_pretrained(tmp_path)
-    assert_equal(Tokenizer.load(tmp_path), theirs, count=500, seed=15)
+    assert_equal(Tokenizer.load(tmp_path), theirs, count=300, seed=15)
 
 
 def test_deberta_from_vocab_json(official: Official, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_deberta_from_vocab_json(official: Official, tmp_path: Path) -> None:
     mask_takes_space(tmp_path, "[MASK]")
     ours = Tokenizer.load(tmp_path)
     theirs = transformers.DebertaTokenizer.from_pretrained(tmp_path)
-    texts = random_texts(500, 16)
+    texts = random_texts(300, 16)
     assert ours.family == "deberta"
     assert list(mismatches(ours, theirs, texts)) == []
     # Of pairs, transformers 5 writes [CLS] A [SEP] [SEP] B [SEP]; DeBERTa was trained with one.
@@ -138,11 +138,11 @@ def test_deberta_with_added_tokens(official: Official, tmp_path: Path) -> None:
     pytest.importorskip("sentencepiece", reason="transformers needs it for .model files")
     (tmp_path / "spm.model").write_bytes((official("deberta-v3") / "spm.model").read_bytes())
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "deberta-v2"}))
-    (tmp_path / "added_tokens.json").write_text(json.dumps({"[MASK]": 128000, "the": 262}))
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"[MASK]": 128000, "forge": 128001}))
     config = {"do_lower_case": False, "vocab_type": "spm", "model_max_length": int(1e30)}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     ours = Tokenizer.load(tmp_path)
-    assert (ours.mask_id, ours.size, ours.max_length) == (128000, 128001, None)
+    assert (ours.mask_id, ours.size, ours.max_length) == (128000, 128002, None)
     theirs = transformers.DebertaV2Tokenizer.from_pretrained(tmp_path)
     assert_equal(ours, theirs, count=300, seed=18)
 
@@ -202,7 +202,7 @@ def test_all_minilm() -> None:
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     theirs.backend_tokenizer.no_truncation()
     theirs.backend_tokenizer.no_padding()
-    assert_equal(ours, theirs, count=500, seed=23)
+    assert_equal(ours, theirs, count=300, seed=23)
 
 
 def google_cases(kind: str) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ class Report:
     new: tuple[str, ...] = ()  # ours, newly initialised because they were asked for as new
     unused: tuple[str, ...] = ()  # theirs, with no place in the model
     repeated: tuple[str, ...] = ()  # theirs, derived or tied: stored again, not needed
+    absent: tuple[str, ...] = ()  # heads that config.json names but nothing is stored of
 
     def lines(self) -> list[str]:
         """The report for a person; empty when all tensors were used."""
@@ -32,6 +33,8 @@ class Report:
         ):
             if names:
                 said.append(f"{len(names)} tensors {text}: {shorten(names)}")
+        if self.absent:
+            said.append(f"config.json names a head that is not stored: {', '.join(self.absent)}")
         return said
 
 

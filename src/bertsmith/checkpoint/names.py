@@ -109,3 +109,9 @@ def stored_as(entry: HeadEntry, stored: Iterable[str]) -> bool:
     modules = {name.rpartition(".")[0] for name in names}
     needed = [path for ours, path in entry.names.items() if ours != "output.weight"]
     return all(path in names or path in modules for path in needed)
+
+
+def partly_stored(entry: HeadEntry, family: Family, stored: Iterable[str]) -> bool:
+    """Is anything of this head in the checkpoint, beside what belongs to the bare encoder?"""
+    own = [path for path in paths(entry.names) if not path.startswith(family.prefix)]
+    return any(name.startswith(path) for name in stored for path in own)

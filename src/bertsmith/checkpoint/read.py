@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bertsmith.checkpoint.checkpoint import Checkpoint, Report, configure, entry_of, shorten
 from bertsmith.checkpoint.files import TensorFiles, inside, read_json
-from bertsmith.checkpoint.names import Translation, canonical, stored_as
+from bertsmith.checkpoint.names import Translation, canonical, partly_stored, stored_as
 from bertsmith.errors import BertsmithError
 from bertsmith.families import Family, HeadEntry, family_of
 from bertsmith.model import Model, build, initialise
@@ -42,6 +42,7 @@ def read(
     stored = {theirs: raw for raw, theirs in canonical(family, files.where).items()}
     fresh = {kind: entry_of(family, kind) for kind in new}
     entries = {**_entries(family, given, stored, heads, set(fresh)), **fresh}
+    absent = [] if heads else [kind for kind in _declared(family, given) if kind not in entries]
     config = configure(family, given, entries)
     with torch.device("meta"):
         model = build(config)
@@ -65,6 +66,7 @@ def read(
         tuple(sorted(made)),
         tuple(name for name in left if name not in repeated),
         tuple(repeated),
+        tuple(absent),
     )
     return Checkpoint(model.eval(), family, given, entries, report)
 
@@ -77,17 +79,17 @@ def _entries(
     fresh: set[str],
 ) -> dict[str, HeadEntry]:
     """Which heads to build, and which way each is stored."""
-    named = (settings.get("architectures") or [""])[0]
-    suffix = re.search(r"(For[A-Z]\w+|Model)$", str(named))
-    declared = family.architectures.get(suffix[0] if suffix else "", ())
-    wanted = list(declared if asked is None else asked)
+    wanted = list(_declared(family, settings) if asked is None else asked)
     chosen: dict[str, HeadEntry] = {}
     claimed: set[str] = set()
     for kind in wanted:
         entry_of(family, kind)  # a kind that the family does not have is an error here
         if kind not in fresh:
             ways = [entry for entry in family.heads if entry.kind == kind]
-            chosen[kind] = min(ways, key=lambda way: _doubt(way, settings, stored))
+            way = min(ways, key=lambda way: _doubt(way, settings, stored))
+            if asked is None and not partly_stored(way, family, stored):
+                continue  # config.json names it, but nothing of it is here: the report says so
+            chosen[kind] = way
             claimed.update(map(str, chosen[kind].names.values()))
     if asked is None:
         for entry in family.heads:
@@ -98,6 +100,13 @@ def _entries(
                 chosen[entry.kind] = entry
                 claimed |= own
     return chosen
+
+
+def _declared(family: Family, settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The heads of the class that config.json names."""
+    named = settings.get("architectures") or [""]
+    suffix = re.search(r"(For[A-Z]\w+|Model)$", str(named[0]))
+    return family.architectures.get(suffix[0] if suffix else "", ())
 
 
 def _doubt(

@@ -268,9 +268,9 @@ def _build(vocabulary: Vocabulary, beside: Beside) -> Backend:
     settings = _settings(beside.config, vocabulary.charsmap)
     added = [token for _, token in beside.added.values()]
     backend = assemble(model, family, settings, specials, [*added, *vocabulary.matched_first])
-    for content, (index, _) in beside.added.items():
-        if backend.token_to_id(content) != index:
-            raise ValueError(f"the files beside it give {content!r} an id that it cannot have")
+    for content, (wanted, _) in beside.added.items():
+        if (got := backend.token_to_id(content)) != wanted:
+            raise ValueError(f"{content!r} gets the id {got}, but the files beside say {wanted}")
     return backend
 
 

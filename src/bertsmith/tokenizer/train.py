@@ -228,8 +228,12 @@ def _learn_unigram(words: Mapping[str, int], plan: Plan) -> Model:
         show_progress=plan.progress,
     )
     learned = json.loads(_replay(models.Unigram(), trainer, words).to_str())["model"]["vocab"]
+    settled = _settled([(text, score) for text, score in learned if text not in plan.opening])
+    # Where letters alone fill the vocabulary, the trainer adds longer pieces beyond its size.
+    longer = [piece for piece in settled if len(piece[0]) > 1]
+    too_many = set(longer[plan.learned - len(plan.opening) - (len(settled) - len(longer)) :])
     pieces = [(token, 0.0) for token in plan.opening]
-    pieces += _settled([(text, score) for text, score in learned if text not in plan.opening])
+    pieces += [piece for piece in settled if piece not in too_many]
     return models.Unigram(pieces, unk_id=plan.opening.index(unknown))
 
 
