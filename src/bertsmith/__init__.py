@@ -1,3 +1,30 @@
 """bertsmith: forge, fine-tune, look inside and serve a BERT of your own."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from bertsmith.checkpoint import create
+    from bertsmith.errors import BertsmithError
+    from bertsmith.families import presets
+    from bertsmith.tasks import Bert, load
+    from bertsmith.tokenizer import Tokenizer
+
+# Found when first used, so that `import bertsmith` costs nothing.
+_HOMES = {
+    "Bert": "tasks",
+    "BertsmithError": "errors",
+    "Tokenizer": "tokenizer",
+    "create": "checkpoint",
+    "load": "tasks",
+    "presets": "families",
+}
+__all__ = ["Bert", "BertsmithError", "Tokenizer", "create", "load", "presets"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bertsmith' has no attribute {name!r}")
+    return getattr(import_module(f"bertsmith.{_HOMES[name]}"), name)

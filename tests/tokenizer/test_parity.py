@@ -30,7 +30,7 @@ def assert_equal(ours: Tokenizer, theirs: Any, count: int, seed: int) -> None:
 
 @pytest.mark.parametrize("name", OFFICIAL)
 def test_official_vocabularies(both: Both, name: str) -> None:
-    assert_equal(*both(name), count=700, seed=11)
+    assert_equal(*both(name), count=500, seed=11)
 
 
 def test_the_comparison_can_fail(both: Both) -> None:
@@ -54,7 +54,7 @@ def test_bert_settings_are_honoured(official: Official, tmp_path: Path, config: 
     (tmp_path / "vocab.txt").write_bytes(vocabulary)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     theirs = transformers.BertTokenizer.from_pretrained(tmp_path)
-    assert_equal(Tokenizer.load(tmp_path), theirs, count=300, seed=12)
+    assert_equal(Tokenizer.load(tmp_path), theirs, count=150, seed=12)
 
 
 @pytest.mark.parametrize("config", [{"do_lower_case": False}, {"keep_accents": True}], ids=str)
@@ -138,13 +138,13 @@ def test_deberta_with_added_tokens(official: Official, tmp_path: Path) -> None:
     pytest.importorskip("sentencepiece", reason="transformers needs it for .model files")
     (tmp_path / "spm.model").write_bytes((official("deberta-v3") / "spm.model").read_bytes())
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "deberta-v2"}))
-    (tmp_path / "added_tokens.json").write_text(json.dumps({"[MASK]": 128000, "forge": 128001}))
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"[MASK]": 128000, "bertsmith": 128001}))
     config = {"do_lower_case": False, "vocab_type": "spm", "model_max_length": int(1e30)}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     ours = Tokenizer.load(tmp_path)
     assert (ours.mask_id, ours.size, ours.max_length) == (128000, 128002, None)
     theirs = transformers.DebertaV2Tokenizer.from_pretrained(tmp_path)
-    assert_equal(ours, theirs, count=300, seed=18)
+    assert_equal(ours, theirs, count=200, seed=18)
 
 
 # ------------------------------------------------------------------ what we save
@@ -158,7 +158,7 @@ def test_transformers_opens_what_we_save(
     ours.save(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": family}))
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    assert_equal(ours, theirs, count=200, seed=19)
+    assert_equal(ours, theirs, count=120, seed=19)
     assert theirs.mask_token_id == ours.mask_id
     assert theirs.pad_token_id == ours.pad_id
     assert len(theirs) == ours.size
@@ -170,8 +170,8 @@ def test_official_vocabularies_survive_saving(both: Both, tmp_path: Path, name: 
     ours = both(name)[0]
     ours.save(tmp_path)
     again, theirs = Tokenizer.load(tmp_path), transformers.AutoTokenizer.from_pretrained(tmp_path)
-    assert_equal(again, theirs, count=200, seed=20)
-    texts = random_texts(200, seed=21)
+    assert_equal(again, theirs, count=100, seed=20)
+    texts = random_texts(100, seed=21)
     assert again.encode_many(texts, texts[::-1]) == ours.encode_many(texts, texts[::-1])
     assert again.vocabulary() == ours.vocabulary()
     assert again.special_ids == ours.special_ids

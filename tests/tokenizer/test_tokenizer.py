@@ -27,7 +27,6 @@ SURPRISES = {
     "emoji": "👩‍👩‍👧‍👦 🏳️‍🌈 1️⃣",
     "right to left": "שלום עולم مرحبا",
     "long word": "a" * 5000,
-    "megabyte": "The time of the world. " * 45_000,
     "unassigned": "\U000e0fff\uffff\U0010ffff",
 }
 
@@ -41,8 +40,14 @@ def test_surprising_texts(trained: Trained, family: str, name: str) -> None:
     assert encoding.ids[-1] == tokenizer.sep_id
     assert all(0 <= start <= end <= len(text) for start, end in encoding.offsets)
     assert isinstance(tokenizer.decode(encoding.ids), str)
-    if name == "megabyte":
-        assert len(encoding) > 180_000  # nothing was cut
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "albert"])
+def test_a_megabyte_of_text(trained: Trained, family: str) -> None:
+    text = "The time of the world. " * 45_000
+    encoding = trained(family).encode(text)
+    assert len(encoding) > 180_000  # nothing was cut
+    assert encoding.offsets[-2][1] >= len(text) - 1
 
 
 @pytest.mark.parametrize("family", FAMILIES)

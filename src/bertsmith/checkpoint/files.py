@@ -17,8 +17,8 @@ from bertsmith.errors import BertsmithError
 LARGEST_JSON = 64 * 2**20
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; anything else is a one-line error."""
+def read_json(path: Path, kind: type = dict) -> Any:
+    """A JSON object (or another kind) from a file; anything else is a one-line error."""
     try:
         if path.stat().st_size > LARGEST_JSON:
             raise BertsmithError(f"{path}: larger than {LARGEST_JSON:,} bytes; this is no config")
@@ -27,8 +27,8 @@ def read_json(path: Path) -> dict[str, Any]:
         raise BertsmithError(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
         raise BertsmithError(f"{path}: not valid JSON ({error})") from error
-    if not isinstance(found, dict):
-        raise BertsmithError(f"{path}: a JSON object was expected, not {type(found).__name__}")
+    if not isinstance(found, kind):
+        raise BertsmithError(f"{path}: expected a JSON {kind.__name__}, not {type(found).__name__}")
     return found
 
 

@@ -82,7 +82,7 @@ def maps(
 
 def _written_out(q: Tensor, k: Tensor, scores: Scores) -> Tensor:
     """Scores of one sequence, term by term: two (n, H, d) → (H, n, n)."""
-    q, k, bias = q.transpose(0, 1), k.transpose(0, 1), scores.bias
+    q, k, bias = q.transpose(0, 1) * scores.scale, k.transpose(0, 1), scores.bias
     place = torch.arange(q.shape[1], device=q.device)
     distance = place[:, None] - place[None, :]
     total = q @ k.mT
@@ -91,10 +91,11 @@ def _written_out(q: Tensor, k: Tensor, scores: Scores) -> Tensor:
         if bias.keys is not None:
             total = total + (q @ bias.keys.to(q.dtype).permute(1, 2, 0)).gather(2, row)
         if bias.queries is not None:
-            total = total + (k @ bias.queries.to(q.dtype).permute(1, 2, 0)).gather(2, row.mT).mT
+            met = (k * scores.scale) @ bias.queries.to(q.dtype).permute(1, 2, 0)
+            total = total + met.gather(2, row.mT).mT
     if scores.window is not None:
         total = total.masked_fill(distance.abs() > scores.window, float("-inf"))
-    return total * scores.scale
+    return total
 
 
 def _reference(
@@ -110,6 +111,8 @@ def _reference(
 def _runs(
     query: Tensor, key: Tensor, value: Tensor, layout: Layout, scores: Scores, dropout: float
 ) -> Tensor:
+    if scores.bias is not None and scores.window is not None:  # no family has both
+        return _reference(query, key, value, layout, scores, dropout)
     sdpa = partial(F.scaled_dot_product_attention, dropout_p=dropout, scale=scores.scale)
     done = []
     for row, count, length in layout.runs:
@@ -118,7 +121,7 @@ def _runs(
             x[rows].unflatten(0, (count, length)).transpose(1, 2) for x in (query, key, value)
         )
         if scores.bias is not None:
-            out = sdpa(q, k, v, attn_mask=_skewed(q, k, scores.bias) * scores.scale)
+            out = sdpa(q, k, v, attn_mask=_skewed(q * scores.scale, k * scores.scale, scores.bias))
         elif scores.window is not None and length > scores.window + 1:
             out = _local(sdpa, q, k, v, scores.window)
         else:
@@ -140,14 +143,14 @@ def _local(sdpa: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, window:
 
 
 def _skewed(q: Tensor, k: Tensor, bias: RelativeBias) -> Tensor:
-    """Unscaled relative scores of equal sequences: two (c, H, n, d) → (c, H, n, n).
+    """Relative scores of equal sequences: two (c, H, n, d) → (c, H, n, n).
 
     Position vectors are laid out by distance, so the score of (i, j) stands in row i, column
     j - i + n - 1 of one product: a diagonal walk that `as_strided` views without a gather.
     """
     count, heads, length, _ = q.shape
     rows, across = bias.at(length), 2 * length - 1
-    total = q.new_zeros(())
+    total = q.new_zeros(length, length)
     for content, table, order, steps in (
         (q, bias.keys, rows.flip(0), (across - 1, 1)),
         (k, bias.queries, rows, (1, across - 1)),

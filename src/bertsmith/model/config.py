@@ -2,10 +2,42 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 from bertsmith.errors import BertsmithError
+
+
+MOST = 10_000_000  # a config file that asks for more is a mistake or an attack, not a model
+KINDS: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "str": (str,),
+}
+# The least and the most that a number may be, where that is not 0 and MOST.
+RANGES: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(("vocabulary", "width", "feedforward", "max_length"), (1, MOST)),
+    **dict.fromkeys(("span", "furthest", "size", "groups"), (1, MOST)),
+    "layers": (1, 1000),
+    "attention_heads": (1, 1024),
+    "initial_deviation": (1e-6, 100),
+}
+
+
+class Checked:
+    """A value that looks at its own fields: each of its kind, each number in its range."""
+
+    def __post_init__(self) -> None:
+        for item in fields(self):  # type: ignore[arg-type]
+            name, kind, value = item.name, str(item.type), getattr(self, item.name)
+            wrong = isinstance(value, bool) != (kind == "bool")
+            if kind in KINDS and (wrong or not isinstance(value, KINDS[kind])):
+                raise BertsmithError(f"model setting {name} must be of type {kind}, not {value!r}")
+            least, most = RANGES.get(name, (0, 1 if name.endswith("dropout") else MOST))
+            if kind in ("int", "float") and not least <= value <= most:
+                raise BertsmithError(f"model setting out of range: {name} is {value}")
 
 
 @dataclass(frozen=True)
@@ -16,7 +48,7 @@ class Rotary:
 
 
 @dataclass(frozen=True)
-class Disentangled:
+class Disentangled(Checked):
     """Positions as learned vectors of relative distance that queries and keys attend to."""
 
     span: int  # distances lie in [-span, span): the table has 2 * span rows
@@ -28,18 +60,28 @@ class Disentangled:
     key_bias: bool = True
     norm: bool = False  # layer norm on the table
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.buckets == 1:
+            raise BertsmithError("model settings: one bucket of distances is too few")
+
 
 @dataclass(frozen=True)
-class Convolution:
+class Convolution(Checked):
     """A convolution over the embeddings, added after the first block."""
 
     size: int
     groups: int = 1
     activation: str = "tanh"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.size % 2 == 0:
+            raise BertsmithError(f"model settings: a convolution of even size, {self.size}")
+
 
 @dataclass(frozen=True)
-class HeadConfig:
+class HeadConfig(Checked):
     """One head: pick rows, transform them, map them to outputs."""
 
     outputs: int  # 0: the transformed rows are the result
@@ -56,7 +98,7 @@ class HeadConfig:
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Checked):
     """An encoder and its heads: numbers and choices, no names of families."""
 
     vocabulary: int = 30522
@@ -95,26 +137,42 @@ class Config:
     heads: Mapping[str, HeadConfig] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for item in fields(self):
-            value, kind = getattr(self, item.name), KINDS.get(str(item.type))
-            if kind and not isinstance(value, kind):
-                raise BertsmithError(f"model setting {item.name} is {value!r}, not a {item.type}")
-            if item.type == "int" and not 0 <= value <= LIMITS.get(item.name, 10_000_000):
-                raise BertsmithError(f"model size out of range: {item.name} is {value}")
-        for name in (
-            "vocabulary",
-            "width",
-            "layers",
-            "attention_heads",
-            "feedforward",
-            "max_length",
+        super().__post_init__()
+        plan, signal, conv = self.plan, self.signal, self.convolution
+        bases = signal.bases if isinstance(signal, Rotary) else (1.0,) * len(plan)
+        windows = self.windows or (None,) * len(plan)
+        for fine, fault in (
+            (
+                self.head_width or self.width % self.attention_heads == 0,
+                f"width {self.width} is not a multiple of {self.attention_heads} attention heads",
+            ),
+            (
+                sorted(set(plan)) == list(range(max(plan) + 1)),
+                f"the order of blocks leaves some out: {plan}",
+            ),
+            (
+                len(bases) == len(windows) == len(plan),
+                f"{len(plan)} depths, but {len(bases)} rotary bases and {len(windows)} windows",
+            ),
+            (
+                all(window is None or window >= 0 for window in windows),
+                f"a local window is negative: {windows}",
+            ),
+            (
+                all(0 < base < math.inf for base in bases),
+                f"a rotary base is not a positive number: {bases}",
+            ),
+            (
+                not isinstance(signal, Rotary) or self.per_head % 2 == 0,
+                f"rotary positions need heads of even width, not {self.per_head}",
+            ),
+            (
+                conv is None or self.width % conv.groups == 0,
+                f"width {self.width} is not a multiple of the convolution's groups",
+            ),
         ):
-            if not getattr(self, name):
-                raise BertsmithError(f"model size out of range: {name} is 0")
-        if not self.head_width and self.width % self.attention_heads:
-            raise BertsmithError(
-                f"width {self.width} is not a multiple of {self.attention_heads} attention heads"
-            )
+            if not fine:
+                raise BertsmithError(f"model settings: {fault}")
 
     @property
     def plan(self) -> tuple[int, ...]:
@@ -130,13 +188,3 @@ class Config:
     def per_head(self) -> int:
         """d, the width of one attention head."""
         return self.head_width or self.width // self.attention_heads
-
-
-KINDS: dict[str, tuple[type, ...]] = {
-    "int": (int,),
-    "float": (int, float),
-    "bool": (bool,),
-    "str": (str,),
-}
-# A config file that asks for more than this is a mistake or an attack, not a model.
-LIMITS = {"layers": 1000, "attention_heads": 1024}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
 from torch import Tensor, nn
 
@@ -51,7 +49,6 @@ class RelativeSignal(nn.Module):
         return vectors, rows.to(vectors.device, non_blocking=True)
 
 
-@lru_cache(maxsize=64)
 def distance_rows(longest: int, span: int, buckets: int, furthest: int) -> Tensor:
     """The table row of each distance from -(longest-1) to longest-1.
 

@@ -31,6 +31,7 @@ from bertsmith.tokenizer.families import (
 from bertsmith.tokenizer.guard import guarded, hushed
 
 LARGEST_FILE = 512 << 20  # bytes; the largest published tokenizer.json has some 30 million
+SPARSEST = 16  # ids for every token, beyond which a vocabulary's ids are not meant
 LARGEST_LENGTH = 10**9  # a model_max_length beyond this is a way to say "none"
 PROBE = "A probe: é, 你好, \U0010fffd and [MASK]\0"  # words, accents, Chinese, surely unknown
 
@@ -83,8 +84,9 @@ def read(path: Path, family: str | None = None) -> Parts:
         # A published file may ask for cuts and padding; here nothing is cut in silence.
         backend.no_truncation()
         backend.no_padding()
-        _check(backend)
-        return _parts(backend, beside)
+        vocabulary = backend.get_vocab(with_added_tokens=True)
+        _check(backend, vocabulary)
+        return _parts(backend, vocabulary, beside)
 
 
 # ------------------------------------------------------------------ files
@@ -304,31 +306,31 @@ def _kind(backend: Backend) -> Kind:
     return kind
 
 
-def _check(backend: Backend) -> None:
-    """Refuse a tokenizer that would fail, or give two tokens one id, once it is used."""
-    kind = _kind(backend)
-    vocabulary = backend.get_vocab(with_added_tokens=True)
-    if len(set(vocabulary.values())) != len(vocabulary):
+def _check(backend: Backend, vocabulary: Mapping[str, int]) -> None:
+    """Refuse a tokenizer that would fail, or whose ids make no sense, once it is used."""
+    kind, ids = _kind(backend), vocabulary.values()
+    if len(set(ids)) != len(ids):
         raise ValueError(f"its {kind} vocabulary gives two tokens the same id")
+    if max(ids, default=0) > SPARSEST * len(ids) + 1000:
+        raise ValueError(f"it has {len(ids)} tokens, but ids up to {max(ids)}")
     for pair in (None, PROBE):
-        for index in backend.encode(PROBE, pair).ids:
-            if backend.id_to_token(index) is None:
-                raise ValueError(f"it produces the id {index}, which no token has")
+        for number in backend.encode(PROBE, pair).ids:
+            if backend.id_to_token(number) is None:
+                raise ValueError(f"it produces the id {number}, which no token has")
 
 
-def _parts(backend: Backend, beside: Beside) -> Parts:
-    vocabulary = backend.get_vocab(with_added_tokens=True)
-    family = _family(_kind(backend), vocabulary, beside)
+def _parts(backend: Backend, vocabulary: Mapping[str, int], beside: Beside) -> Parts:
+    fits = _family(_kind(backend), vocabulary, beside)
     tokens: dict[Role, str] = {}
     for role in ROLES:
-        for token in (_content(beside.config.get(f"{role}_token")), family.tokens[role]):
-            if token in vocabulary:
-                tokens.setdefault(role, token)
-    stated = beside.config.get("model_input_names")
-    segments = (beside.family or family).segments
-    if isinstance(stated, list) and not beside.family:
-        segments = "token_type_ids" in stated
+        stated = _content(beside.config.get(f"{role}_token"))
+        for token in (fits.tokens[role], stated):
+            if token and token in vocabulary:
+                tokens[role] = token
+    family = beside.family or fits
+    segments, inputs = family.segments, beside.config.get("model_input_names")
+    if isinstance(inputs, list) and not beside.family:
+        segments = "token_type_ids" in inputs
     length = beside.config.get("model_max_length")
-    sane = isinstance(length, int) and 0 < length < LARGEST_LENGTH
-    name = (beside.family or family).name
-    return Parts(backend, tokens, name, segments, length if sane else None)
+    sane = type(length) is int and 0 < length < LARGEST_LENGTH
+    return Parts(backend, tokens, family.name, segments, length if sane else None)

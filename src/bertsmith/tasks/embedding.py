@@ -1,0 +1,51 @@
+"""One vector for each text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from bertsmith.batch import Batch
+from bertsmith.errors import BertsmithError
+from bertsmith.model import Hidden
+from bertsmith.model.pooling import POOLS
+
+if TYPE_CHECKING:
+    from bertsmith.tasks.bert import Bert
+
+Vectors = np.ndarray[Any, np.dtype[np.float32]]
+NAMES = {"mean": "mean", "cls": "first"}
+
+
+def embed(
+    bert: Bert, texts: Sequence[str], pooling: str | None, normalise: bool | None, long: str
+) -> Vectors:
+    """Texts → float32 (N, D). A long text's vector is the mean of its windows', by length."""
+    made = bert.sentence
+    if pooling is not None and pooling not in NAMES:
+        raise BertsmithError(f"unknown pooling {pooling!r}; known: {', '.join(NAMES)}")
+    pool = POOLS[NAMES[pooling] if pooling else made.pool]
+    windower = bert.windower(long=long, overlap=0, limit=made.max_length)
+    ids = bert.tokenizer.encode_ids(texts)
+    grouped = [windower.single(number, one) for number, one in enumerate(ids)]
+    windows = [window for group in grouped for window in group]
+    seen = "texts longer than the model cut" if long == "cut" else "long texts read in windows"
+    room = windower.limit - bert.tokenizer.special_count()
+    bert.ledger.note(seen, sum(len(one) > room for one in ids))
+
+    def compute(hidden: Hidden, batch: Batch, chosen: list[int]) -> list[torch.Tensor]:
+        return list(pool(hidden.last.float(), batch.layout, None).cpu())
+
+    width = bert.checkpoint.config.width
+    total = np.zeros((len(texts), width), dtype=np.float32)
+    weight = np.zeros((len(texts), 1), dtype=np.float32)
+    for window, vector in zip(windows, bert.run(windows, compute), strict=True):
+        total[window.number] += vector.numpy() * len(window.ids)
+        weight[window.number] += len(window.ids)
+    vectors: Vectors = total / np.maximum(weight, np.float32(1))
+    if made.normalise if normalise is None else normalise:
+        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
+    return vectors

@@ -1,0 +1,84 @@
+"""Thousands of inputs through a model: sorted by length, packed to a budget, back in order."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+
+from bertsmith.batch import Batch
+from bertsmith.model import Hidden, Model
+from bertsmith.tasks.windows import Window
+
+Result = TypeVar("Result")
+Compute = Callable[[Hidden, Batch, list[int]], Sequence[Result]]
+
+# Tokens in a batch. On a CPU few enough for the states to stay in cache, on a GPU enough to
+# keep it busy.
+BUDGETS = {"cpu": 4096, "cuda": 65536}
+
+
+def run(
+    model: Model,
+    windows: Sequence[Window],
+    compute: Compute[Result],
+    *,
+    device: torch.device,
+    budget: int | None = None,
+    progress: bool | None = None,
+) -> list[Result]:
+    """Encode every window and let `compute` make one result of each.
+
+    `compute` gets hidden states, the batch, and which windows are in it. Longest come first,
+    so that a batch which does not fit fails at once. A progress bar is shown on a terminal.
+    """
+    lengths = [len(window.ids) for window in windows]
+    plan = list(packed(lengths, budget or BUDGETS.get(device.type, 4096)))
+    results: dict[int, Result] = {}
+    with torch.inference_mode(), _bar(sum(lengths), len(plan), progress) as advance:
+        for chosen in plan:
+            ids, segments = zip(
+                *((windows[i].ids, windows[i].segments) for i in chosen), strict=True
+            )
+            batch = Batch.of(ids, segments).to(device)
+            results.update(zip(chosen, compute(model.encoder(batch), batch, chosen), strict=True))
+            advance(batch.layout.total)
+    return [results[number] for number in range(len(windows))]
+
+
+def packed(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Indices in order of falling length, in groups of at most `budget` tokens."""
+    group: list[int] = []
+    total = 0
+    for number in sorted(range(len(lengths)), key=lambda n: -lengths[n]):
+        if group and total + lengths[number] > budget:
+            yield group
+            group, total = [], 0
+        group.append(number)
+        total += lengths[number]
+    if group:
+        yield group
+
+
+@contextmanager
+def _bar(total: int, batches: int, wanted: bool | None) -> Iterator[Callable[[int], None]]:
+    """A progress bar on standard error, where a person watches and there is something to see."""
+    if wanted is None:
+        wanted = sys.stderr.isatty() and batches > 4
+    if not wanted:
+        yield lambda tokens: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.completed:,.0f} of {task.total:,.0f} tokens"),
+        BarColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda tokens: bar.advance(task, tokens)

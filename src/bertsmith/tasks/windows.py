@@ -1,0 +1,102 @@
+"""Inputs that a model can read at once; longer ones become overlapping windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bertsmith.errors import BertsmithError
+from bertsmith.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Window:
+    """One model input: a whole text (or pair), or a stretch of one that is too long."""
+
+    number: int  # which input it came from
+    ids: list[int]
+    segments: list[int]
+    tokens: range  # the tokens of the text (of a pair: of the second) that lie in it
+    first: int  # the row of the first of them
+
+
+@dataclass(frozen=True)
+class Windower:
+    """How inputs become windows: the model's limit, and what to do beyond it."""
+
+    tokenizer: Tokenizer
+    limit: int  # tokens a model reads at once, special tokens included
+    overlap: int  # tokens that neighbouring windows share
+    long: str = "window"  # or "refuse", or "cut"
+
+    def single(self, number: int, ids: Sequence[int]) -> list[Window]:
+        """The windows of one text."""
+        room = self.limit - self.tokenizer.special_count()
+        return [self._around(number, ids, None, part) for part in self._parts(number, ids, room)]
+
+    def pair(self, number: int, ids: Sequence[int], second: Sequence[int]) -> list[Window]:
+        """The windows of a pair: the first text whole, the second in stretches."""
+        room = self.limit - self.tokenizer.special_count(pair=True) - len(ids)
+        if len(second) > room and room < self.limit // 4:
+            raise BertsmithError(
+                f"input {number}: its first text has {len(ids)} tokens, too many beside the "
+                f"second in a model that reads {self.limit}; shorten it or swap the two"
+            )
+        parts = self._parts(number, second, room)
+        return [self._around(number, ids, second, part) for part in parts]
+
+    def around(self, number: int, ids: Sequence[int], row: int) -> Window:
+        """One window with the token at `row` as near to its middle as the text allows."""
+        room = self.limit - self.tokenizer.special_count()
+        start = max(0, min(row - room // 2, len(ids) - room))
+        return self._around(number, ids, None, range(start, min(start + room, len(ids))))
+
+    def _parts(self, number: int, ids: Sequence[int], room: int) -> list[range]:
+        if len(ids) <= room:
+            return [range(len(ids))]
+        if self.long == "refuse":
+            raise BertsmithError(
+                f"input {number} has {len(ids)} tokens, but the model reads {room} at once; "
+                'shorten it or ask for windows (long="window")'
+            )
+        if self.long == "cut":
+            return [range(room)]
+        return cut(len(ids), room, min(self.overlap, room // 2))
+
+    def _around(
+        self, number: int, ids: Sequence[int], second: Sequence[int] | None, part: range
+    ) -> Window:
+        if second is None:
+            built = self.tokenizer.build(ids[part.start : part.stop])
+            return Window(number, *built, part, self._prefix[0])
+        built = self.tokenizer.build(ids, second[part.start : part.stop])
+        return Window(number, *built, part, self._prefix[1] + len(ids))
+
+    @property
+    def _prefix(self) -> tuple[int, int]:
+        """How many special tokens come before a text, and before the second of a pair."""
+        sources = self.tokenizer.encode("a", "a").sources
+        before = sources[: sources.index(1)]
+        return sources.index(0), sum(source is None for source in before)
+
+
+def cut(length: int, room: int, overlap: int) -> list[range]:
+    """Stretches of `room` tokens that cover all and share `overlap`; the last ends at the end."""
+    starts = list(range(0, max(1, length - overlap), room - overlap))
+    ends = [min(start + room, length) for start in starts]
+    # The last stretch moves back, so that it too has as much context as there is.
+    return [range(max(0, end - room), end) for end in ends]
+
+
+def clearest(parts: Sequence[range], length: int) -> list[int]:
+    """For each token the window in which it is furthest from an edge that cuts the text."""
+
+    def clear(part: range, token: int) -> int:
+        left = length if part.start == 0 else token - part.start
+        right = length if part.stop == length else part.stop - 1 - token
+        return min(left, right)
+
+    inside = [[n for n, part in enumerate(parts) if token in part] for token in range(length)]
+    return [
+        max(numbers, key=lambda n: clear(parts[n], token)) for token, numbers in enumerate(inside)
+    ]
