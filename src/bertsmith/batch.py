@@ -97,7 +97,7 @@ class Batch:
             return cls(flat, torch.zeros_like(flat), layout)
         if [len(sequence) for sequence in segments] != list(layout.lengths):
             raise ValueError("ids and segments differ in length")
-        marks = torch.tensor([mark for sequence in segments for mark in sequence])
+        marks = torch.tensor([m for sequence in segments for m in sequence], dtype=torch.int64)
         return cls(flat, marks, layout)
 
     def to(self, device: torch.device | str) -> Batch:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import bertsmith
 from bertsmith.errors import BertsmithError
 from bertsmith.tokenizer import FAMILIES, KINDS, Tokenizer, lines, train
 from bertsmith.tokenizer.families import BERT, Settings
@@ -84,7 +85,7 @@ for kind in ("wordpiece", "bpe", "unigram"):
 
 
 def test_the_same_text_gives_the_same_vocabulary(corpus: Path) -> None:
-    source = Path(__file__).resolve().parents[2] / "src"
+    source = Path(bertsmith.__file__).resolve().parents[1]
     environment = os.environ | {"PYTHONPATH": str(source)}
     command = [sys.executable, "-c", LEARN, str(corpus)]
     runs = [

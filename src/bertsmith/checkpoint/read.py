@@ -24,14 +24,15 @@ def read(
     heads: Iterable[str] | None = None,
     new: Iterable[str] = (),
     settings: Mapping[str, Any] | None = None,
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | None = torch.float32,
     device: torch.device | str = "cpu",
     seed: int = 0,
 ) -> Checkpoint:
     """Read a model directory.
 
     `heads` are those that must be there (default: all that the checkpoint stores); `new` ones
-    are made afresh; `settings` change config.json, for example its labels.
+    are made afresh; `settings` change config.json, for example its labels; `dtype` None keeps
+    each tensor as it is stored.
     """
     directory = Path(directory)
     given = {**read_json(inside(directory, "config.json")), **(settings or {})}
@@ -165,7 +166,7 @@ def _assign(
     tensors: Mapping[str, Tensor],
     made: set[str],
     device: torch.device | str,
-    dtype: torch.dtype,
+    dtype: torch.dtype | None,
 ) -> None:
     """Put real tensors in place of the model's empty ones; what was one tensor stays one."""
     real: dict[int, nn.Parameter] = {}

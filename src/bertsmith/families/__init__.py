@@ -24,7 +24,7 @@ def family_of(settings: Settings) -> Family:
     """The family that a config.json's `model_type` belongs to."""
     kind = settings.get("model_type")
     for family in FAMILIES.values():
-        if kind in family.stems:
+        if isinstance(kind, str) and kind in family.stems:
             return family
     known = ", ".join(kind for family in FAMILIES.values() for kind in family.stems)
     raise BertsmithError(f"config.json: model_type {kind!r} is not known (known: {known})")

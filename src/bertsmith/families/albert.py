@@ -3,8 +3,9 @@
 from dataclasses import replace
 from functools import partial
 
+from bertsmith.errors import BertsmithError
 from bertsmith.families import bert
-from bertsmith.families.bert import masked_lm, size
+from bertsmith.families.bert import masked_lm, size, undropped
 from bertsmith.families.family import (
     NO_DROPOUT,
     TIED,
@@ -31,6 +32,8 @@ FIRST = {"hidden_act": "gelu", "hidden_dropout_prob": 0.1, "attention_probs_drop
 def adjust(config: Config, settings: Settings) -> Config:
     """Depths fall into groups; each group has its own `inner` blocks, run one after another."""
     groups, inner = (setting(settings, key, 1) for key in ("num_hidden_groups", "inner_group_num"))
+    if not (1 <= groups <= config.layers and 1 <= inner <= 100):
+        raise BertsmithError(f"config.json: {groups} groups of {inner} for {config.layers} layers")
     starts = (depth * groups // config.layers * inner for depth in range(config.layers))
     return replace(config, order=tuple(start + part for start in starts for part in range(inner)))
 
@@ -54,7 +57,7 @@ NAMES: Names = {
 }
 MASKED_LM = head("masked_lm", masked_lm, "predictions.", **{**LM_HEAD, "norm": "LayerNorm"})
 POOLER = "albert.pooler"
-pooled = partial(bert.pooled, dropout="classifier_dropout_prob")
+pooled = partial(bert.pooled, dropout="classifier_dropout_prob", otherwise=0.1)
 
 FAMILY = Family(
     name="albert",
@@ -81,10 +84,10 @@ FAMILY = Family(
         untied(MASKED_LM),
         head("sentence_order", pooled(None), dense=POOLER, output="sop_classifier.classifier"),
         head("classify", pooled(None), dense=POOLER, output="classifier"),
-        head("tag", bert.tokens(None, "classifier_dropout_prob"), output="classifier"),
+        head("tag", bert.tokens(None, "classifier_dropout_prob", 0.1), output="classifier"),
         bert.ANSWER,
         head("choose", pooled(1), dense=POOLER, output="classifier"),
-        head("pooler", pooled(0), dense=POOLER),
+        head("pooler", undropped(pooled(0)), dense=POOLER),
     ),
     adjust=adjust,
     pretraining=("masked_lm", "sentence_order"),

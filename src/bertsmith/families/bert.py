@@ -72,24 +72,40 @@ def masked_lm(config: Config, settings: Settings, activation: str = "") -> HeadC
     return HeadConfig(config.vocabulary, dense=width, activation=act, norm=True, tied=tied)
 
 
+def dropped(config: Config, settings: Settings, key: str, otherwise: float | None) -> float:
+    """A head's dropout: what its key says, else the family's default, else the encoder's."""
+    default = config.feedforward_output_dropout if otherwise is None else otherwise
+    return setting(settings, key, default)
+
+
 def pooled(
-    outputs: int | None, activation: str = "tanh", dropout: str = "classifier_dropout"
+    outputs: int | None,
+    activation: str = "tanh",
+    dropout: str = "classifier_dropout",
+    otherwise: float | None = None,
 ) -> HeadMaker:
     """The first state through a dense layer, then so many outputs (None: one for each label)."""
 
     def make(config: Config, settings: Settings) -> HeadConfig:
         count = labels(settings) if outputs is None else outputs
-        rate = setting(settings, dropout, config.feedforward_output_dropout)
+        rate = dropped(config, settings, dropout, otherwise)
         return HeadConfig(count, "first", config.width, activation=activation, dropout=rate)
 
     return make
 
 
-def tokens(outputs: int | None, dropout: str = "classifier_dropout") -> HeadMaker:
+def undropped(make: HeadMaker) -> HeadMaker:
+    """The same head with no dropout of its own."""
+    return lambda config, settings: replace(make(config, settings), dropout=0.0)
+
+
+def tokens(
+    outputs: int | None, dropout: str = "classifier_dropout", otherwise: float | None = None
+) -> HeadMaker:
     """So many outputs for every token (None: one for each label), straight from its state."""
 
     def make(config: Config, settings: Settings) -> HeadConfig:
-        rate = setting(settings, dropout, config.feedforward_output_dropout)
+        rate = dropped(config, settings, dropout, otherwise)
         return HeadConfig(labels(settings) if outputs is None else outputs, dropout=rate)
 
     return make
@@ -131,12 +147,12 @@ FAMILY = Family(
     heads=(
         replace(MASKED_LM, settings=TIED),
         untied(MASKED_LM),
-        head("next_sentence", pooled(2), dense=POOLER, output="cls.seq_relationship"),
+        head("next_sentence", undropped(pooled(2)), dense=POOLER, output="cls.seq_relationship"),
         head("classify", pooled(None), dense=POOLER, output="classifier"),
         TAG,
         ANSWER,
         head("choose", pooled(1), dense=POOLER, output="classifier"),
-        head("pooler", pooled(0), dense=POOLER),
+        head("pooler", undropped(pooled(0)), dense=POOLER),
     ),
     pretraining=("masked_lm", "next_sentence"),
     refused={

@@ -16,7 +16,7 @@ NAMES: Names = {
     "blocks.*.feedforward.down": LAYER + "ffn.lin2",
     "blocks.*.feedforward_norm": LAYER + "output_layer_norm",
 }
-pooled = partial(bert.pooled, activation="relu", dropout="seq_classif_dropout")
+pooled = partial(bert.pooled, activation="relu", dropout="seq_classif_dropout", otherwise=0.2)
 
 FAMILY = Family(
     name="distilbert",
@@ -50,7 +50,7 @@ FAMILY = Family(
         ),
         head("classify", pooled(None), dense="pre_classifier", output="classifier"),
         head("tag", bert.tokens(None, "dropout"), output="classifier"),
-        head("answer", bert.tokens(2, "qa_dropout"), output="qa_outputs"),
+        head("answer", bert.tokens(2, "qa_dropout", 0.1), output="qa_outputs"),
         head("choose", pooled(1), dense="pre_classifier", output="classifier"),
     ),
 )

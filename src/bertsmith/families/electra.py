@@ -21,7 +21,7 @@ def replaced(config: Config, settings: Settings) -> HeadConfig:
 
 def choose(config: Config, settings: Settings) -> HeadConfig:
     """The first state through a summary layer whose activation config.json names."""
-    made = pooled(1, settings.get("summary_activation") or "linear")(config, settings)
+    made = pooled(1, settings.get("summary_activation", "gelu") or "linear")(config, settings)
     return replace(made, dropout=settings.get("summary_last_dropout", 0.1))
 
 

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from bertsmith.families import bert
-from bertsmith.families.bert import masked_lm, pooled, size
+from bertsmith.families.bert import masked_lm, pooled, size, undropped
 from bertsmith.families.family import TIED, Family, Settings, head, untied
 from bertsmith.model import Config
 
@@ -45,7 +45,7 @@ FAMILY = Family(
         bert.TAG,
         bert.ANSWER,
         head("choose", pooled(1), dense=POOLER, output="classifier"),
-        head("pooler", pooled(0), dense=POOLER),
+        head("pooler", undropped(pooled(0)), dense=POOLER),
     ),
     adjust=adjust,
     refused=bert.FAMILY.refused,

@@ -63,8 +63,9 @@ def attend(
 
 def choose(query: Tensor, scores: Scores, dropout: float) -> str:
     """The fastest kernel that can do this exactly."""
-    half = query.dtype in (torch.float16, torch.bfloat16)
-    return "varlen" if query.is_cuda and half and scores.bias is None and not dropout else "runs"
+    half = query.is_cuda and query.dtype in (torch.float16, torch.bfloat16)
+    fits = query.shape[-1] % 8 == 0 and query.shape[-1] <= 256  # what torch's kernel is built for
+    return "varlen" if half and fits and scores.bias is None and not dropout else "runs"
 
 
 def maps(

@@ -33,6 +33,7 @@ def build(config: Config) -> Model:
     return Model(encoder, {kind: _head(config, encoder, h) for kind, h in config.heads.items()})
 
 
+@torch.no_grad()
 def initialise(
     model: Model,
     deviation: float,
@@ -43,7 +44,6 @@ def initialise(
 
     `only` names the parameters to draw, if not all.
     """
-    edge = 2 * deviation
     for path, module in model.named_modules():
         for name, parameter in module.named_parameters(path, recurse=False):
             if only is not None and name not in only:
@@ -53,7 +53,7 @@ def initialise(
             elif parameter.ndim == 1:
                 nn.init.zeros_(parameter)
             else:
-                nn.init.trunc_normal_(parameter, 0.0, deviation, -edge, edge, generator)
+                nn.init.trunc_normal_(parameter, generator=generator).mul_(deviation)
 
 
 def _norm(config: Config, width: int = 0) -> nn.LayerNorm:

@@ -8,22 +8,26 @@ from dataclasses import dataclass, field, fields
 
 from bertsmith.errors import BertsmithError
 
-
 MOST = 10_000_000  # a config file that asks for more is a mistake or an attack, not a model
-KINDS: dict[str, tuple[type, ...]] = {
-    "int": (int,),
-    "float": (int, float),
-    "bool": (bool,),
-    "str": (str,),
-}
 # The least and the most that a number may be, where that is not 0 and MOST.
 RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("vocabulary", "width", "feedforward", "max_length"), (1, MOST)),
     **dict.fromkeys(("span", "furthest", "size", "groups"), (1, MOST)),
     "layers": (1, 1000),
     "attention_heads": (1, 1024),
-    "initial_deviation": (1e-6, 100),
 }
+KINDS: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "str": (str,),
+}
+
+
+def demand(fine: bool, fault: str) -> None:
+    """Refuse a model that cannot be."""
+    if not fine:
+        raise BertsmithError(f"model settings: {fault}")
 
 
 class Checked:
@@ -32,12 +36,13 @@ class Checked:
     def __post_init__(self) -> None:
         for item in fields(self):  # type: ignore[arg-type]
             name, kind, value = item.name, str(item.type), getattr(self, item.name)
-            wrong = isinstance(value, bool) != (kind == "bool")
-            if kind in KINDS and (wrong or not isinstance(value, KINDS[kind])):
-                raise BertsmithError(f"model setting {name} must be of type {kind}, not {value!r}")
-            least, most = RANGES.get(name, (0, 1 if name.endswith("dropout") else MOST))
-            if kind in ("int", "float") and not least <= value <= most:
-                raise BertsmithError(f"model setting out of range: {name} is {value}")
+            if kind in KINDS:
+                known = isinstance(value, KINDS[kind])
+                known &= isinstance(value, bool) == (kind == "bool")  # True is an int to Python
+                demand(known, f"{name} is {value!r}, which is no {kind}")
+            if kind in ("int", "float"):
+                least, most = RANGES.get(name, (0, 1 if name.endswith("dropout") else MOST))
+                demand(least <= value <= most, f"{name} is {value}, which is out of range")
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,9 @@ class Rotary:
     """Positions as rotations of queries and keys; one base for each depth."""
 
     bases: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        demand(all(0 < base < math.inf for base in self.bases), f"rotary bases {self.bases}")
 
 
 @dataclass(frozen=True)
@@ -62,8 +70,7 @@ class Disentangled(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.buckets == 1:
-            raise BertsmithError("model settings: one bucket of distances is too few")
+        demand(self.buckets != 1, "one bucket of distances is too few")
 
 
 @dataclass(frozen=True)
@@ -76,8 +83,7 @@ class Convolution(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.size % 2 == 0:
-            raise BertsmithError(f"model settings: a convolution of even size, {self.size}")
+        demand(self.size % 2 == 1, f"a convolution needs a middle: its size {self.size} is even")
 
 
 @dataclass(frozen=True)
@@ -138,41 +144,12 @@ class Config(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        plan, signal, conv = self.plan, self.signal, self.convolution
-        bases = signal.bases if isinstance(signal, Rotary) else (1.0,) * len(plan)
-        windows = self.windows or (None,) * len(plan)
-        for fine, fault in (
-            (
-                self.head_width or self.width % self.attention_heads == 0,
-                f"width {self.width} is not a multiple of {self.attention_heads} attention heads",
-            ),
-            (
-                sorted(set(plan)) == list(range(max(plan) + 1)),
-                f"the order of blocks leaves some out: {plan}",
-            ),
-            (
-                len(bases) == len(windows) == len(plan),
-                f"{len(plan)} depths, but {len(bases)} rotary bases and {len(windows)} windows",
-            ),
-            (
-                all(window is None or window >= 0 for window in windows),
-                f"a local window is negative: {windows}",
-            ),
-            (
-                all(0 < base < math.inf for base in bases),
-                f"a rotary base is not a positive number: {bases}",
-            ),
-            (
-                not isinstance(signal, Rotary) or self.per_head % 2 == 0,
-                f"rotary positions need heads of even width, not {self.per_head}",
-            ),
-            (
-                conv is None or self.width % conv.groups == 0,
-                f"width {self.width} is not a multiple of the convolution's groups",
-            ),
-        ):
-            if not fine:
-                raise BertsmithError(f"model settings: {fault}")
+        width, heads, conv = self.width, self.attention_heads, self.convolution
+        even = bool(self.head_width) or width % heads == 0
+        demand(even, f"width {width} is not a multiple of {heads} attention heads")
+        demand(not conv or width % conv.groups == 0, f"width {width} does not fit {conv}")
+        turned = isinstance(self.signal, Rotary)
+        demand(not turned or self.per_head % 2 == 0, f"{self.per_head} is odd: nothing to rotate")
 
     @property
     def plan(self) -> tuple[int, ...]:

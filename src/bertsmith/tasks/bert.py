@@ -8,8 +8,7 @@ from typing import Any, TypeVar, overload
 
 import torch
 
-from bertsmith.checkpoint import Checkpoint, read, write
-from bertsmith.checkpoint.sentence import Sentence, read_sentence, write_sentence
+from bertsmith.checkpoint import Checkpoint, Sentence, locate, read, read_sentence, save
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 from bertsmith.model import Model
@@ -20,7 +19,6 @@ from bertsmith.tokenizer import Tokenizer
 
 Result = TypeVar("Result")
 Texts = list[str] | tuple[str, ...]
-HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "pytorch_model*.bin"]
 VERBS = {
     "masked_lm": "fill masks",
     "classify": "classify",
@@ -170,10 +168,8 @@ class Bert:
 
     def save(self, directory: str | Path, dtype: str | torch.dtype | None = None) -> None:
         """Write a directory that bertsmith, transformers and sentence-transformers open."""
-        directory = Path(directory)
-        write(self.checkpoint, directory, None if dtype is None else pick_dtype(dtype))
-        self.tokenizer.save(directory)
-        write_sentence(directory, self.sentence, self.checkpoint.config.width)
+        stored = None if dtype is None else pick_dtype(dtype)
+        save(directory, self.checkpoint, self.tokenizer, self.sentence, stored)
 
     # ------------------------------------------------------------------ what tasks share
 
@@ -217,28 +213,6 @@ class Bert:
         if head not in self.model.heads:
             has = ", ".join(self.checkpoint.entries) or "none"
             raise BertsmithError(f"this model cannot {VERBS[head]}: no such head (it has: {has})")
-
-
-def locate(name: str | Path) -> Path:
-    """The directory of a model; a hub id is fetched."""
-    path = Path(name)
-    if path.is_dir():
-        return path
-    if path.exists():
-        raise BertsmithError(f"{name}: a model is a directory, and this is a file")
-    parts = str(name).split("/")
-    if len(parts) > 2 or not all(parts) or str(name).startswith((".", "~")):
-        raise BertsmithError(f"{name}: there is no such directory")
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(str(name), allow_patterns=HUB_FILES))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise BertsmithError(
-            f"{name}: no such directory, and the hub did not give it ({reason})"
-        ) from error
 
 
 def pick_device(device: str | torch.device | None) -> torch.device:

@@ -45,7 +45,7 @@ def embed(
     for window, vector in zip(windows, bert.run(windows, compute), strict=True):
         total[window.number] += vector.numpy() * len(window.ids)
         weight[window.number] += len(window.ids)
-    vectors: Vectors = total / np.maximum(weight, np.float32(1))
+    vectors: Vectors = np.divide(total, np.maximum(weight, 1), dtype=np.float32)
     if made.normalise if normalise is None else normalise:
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
     return vectors

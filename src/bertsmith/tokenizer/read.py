@@ -139,7 +139,7 @@ def _beside(folder: Path, family: Family | None) -> Beside:
             decoder = config["added_tokens_decoder"].items()
             found = [(int(index), _added_token(value)) for index, value in decoder]
         else:
-            special = {_content(config.get(f"{role}_token")) for role in ROLES}
+            special = _stated(config).values()
             found = [
                 (int(index), AddedToken(token, normalized=token not in special))
                 for token, index in listed.items()
@@ -168,6 +168,12 @@ def _content(value: object) -> str | None:
     """Return the token in a config's value: a string, or an object around one."""
     content = value.get("content") if isinstance(value, Mapping) else value
     return content if isinstance(content, str) and content else None
+
+
+def _stated(config: Mapping[str, Any]) -> dict[Role, str]:
+    """Return the special tokens that a config names."""
+    found = {role: _content(config.get(f"{role}_token")) for role in ROLES}
+    return {role: token for role, token in found.items() if token}
 
 
 def _settings(config: Mapping[str, Any], charsmap: bytes) -> Settings:
@@ -225,6 +231,8 @@ def _read_vocab_json(file: Path, beside: Beside) -> Backend:
 
 def _read_sentencepiece(file: Path, beside: Beside) -> Backend:
     pieces, unknown_id, charsmap = sentencepiece.parse(_bytes(file))
+    # As in transformers 5. SentencePiece itself splits at its symbols, such as ALBERT's "(" and
+    # ".", after words are marked: it has no ▁ behind a symbol, and one before it after a space.
     matched_first = tuple(
         AddedToken(piece.text, normalized=False, special=piece.type == sentencepiece.CONTROL)
         for piece in pieces
@@ -320,14 +328,16 @@ def _check(backend: Backend, vocabulary: Mapping[str, int]) -> None:
 
 
 def _parts(backend: Backend, vocabulary: Mapping[str, int], beside: Beside) -> Parts:
-    fits = _family(_kind(backend), vocabulary, beside)
+    kind = _kind(backend)
+    family = beside.family or _family(kind, vocabulary, beside)
+    spellings = [
+        (fitting(kind, vocabulary) or family).tokens,
+        family.tokens,
+        _stated(beside.config),
+    ]
     tokens: dict[Role, str] = {}
-    for role in ROLES:
-        stated = _content(beside.config.get(f"{role}_token"))
-        for token in (fits.tokens[role], stated):
-            if token and token in vocabulary:
-                tokens[role] = token
-    family = beside.family or fits
+    for spelling in spellings:  # what the files say outright counts most, and comes last
+        tokens |= {role: token for role, token in spelling.items() if token in vocabulary}
     segments, inputs = family.segments, beside.config.get("model_input_names")
     if isinstance(inputs, list) and not beside.family:
         segments = "token_type_ids" in inputs

@@ -1,0 +1,48 @@
+"""The model card: what a directory holds and how to open it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bertsmith import __version__
+from bertsmith.checkpoint.checkpoint import Checkpoint
+
+CARD = """---
+library_name: bertsmith
+tags: [{family}]
+---
+
+# {name}
+
+{family}: {layers} layers, {width} wide, {heads_each} attention heads, {parameters:,} parameters,
+vocabulary of {vocabulary:,}, inputs of up to {length:,} tokens. Heads: {heads}.
+
+```python
+import bertsmith as bs
+
+bert = bs.load("{name}")
+```
+
+Written by bertsmith {version}. `transformers` opens this directory too.
+"""
+
+
+def write_card(directory: Path, checkpoint: Checkpoint) -> None:
+    """Write README.md, unless the directory has one."""
+    path = directory / "README.md"
+    if path.exists():
+        return
+    config = checkpoint.config
+    text = CARD.format(
+        family=checkpoint.family.name,
+        name=directory.resolve().name,
+        layers=config.layers,
+        width=config.width,
+        heads_each=config.attention_heads,
+        parameters=sum(parameter.numel() for parameter in checkpoint.model.parameters()),
+        vocabulary=config.vocabulary,
+        length=config.max_length,
+        heads=", ".join(checkpoint.entries) or "none",
+        version=__version__,
+    )
+    path.write_text(text, encoding="utf-8")

@@ -1,0 +1,5 @@
+"""`python -m bertsmith.cli`."""
+
+from bertsmith.cli.app import main
+
+main()

@@ -1,0 +1,46 @@
+"""`bertsmith convert`: any readable layout → a safetensors directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertsmith.cli import options as shared
+from bertsmith.errors import BertsmithError
+
+
+def convert(
+    model: shared.Model,
+    out: Annotated[Path, typer.Argument(help="The directory to write.", show_default=False)],
+    dtype: Annotated[
+        str | None, typer.Option(help="float32, bfloat16 or float16; default: as stored.")
+    ] = None,
+    family: shared.Family = None,
+    force: Annotated[bool, typer.Option(help="Write into a directory that is not empty.")] = False,
+    as_json: shared.Json = False,
+) -> None:
+    """Rewrite a model (old .bin, sharded, bare vocabulary files) as one safe directory.
+
+    What was written is opened again and compared, tensor by tensor.
+    """
+    from bertsmith.checkpoint import convert as rewrite
+    from bertsmith.tasks.bert import pick_dtype
+
+    if out.exists() and (not out.is_dir() or any(out.iterdir())) and not force:
+        raise BertsmithError(f"{out}: is there already and not empty; use another, or --force")
+    done = rewrite(model, out, dtype=pick_dtype(dtype) if dtype else None, family=family)
+    if as_json:
+        shared.print_json([done])
+    else:
+        _show(done)
+
+
+def _show(done: dict[str, Any]) -> None:
+    typer.echo(f"{done['family']}: {done['tensors']} tensors, {done['parameters']:,} parameters")
+    typer.echo(f"heads: {', '.join(done['heads']) or 'none'}")
+    typer.echo(f"written to {done['out']} as {done['dtype']}, {done['bytes'] / 2**20:.1f} MiB")
+    typer.echo(f"read back: largest difference {done['largest_difference']:.1e}")
+    for line in done["notes"]:
+        shared.note(line)

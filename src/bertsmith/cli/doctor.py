@@ -1,0 +1,160 @@
+"""`bertsmith doctor`: what is installed, which kernels run, and do they agree here."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import typer
+
+from bertsmith import __version__
+from bertsmith.cli import options as shared
+
+LIBRARIES = ("torch", "tokenizers", "safetensors", "numpy", "huggingface_hub")
+EXTRAS = {
+    "serve": ("fastapi", "uvicorn", "prometheus_client"),
+    "search": ("faiss",),
+    "onnx": ("onnx", "onnxruntime"),
+    "ray": ("ray",),
+}
+
+
+def doctor(as_json: shared.Json = False) -> None:
+    """Look at this machine: versions, extras, devices, attention kernels, speed of bfloat16."""
+    found = examine()
+    if as_json:
+        shared.print_json([found])
+    else:
+        _show(found)
+    if not found["kernels_agree"]:
+        shared.note("attention kernels disagree on this machine: please report it")
+        raise typer.Exit(1)
+
+
+def examine() -> dict[str, Any]:
+    """Everything `doctor` knows about this machine."""
+    import torch
+
+    cuda = torch.cuda.is_available()
+    devices = ["cpu", *(["cuda"] if cuda else [])]
+    largest = max(_disagreement(device) for device in devices)
+    return {
+        "bertsmith": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "libraries": {name: _version(name) for name in LIBRARIES},
+        "extras": {
+            extra: all(importlib.util.find_spec(name) for name in names)
+            for extra, names in EXTRAS.items()
+        },
+        "threads": torch.get_num_threads(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "bf16_matrix_units": _matrix_units(),
+        "gpus": [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())],
+        "kernels": {device: _kernels(device) for device in devices},
+        "kernel_disagreement": largest,
+        "kernels_agree": largest < 0.02,
+        "bfloat16_speedup": {device: round(_bfloat16_speedup(device), 2) for device in devices},
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _matrix_units() -> bool:
+    """Has this CPU instructions for bf16 matrices?"""
+    import torch
+
+    ask = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return bool(ask()) if ask else False
+
+
+def _kernels(device: str) -> dict[str, str]:
+    """Which attention kernel is chosen for each dtype, without and with relative positions."""
+    import torch
+
+    from bertsmith.model.attend import RelativeBias, Scores, choose
+
+    chosen = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        query = torch.zeros(1, 1, 8, device=device, dtype=dtype)
+        bias = RelativeBias(query, query, torch.zeros(1, dtype=torch.int64, device=device))
+        name = str(dtype).removeprefix("torch.")
+        chosen[name] = choose(query, Scores(1.0), 0.0)
+        chosen[f"{name}, relative"] = choose(query, Scores(1.0, bias=bias), 0.0)
+    return chosen
+
+
+def _disagreement(device: str) -> float:
+    """The largest difference between the chosen kernel and the written-out reference."""
+    import torch
+
+    from bertsmith.batch import Layout
+    from bertsmith.model.attend import Scores, attend
+
+    layout = Layout.of([1, 7, 64, 64, 200]).to(device)
+    worst = 0.0
+    for dtype in (torch.float32, torch.bfloat16):
+        torch.manual_seed(0)
+        q, k, v = (torch.randn(layout.total, 2, 64, dtype=dtype, device=device) for _ in range(3))
+        for window in (None, 16):
+            scores = Scores(0.125, window)
+            chosen = attend(q, k, v, layout, scores).float()
+            exact = attend(q.float(), k.float(), v.float(), layout, scores, kernel="reference")
+            worst = max(worst, float((chosen - exact).abs().max()))
+    return worst
+
+
+def _bfloat16_speedup(device: str) -> float:
+    """How much faster a linear layer of BERT's size is in bfloat16."""
+    import time
+
+    import torch
+
+    def seconds(dtype: torch.dtype) -> float:
+        layer = torch.nn.Linear(768, 3072, dtype=dtype, device=device)
+        rows = torch.randn(1024, 768, dtype=dtype, device=device)
+        best = float("inf")
+        with torch.inference_mode():
+            for _ in range(5):
+                start = time.perf_counter()
+                layer(rows)
+                if device == "cuda":
+                    torch.cuda.synchronize()
+                best = min(best, time.perf_counter() - start)
+        return best
+
+    return seconds(torch.float32) / seconds(torch.bfloat16)
+
+
+def _show(found: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_row("bertsmith", f"{found['bertsmith']}, Python {found['python']}")
+    table.add_row("platform", found["platform"])
+    for name, number in found["libraries"].items():
+        table.add_row(name, number or "missing")
+    for extra, there in found["extras"].items():
+        hint = "installed" if there else f"not installed: pip install 'bertsmith\\[{extra}]'"
+        table.add_row(f"extra \\[{extra}]", hint)
+    units = ", bf16 matrix units" if found["bf16_matrix_units"] else ""
+    table.add_row("cpu", f"{found['cpu_capability']}, {found['threads']} threads{units}")
+    table.add_row("gpu", ", ".join(found["gpus"]) or "none")
+    for device, chosen in found["kernels"].items():
+        kinds = ", ".join(f"{name}: {kernel}" for name, kernel in chosen.items())
+        table.add_row(f"attention on {device}", kinds)
+    agree = "agree" if found["kernels_agree"] else "DISAGREE"
+    table.add_row("kernels", f"{agree} (largest difference {found['kernel_disagreement']:.1e})")
+    for device, ratio in found["bfloat16_speedup"].items():
+        advice = 'use dtype="bfloat16" for speed' if ratio > 1.5 else "stay with float32"
+        table.add_row(f"bfloat16 on {device}", f"{ratio:.1f} x float32: {advice}")
+    shared.console().print(table)
+    sys.stdout.flush()

@@ -1,0 +1,428 @@
+"""The kernels behind `attend` agree, forward and backward, with each other and with torch."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.attention.varlen as torch_varlen
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from bertsmith.batch import Layout
+from bertsmith.model import Scores, attend
+from bertsmith.model.attend import CHUNK, RelativeBias, _varlen_call, choose, maps
+from bertsmith.model.position import distance_rows
+from model.tiny import difference
+
+HEADS, WIDTH, SPAN = 2, 8, 6
+SCALE = 0.3
+TIGHT = {torch.float64: 1e-11, torch.float32: 5e-6, torch.bfloat16: 0.05}
+WINDOWS = st.none() | st.integers(0, 4) | st.sampled_from([63, 64, 255, 256, 300, 511, 600])
+EDGES = st.sampled_from([1, 2, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK - 1, 2 * CHUNK])
+LENGTHS = st.lists(st.integers(1, 512) | st.integers(1, 9) | EDGES, min_size=1, max_size=4)
+TERMS = st.sampled_from(["keys", "queries", "both"])
+
+
+def qkv(layout: Layout, dtype: torch.dtype = torch.float64, seed: int = 0) -> list[Tensor]:
+    """Random queries, keys and values that want gradients, drawn alike for every dtype."""
+    random = torch.Generator().manual_seed(seed)
+    shape = (layout.total, HEADS, WIDTH)
+    drawn = [torch.randn(shape, generator=random, dtype=torch.float64) for _ in range(3)]
+    return [x.to(dtype).requires_grad_() for x in drawn]
+
+
+def relative(
+    layout: Layout, terms: str = "both", buckets: int = 0, dtype: torch.dtype = torch.float64
+) -> RelativeBias:
+    """Random tables of the terms wanted, that want gradients."""
+    random = torch.Generator().manual_seed(7)
+    shape = (2 * SPAN, HEADS, WIDTH)
+    keys, queries = (
+        torch.randn(shape, generator=random, dtype=torch.float64).to(dtype).requires_grad_()
+        if terms in (term, "both")
+        else None
+        for term in ("keys", "queries")
+    )
+    return RelativeBias(keys, queries, distance_rows(layout.longest, SPAN, buckets, 40))
+
+
+def tables(scores: Scores) -> list[Tensor]:
+    bias = scores.bias
+    return [t for t in (bias.keys, bias.queries) if t is not None] if bias else []
+
+
+def results(kernel: str, parts: list[Tensor], layout: Layout, scores: Scores) -> list[Tensor]:
+    """The output, and the gradients of queries, keys, values and tables."""
+    out = attend(*parts, layout, scores, kernel=kernel)
+    random = torch.Generator().manual_seed(9)
+    pull = torch.randn(out.shape, generator=random, dtype=torch.float64).to(out)
+    return [out, *torch.autograd.grad(out, parts + tables(scores), pull)]
+
+
+def assert_agree(parts: list[Tensor], layout: Layout, scores: Scores) -> None:
+    """The kernel `runs` gives what `reference` gives, forward and backward."""
+    pairs = zip(
+        results("reference", parts, layout, scores),
+        results("runs", parts, layout, scores),
+        strict=True,
+    )
+    for expected, found in pairs:
+        room = TIGHT[parts[0].dtype] * max(1.0, float(expected.detach().abs().max()))
+        assert difference(found, expected) <= room
+
+
+DTYPES = pytest.mark.parametrize("dtype", TIGHT, ids=str)
+
+
+@DTYPES
+@given(lengths=LENGTHS, window=WINDOWS, seed=st.integers(0, 99))
+@settings(max_examples=25, deadline=None)
+def test_runs_agree(dtype: torch.dtype, lengths: list[int], window: int | None, seed: int) -> None:
+    layout = Layout.of(lengths)
+    assert_agree(qkv(layout, dtype, seed), layout, Scores(SCALE, window))
+
+
+@DTYPES
+@given(lengths=LENGTHS, terms=TERMS, buckets=st.sampled_from([0, 4, SPAN]))
+@settings(max_examples=20, deadline=None)
+def test_runs_agree_on_relative_bias(
+    dtype: torch.dtype, lengths: list[int], terms: str, buckets: int
+) -> None:
+    layout = Layout.of(lengths)
+    scores = Scores(SCALE / 3, bias=relative(layout, terms, buckets, dtype))
+    assert_agree(qkv(layout, dtype), layout, scores)
+
+
+@pytest.mark.parametrize("window", [0, 1, 64, CHUNK - 1, CHUNK, CHUNK + 1, 511, 512, 600])
+@pytest.mark.parametrize("length", [CHUNK - 1, CHUNK, CHUNK + 1, 511, 512, 513])
+def test_chunks_of_local_attention_meet_without_a_seam(length: int, window: int) -> None:
+    layout = Layout.of([length])
+    assert_agree(qkv(layout), layout, Scores(SCALE, window))
+
+
+def test_equal_neighbours_share_one_run() -> None:
+    layout = Layout.of([7, 7, 7, 3, 7, 7])
+    assert len(layout.runs) == 3
+    assert_agree(qkv(layout), layout, Scores(SCALE, bias=relative(layout)))
+    assert_agree(qkv(layout), layout, Scores(SCALE, 2))
+
+
+@pytest.mark.parametrize("terms", ["both", "neither"])
+@pytest.mark.parametrize("window", [None, 0, 3, 50])
+def test_bias_and_window_together(window: int | None, terms: str) -> None:
+    layout = Layout.of([9, 1, 20, 20])
+    assert_agree(qkv(layout), layout, Scores(SCALE, window, relative(layout, terms)))
+
+
+def test_no_term_of_a_bias_is_no_bias() -> None:
+    layout = Layout.of([9, 1, 20])
+    parts = qkv(layout)
+    empty = Scores(SCALE, bias=relative(layout, "neither"))
+    for kernel in ("reference", "runs"):
+        plain = attend(*parts, layout, Scores(SCALE), kernel=kernel)
+        assert difference(attend(*parts, layout, empty, kernel=kernel), plain) <= 1e-12
+
+
+@pytest.mark.parametrize("kernel", ["reference", "runs"])
+def test_large_scores_in_half_precision(kernel: str) -> None:
+    """Scores beyond float16's 65,504 before they are scaled are no harm: only after."""
+    layout = Layout.of([40, 3])
+    bias = relative(layout, dtype=torch.float16)
+    assert bias.keys is not None
+    assert bias.queries is not None
+    loud = RelativeBias(bias.keys * 120, bias.queries * 120, bias.rows)
+    query, key, value = (x.detach() for x in qkv(layout, torch.float16))
+    query, key, scores = query * 120, key * 120, Scores(1e-4, bias=loud)
+    assert float((query.float() @ key.float().mT).abs().max()) > 65504
+    found = attend(query, key, value, layout, scores, kernel=kernel)
+    exact = RelativeBias(loud.keys.double(), loud.queries.double(), loud.rows)  # type: ignore[union-attr]
+    parts = (query.double(), key.double(), value.double())
+    expected = attend(*parts, layout, Scores(1e-4, bias=exact), kernel="reference")
+    assert difference(found.double(), expected) <= 0.02
+
+
+# ------------------------------------------------------------------ the reference itself
+
+
+def padded(layout: Layout, x: Tensor) -> Tensor:
+    """(T, H, d) → (N, H, longest, d), as everyone else does it."""
+    return torch.nn.utils.rnn.pad_sequence(list(layout.split(x)), batch_first=True).transpose(1, 2)
+
+
+@pytest.mark.parametrize("window", [None, 0, 5, 30, 100])
+def test_reference_equals_torch_on_a_padded_batch(window: int | None) -> None:
+    layout = Layout.of([40, 1, 17, 33, 2])
+    parts = qkv(layout)
+    place = torch.arange(layout.longest)
+    seen = (place < torch.tensor(layout.lengths)[:, None])[:, None, None, :]
+    if window is not None:
+        seen = seen & ((place[:, None] - place).abs() <= window)
+        seen = seen | ~seen.any(-1, keepdim=True)  # padding has to look somewhere
+    query, key, value = (padded(layout, x) for x in parts)
+    theirs = F.scaled_dot_product_attention(query, key, value, seen, scale=SCALE).transpose(1, 2)
+    ours = layout.split(attend(*parts, layout, Scores(SCALE, window), kernel="reference"))
+    for mine, row in zip(ours, theirs, strict=True):
+        assert difference(mine, row[: len(mine)]) <= 1e-12
+
+
+def test_reference_equals_multihead_attention() -> None:
+    layout, width = Layout.of([12, 5, 30]), HEADS * WIDTH
+    torch.manual_seed(0)
+    other = torch.nn.MultiheadAttention(width, HEADS, batch_first=True, dtype=torch.float64)
+    rows = torch.randn(layout.total, width, dtype=torch.float64)
+    joint = F.linear(rows, other.in_proj_weight, other.in_proj_bias)
+    query, key, value = joint.unflatten(-1, (3, HEADS, WIDTH)).unbind(1)
+    mixed = attend(query, key, value, layout, Scores(WIDTH**-0.5), kernel="reference")
+    x = torch.nn.utils.rnn.pad_sequence(list(layout.split(rows)), batch_first=True)
+    hidden = torch.arange(layout.longest) >= torch.tensor(layout.lengths)[:, None]
+    theirs, weights = other(x, x, x, key_padding_mask=hidden, average_attn_weights=False)
+    for n, mine, row in zip(layout.lengths, layout.split(mixed), theirs, strict=True):
+        assert difference(other.out_proj(mine.flatten(1)), row[:n]) <= 1e-12
+    for n, mine, row in zip(
+        layout.lengths, maps(query, key, layout, Scores(WIDTH**-0.5)), weights, strict=True
+    ):
+        assert difference(mine.double(), row[:, :n, :n]) <= 1e-6
+
+
+@pytest.mark.parametrize("buckets", [0, 4])
+@pytest.mark.parametrize("terms", ["keys", "queries", "both"])
+def test_reference_adds_what_each_pair_of_tokens_should_get(terms: str, buckets: int) -> None:
+    layout = Layout.of([3, 15])
+    query, key, value = qkv(layout)
+    bias = relative(layout, terms, buckets)
+    row = {distance: int(bias.rows[distance + 14]) for distance in range(-14, 15)}
+    expected = torch.zeros_like(value)
+    for start, n in ((0, 3), (3, 15)):
+        for head in range(HEADS):
+            scores = torch.zeros(n, n, dtype=torch.float64)
+            for i in range(n):
+                for j in range(n):
+                    q, k = query[start + i, head], key[start + j, head]
+                    scores[i, j] = q @ k
+                    if bias.keys is not None:
+                        scores[i, j] += q @ bias.keys[row[i - j], head]
+                    if bias.queries is not None:
+                        scores[i, j] += k @ bias.queries[row[i - j], head]
+            weights = (scores * SCALE).softmax(-1)
+            expected[start : start + n, head] = weights @ value[start : start + n, head]
+    found = attend(query, key, value, layout, Scores(SCALE, bias=bias), kernel="reference")
+    assert difference(found, expected) <= 1e-12
+
+
+# ------------------------------------------------------------------ maps
+
+
+@pytest.mark.parametrize("kind", ["plain", "window", "bias", "one term"])
+@pytest.mark.parametrize("heads", [None, [1], [1, 0]])
+def test_maps_are_the_weights_that_attend_mixes_with(kind: str, heads: list[int] | None) -> None:
+    layout = Layout.of([11, 1, 30, 30])
+    query, key, value = (x.detach() for x in qkv(layout, torch.float32))
+    terms = {"bias": "both", "one term": "queries"}.get(kind)
+    bias = relative(layout, terms, 4, torch.float32) if terms else None
+    scores = Scores(SCALE, 3 if kind == "window" else None, bias)
+    found = maps(query, key, layout, scores, heads)
+    chosen = [0, 1] if heads is None else heads
+    assert [tuple(m.shape) for m in found] == [(len(chosen), n, n) for n in layout.lengths]
+    for kernel in ("reference", "runs"):
+        mixed = layout.split(attend(query, key, value, layout, scores, kernel=kernel))
+        for weights, values, out in zip(found, layout.split(value), mixed, strict=True):
+            assert difference(weights.sum(-1), torch.ones(weights.shape[:2])) <= 1e-5
+            again = (weights @ values[:, chosen].transpose(0, 1)).transpose(0, 1)
+            assert difference(again, out[:, chosen]) <= 1e-5
+    if kind == "window":
+        place = torch.arange(30)
+        far = (place[:, None] - place).abs() > 3
+        assert not found[2][:, far].any()
+        assert (found[2][:, ~far] > 0).all()
+
+
+def test_maps_are_a_softmax_of_scaled_products() -> None:
+    layout = Layout.of([6, 9])
+    query, key, _ = (x.detach() for x in qkv(layout, torch.float32))
+    for weights, q, k in zip(
+        maps(query, key, layout, Scores(SCALE), [1]),
+        layout.split(query),
+        layout.split(key),
+        strict=True,
+    ):
+        expected = torch.einsum("id,jd->ij", q[:, 1], k[:, 1]).mul(SCALE).softmax(-1)
+        assert difference(weights[0], expected) <= 1e-6
+
+
+def test_maps_of_half_precision_are_computed_in_single() -> None:
+    layout = Layout.of([6])
+    query, key, _ = qkv(layout, torch.bfloat16)
+    assert maps(query, key, layout, Scores(SCALE))[0].dtype == torch.float32
+
+
+# ------------------------------------------------------------------ dropout
+
+
+@pytest.mark.parametrize("kernel", ["reference", "runs"])
+@pytest.mark.parametrize("kind", ["plain", "window", "bias"])
+def test_dropout_thins_the_weights_and_keeps_their_mean(kernel: str, kind: str) -> None:
+    layout = Layout.of([20, 8])
+    query, key, value = (x.detach() for x in qkv(layout, torch.float32))
+    bias = relative(layout, dtype=torch.float32) if kind == "bias" else None
+    scores = Scores(SCALE, 4 if kind == "window" else None, bias)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        whole = attend(query, key, value, layout, scores, kernel=kernel)
+        drawn = [attend(query, key, value, layout, scores, 0.25, kernel) for _ in range(600)]
+    assert difference(drawn[0], whole) > 0.1
+    assert difference(torch.stack(drawn).mean(0), whole) <= 0.15
+
+
+# ------------------------------------------------------------------ which kernel, and varlen
+
+
+@pytest.mark.parametrize(
+    ("cuda", "dtype", "window", "bias", "dropout", "width", "expected"),
+    [
+        (True, torch.float16, None, False, 0.0, 64, "varlen"),
+        (True, torch.bfloat16, 64, False, 0.0, 64, "varlen"),
+        (True, torch.bfloat16, None, False, 0.1, 64, "runs"),
+        (True, torch.bfloat16, None, True, 0.0, 64, "runs"),
+        (True, torch.float32, None, False, 0.0, 64, "runs"),
+        (False, torch.bfloat16, None, False, 0.0, 64, "runs"),
+        (False, torch.float32, 64, False, 0.0, 64, "runs"),
+        (True, torch.float16, None, False, 0.0, 26, "runs"),  # a small TinyBERT's heads
+        (True, torch.float16, None, False, 0.0, 512, "runs"),
+    ],
+)
+def test_the_kernel_is_chosen_by_device_and_dtype(
+    cuda: bool,
+    dtype: torch.dtype,
+    window: int | None,
+    bias: bool,
+    dropout: float,
+    width: int,
+    expected: str,
+) -> None:
+    query: Any = SimpleNamespace(is_cuda=cuda, dtype=dtype, shape=(10, HEADS, width))
+    scores = Scores(1.0, window, relative(Layout.of([2])) if bias else None)
+    assert choose(query, scores, dropout) == expected
+
+
+def test_an_unknown_kernel_is_refused() -> None:
+    layout = Layout.of([3])
+    with pytest.raises(KeyError, match="flash"):
+        attend(*qkv(layout), layout, Scores(1.0), kernel="flash")
+
+
+CALLS: list[dict[str, Any]] = []
+
+
+def answered(query: Tensor, ends: Tensor, most: int, **options: Any) -> Tensor:
+    CALLS.append({"ends": ends, "most": most, **options})
+    return query * 2
+
+
+def newer(
+    query: Tensor, key: Tensor, value: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, max_q: int,
+    max_k: int, *, return_aux: Any = None, scale: float | None = None,
+    window_size: tuple[int, int] = (-1, -1),
+) -> Tensor:  # fmt: skip
+    assert (cu_seq_q is cu_seq_k, max_q, return_aux) == (True, max_k, None)
+    return answered(query, cu_seq_q, max_q, scale=scale, window=window_size)
+
+
+def older(
+    query: Tensor, key: Tensor, value: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, max_q: int,
+    max_k: int, is_causal: bool = False, return_aux: Any = None, scale: float | None = None,
+) -> Tensor:  # fmt: skip
+    assert (cu_seq_q is cu_seq_k, max_q, return_aux, is_causal) == (True, max_k, None, False)
+    return answered(query, cu_seq_q, max_q, scale=scale)
+
+
+@pytest.fixture
+def kernel_of_torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any], None]]:
+    """Put another function in the place of torch's ragged kernel."""
+
+    def put(fake: Any) -> None:
+        monkeypatch.setattr(torch_varlen, "varlen_attn", fake)
+        _varlen_call.cache_clear()
+
+    CALLS.clear()
+    yield put
+    _varlen_call.cache_clear()
+
+
+@pytest.mark.parametrize("release", [newer, older])
+def test_varlen_is_called_with_boundaries(
+    release: Any, kernel_of_torch: Callable[[Any], None]
+) -> None:
+    kernel_of_torch(release)
+    layout = Layout.of([4, 9, 2])
+    query, key, value = qkv(layout)
+    out = attend(query, key, value, layout, Scores(SCALE), kernel="varlen")
+    assert torch.equal(out, query * 2)
+    (call,) = CALLS
+    assert call["ends"].tolist() == [0, 4, 13, 15]
+    assert call["ends"].dtype == torch.int32
+    assert (call["most"], call["scale"]) == (9, SCALE)
+    assert call.get("window", (-1, -1)) == (-1, -1)
+
+
+def test_varlen_gets_a_window_where_one_matters(kernel_of_torch: Callable[[Any], None]) -> None:
+    kernel_of_torch(newer)
+    layout = Layout.of([4, 9, 2])
+    for window in (3, 7, 8):
+        attend(*qkv(layout), layout, Scores(SCALE, window), kernel="varlen")
+    assert [call["window"] for call in CALLS] == [(3, 3), (7, 7), (-1, -1)]
+
+
+def test_varlen_without_windows_leaves_them_to_runs(
+    kernel_of_torch: Callable[[Any], None],
+) -> None:
+    kernel_of_torch(older)
+    layout = Layout.of([4, 9, 2])
+    parts = qkv(layout)
+    out = attend(*parts, layout, Scores(SCALE, 3), kernel="varlen")
+    expected = attend(*parts, layout, Scores(SCALE, 3), kernel="reference")
+    assert difference(out, expected) <= 1e-12
+    assert not CALLS
+    assert torch.equal(attend(*parts, layout, Scores(SCALE, 8), kernel="varlen"), parts[0] * 2)
+
+
+def test_varlen_refuses_what_it_cannot_do() -> None:
+    layout = Layout.of([4])
+    with pytest.raises(ValueError, match="no relative bias and no dropout"):
+        attend(*qkv(layout), layout, Scores(1.0, bias=relative(layout)), kernel="varlen")
+    with pytest.raises(ValueError, match="no relative bias and no dropout"):
+        attend(*qkv(layout), layout, Scores(1.0), 0.1, kernel="varlen")
+
+
+def test_this_torch_takes_what_we_pass() -> None:
+    parameters = inspect.signature(torch_varlen.varlen_attn).parameters
+    assert list(parameters)[3:7] == ["cu_seq_q", "cu_seq_k", "max_q", "max_k"]
+    assert "scale" in parameters
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="varlen needs a CUDA device")
+@pytest.mark.parametrize("width", [8, 26, 32, 64, 128])
+@pytest.mark.parametrize("window", [None, 0, 3, 64, 1000])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_a_device_agrees(dtype: torch.dtype, window: int | None, width: int) -> None:
+    layout = Layout.of([5, 512, 1, 77, 77, 300, 2])
+    random = torch.Generator().manual_seed(0)
+    shape, scores = (layout.total, 3, width), Scores(width**-0.5, window)
+    drawn = [torch.randn(shape, generator=random).to(dtype) for _ in range(4)]
+    exact = [x.double().requires_grad_() for x in drawn[:3]]
+    expected = attend(*exact, layout, scores, kernel="reference")
+    wanted = [expected, *torch.autograd.grad(expected, exact, drawn[3].double())]
+    placed = [x.cuda().requires_grad_() for x in drawn[:3]]
+    assert choose(placed[0], scores, 0.0) == ("runs" if width == 26 else "varlen")
+    out = attend(*placed, layout.to("cuda"), scores)
+    found = [out, *torch.autograd.grad(out, placed, drawn[3].cuda())]
+    room = {torch.float16: 0.005, torch.bfloat16: 0.04}[dtype]
+    for mine, theirs in zip(found, wanted, strict=True):
+        scale = max(1.0, float(theirs.detach().abs().max()))
+        assert difference(mine.cpu().double(), theirs) <= room * scale
