@@ -18,4 +18,4 @@ class Ledger:
 
     def lines(self) -> list[str]:
         """The whole ledger, one line for each kind of event."""
-        return [f"{count:,} {what}" for what, count in self.counts.items()]
+        return [f"{what}: {count:,}" for what, count in self.counts.items()]

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from bertsmith.checkpoint.assemble import assemble
+from bertsmith.checkpoint.files import reason
+from bertsmith.checkpoint.names import Translation
 from bertsmith.errors import BertsmithError
 from bertsmith.families import Family, HeadEntry, Settings, family_of, preset
 from bertsmith.families.family import labels
-from bertsmith.model import Config, Model, build, initialise
+from bertsmith.model import Config, Model, initialise
+
+MOST_LABELS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -56,21 +63,41 @@ class Checkpoint:
     @property
     def labels(self) -> list[str]:
         """The label names of a classifier or tagger, in the order of its outputs."""
-        named = self.settings.get("id2label") or {}
-        count = labels(self.settings)
-        if len(named) != count:
+        with meaningful("config.json: labels"):
+            named, count = self.settings.get("id2label") or {}, labels(self.settings)
+            if len(named) == count:
+                return [str(named[key]) for key in sorted(named, key=int)]
+            if not 0 < count <= MOST_LABELS:
+                raise BertsmithError(f"{count} of them")
             return [f"LABEL_{number}" for number in range(count)]
-        return [str(named[key]) for key in sorted(named, key=int)]
 
 
-def configure(family: Family, settings: Settings, entries: Mapping[str, HeadEntry]) -> Config:
+def configure(
+    family: Family,
+    settings: Settings,
+    entries: Mapping[str, HeadEntry],
+    where: str | Path = "config.json",
+) -> Config:
     """Settings and chosen heads as a Config; a bad value is a one-line error."""
-    try:
+    with meaningful(where):
         config = family.config(settings)
         heads = {kind: entry.config(config, settings) for kind, entry in entries.items()}
         return replace(config, heads=heads)
-    except (TypeError, ValueError, AttributeError, KeyError, ArithmeticError) as error:
-        raise BertsmithError(f"config.json: a setting has a bad value ({error})") from error
+
+
+@contextmanager
+def meaningful(where: str | Path) -> Iterator[None]:
+    """Settings that mean no model become one line that says where they stand."""
+    try:
+        yield
+    except BertsmithError as error:
+        raise BertsmithError(f"{where}: {reason(error).removeprefix('config.json: ')}") from error
+    except FAULTS as error:
+        raise BertsmithError(f"{where}: a setting has a bad value ({reason(error)})") from error
+
+
+# What a value of the wrong kind or size raises where it is first used.
+FAULTS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError)
 
 
 def create(
@@ -86,7 +113,8 @@ def create(
     family = family_of(given)
     entries = {kind: entry_of(family, kind) for kind in heads}
     config = configure(family, given, entries)
-    model = build(config)
+    names = Translation(family, given, entries, config.attention_heads)
+    model = assemble(config, names, "cpu")
     initialise(model, config.initial_deviation, torch.Generator().manual_seed(seed))
     new = tuple(name for name, _ in model.named_parameters())
     return Checkpoint(model.eval(), family, given, entries, Report(new=new))
@@ -99,6 +127,12 @@ def entry_of(family: Family, kind: str) -> HeadEntry:
             return entry
     known = ", ".join(dict.fromkeys(entry.kind for entry in family.heads))
     raise BertsmithError(f"{family.name} has no head {kind!r}; it has: {known}")
+
+
+def declared(settings: Settings) -> str:
+    """The class that config.json names."""
+    named = settings.get("architectures")
+    return str(named[0]) if isinstance(named, list) and named else ""
 
 
 def shorten(names: Iterable[str], most: int = 4) -> str:

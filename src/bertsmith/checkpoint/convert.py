@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from bertsmith.checkpoint.locate import locate
 from bertsmith.checkpoint.read import read
 from bertsmith.checkpoint.sentence import Sentence, read_sentence, write_sentence
 from bertsmith.checkpoint.write import write
+from bertsmith.errors import BertsmithError
 from bertsmith.tokenizer import Tokenizer
 
 
@@ -27,8 +29,11 @@ def save(
     directory = Path(directory)
     write(checkpoint, directory, dtype)
     tokenizer.save(directory)
-    write_sentence(directory, sentence, checkpoint.config.width)
-    write_card(directory, checkpoint)
+    try:
+        write_sentence(directory, sentence, checkpoint.config.width)
+        write_card(directory, checkpoint)
+    except OSError as error:
+        raise BertsmithError(f"{directory}: cannot be written ({error.strerror})") from error
 
 
 def convert(
@@ -47,10 +52,12 @@ def convert(
     save(out, checkpoint, tokenizer, sentence, dtype)
     again = read(out, heads=checkpoint.entries, dtype=None)
     before = dict(checkpoint.model.named_parameters())
-    differences = [
-        float((before[name].double() - after.double()).abs().max())
+    largest = max(
+        float((before[name].detach().double() - after.detach().double()).abs().max())
         for name, after in again.model.named_parameters()
-    ]
+    )
+    if not math.isfinite(largest):
+        raise BertsmithError(f"{out}: not all weights fit in {dtype}; bfloat16 holds larger ones")
     kinds = {str(p.dtype).removeprefix("torch.") for p in again.model.parameters()}
     return {
         "out": str(out),
@@ -60,7 +67,7 @@ def convert(
         "parameters": sum(p.numel() for p in before.values()),
         "dtype": ", ".join(sorted(kinds)),
         "bytes": (Path(out) / "model.safetensors").stat().st_size,
-        "largest_difference": max(differences),
+        "largest_difference": largest,
         "unused": list(checkpoint.report.unused),
         "notes": checkpoint.report.lines(),
     }

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor
 
 from bertsmith.errors import BertsmithError
 
-LARGEST_JSON = 64 * 2**20
+LARGEST_JSON = 16 * 2**20
+MOST_TENSORS = 100_000
+FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 def read_json(path: Path, kind: type = dict) -> Any:
     """A JSON object (or another kind) from a file; anything else is a one-line error."""
-    try:
+    with readable(path, "not valid JSON"):
         if path.stat().st_size > LARGEST_JSON:
             raise BertsmithError(f"{path}: larger than {LARGEST_JSON:,} bytes; this is no config")
         found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BertsmithError(f"{path}: cannot be read ({error.strerror})") from error
-    except (ValueError, RecursionError) as error:
-        raise BertsmithError(f"{path}: not valid JSON ({error})") from error
     if not isinstance(found, kind):
         raise BertsmithError(f"{path}: expected a JSON {kind.__name__}, not {type(found).__name__}")
     return found
@@ -35,11 +34,12 @@ def read_json(path: Path, kind: type = dict) -> Any:
 def inside(directory: Path, name: Any) -> Path:
     """A file that a checkpoint names, if it lies in the checkpoint's own directory."""
     if not isinstance(name, str) or not name or "\0" in name or Path(name).name != name:
-        raise BertsmithError(f"{directory}: names a file outside its directory: {name!r}")
-    path = directory / name
-    if not path.is_file():
-        raise BertsmithError(f"{directory}: {name} is missing")
-    return path
+        raise BertsmithError(f"{directory}: names a file outside its directory: {reason(name)!r}")
+    with readable(directory):
+        if (directory / name).is_file():
+            return directory / name
+        fault = f"{reason(name)!r} is missing" if directory.is_dir() else "no such directory"
+    raise BertsmithError(f"{directory}: {fault}")
 
 
 class TensorFiles:
@@ -49,79 +49,110 @@ class TensorFiles:
         self.where: dict[str, Path] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.open: dict[Path, Any] = {}
-        for path, names in _weight_files(directory).items():
-            with _readable(path):
-                self._index(path, names)
+        for path, listed in _weight_files(directory).items():
+            with readable(path):
+                self._index(path, listed)
         if not self.where:
             raise BertsmithError(f"{directory}: the weights file holds no tensors")
 
-    def _index(self, path: Path, wanted: list[str] | None) -> None:
+    def _index(self, path: Path, listed: set[str]) -> None:
         source: Any
         if path.suffix == ".safetensors":
-            source = safe_open(path, framework="pt")
-            names = list(source.keys())
-            shapes = {name: tuple(source.get_slice(name).get_shape()) for name in names}
+            # Read, not mapped: the model must not change, or fall, when the file does.
+            source = safe_open(path, framework="pt", backend="pread")
+            names = source.offset_keys()
         else:
             source = _load_pickle(path)
-            shapes = {name: tuple(tensor.shape) for name, tensor in source.items()}
-        for name in shapes if wanted is None else wanted:
-            if name not in shapes:
-                raise BertsmithError(f"{path}: the index lists {name}, which is not there")
-            self.where[name], self.shapes[name] = path, shapes[name]
+            names = list(source)
+        if len(names) > MOST_TENSORS:
+            raise BertsmithError(f"{path}: holds {len(names):,} tensors; this is no model")
+        for name in listed.difference(names):
+            raise BertsmithError(f"{path}: the index lists {name!r}, which is not there")
         self.open[path] = source
+        for name in names:
+            if name in listed or name not in self.where:  # of two with one name the listed one
+                self.where[name], self.shapes[name] = path, _shape(source, name)
 
     def read(self, name: str) -> Tensor:
         """One tensor, on the CPU, in the dtype it is stored in."""
         path = self.where[name]
         source = self.open[path]
-        with _readable(path):
-            found = source[name] if isinstance(source, Mapping) else source.get_tensor(name)
-        if not (found.is_floating_point() or found.dtype == torch.int64):
+        with readable(path):
+            mapped = isinstance(source, Mapping)
+            found: Tensor = source[name].clone() if mapped else source.get_tensor(name)
+        if found.dtype not in FLOATS:
             raise BertsmithError(
                 f"{path}: {name} is stored as {found.dtype}, which is not supported"
             )
         return found
 
 
-def _weight_files(directory: Path) -> dict[Path, list[str] | None]:
-    """The files that hold the weights, and which tensors to take from each (None: all)."""
+def _shape(source: Any, name: str) -> tuple[int, ...]:
+    """The shape of a tensor that is still in its file."""
+    if isinstance(source, Mapping):
+        return tuple(source[name].shape)
+    return tuple(source.get_slice(name).get_shape())
+
+
+def _weight_files(directory: Path) -> dict[Path, set[str]]:
+    """The files that hold the weights, and which tensors an index says are in each."""
     for whole in ("model.safetensors", "pytorch_model.bin"):
-        if (directory / whole).is_file():
-            return {directory / whole: None}
         index = directory / f"{whole}.index.json"
-        if index.is_file():
-            listed = read_json(index).get("weight_map")
-            if not isinstance(listed, dict) or not listed:
-                raise BertsmithError(f"{index}: has no weight_map")
-            found: dict[Path, list[str] | None] = {}
-            for name, file in listed.items():
-                names = found.setdefault(inside(directory, file), [])
-                assert names is not None
-                names.append(name)
-            return found
+        with readable(directory):
+            if (directory / whole).is_file():
+                return {directory / whole: set()}
+            if not index.is_file():
+                continue
+        listed = read_json(index).get("weight_map")
+        if not isinstance(listed, dict) or not listed:
+            raise BertsmithError(f"{index}: has no weight_map")
+        found: dict[Path, set[str]] = {}
+        for file in {str(file): file for file in listed.values()}.values():
+            found[inside(directory, file)] = {name for name in listed if listed[name] == file}
+        return found
     raise BertsmithError(f"{directory}: no model.safetensors or pytorch_model.bin here")
 
 
 def _load_pickle(path: Path) -> dict[str, Tensor]:
     """A pytorch_model.bin through the loader that accepts tensors and nothing else."""
+    packed = zipfile.is_zipfile(path)  # from torch 1.6 on; older files cannot be mapped
+    if packed:
+        with zipfile.ZipFile(path) as archive:
+            if any(entry.compress_type for entry in archive.infolist()):
+                raise BertsmithError(f"{path}: is compressed, which no weights file is")
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except RuntimeError:  # files from before torch 1.6 cannot be mapped
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=packed)
+    except OSError:
+        raise
+    except Exception as error:  # a hostile file may raise anything
+        raise BertsmithError(f"{path}: damaged, or a pickle of more than tensors") from error
     if not isinstance(found, dict):
         raise BertsmithError(f"{path}: holds {type(found).__name__}, not named tensors")
-    return {str(k): v for k, v in found.items() if isinstance(v, Tensor)}
+    tensors = {str(name): value for name, value in found.items() if isinstance(value, Tensor)}
+    for name, value in tensors.items():
+        if value.device.type != "cpu" or value.layout != torch.strided:
+            raise BertsmithError(f"{path}: {name!r} is no plain tensor")
+    # Tied tensors are stored once and named twice; a file that claims far more is an attack.
+    if sum(value.nbytes for value in tensors.values()) > 4 * path.stat().st_size:
+        raise BertsmithError(f"{path}: its tensors claim to be larger than the file")
+    return {name: value.detach() for name, value in tensors.items()}
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Whatever a bad weights file raises becomes one line."""
+def readable(path: Path, fault: str = "damaged or not a weights file") -> Iterator[None]:
+    """Whatever a bad file raises becomes one line."""
     try:
         yield
     except BertsmithError:
         raise
     except OSError as error:
-        raise BertsmithError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except (SafetensorError, Exception) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise BertsmithError(f"{path}: damaged or not a weights file ({reason})") from error
+        why = error.strerror or reason(error)
+        raise BertsmithError(f"{path}: cannot be read ({why})") from error
+    except Exception as error:  # a hostile file may raise anything
+        raise BertsmithError(f"{path}: {fault} ({reason(error)})") from error
+
+
+def reason(fault: object) -> str:
+    """What an error says, on one line and no longer than a person reads."""
+    text = " ".join(str(fault).split())
+    return text if len(text) <= 200 else text[:200] + "…"

@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+from bertsmith.checkpoint.files import readable, reason
 from bertsmith.errors import BertsmithError
 
-HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "pytorch_model*.bin"]
+HUB_ID = re.compile(r"[\w-][\w.-]{0,95}(/[\w-][\w.-]{0,95})?", re.ASCII)
+HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
+OLD_WEIGHTS = "pytorch_model*.bin"  # only where there are no others
 
 
 def locate(name: str | Path) -> Path:
     """The directory of a model; a hub id is fetched."""
-    path = Path(name)
-    if path.is_dir():
-        return path
-    if path.exists():
-        raise BertsmithError(f"{name}: a model is a directory, and this is a file")
-    parts = str(name).split("/")
-    if len(parts) > 2 or not all(parts) or str(name).startswith((".", "~")):
-        raise BertsmithError(f"{name}: there is no such directory")
+    if not isinstance(name, str | Path) or not str(name):
+        raise BertsmithError(f"a model is named by a directory or a hub id, not by {name!r}")
+    with readable(Path(reason(name)), "cannot be a directory"):
+        path = Path(name).expanduser()
+        if path.is_dir():
+            return path
+        if path.exists():
+            raise BertsmithError(f"{name}: a model is a directory, and this is a file")
+    if isinstance(name, Path) or not HUB_ID.fullmatch(name):
+        raise BertsmithError(f"{reason(name)}: there is no such directory")
+    return _fetch(name)
+
+
+def _fetch(name: str) -> Path:
+    """A model of the hub: from the cache on this machine, else over the network."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(str(name), allow_patterns=HUB_FILES))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        folder = Path(snapshot_download(name, allow_patterns=HUB_FILES))
+        if not any(folder.rglob("*.safetensors")):
+            snapshot_download(name, allow_patterns=OLD_WEIGHTS)
+    except LocalEntryNotFoundError as error:
         raise BertsmithError(
-            f"{name}: no such directory, and the hub did not give it ({reason})"
+            f"{name}: no such directory here, nor in the hub's cache, and the hub is out of reach"
         ) from error
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        why = reason(str(error).strip().partition("\n")[0])
+        raise BertsmithError(f"{name}: no such directory, and the hub says: {why}") from error
+    return folder

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import torch
 from torch import Tensor
 
+from bertsmith.errors import BertsmithError
 from bertsmith.families import Family, HeadEntry, Names, PerHead, Settings, Stacked
 
+OLD_LEAVES = {"gamma": "weight", "beta": "bias"}
 BLOCK = re.compile(r"^blocks\.(\d+)\.(?:block\.)?")
 
 
@@ -48,25 +50,24 @@ class Translation:
         if room == "heads":
             kind, _, inner = inner.partition(".")
             return _find(self.entries[kind].names, inner)
-        found = BLOCK.match(inner)
-        if not found:
-            rule, leaf = _find(self.family.names, inner)
-            return _each(rule, lambda path: self.family.prefix + path), leaf
-        plain = BLOCK.sub(rf"blocks.{found[1]}.", inner)
-        table, label = self.family.names, self.label(int(found[1]))
-        try:
-            rule, leaf = _find(table, plain)
-        except KeyError:
-            rule, leaf = _find(table, BLOCK.sub("blocks.*.", inner))
+        label = ""
+        exact = general = inner
+        if found := BLOCK.match(inner):
+            label = self.label(int(found[1]))
+            exact, general = (BLOCK.sub(f"blocks.{n}.", inner) for n in (found[1], "*"))
+        rule, leaf = _find(self.family.names, exact, general)
         return _each(rule, lambda path: self.family.prefix + path.replace("*", label)), leaf
 
 
-def _find(table: Names, name: str) -> tuple[str | Stacked | PerHead, str]:
+def _find(table: Names, *names: str) -> tuple[str | Stacked | PerHead, str]:
     """An exact entry, or the entry of the tensor's module with its leaf left over."""
-    if name in table:
-        return table[name], ""
-    module, _, leaf = name.rpartition(".")
-    return table[module], "." + leaf
+    for name in names:
+        module, _, leaf = name.rpartition(".")
+        if name in table:
+            return table[name], ""
+        if module in table:
+            return table[module], "." + leaf
+    raise BertsmithError(f"config.json: {names[0]} is no part of this family")
 
 
 def _each(rule: str | Stacked | PerHead, change: Callable[[str], str]) -> str | Stacked | PerHead:
@@ -85,33 +86,25 @@ def paths(names: Names) -> Iterator[str]:
 
 
 def canonical(family: Family, stored: Iterable[str]) -> dict[str, str]:
-    """Stored names → absolute ones: old norm names made new, a missing prefix added."""
-    roots = {path.split(".")[0] + "." for path in paths(family.names)}
+    """Absolute names → stored ones: old norm names made new, a missing prefix added."""
+    own = {*paths(family.names)}
     for entry in family.heads:
-        bare = (
-            p.removeprefix(family.prefix) for p in paths(entry.names) if p.startswith(family.prefix)
-        )
-        roots.update(path.split(".")[0] + "." for path in bare)
+        at_home = (path for path in paths(entry.names) if path.startswith(family.prefix))
+        own.update(path.removeprefix(family.prefix) for path in at_home)
+    roots = tuple({path.split(".")[0] + "." for path in own})
     names = list(stored)
     prefixed = any(name.startswith(family.prefix) for name in names)
-    known = {}
+    known: dict[str, str] = {}
     for name in names:
-        new = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
-        if not prefixed and any(new.startswith(root) for root in roots):
+        module, _, leaf = name.rpartition(".")
+        new = f"{module}.{OLD_LEAVES[leaf]}" if leaf in OLD_LEAVES else name
+        if not prefixed and new.startswith(roots):
             new = family.prefix + new
-        known[name] = new
+        if new not in known or new == name:
+            known[new] = name
     return known
 
 
-def stored_as(entry: HeadEntry, stored: Iterable[str]) -> bool:
-    """Is every part of this head in the checkpoint (a tied output matrix need not be)?"""
-    names = set(stored)
-    modules = {name.rpartition(".")[0] for name in names}
-    needed = [path for ours, path in entry.names.items() if ours != "output.weight"]
-    return all(path in names or path in modules for path in needed)
-
-
-def partly_stored(entry: HeadEntry, family: Family, stored: Iterable[str]) -> bool:
-    """Is anything of this head in the checkpoint, beside what belongs to the bare encoder?"""
-    own = [path for path in paths(entry.names) if not path.startswith(family.prefix)]
-    return any(name.startswith(path) for name in stored for path in own)
+def outputs(entry: HeadEntry) -> set[str]:
+    """Where a head's last layer is stored: no two heads of a checkpoint can share that."""
+    return {str(path) for ours, path in entry.names.items() if ours.startswith("output")}

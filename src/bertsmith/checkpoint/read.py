@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertsmith.checkpoint.checkpoint import Checkpoint, Report, configure, entry_of, shorten
+from bertsmith.checkpoint.assemble import assemble, substitute
+from bertsmith.checkpoint.checkpoint import (
+    Checkpoint,
+    Report,
+    configure,
+    entry_of,
+    meaningful,
+    shorten,
+)
 from bertsmith.checkpoint.files import TensorFiles, inside, read_json
-from bertsmith.checkpoint.names import Translation, canonical, partly_stored, stored_as
+from bertsmith.checkpoint.heads import found, requested
+from bertsmith.checkpoint.names import Translation, canonical, outputs
 from bertsmith.errors import BertsmithError
-from bertsmith.families import Family, HeadEntry, family_of
-from bertsmith.model import Model, build, initialise
+from bertsmith.families import HeadEntry, family_of
+from bertsmith.model import Config, Model, initialise
 
 
 def read(
@@ -31,91 +39,56 @@ def read(
     """Read a model directory.
 
     `heads` are those that must be there (default: all that the checkpoint stores); `new` ones
-    are made afresh; `settings` change config.json, for example its labels; `dtype` None keeps
-    each tensor as it is stored.
+    get a fresh last layer, and fresh other layers where none are stored; `settings` change
+    config.json, for example its labels; `dtype` None keeps each tensor as it is stored.
     """
     directory = Path(directory)
-    given = {**read_json(inside(directory, "config.json")), **(settings or {})}
-    if not given.get("model_type"):
-        raise BertsmithError(f"{directory}: config.json has no model_type; say which family it is")
-    family = family_of(given)
+    path = inside(directory, "config.json")
+    given = {**read_json(path), **(settings or {})}
+    with meaningful(path):
+        family = family_of(given)
     files = TensorFiles(directory)
-    stored = {theirs: raw for raw, theirs in canonical(family, files.where).items()}
+    stored = canonical(family, files.where)
     fresh = {kind: entry_of(family, kind) for kind in new}
-    entries = {**_entries(family, given, stored, heads, set(fresh)), **fresh}
-    absent = [] if heads else [kind for kind in _declared(family, given) if kind not in entries]
-    config = configure(family, given, entries)
-    with torch.device("meta"):
-        model = build(config)
+    absent: list[str] = []
+    if heads is None:
+        entries, absent = found(family, given, stored, _known(directory), fresh)
+    else:
+        entries = requested(family, given, stored, heads, fresh)
+    config = configure(family, given, entries, path)
     names = Translation(family, given, entries, config.attention_heads)
-    tensors, made = _match(model, names, files, stored, fresh, directory)
-    used = {theirs for ours in tensors for theirs in names.theirs(ours)}
-    _assign(
-        model,
-        {ours: read().to(device, dtype) for ours, read in tensors.items()},
-        made,
-        device,
-        dtype,
-    )
+    model = _empty(config, names, files, path)
+    places, made = _match(model, names, files, stored, fresh, directory)
+    _fill(model, names, files, places, device, dtype)
     generator = torch.Generator(device=device).manual_seed(seed)
     initialise(model, config.initial_deviation, generator, only=made)
-    left = sorted(set(stored) - used)
-    ways = [entry for entry in family.heads if entry.kind in entries]
-    repeated = [name for name in left if _repeats(name, ways)]
+    used = {raw for parts in places.values() for raw in parts}
+    left = {raw: name for name, raw in stored.items() if raw not in used}
+    ways = [way for way in family.heads if way.kind in entries.keys() - fresh.keys()]
+    repeated = {raw for raw, name in left.items() if _repeats(name, ways)}
     report = Report(
-        len(tensors),
-        tuple(sorted(made)),
-        tuple(name for name in left if name not in repeated),
-        tuple(repeated),
-        tuple(absent),
+        loaded=len(places),
+        new=tuple(sorted(made)),
+        unused=tuple(sorted(files.where.keys() - used - repeated)),
+        repeated=tuple(sorted(repeated)),
+        absent=tuple(absent),
     )
     return Checkpoint(model.eval(), family, given, entries, report)
 
 
-def _entries(
-    family: Family,
-    settings: Mapping[str, Any],
-    stored: Mapping[str, str],
-    asked: Iterable[str] | None,
-    fresh: set[str],
-) -> dict[str, HeadEntry]:
-    """Which heads to build, and which way each is stored."""
-    wanted = list(_declared(family, settings) if asked is None else asked)
-    chosen: dict[str, HeadEntry] = {}
-    claimed: set[str] = set()
-    for kind in wanted:
-        entry_of(family, kind)  # a kind that the family does not have is an error here
-        if kind not in fresh:
-            ways = [entry for entry in family.heads if entry.kind == kind]
-            way = min(ways, key=lambda way: _doubt(way, settings, stored))
-            if asked is None and not partly_stored(way, family, stored):
-                continue  # config.json names it, but nothing of it is here: the report says so
-            chosen[kind] = way
-            claimed.update(map(str, chosen[kind].names.values()))
-    if asked is None:
-        for entry in family.heads:
-            # A classifier's tensors fit several kinds: what one head has claimed is taken.
-            own = set(map(str, entry.names.values()))
-            spare = entry.kind not in {*chosen, *fresh} and not own & claimed
-            if spare and _doubt(entry, settings, stored) == (False, 0):
-                chosen[entry.kind] = entry
-                claimed |= own
-    return chosen
+def _known(directory: Path) -> list[Any]:
+    """The heads that we noted when we wrote this directory, if it was us."""
+    ours = directory / "bertsmith.json"
+    noted = read_json(ours).get("heads") if ours.is_file() else None
+    return noted if isinstance(noted, list) else []
 
 
-def _declared(family: Family, settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """The heads of the class that config.json names."""
-    named = settings.get("architectures") or [""]
-    suffix = re.search(r"(For[A-Z]\w+|Model)$", str(named[0]))
-    return family.architectures.get(suffix[0] if suffix else "", ())
-
-
-def _doubt(
-    entry: HeadEntry, settings: Mapping[str, Any], stored: Mapping[str, str]
-) -> tuple[bool, int]:
-    """How little speaks for a head being stored this way: tensors first, then settings."""
-    against = sum(settings.get(key, value) != value for key, value in entry.settings.items())
-    return not stored_as(entry, stored), against
+def _empty(config: Config, names: Translation, files: TensorFiles, path: Path) -> Model:
+    """The model that config.json describes, in no memory."""
+    with meaningful(path):
+        if max(config.plan) >= len(files.where):
+            raise BertsmithError(f"{max(config.plan) + 1} layers, but {len(files.where)} tensors")
+        return assemble(config, names, "meta")
 
 
 def _match(
@@ -125,27 +98,27 @@ def _match(
     stored: Mapping[str, str],
     fresh: Mapping[str, HeadEntry],
     directory: Path,
-) -> tuple[dict[str, Any], set[str]]:
-    """For each of our tensors a function that reads it; and those that are to be made."""
-    found: dict[str, Any] = {}
+) -> tuple[dict[str, list[str]], set[str]]:
+    """For each of our tensors the stored ones it is made of; and those that are to be made."""
+    places: dict[str, list[str]] = {}
     made: set[str] = set()
     missing: list[str] = []
     for ours, parameter in model.named_parameters():
         theirs = names.theirs(ours)
         absent = [name for name in theirs if name not in stored]
-        if ours.startswith("heads.") and ours.split(".")[1] in fresh and absent:
+        room, kind, part = (*ours.split("."), "", "")[:3]
+        if room == "heads" and kind in fresh and (absent or part == "output"):
             made.add(ours)
         elif absent:
             missing += absent
         else:
-            raw = [stored[name] for name in theirs]
-            _check(ours, raw, parameter, names, files)
-            found[ours] = lambda raw=raw, ours=ours: names.join(ours, [files.read(n) for n in raw])
+            places[ours] = [stored[name] for name in theirs]
+            _check(ours, places[ours], parameter, names, files)
     if missing:
         raise BertsmithError(
             f"{directory}: {len(missing)} tensors the model needs are missing: {shorten(missing)}"
         )
-    return found, made
+    return places, made
 
 
 def _check(
@@ -161,24 +134,24 @@ def _check(
             )
 
 
-def _assign(
-    model: nn.Module,
-    tensors: Mapping[str, Tensor],
-    made: set[str],
+def _fill(
+    model: Model,
+    names: Translation,
+    files: TensorFiles,
+    places: Mapping[str, list[str]],
     device: torch.device | str,
     dtype: torch.dtype | None,
 ) -> None:
-    """Put real tensors in place of the model's empty ones; what was one tensor stays one."""
-    real: dict[int, nn.Parameter] = {}
-    for ours, empty in model.named_parameters():
-        if ours in made:
-            value = torch.empty(empty.shape, device=device, dtype=dtype)
-        else:
-            value = tensors[ours].contiguous()
-        real[id(empty)] = nn.Parameter(value)
-    for module in model.modules():
-        for name, empty in list(module.named_parameters(recurse=False)):
-            setattr(module, name, real[id(empty)])
+    """Give the model its memory and what is stored, one tensor after another."""
+
+    def value(ours: str, empty: Tensor) -> Tensor:
+        if ours not in places:
+            return torch.empty(empty.shape, device=device, dtype=dtype)
+        whole = names.join(ours, [files.read(raw) for raw in places[ours]])
+        return whole.to(device, dtype).contiguous()
+
+    own = model.named_parameters()
+    substitute(model, {empty: nn.Parameter(value(ours, empty)) for ours, empty in own})
 
 
 def _repeats(name: str, ways: Iterable[HeadEntry]) -> bool:
@@ -186,5 +159,5 @@ def _repeats(name: str, ways: Iterable[HeadEntry]) -> bool:
     module, _, leaf = name.rpartition(".")
     if leaf in ("position_ids", "inv_freq"):
         return True
-    tied = {str(path) for way in ways for ours, path in way.names.items() if "output" in ours}
+    tied = {path for way in ways for path in outputs(way)}
     return name in tied or module in {path.removesuffix(".weight") for path in tied}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,36 +11,48 @@ from bertsmith.checkpoint.files import read_json
 from bertsmith.checkpoint.write import write_json
 from bertsmith.errors import BertsmithError
 
-# The older keys of 1_Pooling/config.json, which every reader understands, and our names.
+# The older keys of 1_Pooling/config.json, which every reader understands, and the newer names.
 MODES = {
-    "pooling_mode_cls_token": "first",
+    "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_max_tokens": None,
-    "pooling_mode_mean_sqrt_len_tokens": None,
-    "pooling_mode_weightedmean_tokens": None,
-    "pooling_mode_lasttoken": None,
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
 }
-NEWER = {"cls": "first", "mean": "mean"}
+POOLS = {"cls": "first", "mean": "mean"}  # those that we have, by our own names
 PACKAGE = "sentence_transformers.models."
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """How one vector is made of a text's states."""
+    """How one vector is made of a text."""
 
     pool: str = "mean"  # or "first"
     normalise: bool = False
     max_length: int | None = None
+    lowercase: bool = False  # whatever the tokenizer does
+    more: Mapping[str, Any] = field(default_factory=dict)  # prompts, and what is not used here
+
+    @property
+    def prompt(self) -> str:
+        """What is written before every text, unless a person asks otherwise."""
+        named = self.more.get("prompts") or {}
+        return named.get(self.more.get("default_prompt_name")) or ""
+
+    def prepared(self, text: str) -> str:
+        """A text as the encoder is to read it."""
+        whole = self.prompt + text
+        return whole.lower() if self.lowercase else whole
 
 
 def read_sentence(directory: Path) -> tuple[Path, Sentence] | None:
     """The encoder's own directory and how to pool, if this is a sentence-transformers one."""
     if not (directory / "modules.json").is_file():
         return None
-    modules = read_json(directory / "modules.json", list)
     encoder, pool, normalise = directory, "mean", False
-    for module in modules:
-        kind = str(module.get("type", "") if isinstance(module, dict) else "").split(".")[-1]
+    for module in read_json(directory / "modules.json", list):
+        kind = str(module.get("type") if isinstance(module, dict) else module).split(".")[-1]
         if kind == "Transformer":
             encoder = _inside(directory, module.get("path", ""))
         elif kind == "Pooling":
@@ -47,12 +60,15 @@ def read_sentence(directory: Path) -> tuple[Path, Sentence] | None:
         elif kind == "Normalize":
             normalise = True
         else:
-            raise BertsmithError(f"{directory / 'modules.json'}: module {kind!r} is not supported")
-    settings = encoder / "sentence_bert_config.json"
-    limit = read_json(settings).get("max_seq_length") if settings.is_file() else None
-    if limit is not None and (not isinstance(limit, int) or limit < 3):
-        raise BertsmithError(f"{settings}: max_seq_length is {limit!r}")
-    return encoder, Sentence(pool, normalise, limit)
+            where = directory / "modules.json"
+            raise BertsmithError(f"{where}: the module {kind[:80]!r} is not supported")
+    path = min(encoder.glob("sentence_*_config.json"), default=None)
+    settings = read_json(path) if path else {}
+    limit = settings.get("max_seq_length")
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise BertsmithError(f"{path}: max_seq_length is {limit!r}")
+    lowercase = settings.get("do_lower_case") is True
+    return encoder, Sentence(pool, normalise, limit, lowercase, _more(directory))
 
 
 def write_sentence(directory: Path, sentence: Sentence, width: int) -> None:
@@ -63,32 +79,43 @@ def write_sentence(directory: Path, sentence: Sentence, width: int) -> None:
         {"idx": number, "name": str(number), "path": paths[number], "type": PACKAGE + kind}
         for number, kind in enumerate(kinds)
     ]
-    pooling: dict[str, Any] = {key: pool == sentence.pool for key, pool in MODES.items()}
+    pooling = {key: POOLS.get(mode) == sentence.pool for key, mode in MODES.items()}
     (directory / "1_Pooling").mkdir(exist_ok=True)
     write_json(
         directory / "1_Pooling" / "config.json", {"word_embedding_dimension": width, **pooling}
     )
     write_json(
         directory / "sentence_bert_config.json",
-        {"max_seq_length": sentence.max_length, "do_lower_case": False},
+        {"max_seq_length": sentence.max_length, "do_lower_case": sentence.lowercase},
     )
+    write_json(directory / "config_sentence_transformers.json", dict(sentence.more))
     write_json(directory / "modules.json", modules)
 
 
 def _inside(directory: Path, path: Any) -> Path:
     """A module's folder, which must lie in the model's."""
-    inner = directory / str(path)
-    if not inner.resolve().is_relative_to(directory.resolve()):
-        raise BertsmithError(f"{directory}: modules.json names a folder outside it: {path!r}")
-    return inner
+    named = isinstance(path, str) and "\0" not in path
+    if not named or not (directory / path).resolve().is_relative_to(directory.resolve()):
+        raise BertsmithError(f"{directory}: modules.json names a folder outside it: {path!r:.80}")
+    return directory / path
 
 
 def _pool(path: Path) -> str:
-    """The one way of pooling that a config asks for."""
+    """The one way of pooling that a config asks for; the newer key counts most."""
     settings = read_json(path)
-    asked: list[Any] = [pool for key, pool in MODES.items() if settings.get(key)]
-    newer = settings.get("pooling_mode")
-    asked += [NEWER.get(str(newer))] if newer else []
-    if len(asked) != 1 or asked[0] is None:
+    asked = settings.get("pooling_mode") or [MODES[key] for key in MODES if settings.get(key)]
+    modes = asked if isinstance(asked, list) else [asked]
+    if len(modes) > 1 or not all(isinstance(mode, str) and mode in POOLS for mode in modes):
         raise BertsmithError(f"{path}: only mean pooling or [CLS] pooling is supported")
-    return str(asked[0])
+    return POOLS[modes[0]] if modes else "mean"
+
+
+def _more(directory: Path) -> dict[str, Any]:
+    """What config_sentence_transformers.json says, its prompts checked."""
+    path = directory / "config_sentence_transformers.json"
+    found: dict[str, Any] = read_json(path) if path.is_file() else {}
+    prompts, name = found.get("prompts") or {}, found.get("default_prompt_name")
+    named = isinstance(prompts, dict) and all(isinstance(p, str) for p in prompts.values())
+    if not named or not (name is None or (isinstance(name, str) and name in prompts)):
+        raise BertsmithError(f"{path}: its prompts are not names with texts")
+    return found

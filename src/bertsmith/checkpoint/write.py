@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
 from bertsmith import __version__
-from bertsmith.checkpoint.checkpoint import Checkpoint
+from bertsmith.checkpoint.checkpoint import Checkpoint, declared
+from bertsmith.checkpoint.files import reason
 from bertsmith.checkpoint.names import Translation
 from bertsmith.errors import BertsmithError
 from bertsmith.families import Family
 
-FOREIGN = ("auto_map", "_name_or_path", "torch_dtype", "dtype", "transformers_version")
+CODE = ("auto_map", "custom_pipelines")  # names of code that we neither need nor pass on
+FOREIGN = (*CODE, "_name_or_path", "torch_dtype", "dtype", "transformers_version")
 
 
 def write(checkpoint: Checkpoint, directory: str | Path, dtype: torch.dtype | None = None) -> None:
@@ -29,17 +33,23 @@ def write(checkpoint: Checkpoint, directory: str | Path, dtype: torch.dtype | No
     ours = {
         "version": __version__,
         "family": checkpoint.family.name,
-        "heads": [*checkpoint.entries],
+        "heads": sorted(checkpoint.entries),
     }
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        part = directory / "model.safetensors.part"
-        save_file(tensors, part, metadata={"format": "pt"})
-        part.replace(directory / "model.safetensors")
-        write_json(directory / "config.json", settings)
-        write_json(directory / "bertsmith.json", ours)
+        with TemporaryDirectory(prefix=".writing-", dir=directory) as folder:
+            part = Path(folder)
+            save_file(tensors, part / "model.safetensors", metadata={"format": "pt"})
+            write_json(part / "config.json", settings)
+            write_json(part / "bertsmith.json", ours)
+            # save_file lets only the owner read; whoever may read the config may read it all.
+            (part / "model.safetensors").chmod((part / "config.json").stat().st_mode)
+            for file in sorted(part.iterdir()):
+                file.replace(directory / file.name)
     except OSError as error:
         raise BertsmithError(f"{directory}: cannot be written ({error.strerror})") from error
+    except (SafetensorError, TypeError, ValueError) as error:
+        raise BertsmithError(f"{directory}: cannot be written ({reason(error)})") from error
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -59,7 +69,9 @@ def stored_tensors(checkpoint: Checkpoint, dtype: torch.dtype | None = None) -> 
         whole = parameter.detach().to("cpu", dtype)
         for theirs, part in zip(names.theirs(ours), names.part(ours, whole), strict=True):
             name = theirs.removeprefix(family.prefix) if bare else theirs
-            tensors[name] = part.contiguous().clone()
+            if name in tensors:
+                raise BertsmithError(f"two heads cannot be stored in one model: both are {name}")
+            tensors[name] = part.contiguous()
     return tensors
 
 
@@ -81,6 +93,6 @@ def architecture(checkpoint: Checkpoint) -> str:
     for suffix, heads in fits.items():
         if heads == held:
             return stem + suffix
-    declared = (checkpoint.settings.get("architectures") or [""])[0]
-    most = max(fits, key=lambda suffix: (len(fits[suffix] & held), stem + suffix == declared))
+    named = declared(checkpoint.settings)
+    most = max(fits, key=lambda suffix: (len(fits[suffix] & held), stem + suffix == named))
     return stem + most

@@ -34,7 +34,7 @@ early late, full empty, strong weak, thick thin, loud quiet
 
 def demo(
     out: Annotated[Path, typer.Option(help="Where the model goes.")] = Path("demo-model"),
-    steps: Annotated[int, typer.Option(help="Training steps.")] = 600,
+    steps: Annotated[int, typer.Option(help="Training steps.", min=10)] = 400,
     as_json: shared.Json = False,
 ) -> None:
     """Train a tokenizer and a tiny BERT on a few hundred sentences, save it, and fill masks.
@@ -100,7 +100,14 @@ def forge(texts: list[str], out: Path, steps: int, quiet: bool) -> None:
         corpus = Path(folder) / "sentences.txt"
         corpus.write_text("\n".join(texts), encoding="utf-8")
         tokenizer = train([corpus], "wordpiece", size=600, min_frequency=1, max_length=64)
-    checkpoint = create("bert-tiny", vocab_size=tokenizer.size, max_position_embeddings=64)
+    checkpoint = create(
+        "bert-tiny",
+        vocab_size=tokenizer.size,
+        max_position_embeddings=64,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        initializer_range=0.1,  # BERT's 0.02 is for wider layers: these would learn no pairs
+    )
     model = checkpoint.model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)

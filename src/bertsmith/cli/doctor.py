@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import platform
-import sys
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Iterator
 from typing import Any
 
 import typer
@@ -36,6 +33,9 @@ def doctor(as_json: shared.Json = False) -> None:
 
 def examine() -> dict[str, Any]:
     """Everything `doctor` knows about this machine."""
+    import platform
+    from importlib.util import find_spec
+
     import torch
 
     cuda = torch.cuda.is_available()
@@ -47,8 +47,7 @@ def examine() -> dict[str, Any]:
         "platform": platform.platform(),
         "libraries": {name: _version(name) for name in LIBRARIES},
         "extras": {
-            extra: all(importlib.util.find_spec(name) for name in names)
-            for extra, names in EXTRAS.items()
+            extra: all(find_spec(name) for name in names) for extra, names in EXTRAS.items()
         },
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
@@ -62,6 +61,8 @@ def examine() -> dict[str, Any]:
 
 
 def _version(name: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(name)
     except PackageNotFoundError:
@@ -88,7 +89,7 @@ def _kernels(device: str) -> dict[str, str]:
         bias = RelativeBias(query, query, torch.zeros(1, dtype=torch.int64, device=device))
         name = str(dtype).removeprefix("torch.")
         chosen[name] = choose(query, Scores(1.0), 0.0)
-        chosen[f"{name}, relative"] = choose(query, Scores(1.0, bias=bias), 0.0)
+        chosen[f"{name} relative"] = choose(query, Scores(1.0, bias=bias), 0.0)
     return chosen
 
 
@@ -136,25 +137,32 @@ def _bfloat16_speedup(device: str) -> float:
 
 def _show(found: dict[str, Any]) -> None:
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_row("bertsmith", f"{found['bertsmith']}, Python {found['python']}")
-    table.add_row("platform", found["platform"])
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for name, said in _facts(found):
+        table.add_row(name, Text(said))
+    shared.console().print(table, markup=False)
+
+
+def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Each thing found, in words."""
+    yield "bertsmith", f"{found['bertsmith']}, Python {found['python']}"
+    yield "platform", found["platform"]
     for name, number in found["libraries"].items():
-        table.add_row(name, number or "missing")
+        yield name, number or "missing"
     for extra, there in found["extras"].items():
-        hint = "installed" if there else f"not installed: pip install 'bertsmith\\[{extra}]'"
-        table.add_row(f"extra \\[{extra}]", hint)
+        hint = "installed" if there else f"not installed: pip install 'bertsmith[{extra}]'"
+        yield f"extra {extra}", hint
     units = ", bf16 matrix units" if found["bf16_matrix_units"] else ""
-    table.add_row("cpu", f"{found['cpu_capability']}, {found['threads']} threads{units}")
-    table.add_row("gpu", ", ".join(found["gpus"]) or "none")
+    yield "cpu", f"{found['cpu_capability']}, threads: {found['threads']}{units}"
+    yield "gpu", ", ".join(found["gpus"]) or "none"
     for device, chosen in found["kernels"].items():
-        kinds = ", ".join(f"{name}: {kernel}" for name, kernel in chosen.items())
-        table.add_row(f"attention on {device}", kinds)
+        kernels = set(chosen.values())
+        each = (f"{name}: {kernel}" for name, kernel in chosen.items())
+        yield f"attention on {device}", kernels.pop() if len(kernels) == 1 else ", ".join(each)
     agree = "agree" if found["kernels_agree"] else "DISAGREE"
-    table.add_row("kernels", f"{agree} (largest difference {found['kernel_disagreement']:.1e})")
+    yield "kernels", f"{agree} (largest difference {found['kernel_disagreement']:.1e})"
     for device, ratio in found["bfloat16_speedup"].items():
         advice = 'use dtype="bfloat16" for speed' if ratio > 1.5 else "stay with float32"
-        table.add_row(f"bfloat16 on {device}", f"{ratio:.1f} x float32: {advice}")
-    shared.console().print(table)
-    sys.stdout.flush()
+        yield f"bfloat16 on {device}", f"{ratio:.1f} x float32: {advice}"

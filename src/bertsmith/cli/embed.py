@@ -65,21 +65,28 @@ def _write(out: Path, texts: list[str], vectors: Vectors) -> None:
         raise BertsmithError(f"{out}: cannot be written ({error.strerror})") from error
 
 
-def _show(texts: list[str], vectors: Vectors, most: int = 10) -> None:
-    """The first texts, and how alike they are."""
+def _show(texts: list[str], vectors: Vectors) -> None:
+    """How alike the first texts are; of a single one, how its vector begins."""
     import numpy as np
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     console = shared.console()
-    console.print(f"{len(texts):,} vectors of width {vectors.shape[1]}; cosine similarities:")
-    near = vectors[:most] / np.maximum(np.linalg.norm(vectors[:most], axis=1, keepdims=True), 1e-12)
+    width, lengths = vectors.shape[1], np.linalg.norm(vectors, axis=1, keepdims=True)
+    if len(texts) == 1:
+        begin = " ".join(f"{value:.4f}" for value in vectors[0, :4])
+        typer.echo(f"a vector of width {width} and length {lengths[0, 0]:.3f}: {begin} …")
+        return
+    most = max(2, min(10, len(texts), (console.width - 30) // 6))
+    near = vectors[:most] / np.maximum(lengths[:most], 1e-12)
+    typer.echo(f"{len(texts):,} vectors of width {width}; cosine similarities:")
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ["", *(str(number + 1) for number in range(len(near))), ""]:
-        table.add_column(heading, justify="right")
+    for heading in ["", *(str(number + 1) for number in range(most))]:
+        table.add_column(heading, justify="right", min_width=len(heading) and 4, no_wrap=True)
+    table.add_column("")
     for number, row in enumerate(near @ near.T):
-        shown = escape(texts[number] if len(texts[number]) < 60 else texts[number][:57] + "...")
+        shown = Text(shared.clipped(texts[number], console.width - 6 * most - 6))
         table.add_row(str(number + 1), *(f"{value:.2f}" for value in row), shown)
     console.print(table)
     if len(texts) > most:
-        console.print(f"... and {len(texts) - most:,} more; write all with --out FILE.npy")
+        typer.echo(f"and {len(texts) - most:,} more; write all with --out vectors.npy")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -31,20 +32,29 @@ def fill_mask(
         rows = zip(given, found, strict=True)
         shared.print_json({"text": t, "guesses": [asdict(g) for g in row]} for t, row in rows)
     else:
-        _show(given, found)
+        _show(given, found, str(bert.tokenizer.mask_token))
     shared.close(bert)
 
 
-def _show(texts: list[str], found: list[list[Guess]]) -> None:
-    from rich.markup import escape
-    from rich.table import Table
+def _show(texts: list[str], found: list[list[Guess]], mask: str) -> None:
+    """Each text with one of its masks in bold, and below it the guesses for that mask."""
+    from rich.text import Text
 
     console = shared.console()
     for text, row in zip(texts, found, strict=True):
-        console.print(f"[bold]{escape(text)}[/bold]")
-        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-        several = any(guess.mask for guess in row)
-        for guess in row:
-            place = [f"mask {guess.mask + 1}"] if several else []
-            table.add_row(*place, f"{guess.score:.3f}", escape(guess.token), escape(guess.text))
-        console.print(table)
+        place = 0
+        for number, guesses in groupby(row, key=lambda guess: guess.mask):
+            place = text.find(mask, place + (number > 0))
+            before, after = _around(text[:place], text[place + len(mask) :], console.width - 6)
+            console.print(Text.assemble(before, (mask, "bold"), after), no_wrap=True, crop=True)
+            for guess in guesses:
+                bar = "█" * round(20 * guess.score)
+                word = shared.clipped(guess.token, 40)
+                console.print(f"{guess.score:7.1%}  {bar:20}  {word}", markup=False)
+
+
+def _around(before: str, after: str, room: int) -> tuple[str, str]:
+    """As much of what stands before and after a mask as there is room for."""
+    left = max(room // 2, room - len(after))
+    right = room - min(left, len(before))
+    return shared.clipped(before[::-1], left)[::-1], shared.clipped(after, right)

@@ -6,7 +6,9 @@ import gzip
 import json
 import lzma
 import sys
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,6 +37,7 @@ Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
 Family = Annotated[
     str | None, typer.Option(help="What the model is, where its config.json does not say.")
 ]
+OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
@@ -53,25 +56,30 @@ def read_texts(given: list[str] | None, file: Path | None) -> list[str]:
 
 
 def _lines(file: Path | None) -> Iterator[str]:
-    if file is None:
-        yield from (line.rstrip("\r\n") for line in sys.stdin)
-        return
-    opened: Any = {".gz": gzip.open, ".xz": lzma.open}.get(file.suffix, open)
-    inner = file.with_suffix("").suffix if file.suffix in (".gz", ".xz") else file.suffix
+    """Every line of UTF-8 text; of .jsonl files every `text`."""
+    name = "standard input" if file is None else str(file)
+    packed = file is not None and file.suffix in OPENERS
+    records = file is not None and (file.with_suffix("") if packed else file).suffix == ".jsonl"
     try:
-        with opened(file, "rt", encoding="utf-8") as stream:
-            for number, line in enumerate(stream, 1):
-                yield _field(line, f"{file}:{number}") if inner == ".jsonl" else line.rstrip("\r\n")
-    except (OSError, EOFError, lzma.LZMAError) as error:
-        raise BertsmithError(f"{file}: cannot be read ({error})") from error
+        opened = sys.stdin.buffer if file is None else OPENERS.get(file.suffix, open)(file, "rb")
+        with opened as stream:
+            lines = TextIOWrapper(stream, encoding="utf-8-sig", newline="\n")
+            for number, line in enumerate(lines, 1):
+                if not records:
+                    yield line.rstrip("\r\n")
+                elif line.strip():
+                    yield _field(line, f"{name}, line {number}")
     except UnicodeDecodeError as error:
-        raise BertsmithError(f"{file}: not UTF-8 text ({error.reason})") from error
+        raise BertsmithError(f"{name}: not UTF-8 text ({error.reason})") from error
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise BertsmithError(f"{name}: cannot be read ({why})") from error
 
 
 def _field(line: str, where: str) -> str:
     try:
         text = json.loads(line)["text"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise BertsmithError(f'{where}: not a JSON object with a "text"') from error
     if not isinstance(text, str):
         raise BertsmithError(f'{where}: "text" is not a string')
@@ -106,7 +114,13 @@ def print_json(rows: Iterable[Any]) -> None:
 
 
 def console() -> Console:
-    """Where tables go."""
+    """Where tables go; as wide as the terminal, and as wide as they like where there is none."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=True)
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
+
+
+def clipped(text: str, most: int) -> str:
+    """At most so many characters of a text, safe to show on one line."""
+    line = "".join(c if c.isprintable() else " " for c in text[: most + 1])
+    return line if len(line) <= most else line[: most - 1] + "…"

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.errors import BertsmithError
 
+if TYPE_CHECKING:
+    from bertsmith.tokenizer import Split
+
 app = typer.Typer(
-    help="Learn a vocabulary, or look at how one splits a text.", no_args_is_help=True
+    help="Learn a vocabulary, or look at how one splits a text.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 
@@ -76,17 +81,25 @@ def show(
             for t, s in split
         )
         return
-    from rich.markup import escape
+    for text, one in split:
+        _show(text, one, made.unk_id)
+
+
+def _show(text: str, split: Split, unknown: int | None) -> None:
+    """A row for each token, unknown ones in yellow."""
     from rich.table import Table
+    from rich.text import Text
 
     console = shared.console()
-    for text, one in split:
-        unknown = f", {one.unknown} unknown" if one.unknown else ""
-        console.print(f"[bold]{escape(text)}[/bold]  {len(one.pieces)} tokens{unknown}")
-        table = Table(box=None, padding=(0, 2, 0, 0))
-        for heading in ("token", "id", "characters", "text"):
-            table.add_column(heading, justify="right" if heading == "id" else "left")
-        for piece in one.pieces:
-            where = f"{piece.start}-{piece.end}"
-            table.add_row(escape(piece.token), str(piece.id), where, escape(repr(piece.text)))
-        console.print(table)
+    count = f"  {len(split.pieces):,} tokens"
+    count += f", {split.unknown:,} unknown" if split.unknown else ""
+    shown = shared.clipped(text, console.width - len(count))
+    console.print(Text.assemble((shown, "bold"), count), no_wrap=True)
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("token", "id", "characters", "text"):
+        table.add_column(heading, justify="right" if heading == "id" else "left", no_wrap=True)
+    for piece in split.pieces:
+        row = (piece.token, str(piece.id), f"{piece.start}-{piece.end}", repr(piece.text))
+        style = "yellow" if piece.id == unknown else None
+        table.add_row(*(Text(shared.clipped(cell, 40)) for cell in row), style=style)
+    console.print(table)

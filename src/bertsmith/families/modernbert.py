@@ -33,8 +33,8 @@ def adjust(config: Config, settings: Settings) -> Config:
     if len(kinds) != config.layers or not set(kinds) <= set(KINDS):
         raise BertsmithError(f"config.json: layer_types must name {config.layers} layers")
     half = setting(settings, "local_attention", 128) // 2
-    if half < 0:
-        raise BertsmithError(f"config.json: local_attention is negative ({2 * half})")
+    if not isinstance(half, int) or half < 0:
+        raise BertsmithError(f"config.json: local_attention is no width ({2 * half})")
     return replace(
         config,
         signal=Rotary(tuple(rotary_base(settings, kind) for kind in kinds)),

@@ -8,6 +8,7 @@ from bertsmith.model.attend import Scores, attend
 from bertsmith.model.build import build, initialise
 from bertsmith.model.config import Config, Convolution, Disentangled, HeadConfig, Rotary
 from bertsmith.model.encoder import Encoder, Hidden, Model, Trace
+from bertsmith.model.packed import prepare
 
 __all__ = ["Config", "Convolution", "Disentangled", "Encoder", "HeadConfig", "Hidden", "Model"]
-__all__ += ["Rotary", "Scores", "Trace", "attend", "build", "initialise"]
+__all__ += ["Rotary", "Scores", "Trace", "attend", "build", "initialise", "prepare"]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from torch import Tensor, nn
 
 from bertsmith.errors import BertsmithError
 
-ERF, TANH = nn.GELU(), nn.GELU(approximate="tanh")
-ACTIVATIONS: dict[str, nn.Module] = {
-    **dict.fromkeys(("gelu", "gelu_python"), ERF),
+TANH = partial(nn.GELU, approximate="tanh")
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    **dict.fromkeys(("gelu", "gelu_python"), nn.GELU),
     **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), TANH),
-    **dict.fromkeys(("silu", "swish"), nn.SiLU()),
-    "relu": nn.ReLU(),
-    "tanh": nn.Tanh(),
-    "sigmoid": nn.Sigmoid(),
-    "linear": nn.Identity(),
+    **dict.fromkeys(("silu", "swish"), nn.SiLU),
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+    "sigmoid": nn.Sigmoid,
+    "linear": nn.Identity,
 }
 
 
@@ -22,7 +25,7 @@ def activation(name: str) -> nn.Module:
     """The activation that a config file names."""
     if name not in ACTIVATIONS:
         raise BertsmithError(f"unknown activation {name!r}; known: {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[name]
+    return ACTIVATIONS[name]()
 
 
 class FeedForward(nn.Module):

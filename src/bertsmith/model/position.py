@@ -26,8 +26,11 @@ class RotarySignal(nn.Module):
 
 
 def rotate(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """Turn each pair (k, k + d/2) of a head's coordinates by its angle: (T, H, d) → same."""
-    a, b = x.float().chunk(2, dim=-1)
+    """Turn each pair (k, k + d/2) of a head's coordinates by its angle: (T, H, d) → same.
+
+    The angles are float32, so half precision is turned in float32.
+    """
+    a, b = x.chunk(2, dim=-1)
     return torch.cat([a * cosines - b * sines, b * cosines + a * sines], dim=-1).to(x.dtype)
 
 
@@ -59,7 +62,7 @@ def distance_rows(longest: int, span: int, buckets: int, furthest: int) -> Tenso
     distance = torch.arange(1 - longest, longest)
     if buckets > 0:
         middle = buckets // 2
-        size = distance.abs().clamp(min=middle - 1)
+        size = distance.abs().clamp(min=middle)
         reach = torch.log(torch.tensor((furthest - 1) / middle))
         steps = torch.ceil(torch.log(size / middle) / reach * (middle - 1)) + middle
         far = (steps * distance.sign()).long()

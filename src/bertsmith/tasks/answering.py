@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+from torch.nn.functional import pad
 
 from bertsmith.batch import Batch
 from bertsmith.model import Hidden
+from bertsmith.tasks.spans import trimmed
 
 if TYPE_CHECKING:
     from bertsmith.tasks.bert import Bert
@@ -21,43 +24,46 @@ class Answer:
     text: str
     start: int
     end: int
-    score: float  # probability among all stretches considered
+    score: float  # probability among all stretches of the passage
 
 
 def answer(
     bert: Bert, question: str, passage: str, top: int, longest: int, empty: bool
 ) -> list[Answer]:
     """The `top` best stretches of at most `longest` tokens, from all windows of the passage."""
-    asked = bert.tokenizer.encode(question, special=False)
-    read = bert.tokenizer.encode(passage, special=False)
+    asked, read = bert.encode([question, passage])
     windows = bert.windower().pair(0, asked.ids, read.ids)
-    bert.ledger.note("long passages read in windows", len(windows) > 1)
+    longest = max(1, min(longest, len(read)))
 
     def compute(hidden: Hidden, batch: Batch, chosen: list[int]) -> list[torch.Tensor]:
         return list(batch.layout.split(bert.model.heads["answer"](hidden, batch).float().cpu()))
 
-    best: dict[tuple[int, int], float] = {}
-    nothing = float("inf")
+    # A row for each token that an answer may begin with; its columns are how many more follow.
+    spans = torch.full((len(read), longest), -math.inf)
+    nothing = math.inf
     for window, scores in zip(windows, bert.run(windows, compute), strict=True):
-        nothing = min(nothing, float(scores[0].sum()))  # no window may have an answer
-        rows = scores[window.first : window.first + len(window.tokens)]
-        spans = rows[:, 0, None] + rows[None, :, 1]  # (n, n): start, end
-        fits = torch.ones_like(spans, dtype=torch.bool).triu().tril(longest - 1)
-        spans = spans.masked_fill(~fits, float("-inf"))
-        values, places = spans.flatten().topk(min(max(20, 4 * top), spans.numel()))
-        for value, place in zip(values.tolist(), places.tolist(), strict=True):
-            if value > float("-inf"):
-                first, last = divmod(place, len(window.tokens))
-                start = read.offsets[window.tokens.start + first][0]
-                end = read.offsets[window.tokens.start + last][1]
-                start += len(passage[start:end]) - len(passage[start:end].lstrip())
-                if start < end:
-                    best[start, end] = max(value, best.get((start, end), value))
+        nothing = min(
+            nothing, float(scores[0].sum())
+        )  # of the window surest that it holds an answer
+        if window.tokens:
+            begins, stops = scores[window.first : window.first + len(window.tokens)].unbind(1)
+            ends = pad(stops, (0, longest - 1), value=-math.inf).unfold(0, longest, 1)
+            part = spans[window.tokens.start : window.tokens.stop]
+            part.copy_(part.maximum(begins[:, None] + ends))
+    values, places = spans.flatten().topk(min(20 + 4 * top, spans.numel()))
+    found: dict[tuple[int, int], float] = {}
+    for value, place in zip(values.tolist(), places.tolist(), strict=True):
+        first, more = divmod(place, longest)
+        if value > -math.inf:
+            start, end = trimmed(passage, read.offsets[first][0], read.offsets[first + more][1])
+            if start < end:
+                found.setdefault((start, end), value)  # the best comes first
+    everything = [spans.flatten(), torch.tensor([nothing] if empty else [])]
+    total = float(torch.cat(everything).double().logsumexp(0))
     if empty:
-        best[0, 0] = nothing
-    if not best:
-        return []
-    ranked = sorted(best, key=lambda span: -best[span])
-    chances = torch.tensor([best[span] for span in ranked], dtype=torch.float64).softmax(0)
-    pairs = zip(ranked[:top], chances.tolist(), strict=False)
-    return [Answer(passage[start:end], start, end, chance) for (start, end), chance in pairs]
+        found[0, 0] = nothing
+    ranked = sorted(found.items(), key=lambda item: -item[1])[:top]
+    return [
+        Answer(passage[start:end], start, end, math.exp(value - total))
+        for (start, end), value in ranked
+    ]

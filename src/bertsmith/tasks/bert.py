@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -15,7 +15,7 @@ from bertsmith.model import Model
 from bertsmith.tasks import answering, choice, classification, embedding, filling, tagging
 from bertsmith.tasks.run import Compute, run
 from bertsmith.tasks.windows import Window, Windower
-from bertsmith.tokenizer import Tokenizer
+from bertsmith.tokenizer import Encoding, Tokenizer
 
 Result = TypeVar("Result")
 Texts = list[str] | tuple[str, ...]
@@ -49,8 +49,9 @@ def load(
     sentence = read_sentence(directory)
     directory, how = sentence or (directory, Sentence())
     settings = {"model_type": family} if family else None
+    needed = [heads] if isinstance(heads, str) else heads
     checkpoint = read(
-        directory, heads=heads, settings=settings, dtype=pick_dtype(dtype), device=chosen
+        directory, heads=needed, settings=settings, dtype=pick_dtype(dtype), device=chosen
     )
     tokenizer = Tokenizer.load(directory, family=checkpoint.family.name)
     return Bert(checkpoint, tokenizer, sentence=how, budget=budget, progress=progress)
@@ -76,7 +77,8 @@ class Bert:
             )
         self.checkpoint, self.tokenizer = checkpoint, tokenizer
         self.sentence = sentence or Sentence()
-        self.budget, self.progress = budget, progress
+        self.budget = None if budget is None else _positive(budget, "budget")
+        self.progress = progress
         self.ledger = Ledger()
 
     def __repr__(self) -> str:
@@ -139,7 +141,8 @@ class Bert:
         self._needs("classify")
         if isinstance(texts, str):
             return classification.classify(self, [texts], None if pairs is None else [pairs])[0]
-        return classification.classify(self, list(texts), None if pairs is None else list(pairs))
+        second = None if pairs is None else _listed(pairs, "pairs")
+        return classification.classify(self, _listed(texts, "texts"), second)
 
     @overload
     def tag(self, texts: str, *, words: bool = False) -> list[tagging.Entity]: ...
@@ -159,12 +162,13 @@ class Bert:
         With `empty`, "no answer" competes (for models trained on questions without one).
         """
         self._needs("answer")
-        return answering.answer(self, question, passage, _positive(top, "top"), longest, empty)
+        most, length = _positive(top, "top"), _positive(longest, "longest")
+        return answering.answer(self, question, passage, most, length, empty)
 
     def choose(self, prompt: str, choices: Sequence[str]) -> choice.Choice:
         """Pick the choice that goes best with the prompt."""
         self._needs("choose")
-        return choice.choose(self, prompt, choices)
+        return choice.choose(self, prompt, _listed(choices, "choices"))
 
     def save(self, directory: str | Path, dtype: str | torch.dtype | None = None) -> None:
         """Write a directory that bertsmith, transformers and sentence-transformers open."""
@@ -180,23 +184,41 @@ class Bert:
         if long not in ("window", "refuse", "cut"):
             raise BertsmithError(f'long is "window", "refuse" or "cut", not {long!r}')
         most = min(self.max_length, limit or self.max_length)
-        return Windower(self.tokenizer, most, most // 4 if overlap is None else overlap, long)
+        if most <= self.tokenizer.special_count(pair=True):
+            raise BertsmithError(f"this model reads {most} tokens at once: no room for a text")
+        shared = most // 4 if overlap is None else overlap
+        return Windower(self.tokenizer, most, shared, long, self.ledger)
 
     def windows(
-        self, texts: Sequence[str], pairs: Sequence[str] | None = None, long: str = "window"
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
+        how: Windower | None = None,
     ) -> list[Window]:
         """The windows of texts, or of pairs of texts."""
-        windower = self.windower(long)
-        ids = self.tokenizer.encode_ids(texts)
+        windower = how or self.windower()
+        ids = self._known(self.tokenizer.encode_ids(texts))
         if pairs is None:
             grouped = [windower.single(number, one) for number, one in enumerate(ids)]
         else:
             if len(pairs) != len(texts):
                 raise BertsmithError(f"{len(texts)} texts cannot be paired with {len(pairs)}")
-            both = zip(ids, self.tokenizer.encode_ids(pairs), strict=True)
+            both = zip(ids, self._known(self.tokenizer.encode_ids(pairs)), strict=True)
             grouped = [windower.pair(number, *pair) for number, pair in enumerate(both)]
-        self.ledger.note("long texts read in windows", sum(len(group) > 1 for group in grouped))
         return [window for group in grouped for window in group]
+
+    def encode(self, texts: Sequence[str]) -> list[Encoding]:
+        """Texts as tokens that know their characters, without special tokens."""
+        encoded = self.tokenizer.encode_many(texts, special=False)
+        self._known([one.ids for one in encoded])
+        return encoded
+
+    def _known(self, texts: list[list[int]]) -> list[list[int]]:
+        """The same ids; those that stand for unknown characters are counted."""
+        unknown = self.tokenizer.unk_id
+        if unknown is not None:
+            self.ledger.note("unknown tokens", sum(ids.count(unknown) for ids in texts))
+        return texts
 
     def run(self, windows: Sequence[Window], compute: Compute[Result]) -> list[Result]:
         """Send windows through the model."""
@@ -219,10 +241,11 @@ def pick_device(device: str | torch.device | None) -> torch.device:
     """The device that was asked for, else a GPU if there is one."""
     try:
         chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    except RuntimeError as error:
-        raise BertsmithError(f"unknown device {device!r}; try cpu or cuda") from error
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise BertsmithError("device cuda was asked for, but torch finds no GPU here")
+        torch.empty(0, device=chosen)
+    except (RuntimeError, TypeError, ValueError, AssertionError, ImportError) as error:
+        raise BertsmithError(f"there is no device {device!r} here; try cpu or cuda") from error
+    if chosen.type == "meta":
+        raise BertsmithError("the device meta holds no values; try cpu or cuda")
     return chosen
 
 
@@ -235,14 +258,24 @@ def pick_dtype(dtype: str | torch.dtype) -> torch.dtype:
     return chosen
 
 
-def _one(given: Any, use: Any) -> Any:
+def _one(given: Any, use: Callable[[list[str]], Any]) -> Any:
     """Let a function of many texts take a single one too."""
-    if isinstance(given, str):
-        return use([given])[0]
-    return use(list(given))
+    return use([given])[0] if isinstance(given, str) else use(_listed(given, "texts"))
 
 
-def _positive(number: int, name: str) -> int:
-    if number < 1:
-        raise BertsmithError(f"{name} must be at least 1, not {number}")
+def _listed(given: Any, name: str) -> list[str]:
+    """A list of strings, whatever they came in."""
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise BertsmithError(f"{name} must be a list of strings, not a {type(given).__name__}")
+    listed = list(given)
+    for number, text in enumerate(listed):
+        if not isinstance(text, str):
+            kind = type(text).__name__
+            raise BertsmithError(f"{name} must be strings, but number {number} is a {kind}")
+    return listed
+
+
+def _positive(number: Any, name: str) -> int:
+    if type(number) is not int or number < 1:
+        raise BertsmithError(f"{name} must be a whole number from 1 up, not {number!r}")
     return number

@@ -29,7 +29,7 @@ def choose(bert: Bert, prompt: str, choices: Sequence[str]) -> Choice:
     """The choice that goes best with the prompt."""
     if not choices:
         raise BertsmithError("there is nothing to choose from")
-    windows = bert.windows([prompt] * len(choices), choices, long="refuse")
+    windows = bert.windows([prompt] * len(choices), choices, how=bert.windower("refuse"))
 
     def compute(hidden: Hidden, batch: Batch, chosen: list[int]) -> list[float]:
         return list(bert.model.heads["choose"](hidden, batch).float().flatten().tolist())

@@ -28,13 +28,8 @@ def embed(
     if pooling is not None and pooling not in NAMES:
         raise BertsmithError(f"unknown pooling {pooling!r}; known: {', '.join(NAMES)}")
     pool = POOLS[NAMES[pooling] if pooling else made.pool]
-    windower = bert.windower(long=long, overlap=0, limit=made.max_length)
-    ids = bert.tokenizer.encode_ids(texts)
-    grouped = [windower.single(number, one) for number, one in enumerate(ids)]
-    windows = [window for group in grouped for window in group]
-    seen = "texts longer than the model cut" if long == "cut" else "long texts read in windows"
-    room = windower.limit - bert.tokenizer.special_count()
-    bert.ledger.note(seen, sum(len(one) > room for one in ids))
+    prepared = [made.prepared(text) for text in texts]
+    windows = bert.windows(prepared, how=bert.windower(long, overlap=0, limit=made.max_length))
 
     def compute(hidden: Hidden, batch: Batch, chosen: list[int]) -> list[torch.Tensor]:
         return list(pool(hidden.last.float(), batch.layout, None).cpu())

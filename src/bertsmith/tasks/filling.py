@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,7 +12,9 @@ import torch
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.model import Hidden
+from bertsmith.tasks.spans import trimmed
 from bertsmith.tasks.windows import Window
+from bertsmith.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from bertsmith.tasks.bert import Bert
@@ -28,55 +31,68 @@ class Guess:
     mask: int = 0  # which mask of the text, from 0
 
 
+Ranked = list[tuple[float, int]]  # the best tokens of one mask: probability, id
+
+
 def fill_mask(bert: Bert, texts: Sequence[str], top: int) -> list[list[Guess]]:
     """For every text the best guesses for each of its masks."""
-    mask, token = bert.tokenizer.mask_id, bert.tokenizer.mask_token
-    if mask is None:
+    tokenizer, size = bert.tokenizer, bert.tokenizer.size
+    if tokenizer.mask_id is None:
         raise BertsmithError("this tokenizer has no mask token")
-    top = min(top, bert.checkpoint.config.vocabulary)
-    encoded = bert.tokenizer.encode_many(texts, special=False)
+    encoded = bert.encode(texts)
     windower = bert.windower()
     windows: list[Window] = []
     places: list[list[int]] = []  # for each window the tokens to guess
-    for number, encoding in enumerate(encoded):
-        masks = [place for place, id_ in enumerate(encoding.ids) if id_ == mask]
+    for number, ids in enumerate(one.ids for one in encoded):
+        masks = [place for place, id_ in enumerate(ids) if id_ == tokenizer.mask_id]
         if not masks:
             raise BertsmithError(
-                f"text {number} has no mask: write {token} where a word is missing"
+                f"text {number} has no mask: write {tokenizer.mask_token} where a word is missing"
             )
-        if len(encoding) + bert.tokenizer.special_count() <= windower.limit:
-            windows += windower.single(number, encoding.ids)
+        if len(ids) + tokenizer.special_count() <= windower.limit:
+            windows += windower.single(number, ids)
             places.append(masks)
         else:
-            bert.ledger.note("masks read in a window of a text longer than the model", len(masks))
-            windows += [windower.around(number, encoding.ids, place) for place in masks]
+            windows += [windower.around(number, ids, place) for place in masks]
             places += [[place] for place in masks]
 
-    def compute(
-        hidden: Hidden, batch: Batch, chosen: list[int]
-    ) -> list[list[tuple[int, list[tuple[float, int]]]]]:
-        rows, counts = [], []
-        for start, number in zip(batch.layout.boundaries.tolist(), chosen, strict=False):
-            window = windows[number]
-            rows += [start + window.first + place - window.tokens.start for place in places[number]]
-            counts.append(len(places[number]))
+    def compute(hidden: Hidden, batch: Batch, chosen: list[int]) -> list[list[Ranked]]:
+        rows: list[int] = []
+        starts = accumulate(batch.layout.lengths, initial=0)
+        for start, number in zip(starts, chosen, strict=False):
+            shift = start + windows[number].first - windows[number].tokens.start
+            rows += [shift + place for place in places[number]]
         picked = torch.tensor(rows, device=hidden.last.device)
-        logits = bert.model.heads["masked_lm"](hidden, batch, picked)
-        scores, ids = logits.float().softmax(-1).topk(top)
-        found = [
-            list(zip(s, i, strict=True)) for s, i in zip(scores.tolist(), ids.tolist(), strict=True)
-        ]
-        split = iter(found)
-        return [[(place, next(split)) for place in places[number]] for number in chosen]
+        # A table may have more rows than there are tokens; those are nobody's.
+        logits = bert.model.heads["masked_lm"](hidden, batch, picked)[:, :size]
+        chances, tokens = logits.float().softmax(-1).topk(min(top, size))
+        best = zip(chances.tolist(), tokens.tolist(), strict=True)
+        return [[list(zip(*next(best), strict=True)) for _ in places[n]] for n in chosen]
 
     results: list[list[Guess]] = [[] for _ in texts]
-    for window, found in zip(windows, bert.run(windows, compute), strict=True):
-        text, guesses = texts[window.number], results[window.number]
-        for place, best in found:
-            start, end = encoded[window.number].offsets[place]
-            order = len(guesses) // top
-            for score, id_ in best:
-                piece = bert.tokenizer.decode([id_], skip_special=False)
-                whole = text[:start] + piece + text[end:]
-                guesses.append(Guess(piece.strip(), score, whole, id_, order))
+    counts = [0] * len(texts)
+    found = bert.run(windows, compute)
+    for window, masks, ranks in zip(windows, places, found, strict=True):
+        number = window.number
+        for place, ranked in zip(masks, ranks, strict=True):
+            span = encoded[number].offsets[place]
+            for score, id_ in ranked:
+                whole = filled(tokenizer, texts[number], span, id_)
+                word = tokenizer.decode([id_], skip_special=False).strip() or tokenizer.token(id_)
+                results[number].append(Guess(word, score, whole, id_, counts[number]))
+            counts[number] += 1
     return results
+
+
+def filled(tokenizer: Tokenizer, text: str, span: tuple[int, int], id_: int) -> str:
+    """A text with a token in place of a mask; one that continues a word is joined to it."""
+    start, end = trimmed(text, *span)
+    before, after = text[:start], text[end:]
+    # How the token is written behind another shows if there is a space between them.
+    mask = str(tokenizer.mask_token)
+    piece = tokenizer.decode([tokenizer.mask_id or 0, id_], skip_special=False).removeprefix(mask)
+    if before and not piece.startswith(" "):
+        before = before.rstrip()
+    elif tokenizer.kind == "wordpiece" or not before or before[-1].isspace():
+        piece = piece.lstrip()  # the space that is there, or that the writer left out
+    return before + piece + after

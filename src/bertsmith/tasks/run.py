@@ -75,8 +75,8 @@ def _bar(total: int, batches: int, wanted: bool | None) -> Iterator[Callable[[in
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("{task.completed:,.0f} of {task.total:,.0f} tokens"),
         BarColumn(),
+        TextColumn("{task.completed:,.0f} of {task.total:,.0f} tokens"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -11,7 +11,9 @@ import torch
 
 from bertsmith.batch import Batch
 from bertsmith.model import Hidden
+from bertsmith.tasks.spans import trimmed, wordless
 from bertsmith.tasks.windows import clearest
+from bertsmith.tokenizer import Encoding
 
 if TYPE_CHECKING:
     from bertsmith.tasks.bert import Bert
@@ -30,60 +32,60 @@ class Entity:
 
 def tag_words(bert: Bert, texts: Sequence[str]) -> list[list[Entity]]:
     """Every word of every text with its label: that of the word's first token."""
-    encoded = bert.tokenizer.encode_many(texts, special=False)
-    windower = bert.windower()
+    encoded = bert.encode(texts)
+    windower, labels = bert.windower(), bert.checkpoint.labels
     grouped = [windower.single(number, one.ids) for number, one in enumerate(encoded)]
-    bert.ledger.note("long texts read in windows", sum(len(group) > 1 for group in grouped))
-    windows = [window for group in grouped for window in group]
 
     def compute(hidden: Hidden, batch: Batch, chosen: list[int]) -> list[torch.Tensor]:
         scores = bert.model.heads["tag"](hidden, batch).float().softmax(-1).cpu()
         return list(batch.layout.split(scores))
 
-    scores = iter(bert.run(windows, compute))
+    scores = iter(bert.run([window for group in grouped for window in group], compute))
     results = []
     for text, encoding, group in zip(texts, encoded, grouped, strict=True):
-        found = [rows[w.first : w.first + len(w.tokens)] for w, rows in zip(group, scores)]  # noqa: B905
-        tokens = torch.zeros(len(encoding), len(bert.checkpoint.labels))
-        for token, number in enumerate(clearest([w.tokens for w in group], len(encoding))):
-            tokens[token] = found[number][token - group[number].tokens.start]
-        results.append(
-            _words(text, encoding.words, encoding.offsets, tokens, bert.checkpoint.labels)
-        )
+        found = [next(scores)[w.first : w.first + len(w.tokens)] for w in group]
+        best = clearest([window.tokens for window in group], len(encoding))
+        row = []
+        for token, start, end in words(text, encoding):
+            inside = found[best[token]][token - group[best[token]].tokens.start]
+            score, label = inside.max(0)
+            row.append(Entity(labels[int(label)], text[start:end], start, end, float(score)))
+        results.append(row)
     return results
+
+
+def words(text: str, encoding: Encoding) -> Iterator[tuple[int, int, int]]:
+    """The first token of every word, and the characters from where to where the word goes.
+
+    Punctuation at a word's ends stands alone, also where a tokenizer splits at spaces only.
+    """
+    done = 0
+    tokens = [token for token, number in enumerate(encoding.words) if number is not None]
+    for _, group in groupby(tokens, key=encoding.words.__getitem__):
+        inside = list(group)
+        spelled = [t for t in inside if not wordless(text[slice(*encoding.offsets[t])])]
+        before = [[t] for t in inside if not spelled or t < spelled[0]]
+        middle = [t for t in inside if spelled and spelled[0] <= t <= spelled[-1]]
+        after = [[t] for t in inside if spelled and t > spelled[-1]]
+        for part in filter(None, [*before, middle, *after]):
+            start, end = trimmed(text, encoding.offsets[part[0]][0], encoding.offsets[part[-1]][1])
+            if done <= start < end:  # several tokens may spell one character
+                yield part[0], start, end
+                done = end
 
 
 def tag(bert: Bert, texts: Sequence[str]) -> list[list[Entity]]:
     """The entities of every text; where labels have no B- and I-, every word and its label."""
     spelled = any(label[:2] in ("B-", "I-") for label in bert.checkpoint.labels)
-    words = tag_words(bert, texts)
-    return [entities(text, row) if spelled else row for text, row in zip(texts, words, strict=True)]
+    rows = zip(texts, tag_words(bert, texts), strict=True)
+    return [entities(text, row) if spelled else row for text, row in rows]
 
 
-def _words(
-    text: str,
-    numbers: Sequence[int | None],
-    offsets: Sequence[tuple[int, int]],
-    scores: torch.Tensor,
-    labels: Sequence[str],
-) -> list[Entity]:
-    found = []
-    tokens = [t for t in range(len(numbers)) if numbers[t] is not None]
-    for _, group in groupby(tokens, key=lambda t: numbers[t]):
-        inside = list(group)
-        score, label = scores[inside[0]].max(0)
-        start, end = offsets[inside[0]][0], offsets[inside[-1]][1]
-        start += len(text[start:end]) - len(text[start:end].lstrip())
-        if start < end:
-            found.append(Entity(labels[int(label)], text[start:end], start, end, float(score)))
-    return found
-
-
-def entities(text: str, words: Sequence[Entity]) -> list[Entity]:
+def entities(text: str, labelled: Sequence[Entity]) -> list[Entity]:
     """Words that belong together by their B-, I-, E- and S- (or L- and U-) labels."""
     groups: list[list[Entity]] = []
     open_label = ""
-    for word in words:
+    for word in labelled:
         mark, _, label = word.label.partition("-")
         if not label:  # "O"
             open_label = ""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
 
 from bertsmith.errors import BertsmithError
+from bertsmith.ledger import Ledger
 from bertsmith.tokenizer import Tokenizer
 
 
@@ -28,6 +32,7 @@ class Windower:
     limit: int  # tokens a model reads at once, special tokens included
     overlap: int  # tokens that neighbouring windows share
     long: str = "window"  # or "refuse", or "cut"
+    ledger: Ledger = field(default_factory=Ledger)  # what became of long inputs
 
     def single(self, number: int, ids: Sequence[int]) -> list[Window]:
         """The windows of one text."""
@@ -37,7 +42,7 @@ class Windower:
     def pair(self, number: int, ids: Sequence[int], second: Sequence[int]) -> list[Window]:
         """The windows of a pair: the first text whole, the second in stretches."""
         room = self.limit - self.tokenizer.special_count(pair=True) - len(ids)
-        if len(second) > room and room < self.limit // 4:
+        if len(second) > room and room < max(1, self.limit // 4):
             raise BertsmithError(
                 f"input {number}: its first text has {len(ids)} tokens, too many beside the "
                 f"second in a model that reads {self.limit}; shorten it or swap the two"
@@ -47,6 +52,7 @@ class Windower:
 
     def around(self, number: int, ids: Sequence[int], row: int) -> Window:
         """One window with the token at `row` as near to its middle as the text allows."""
+        self.ledger.note("masks read in a window of a long text")
         room = self.limit - self.tokenizer.special_count()
         start = max(0, min(row - room // 2, len(ids) - room))
         return self._around(number, ids, None, range(start, min(start + room, len(ids))))
@@ -56,28 +62,30 @@ class Windower:
             return [range(len(ids))]
         if self.long == "refuse":
             raise BertsmithError(
-                f"input {number} has {len(ids)} tokens, but the model reads {room} at once; "
-                'shorten it or ask for windows (long="window")'
+                f"input {number} has {len(ids):,} tokens, but the model reads {room:,} at once: "
+                "shorten it"
             )
         if self.long == "cut":
+            self.ledger.note("long texts cut")
             return [range(room)]
+        self.ledger.note("long texts read in windows")
         return cut(len(ids), room, min(self.overlap, room // 2))
 
     def _around(
         self, number: int, ids: Sequence[int], second: Sequence[int] | None, part: range
     ) -> Window:
+        alone, second_of_two = self._prefixes
         if second is None:
             built = self.tokenizer.build(ids[part.start : part.stop])
-            return Window(number, *built, part, self._prefix[0])
+            return Window(number, *built, part, alone)
         built = self.tokenizer.build(ids, second[part.start : part.stop])
-        return Window(number, *built, part, self._prefix[1] + len(ids))
+        return Window(number, *built, part, second_of_two + len(ids))
 
-    @property
-    def _prefix(self) -> tuple[int, int]:
+    @cached_property
+    def _prefixes(self) -> tuple[int, int]:
         """How many special tokens come before a text, and before the second of a pair."""
-        sources = self.tokenizer.encode("a", "a").sources
-        before = sources[: sources.index(1)]
-        return sources.index(0), sum(source is None for source in before)
+        alone, pair = self.tokenizer.build([-1]), self.tokenizer.build([], [-1])
+        return alone[0].index(-1), pair[0].index(-1)
 
 
 def cut(length: int, room: int, overlap: int) -> list[range]:
@@ -90,13 +98,5 @@ def cut(length: int, room: int, overlap: int) -> list[range]:
 
 def clearest(parts: Sequence[range], length: int) -> list[int]:
     """For each token the window in which it is furthest from an edge that cuts the text."""
-
-    def clear(part: range, token: int) -> int:
-        left = length if part.start == 0 else token - part.start
-        right = length if part.stop == length else part.stop - 1 - token
-        return min(left, right)
-
-    inside = [[n for n, part in enumerate(parts) if token in part] for token in range(length)]
-    return [
-        max(numbers, key=lambda n: clear(parts[n], token)) for token, numbers in enumerate(inside)
-    ]
+    seams = [(left.stop + right.start + 1) // 2 for left, right in pairwise(parts)]
+    return [bisect_right(seams, token) for token in range(length)]

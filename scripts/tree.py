@@ -1,0 +1,38 @@
+"""Rewrite the file tree in README.md from the first line of every file's docstring."""
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+HOUSE = ROOT / "src" / "bertsmith"
+WIDTH = 20
+
+
+def said(path: Path) -> str:
+    return (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").split("\n")[0].rstrip(".")
+
+
+def lines(folder: Path, depth: int) -> list[str]:
+    found = []
+    for path in sorted(folder.iterdir(), key=lambda p: (p.is_dir(), p.name)):
+        indent = "  " * depth
+        if path.is_dir() and (path / "__init__.py").is_file():
+            found.append(
+                f"{indent}{path.name + '/':{WIDTH - 2 * depth}} {said(path / '__init__.py')}"
+            )
+            found += lines(path, depth + 1)
+        elif path.suffix == ".py" and path.name != "__init__.py":
+            found.append(f"{indent}{path.name:{WIDTH - 2 * depth}} {said(path)}")
+    return found
+
+
+def main() -> None:
+    readme = ROOT / "README.md"
+    before, _, rest = readme.read_text("utf-8").partition("src/bertsmith/\n")
+    after = rest[rest.index("```") :]
+    tree = "\n".join(["src/bertsmith/", *lines(HOUSE, 1)])
+    readme.write_text(f"{before}{tree}\n{after}", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+"""Labels of words, and entities: the tokens' labels are those of `transformers`."""
+
+from pathlib import Path
+from typing import Any
+from unicodedata import normalize
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertsmith.batch import Batch
+from bertsmith.errors import BertsmithError
+from bertsmith.tasks import Bert, Entity
+from bertsmith.tasks.spans import trimmed, wordless
+from bertsmith.tasks.tagging import entities, words
+from tasks.models import STEMS, Maker, save, tokenizer
+
+BIO = {"id2label": dict(enumerate(["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]))}
+IOBES = {"id2label": dict(enumerate(["O", "B-X", "I-X", "E-X", "S-X", "S-Y"]))}
+PLAIN = {"id2label": dict(enumerate(["NOUN", "VERB", "PUNCT"]))}
+TEXTS = [
+    "Anna Karlsson lives in Uppsala, Sweden (near Kraków).",
+    "",
+    "   ",
+    "  Dr. Miller\tplayed in New-York!  ",
+    "e\u0301te\u0301 😀 👍🏽 in Zu\u0308rich.",
+    "שלום עולם، مرحبا!",
+    "a\0b [SEP] [CLS]",
+    "...",
+]
+
+
+@pytest.mark.parametrize("family", STEMS)
+def test_words_have_the_label_of_their_first_token(family: str, made: Maker) -> None:
+    model = made(family, "ForTokenClassification", **BIO)
+    labels = [*BIO["id2label"].values()]
+    for text, found in zip(TEXTS, model.ours.tag(TEXTS, words=True), strict=True):
+        scores = model.logits(text).logits[0].softmax(-1)
+        encoding = model.ours.tokenizer.encode(text)
+        starts = {}  # of each word, the first token that has its first character
+        for row, (start, end) in enumerate(encoding.offsets):
+            if encoding.sources[row] is not None:
+                inside = trimmed(text, start, end)
+                if inside[0] < inside[1]:
+                    starts.setdefault(inside[0], []).append(row)
+        for word in found:
+            assert word.text == text[word.start : word.end] == word.text.strip() != ""
+            first = [scores[row] for row in starts[word.start]]
+            close = [s for s in first if float(s.max()) == pytest.approx(word.score, abs=1e-4)]
+            assert word.label in [labels[int(score.argmax())] for score in close]
+        ends = [0, *(word.end for word in found)]
+        assert all(word.start >= end for word, end in zip(found, ends, strict=False))
+
+
+@pytest.mark.parametrize("family", STEMS)
+@pytest.mark.parametrize("text", TEXTS[:1] + TEXTS[3:4])
+def test_words_are_the_same_in_every_family(family: str, text: str) -> None:
+    expected = {
+        TEXTS[0]: "Anna Karlsson lives in Uppsala , Sweden ( near Kraków ) .".split(),
+        TEXTS[3]: "Dr . Miller played in New-York !".split(),
+    }[text]
+    spans = list(words(text, tokenizer(family).encode(text, special=False)))
+    found = [text[start:end] for _, start, end in spans]
+    if family in ("albert", "deberta-v2"):  # these part at spaces
+        assert found == expected
+    else:  # these part at punctuation too: New - York
+        assert "".join(found) == "".join(expected)
+        assert [word for word in expected if word.isalnum()] == [
+            word for word in found if word.isalnum() and word not in ("New", "York")
+        ]
+
+
+@pytest.mark.parametrize("family", STEMS)
+@given(text=st.text(st.sampled_from("aé e\u0301.,(-)😀👍🏽\u200d\n\t شل语"), max_size=25))
+@settings(max_examples=60, deadline=None)
+def test_words_never_overlap_and_leave_out_no_letter(family: str, text: str) -> None:
+    spans = list(words(text, tokenizer(family).encode(text, special=False)))
+    done = 0
+    for _, start, end in spans:
+        assert done <= start < end <= len(text)
+        assert text[start:end] == text[start:end].strip()
+        assert wordless(text[done:start]) or set(text[done:start]) <= set(" \n\t\u0301\u200d")
+        done = end
+    assert not any(letter in text[done:] for letter in "aée语ش")
+
+
+def test_entities_of_bio_labels(made: Maker) -> None:
+    model = made("bert", "ForTokenClassification", **BIO)
+    for text, found in zip(TEXTS, model.ours.tag(TEXTS), strict=True):
+        assert found == entities(text, model.ours.tag(text, words=True)) or not text
+        assert all(entity.label in ("PER", "LOC") for entity in found)
+        assert all(entity.text == text[entity.start : entity.end] for entity in found)
+
+
+def labelled(text: str, labels: str) -> list[Entity]:
+    """Words with labels, for example "Anna/B-PER sings/O"."""
+    found, place = [], 0
+    for word, label in zip(text.split(), labels.split(), strict=True):
+        place = text.index(word, place)
+        found.append(Entity(label, word, place, place + len(word), 0.5))
+        place += len(word)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ("O O O O", []),
+        ("B-A I-A O B-A", [("A", "w x"), ("A", "z")]),
+        ("B-A B-A I-A I-B", [("A", "w"), ("A", "x y"), ("B", "z")]),
+        ("I-A I-A O I-B", [("A", "w x"), ("B", "z")]),
+        ("O I-A B-A I-A", [("A", "x"), ("A", "y z")]),
+        ("B-A I-A E-A S-A", [("A", "w x y"), ("A", "z")]),
+        ("S-A S-A E-A E-A", [("A", "w"), ("A", "x"), ("A", "y"), ("A", "z")]),
+        ("B-A L-A U-B I-B", [("A", "w x"), ("B", "y"), ("B", "z")]),
+        ("B-A-B I-A-B I-A O", [("A-B", "w x"), ("A", "y")]),
+        ("B-A O I-A O", [("A", "w"), ("A", "y")]),
+    ],
+)
+def test_schemes_of_labels(labels: str, expected: list[tuple[str, str]]) -> None:
+    text = "w x y z"
+    found = entities(text, labelled(text, labels))
+    assert [(entity.label, entity.text) for entity in found] == expected
+    assert all(text[entity.start : entity.end] == entity.text for entity in found)
+    assert all(entity.score == 0.5 for entity in found)
+
+
+def test_labels_without_a_scheme_give_words(made: Maker) -> None:
+    bert = made("roberta", "ForTokenClassification", **PLAIN).ours
+    assert bert.tag(TEXTS[0]) == bert.tag(TEXTS[0], words=True) != []
+    assert {word.label for word in bert.tag(TEXTS[0])} <= {"NOUN", "VERB", "PUNCT"}
+    bert = made("roberta", "ForTokenClassification", **IOBES).ours
+    assert {entity.label for entity in bert.tag(TEXTS[0])} <= {"X", "Y"}
+
+
+# ------------------------------------------------------------------ spans for a reader
+
+
+class ByLetter(torch.nn.Module):
+    """A head that calls every token that is in a set of ids B-LOC, and others O."""
+
+    def __init__(self, ids: set[int]) -> None:
+        super().__init__()
+        self.ids = torch.tensor(sorted(ids))
+
+    def forward(self, hidden: Any, batch: Batch, rows: Any = None) -> torch.Tensor:
+        wanted = torch.isin(batch.ids, self.ids)
+        scores = torch.zeros(len(batch.ids), 5)
+        scores[wanted, 3] = scores[~wanted, 0] = 9.0
+        return scores
+
+
+def finding(bert: Bert, word: str) -> ByLetter:
+    """Make a model find the tokens of a word."""
+    head = ByLetter(set(bert.tokenizer.encode(f" {word}", special=False).ids))
+    bert.model.heads["tag"] = head
+    return head
+
+
+@pytest.mark.parametrize("family", STEMS)
+@pytest.mark.parametrize("text", ["in Zürich, (Zürich) or Zürich.", "Zürich", "😀 Zürich\n!"])
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_entities_are_what_a_reader_would_mark(
+    family: str, text: str, form: Any, tmp_path: Path
+) -> None:
+    text, word = normalize(form, text), normalize(form, "Zürich")
+    bert = save(tmp_path, family, "ForTokenClassification", **BIO).ours
+    known = bert.tokenizer.encode(f" {word}", special=False).ids
+    if bert.tokenizer.unk_id in known:
+        pytest.skip("this small vocabulary does not know the word")
+    rows = bert.tag(text, words=True)
+    first = [t for t, start, end in words(text, bert.tokenizer.encode(text, special=False))
+             if text[start:end] == word]
+    assert len(first) == text.count(word), "every occurrence is one word"
+    assert [row.text for row in rows].count(word) == text.count(word)
+
+
+@pytest.mark.parametrize(
+    ("text", "span", "expected"),
+    [
+        ("a b c", (1, 3), "b"),
+        (" ab ", (0, 4), "ab"),
+        ("e\u0301a", (0, 1), "e\u0301"),
+        ("e\u0301a", (1, 3), "a"),
+        ("a\u0301", (1, 2), ""),
+        ("  ", (0, 2), ""),
+        ("", (0, 0), ""),
+        ("👍\ufe0f x", (0, 1), "👍\ufe0f"),
+    ],
+)
+def test_trimming(text: str, span: tuple[int, int], expected: str) -> None:
+    start, end = trimmed(text, *span)
+    assert text[start:end] == expected
+
+
+# ------------------------------------------------------------------ long texts
+
+
+@pytest.mark.parametrize("family", ["bert", "deberta-v2", "modernbert"])
+def test_a_long_text_has_a_label_for_every_word(family: str, made: Maker) -> None:
+    model = made(family, "ForTokenClassification", **BIO)
+    bert = model.ours
+    text = " ".join(f"river{number} flows," for number in range(400))
+    before = bert.ledger.counts["long texts read in windows"]
+    found = bert.tag(["short", text], words=True)[1]
+    assert bert.ledger.counts["long texts read in windows"] == before + 1
+    encoding = bert.tokenizer.encode(text, special=False)
+    assert [(w.start, w.end) for w in found] == [(s, e) for _, s, e in words(text, encoding)]
+    assert "".join(word.text for word in found) == text.replace(" ", "")
+    # Far from any seam the label is what the window's own scores say.
+    window = bert.windower().single(0, encoding.ids)[1]
+    with torch.no_grad():
+        scores = model.theirs(torch.tensor([window.ids])).logits[0].softmax(-1)
+    middle = (window.tokens.start + window.tokens.stop) // 2
+    starts = {token: n for n, (token, _, _) in enumerate(words(text, encoding))}
+    checked = [token for token in range(middle - 10, middle + 10) if token in starts]
+    assert checked
+    for token in checked:
+        expected = scores[window.first + token - window.tokens.start]
+        assert found[starts[token]].score == pytest.approx(float(expected.max()), abs=1e-4)
+
+
+def test_windows_change_nothing_for_a_text_that_fits(made: Maker) -> None:
+    bert = made("bert", "ForTokenClassification", **BIO).ours
+    text = "The river flows. " * 20
+    assert len(bert.windower().single(0, bert.tokenizer.encode(text).ids)) == 1
+    assert bert.tag(text, words=True) == bert.tag([text, "x"], words=True)[0]
+
+
+@pytest.mark.parametrize("texts", [5, None, {"a": "b"}, [1], ["a", None], b"a", "\udfff"])
+def test_bad_inputs(texts: Any, made: Maker) -> None:
+    bert = made("bert", "ForTokenClassification", **BIO).ours
+    with pytest.raises(BertsmithError):
+        bert.tag(texts)
+    assert bert.tag([]) == []
+    assert bert.tag("") == []
