@@ -65,6 +65,26 @@ class Layout:
             row += count * length
         return tuple(found)
 
+    @cached_property
+    def groups(self) -> tuple[list[tuple[Tensor, Tensor, Tensor]], Tensor]:
+        """Sequences of like length as padded grids, for kernels that cost most to start.
+
+        Each grid is (rows (c, n) of the tokens, seen (c, n) where they are real, which of the
+        c * n are); and last, for each token, its place among all that are real, grid by grid.
+        """
+        starts = self.boundaries[:-1].long().cpu()
+        grids: list[tuple[Tensor, Tensor, Tensor]] = []
+        for members in like(self.lengths):
+            own = torch.tensor([self.lengths[number] for number in members])
+            across = torch.arange(int(own.max()))
+            rows = starts[members, None] + torch.minimum(across, own[:, None] - 1)
+            seen = across < own[:, None]
+            grids.append((rows, seen, seen.flatten().nonzero().flatten()))
+        tokens = torch.cat([rows.flatten()[real] for rows, _, real in grids])
+        device = self.positions.device
+        placed = [(rows.to(device), seen.to(device), real.to(device)) for rows, seen, real in grids]
+        return placed, tokens.argsort().to(device)
+
     def split(self, rows: Tensor) -> tuple[Tensor, ...]:
         """Cut (T, ...) back into one (length, ...) tensor for each sequence."""
         return rows.split(list(self.lengths))
@@ -76,6 +96,20 @@ class Layout:
             boundaries=self.boundaries.to(device, non_blocking=True),
             positions=self.positions.to(device, non_blocking=True),
         )
+
+
+def like(lengths: Sequence[int], waste: float = 0.2, most: int = 16384) -> list[list[int]]:
+    """Sequences in groups of like length: padding at most this share, at most so many tokens."""
+    found: list[list[int]] = []
+    real = 0
+    for number in sorted(range(len(lengths)), key=lengths.__getitem__):
+        padded = lengths[number] * (len(found[-1]) + 1) if found else 0
+        real += lengths[number]
+        if not found or padded > most or real < padded * (1 - waste):
+            found.append([])
+            real = lengths[number]
+        found[-1].append(number)
+    return found
 
 
 @dataclass(frozen=True)

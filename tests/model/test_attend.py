@@ -67,15 +67,12 @@ def results(kernel: str, parts: list[Tensor], layout: Layout, scores: Scores) ->
 
 
 def assert_agree(parts: list[Tensor], layout: Layout, scores: Scores) -> None:
-    """The kernel `runs` gives what `reference` gives, forward and backward."""
-    pairs = zip(
-        results("reference", parts, layout, scores),
-        results("runs", parts, layout, scores),
-        strict=True,
-    )
-    for expected, found in pairs:
-        room = TIGHT[parts[0].dtype] * max(1.0, float(expected.detach().abs().max()))
-        assert difference(found, expected) <= room
+    """The kernels `runs` and `grouped` give what `reference` gives, forward and backward."""
+    exact = results("reference", parts, layout, scores)
+    for kernel in ("runs", "grouped"):
+        for expected, found in zip(exact, results(kernel, parts, layout, scores), strict=True):
+            room = TIGHT[parts[0].dtype] * max(1.0, float(expected.detach().abs().max()))
+            assert difference(found, expected) <= room
 
 
 DTYPES = pytest.mark.parametrize("dtype", TIGHT, ids=str)
@@ -125,12 +122,12 @@ def test_no_term_of_a_bias_is_no_bias() -> None:
     layout = Layout.of([9, 1, 20])
     parts = qkv(layout)
     empty = Scores(SCALE, bias=relative(layout, "neither"))
-    for kernel in ("reference", "runs"):
+    for kernel in ("reference", "runs", "grouped"):
         plain = attend(*parts, layout, Scores(SCALE), kernel=kernel)
         assert difference(attend(*parts, layout, empty, kernel=kernel), plain) <= 1e-12
 
 
-@pytest.mark.parametrize("kernel", ["reference", "runs"])
+@pytest.mark.parametrize("kernel", ["reference", "runs", "grouped"])
 def test_large_scores_in_half_precision(kernel: str) -> None:
     """Scores beyond float16's 65,504 before they are scaled are no harm: only after."""
     layout = Layout.of([40, 3])
@@ -230,7 +227,7 @@ def test_maps_are_the_weights_that_attend_mixes_with(kind: str, heads: list[int]
     found = maps(query, key, layout, scores, heads)
     chosen = [0, 1] if heads is None else heads
     assert [tuple(m.shape) for m in found] == [(len(chosen), n, n) for n in layout.lengths]
-    for kernel in ("reference", "runs"):
+    for kernel in ("reference", "runs", "grouped"):
         mixed = layout.split(attend(query, key, value, layout, scores, kernel=kernel))
         for weights, values, out in zip(found, layout.split(value), mixed, strict=True):
             assert difference(weights.sum(-1), torch.ones(weights.shape[:2])) <= 1e-5
@@ -265,7 +262,7 @@ def test_maps_of_half_precision_are_computed_in_single() -> None:
 # ------------------------------------------------------------------ dropout
 
 
-@pytest.mark.parametrize("kernel", ["reference", "runs"])
+@pytest.mark.parametrize("kernel", ["reference", "runs", "grouped"])
 @pytest.mark.parametrize("kind", ["plain", "window", "bias"])
 def test_dropout_thins_the_weights_and_keeps_their_mean(kernel: str, kind: str) -> None:
     layout = Layout.of([20, 8])
@@ -288,13 +285,13 @@ def test_dropout_thins_the_weights_and_keeps_their_mean(kernel: str, kind: str) 
     [
         (True, torch.float16, None, False, 0.0, 64, "varlen"),
         (True, torch.bfloat16, 64, False, 0.0, 64, "varlen"),
-        (True, torch.bfloat16, None, False, 0.1, 64, "runs"),
-        (True, torch.bfloat16, None, True, 0.0, 64, "runs"),
-        (True, torch.float32, None, False, 0.0, 64, "runs"),
+        (True, torch.bfloat16, None, False, 0.1, 64, "grouped"),
+        (True, torch.bfloat16, None, True, 0.0, 64, "grouped"),
+        (True, torch.float32, None, False, 0.0, 64, "grouped"),
         (False, torch.bfloat16, None, False, 0.0, 64, "runs"),
         (False, torch.float32, 64, False, 0.0, 64, "runs"),
-        (True, torch.float16, None, False, 0.0, 26, "runs"),  # a small TinyBERT's heads
-        (True, torch.float16, None, False, 0.0, 512, "runs"),
+        (True, torch.float16, None, False, 0.0, 26, "grouped"),  # a small TinyBERT's heads
+        (True, torch.float16, None, False, 0.0, 512, "grouped"),
     ],
 )
 def test_the_kernel_is_chosen_by_device_and_dtype(
@@ -419,7 +416,7 @@ def test_a_device_agrees(dtype: torch.dtype, window: int | None, width: int) -> 
     expected = attend(*exact, layout, scores, kernel="reference")
     wanted = [expected, *torch.autograd.grad(expected, exact, drawn[3].double())]
     placed = [x.cuda().requires_grad_() for x in drawn[:3]]
-    assert choose(placed[0], scores, 0.0) == ("runs" if width == 26 else "varlen")
+    assert choose(placed[0], scores, 0.0) == ("grouped" if width == 26 else "varlen")
     out = attend(*placed, layout.to("cuda"), scores)
     found = [out, *torch.autograd.grad(out, placed, drawn[3].cuda())]
     room = {torch.float16: 0.005, torch.bfloat16: 0.04}[dtype]

@@ -71,7 +71,9 @@ class Made:
     def logits(self, *texts: str) -> Any:
         """What `transformers` says of one text, or of a pair."""
         with torch.no_grad():
-            return self.theirs(**self.their_tokenizer(*texts, return_tensors="pt"))
+            # As lists: an empty second text alone would be taken for none.
+            lists = [[text] for text in texts]
+            return self.theirs(**self.their_tokenizer(*lists, return_tensors="pt"))
 
 
 @cache

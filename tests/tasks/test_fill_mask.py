@@ -93,9 +93,10 @@ def test_a_mask_in_a_long_text_is_read_in_its_neighbourhood(made: Maker) -> None
     text = f"{'river ' * count}[MASK] flows{' river' * 700} and [MASK]."
     before = dict(bert.ledger.counts)
     guesses = bert.fill_mask(text, top=3)
-    assert bert.ledger.counts["masks read in a window of a long text"] == before.get(
-        "masks read in a window of a long text", 0
-    ) + 2
+    assert (
+        bert.ledger.counts["masks read in a window of a long text"]
+        == before.get("masks read in a window of a long text", 0) + 2
+    )
     ids = bert.tokenizer.encode(text, special=False).ids
     assert ids.index(mask) == count * len(word) >= 2990
     room = bert.max_length - 2
@@ -159,5 +160,5 @@ def test_a_bad_number_of_guesses_is_refused(top: Any, made: Maker) -> None:
 
 def test_a_model_without_the_head_says_so(made: Maker) -> None:
     bert = made("bert", "ForSequenceClassification").ours
-    with pytest.raises(BertsmithError, match="cannot fill masks: no such head .it has: classify"):
+    with pytest.raises(BertsmithError, match=r"cannot fill masks: no such head \(it has: classify"):
         bert.fill_mask("a [MASK]")

@@ -2,6 +2,7 @@
 
 reference  a sequence at a time, written out: what the others must equal
 runs       scaled_dot_product_attention on neighbours of equal length: no padding anywhere
+grouped    the same on sequences of like length, a little padded: few calls, for GPUs
 varlen     torch's flash kernel for ragged rows (CUDA, half precision)
 """
 
@@ -63,9 +64,11 @@ def attend(
 
 def choose(query: Tensor, scores: Scores, dropout: float) -> str:
     """The fastest kernel that can do this exactly."""
-    half = query.is_cuda and query.dtype in (torch.float16, torch.bfloat16)
+    if not query.is_cuda:
+        return "runs"
+    half = query.dtype in (torch.float16, torch.bfloat16)
     fits = query.shape[-1] % 8 == 0 and query.shape[-1] <= 256  # what torch's kernel is built for
-    return "varlen" if half and fits and scores.bias is None and not dropout else "runs"
+    return "varlen" if half and fits and scores.bias is None and not dropout else "grouped"
 
 
 def maps(
@@ -131,6 +134,28 @@ def _runs(
     return done[0] if len(done) == 1 else torch.cat(done)
 
 
+def _grouped(
+    query: Tensor, key: Tensor, value: Tensor, layout: Layout, scores: Scores, dropout: float
+) -> Tensor:
+    sdpa = partial(F.scaled_dot_product_attention, dropout_p=dropout, scale=scores.scale)
+    grids, order = layout.groups
+    done = []
+    for rows, seen, real in grids:
+        q, k, v = (x[rows].transpose(1, 2) for x in (query, key, value))  # (c, H, n, d)
+        mask = seen[:, None, None, :]
+        if scores.window is not None:
+            place = torch.arange(rows.shape[1], device=q.device)
+            near = (place[:, None] - place[None, :]).abs() <= scores.window
+            # What stands in for padding sees all: a row that sees nothing has no softmax.
+            mask = mask & (near | ~seen[:, None, :, None])
+        if scores.bias is not None:
+            relative = _skewed(q * scores.scale, k * scores.scale, scores.bias)
+            mask = relative.masked_fill(~mask, float("-inf"))
+        out = sdpa(q, k, v, attn_mask=mask)
+        done.append(out.transpose(1, 2).flatten(0, 1)[real])
+    return torch.cat(done)[order]
+
+
 def _local(sdpa: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
     """Attention to `window` neighbours, a chunk of queries at a time: O(n * window)."""
     length, done = q.shape[2], []
@@ -192,5 +217,6 @@ def _varlen_call() -> tuple[Callable[..., Any], bool]:
 KERNELS: dict[str, Callable[..., Tensor]] = {
     "reference": _reference,
     "runs": _runs,
+    "grouped": _grouped,
     "varlen": _varlen,
 }

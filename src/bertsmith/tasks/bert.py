@@ -11,7 +11,7 @@ import torch
 from bertsmith.checkpoint import Checkpoint, Sentence, locate, read, read_sentence, save
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
-from bertsmith.model import Model
+from bertsmith.model import Model, prepare
 from bertsmith.tasks import answering, choice, classification, embedding, filling, tagging
 from bertsmith.tasks.run import Compute, run
 from bertsmith.tasks.windows import Window, Windower
@@ -53,6 +53,7 @@ def load(
     checkpoint = read(
         directory, heads=needed, settings=settings, dtype=pick_dtype(dtype), device=chosen
     )
+    prepare(checkpoint.model)
     tokenizer = Tokenizer.load(directory, family=checkpoint.family.name)
     return Bert(checkpoint, tokenizer, sentence=how, budget=budget, progress=progress)
 

@@ -6,14 +6,19 @@ from unicodedata import category
 
 
 def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    """The same stretch without the spaces around it, and with the accents that follow it."""
-    while start < end and (text[start].isspace() or accent(text[start])):
+    """The same stretch without the blanks around it, and with the accents that follow it."""
+    while start < end and (blank(text[start]) or accent(text[start])):
         start += 1
-    while start < end and text[end - 1].isspace():
+    while start < end and blank(text[end - 1]):
         end -= 1
     while start < end < len(text) and accent(text[end]):
         end += 1
     return start, end
+
+
+def blank(character: str) -> bool:
+    """Is there nothing to see: a space, a control character, a mark that only joins others?"""
+    return character.isspace() or category(character) in ("Cc", "Cf")
 
 
 def accent(character: str) -> bool:
@@ -22,5 +27,5 @@ def accent(character: str) -> bool:
 
 
 def wordless(text: str) -> bool:
-    """Is there nothing but punctuation, symbols and spaces?"""
-    return all(category(character)[0] in "PSZC" for character in text)
+    """Are there only blanks, punctuation and symbols?"""
+    return all(blank(character) or category(character)[0] in "PS" for character in text)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 import torch
 
 from bertsmith.batch import Batch
 from bertsmith.model import Hidden
-from bertsmith.tasks.spans import trimmed, wordless
+from bertsmith.tasks.spans import blank, trimmed, wordless
 from bertsmith.tasks.windows import clearest
 from bertsmith.tokenizer import Encoding
 
@@ -62,16 +62,27 @@ def words(text: str, encoding: Encoding) -> Iterator[tuple[int, int, int]]:
     done = 0
     tokens = [token for token, number in enumerate(encoding.words) if number is not None]
     for _, group in groupby(tokens, key=encoding.words.__getitem__):
-        inside = list(group)
-        spelled = [t for t in inside if not wordless(text[slice(*encoding.offsets[t])])]
-        before = [[t] for t in inside if not spelled or t < spelled[0]]
-        middle = [t for t in inside if spelled and spelled[0] <= t <= spelled[-1]]
-        after = [[t] for t in inside if spelled and t > spelled[-1]]
-        for part in filter(None, [*before, middle, *after]):
-            start, end = trimmed(text, encoding.offsets[part[0]][0], encoding.offsets[part[-1]][1])
-            if done <= start < end:  # several tokens may spell one character
+        for part in _parts(text, encoding.offsets, list(group)):
+            start = max(done, encoding.offsets[part[0]][0])
+            start, end = trimmed(text, start, encoding.offsets[part[-1]][1])
+            if start < end:
                 yield part[0], start, end
                 done = end
+
+
+def _parts(text: str, offsets: Sequence[tuple[int, int]], inside: list[int]) -> list[list[int]]:
+    """The tokens of what a tokenizer calls a word: punctuation, the word itself, punctuation."""
+    shown = {token: text[slice(*offsets[token])] for token in inside}
+    spelled = [token for token in inside if not wordless(shown[token])] or [-1]
+    parts = [inside[:1]]
+    for before, token in pairwise(inside):
+        within = spelled[0] <= before and token <= spelled[-1]
+        # A space belongs to what follows; and several tokens may spell one character.
+        if within or all(map(blank, shown[before])) or offsets[token][0] < offsets[before][1]:
+            parts[-1].append(token)
+        else:
+            parts.append([token])
+    return parts
 
 
 def tag(bert: Bert, texts: Sequence[str]) -> list[list[Entity]]:
