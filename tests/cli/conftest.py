@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from bertsmith import create
-from bertsmith.checkpoint import Sentence, convert
+from bertsmith.checkpoint import Sentence, save
 from bertsmith.cli.app import app
-from tasks.models import tokenizer
+from tasks.words import tokenizer
 
 
 class Output(NamedTuple):
@@ -26,7 +26,7 @@ class Output(NamedTuple):
     @property
     def rows(self) -> list[Any]:
         """Standard output as JSON, a line each."""
-        return [json.loads(line) for line in self.out.splitlines()]
+        return [json.loads(line) for line in self.out.split("\n")[:-1]]
 
 
 Run = Callable[..., Output]
@@ -63,8 +63,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
     words = tokenizer("bert")
     small = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
-    checkpoint = create(
-        "bert-tiny", vocab_size=words.size, max_position_embeddings=64, **small
-    )
-    convert.save(folder, checkpoint, words, Sentence())
+    checkpoint = create("bert-tiny", vocab_size=words.size, max_position_embeddings=64, **small)
+    save(folder, checkpoint, words, Sentence())
     return folder

@@ -65,6 +65,19 @@ def test_a_whole_model() -> None:
     assert [name for name, _ in model.named_parameters()] == names
 
 
+@pytest.mark.parametrize("act", ["gelu", "gelu_new", "relu"])
+def test_feed_forward_does_its_activation_once(act: str) -> None:
+    model = create({**TINY, "hidden_act": act, "initializer_range": 0.08}).model.bfloat16()
+    batch = Batch.of([list(range(40)), [3]])
+    with torch.inference_mode():
+        before = model.encoder(batch).last
+        prepare(model)
+        after = model.encoder(batch).last
+    assert torch.allclose(after, before, atol=0.1)
+    assert torch.allclose(model.encoder(batch).last, before, atol=0.1)  # and outside inference
+    assert (before - model.double().encoder(batch).last).abs().max() < 0.2
+
+
 def test_float32_is_left_alone() -> None:
     model = create(TINY).model
     prepare(model)

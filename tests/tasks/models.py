@@ -4,30 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 import transformers
 
 from bertsmith import Bert, load
-from bertsmith.tokenizer import FAMILIES, Tokenizer, train
 from parity.compare import make
+from tasks.words import LINES, tokenizer
 
-LINES = """
-The old lighthouse keeper writes a letter to his daughter every Sunday.
-Anna Karlsson lives in Uppsala, Sweden, and works for a small bakery called Brödboden.
-Dr. Miller (the one from Boston) played the violin in New-York and Paris!
-"Why do you keep bees?" asked the mayor of Kraków; nobody could answer her question.
-In 1997 a storm tore the roof off the town hall, and the repairs took 3.5 years.
-He kept playing, singing and unpacking until the unbelievable morning light came.
-Prices rose by 12 % in March - a record - but fell again in June.
-The river Vltava flows through Prague; the river Vistula flows through Warsaw.
-My sister's dog, a friendly spaniel, chased the neighbour's cats around the garden.
-Scientists at the University of Leeds study how ants find the shortest way home.
-""".strip()
+__all__ = ["LINES", "STEMS", "Made", "Maker", "save", "tokenizer"]
+
 STEMS = {
     "bert": "Bert",
     "roberta": "Roberta",
@@ -74,17 +63,6 @@ class Made:
             # As lists: an empty second text alone would be taken for none.
             lists = [[text] for text in texts]
             return self.theirs(**self.their_tokenizer(*lists, return_tensors="pt"))
-
-
-@cache
-def tokenizer(family: str) -> Tokenizer:
-    """A tokenizer of a family, learned from a few lines."""
-    kind = FAMILIES[family].kind
-    size = {"wordpiece": 300, "bpe": 420, "unigram": 180}[kind]
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "lines.txt"
-        path.write_text(LINES, "utf-8")
-        return train([path], kind, size=size, family=family, min_frequency=1, max_length=128)
 
 
 def save(folder: Path, family: str, suffix: str, **settings: Any) -> Made:

@@ -1,5 +1,6 @@
 """Answers: the stretches and their probabilities are those of `transformers`' own scores."""
 
+import random
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.tasks.spans import trimmed
-from tasks.models import STEMS, Made, Maker, save
+from tasks.models import LINES, STEMS, Made, Maker, save
 
 QUESTION = "Where does Anna Karlsson live?"
 PASSAGE = " Anna Karlsson lives in Uppsala, Sweden 😀, and works (for a bakery). In 1997 e\u0301."
@@ -111,15 +112,35 @@ def test_windows_change_nothing_for_a_passage_that_fits(made: Maker) -> None:
     assert model.ours.answer(QUESTION, PASSAGE, top=5) == whole
 
 
-def test_overlapping_windows_count_a_stretch_once(made: Maker) -> None:
-    bert = made("bert", "ForQuestionAnswering").ours
-    passage = "The river Vltava flows through Prague. " * 12
-    found = bert.answer(QUESTION, passage, top=10**6, longest=3)
-    spans = [(one.start, one.end) for one in found]
-    assert len(set(spans)) == len(spans)
-    scores = [one.score for one in found]
-    assert scores == sorted(scores, reverse=True)
-    assert sum(bert.answer(QUESTION, passage, top=10**6, longest=3)[n].score for n in (0, 1)) <= 1
+@pytest.mark.parametrize("empty", [False, True])
+def test_windows_compete(empty: bool, made: Maker) -> None:
+    model = made("bert", "ForQuestionAnswering")
+    bert, longest = model.ours, 9
+    passage = " ".join(random.Random(3).choices(LINES.split(), k=150))
+    asked, read = bert.encode([QUESTION, passage])
+    values: dict[tuple[int, int], float] = {}
+    none = []
+    for window in bert.windower().pair(0, asked.ids, read.ids):
+        ids, segments = torch.tensor([window.ids]), torch.tensor([window.segments])
+        with torch.no_grad():
+            out = model.theirs(ids, token_type_ids=segments)
+        none.append(float(out.start_logits[0, 0] + out.end_logits[0, 0]))
+        for i in window.tokens:
+            for j in range(i, min(i + longest, window.tokens.stop)):
+                shift = window.first - window.tokens.start
+                value = float(out.start_logits[0, i + shift] + out.end_logits[0, j + shift])
+                values[i, j] = max(value, values.get((i, j), value))
+    assert len(none) > 2
+    scores = torch.tensor([*values.values(), *([min(none)] if empty else [])]).softmax(0)
+    spans = [(read.offsets[i][0], read.offsets[j][1]) for i, j in values] + [(0, 0)] * empty
+    best = sorted(zip(scores.tolist(), spans, strict=True), reverse=True)
+    found = bert.answer(QUESTION, passage, top=10**6, longest=longest, empty=empty)
+    assert [(one.start, one.end) for one in found[:25]] == [span for _, span in best[:25]]
+    assert [one.score for one in found] == pytest.approx([score for score, _ in best], abs=1e-6)
+    assert min(none) < min(none[0], none[-1]), "the middle decides, so that order cannot"
+    assert ((0, 0) in [(one.start, one.end) for one in found]) == empty
+    chances = {(one.start, one.end): one.score for one in found}
+    assert chances.get((0, 0)) == (pytest.approx(float(scores[-1]), 1e-3) if empty else None)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Labels of words, and entities: the tokens' labels are those of `transformers`."""
 
+import copy
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -8,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers.normalizers import NFKC
 
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
@@ -63,6 +65,33 @@ def test_words_are_the_same_in_every_family(family: str, text: str) -> None:
         assert [word for word in expected if word.isalnum()] == [
             word for word in found if word.isalnum() and word not in ("New", "York")
         ]
+
+
+@pytest.mark.parametrize("family", STEMS)
+def test_a_word_begins_with_its_first_token(family: str) -> None:
+    """Also where that is a mere space: it is the token that taggers are trained on."""
+    text = "x (zq… zq)"
+    encoding = tokenizer(family).encode(text, special=False)
+    firsts = {text[start:end]: token for token, start, end in words(text, encoding)}
+    last = max(token for token, number in enumerate(encoding.words) if number is not None)
+    assert firsts[")"] == last
+    before = encoding.words.index(encoding.words[firsts["("]])
+    assert firsts["("] == before, "the first token of what the tokenizer calls a word"
+    spaced = [token for token, start, _ in words(text, encoding) if start == text.rindex("z")]
+    assert spaced == [encoding.words.index(encoding.words[spaced[0]])]
+
+
+def test_tokens_that_share_a_character_are_one_word() -> None:
+    text = "in 👍🏽."  # albert's ▁ has no character of its own and claims the next one
+    encoding = tokenizer("albert").encode(text, special=False)
+    assert encoding.offsets[-3:] == [(3, 4), (3, 5), (5, 6)]
+    assert [text[start:end] for _, start, end in words(text, encoding)] == ["in", "👍🏽", "."]
+    words_of = copy.deepcopy(tokenizer("bert"))
+    words_of.backend.normalizer = NFKC()  # which makes three words of "…"
+    text = "a…b ½"
+    encoding = words_of.encode(text, special=False)
+    assert encoding.offsets.count((1, 2)) == 3
+    assert [text[start:end] for _, start, end in words(text, encoding)] == ["a", "…", "b", "½"]
 
 
 @pytest.mark.parametrize("family", STEMS)

@@ -52,20 +52,21 @@ def convert(
     save(out, checkpoint, tokenizer, sentence, dtype)
     again = read(out, heads=checkpoint.entries, dtype=None)
     before = dict(checkpoint.model.named_parameters())
+    kinds = ", ".join(sorted({str(p.dtype) for p in again.model.parameters()}))
+    kinds = kinds.replace("torch.", "")
     largest = max(
         float((before[name].detach().double() - after.detach().double()).abs().max())
         for name, after in again.model.named_parameters()
     )
     if not math.isfinite(largest):
-        raise BertsmithError(f"{out}: not all weights fit in {dtype}; bfloat16 holds larger ones")
-    kinds = {str(p.dtype).removeprefix("torch.") for p in again.model.parameters()}
+        raise BertsmithError(f"{out}: not all weights fit in {kinds}; bfloat16 holds larger ones")
     return {
         "out": str(out),
         "family": checkpoint.family.name,
         "heads": list(checkpoint.entries),
         "tensors": checkpoint.report.loaded,
         "parameters": sum(p.numel() for p in before.values()),
-        "dtype": ", ".join(sorted(kinds)),
+        "dtype": kinds,
         "bytes": (Path(out) / "model.safetensors").stat().st_size,
         "largest_difference": largest,
         "unused": list(checkpoint.report.unused),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -29,30 +29,29 @@ app.command("convert")(convert.convert)
 app.command("doctor")(doctor.doctor)
 
 
-@app.callback()
-def bertsmith(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-) -> None:
-    """Forge, fine-tune, look inside and serve a BERT of your own."""
-    if version:
+def _version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"bertsmith {__version__}")
         raise typer.Exit
 
 
+@app.callback()
+def bertsmith(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Forge, fine-tune, look inside and serve a BERT of your own."""
+
+
 def main() -> None:
     """Run a verb; a person's mistake is one line on standard error and exit status 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal may not know every character
     try:
         app()
     except BertsmithError as error:
-        _say(str(error))
+        typer.echo(f"bertsmith: {' '.join(str(error).split())}", err=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        _say("stopped")
-        sys.exit(130)
-    except BrokenPipeError:  # the reader has seen enough: `bertsmith ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-
-
-def _say(message: str) -> None:
-    typer.echo(f"bertsmith: {' '.join(message.split())}", err=True)

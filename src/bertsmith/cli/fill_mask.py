@@ -45,8 +45,10 @@ def _show(texts: list[str], found: list[list[Guess]], mask: str) -> None:
         place = 0
         for number, guesses in groupby(row, key=lambda guess: guess.mask):
             place = text.find(mask, place + (number > 0))
-            before, after = _around(text[:place], text[place + len(mask) :], console.width - 6)
-            console.print(Text.assemble(before, (mask, "bold"), after), no_wrap=True, crop=True)
+            name = f"mask {number + 1}: " if row[-1].mask else ""
+            room = console.width - len(name) - len(mask)
+            before, after = _around(text[:place], text[place + len(mask) :], room)
+            console.print(Text.assemble(name, before, (mask, "bold"), after), no_wrap=True)
             for guess in guesses:
                 bar = "█" * round(20 * guess.score)
                 word = shared.clipped(guess.token, 40)

@@ -109,8 +109,9 @@ def note(message: str) -> None:
 
 def print_json(rows: Iterable[Any]) -> None:
     """One JSON object a line."""
+    spelled_out = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     for row in rows:
-        typer.echo(json.dumps(row, ensure_ascii=False))
+        typer.echo(json.dumps(row, ensure_ascii=not spelled_out))
 
 
 def console() -> Console:

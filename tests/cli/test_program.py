@@ -1,0 +1,137 @@
+"""The program itself: help, versions, mistakes, exit statuses, pipes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bertsmith
+from cli.conftest import Run
+
+VERBS = ["demo", "tokenizer", "fill-mask", "embed", "convert", "doctor"]
+NESTED = [["tokenizer", "train"], ["tokenizer", "show"]]
+
+
+@pytest.mark.parametrize("words", [[], *([verb] for verb in VERBS), *NESTED])
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_every_verb_has_help(words: list[str], flag: str, run: Run) -> None:
+    shown = run(*words, flag)
+    assert shown.status == 0
+    assert shown.out.startswith("Usage: ")
+    assert all(len(line) <= 80 for line in shown.out.splitlines())
+    assert shown.err == ""
+    if not words:
+        assert all(verb in shown.out for verb in VERBS)
+
+
+def test_help_needs_nothing_heavy() -> None:
+    code = """
+import sys
+from bertsmith.cli import main
+heavy = {"torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "rich.console"}
+for words in sys.argv[1:]:
+    sys.argv = ["bertsmith", *words.split(), "--help"]
+    try:
+        main()
+    except SystemExit as stop:
+        assert not stop.code, words
+    loaded = heavy & set(sys.modules)
+    assert not loaded, (words, loaded)
+"""
+    words = ["", *VERBS, *map(" ".join, NESTED)]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_verb_shows_the_help(run: Run) -> None:
+    shown = run()
+    assert shown.status == 2
+    assert "Usage: " in shown.out + shown.err
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").out == f"bertsmith {bertsmith.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--nonsense"],
+        ["nonsense"],
+        ["embed", "--nonsense", "model", "text"],
+        ["embed"],
+        ["demo", "--steps", "nine"],
+        ["demo", "--steps", "9"],
+        ["doctor", "extra"],
+        ["tokenizer", "nonsense"],
+        ["tokenizer", "train", "file.txt"],
+    ],
+)
+def test_wrong_words_are_status_2(words: list[str], run: Run) -> None:
+    shown = run(*words)
+    assert shown.status == 2
+    assert shown.out == ""
+    assert shown.err.startswith("Usage: ")
+    assert "Error: " in shown.err
+    assert "Traceback" not in shown.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["fill-mask", "./no-such-model", "a [MASK]"],
+            "./no-such-model: there is no such directory",
+        ),
+        (["embed", "m", "--out", "x.txt", "a"], "x.txt: write to a .npy or a .jsonl file"),
+        (["embed", "m", "--file", "no\nwhere.txt"], "no where.txt: cannot be read (No such file"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(words: list[str], message: str, shell: Run) -> None:
+    shown = shell(*words)
+    assert shown.status == 2
+    assert shown.out == ""
+    assert shown.err.startswith(f"bertsmith: {message}")
+    assert shown.err.count("\n") == 1
+    assert shown.err.endswith("\n")
+
+
+def test_a_reader_that_has_seen_enough(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("the river [MASK]\n" * 3000)
+    program = f"{sys.executable} -m bertsmith.cli"
+    command = f"{program} tokenizer show {model} --file {tmp_path}/lines.txt --json | head -n 2"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert len(done.stdout.splitlines()) == 2
+    assert done.stderr == ""
+
+
+def test_a_person_who_stops_it() -> None:
+    code = """
+import sys
+from bertsmith.cli import main, options
+
+def stop(texts, file):
+    raise KeyboardInterrupt
+
+options.read_texts = stop
+sys.argv = ["bertsmith", "embed", "model", "text"]
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
+
+
+def test_it_runs_as_a_module(shell: Run) -> None:
+    assert shell("--version").out == f"bertsmith {bertsmith.__version__}\n"
+
+
+def test_output_that_the_terminal_cannot_spell(model: Path) -> None:
+    command = [sys.executable, "-m", "bertsmith.cli", "tokenizer", "show", str(model), "Kraków 😀"]
+    plain = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    for more in ([], ["--json"]):
+        done = subprocess.run([*command, *more], capture_output=True, text=True, env=plain)
+        assert "Traceback" not in done.stderr
+        assert done.returncode == 0
