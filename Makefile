@@ -15,13 +15,16 @@ LOCKED := $(PIP) install -qq --no-deps --only-binary :all: --require-hashes
 LOCKS := requirements.lock requirements-torch.lock requirements-torch-cpu.lock
 TOO_OLD := bertsmith needs Python 3.11 or newer, not %d.%d: try make PYTHON=python3.12
 
-.PHONY: test demo check format lock clean
+.PHONY: help test demo check format lock clean
+
+help:
+	@grep "^# make" Makefile | cut -c3-
 
 test: check
 	$(BIN)/python -m pytest -n $(WORKERS)
 
 demo: $(VENV)/ready
-	$(BIN)/bertsmith doctor
+	$(BIN)/bertsmith demo
 
 check: $(VENV)/ready
 	$(BIN)/ruff check .

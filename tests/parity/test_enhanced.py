@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from parity.compare import LENGTHS, LOGITS, _difference, _inputs, make
-from parity.test_families import RELATIVE, V3
 from safetensors.torch import load_file, save_file
 
 from bertsmith.batch import Batch
 from bertsmith.checkpoint import read, write
+from parity.compare import LENGTHS, LOGITS, _difference, _inputs, make
+from parity.test_families import RELATIVE, V3
 
 
 def stored(model: Any, folder: Path, **extra: torch.Tensor) -> Path:
