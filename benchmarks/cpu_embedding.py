@@ -220,8 +220,8 @@ def sample_of_texts() -> list[list[int]]:
 def work(contender: str) -> None:
     """One contender's turn: two passes; times and vectors go to the parent by files."""
     sample = sample_of_texts()
+    job = job_of(contender, options.folder)
     with torch.inference_mode():
-        job = job_of(contender, options.folder)
         job(sample[:2])
         seconds = []
         for _ in range(2):

@@ -211,6 +211,19 @@ def test_a_text_of_a_megabyte(tiny: Made) -> None:
     assert np.isfinite(unbroken).all()
 
 
+@pytest.mark.parametrize("wanted", [True, False, None])
+def test_a_bar_is_shown_where_a_person_watches(
+    wanted: bool | None, tiny: Made, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # to rich, this is a terminal
+    bert = Bert(tiny.ours.checkpoint, tiny.ours.tokenizer, budget=20, progress=wanted)
+    bert.embed(["the river flows"] * 50)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert ("250 of 250 tokens" in said.err) == bool(wanted)
+    assert said.err.endswith("\x1b[2K") == bool(wanted), "and then it is wiped away"
+
+
 def test_unknown_tokens_are_counted(tiny: Made) -> None:
     bert = Bert(tiny.ours.checkpoint, tiny.ours.tokenizer)
     bert.embed(["東 京", "river", "東"])

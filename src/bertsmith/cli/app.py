@@ -10,6 +10,7 @@ import typer
 
 from bertsmith import __version__
 from bertsmith.cli import convert, demo, doctor, embed, fill_mask, tokenizer
+from bertsmith.cli import options as shared
 from bertsmith.errors import BertsmithError
 
 app = typer.Typer(
@@ -17,6 +18,7 @@ app = typer.Typer(
     help="Forge, fine-tune, look inside and serve a BERT of your own.",
     no_args_is_help=True,
     add_completion=False,
+    add_help_option=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help is read as well, and comes twice as fast
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -41,6 +43,7 @@ def bertsmith(
         bool,
         typer.Option("--version", help="Print the version.", callback=_version, is_eager=True),
     ] = False,
+    help: shared.Help = False,
 ) -> None:
     """Forge, fine-tune, look inside and serve a BERT of your own."""
 

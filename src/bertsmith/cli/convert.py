@@ -21,9 +21,10 @@ def convert(
     force: Annotated[bool, typer.Option(help="Write into a directory that is not empty.")] = False,
     as_json: shared.Json = False,
 ) -> None:
-    """Rewrite a model (old .bin, sharded, bare vocabulary files) as one safe directory.
+    """Rewrite a model in any layout as one safe directory.
 
-    What was written is opened again and compared, tensor by tensor.
+    Old .bin files, sharded weights and bare vocabulary files are read. What was written is
+    opened again and compared, tensor by tensor.
     """
     from bertsmith.checkpoint import convert as rewrite
     from bertsmith.tasks.bert import pick_dtype

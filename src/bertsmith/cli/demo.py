@@ -37,9 +37,10 @@ def demo(
     steps: Annotated[int, typer.Option(help="Training steps.", min=10)] = 400,
     as_json: shared.Json = False,
 ) -> None:
-    """Train a tokenizer and a tiny BERT on a few hundred sentences, save it, and fill masks.
+    """Forge a tiny BERT from 140 sentences, and fill masks.
 
-    The weights know these sentences and nothing else: it shows the way, not a useful model.
+    It learns a vocabulary, trains two layers and saves a model directory. The weights know
+    these sentences and nothing else: it shows the way, not a useful model.
     """
     from dataclasses import asdict
 

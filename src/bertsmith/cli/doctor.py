@@ -20,7 +20,7 @@ EXTRAS = {
 
 
 def doctor(as_json: shared.Json = False) -> None:
-    """Look at this machine: versions, extras, devices, attention kernels, speed of bfloat16."""
+    """Look at this machine: versions, devices, attention kernels."""
     found = examine()
     if as_json:
         shared.print_json([found])

@@ -24,7 +24,7 @@ def fill_mask(
     family: shared.Family = None,
     as_json: shared.Json = False,
 ) -> None:
-    """Guess the words that [MASK] (or the model's own mask token) stands for."""
+    """Guess the words that [MASK] or <mask> stands for."""
     given = shared.read_texts(texts, file)
     bert = shared.open_model(model, device, dtype, family)
     found = bert.fill_mask(given, top=top)

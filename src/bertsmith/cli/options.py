@@ -37,6 +37,22 @@ Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
 Family = Annotated[
     str | None, typer.Option(help="What the model is, where its config.json does not say.")
 ]
+
+
+def _show_help(context: typer.Context, wanted: bool) -> None:
+    if wanted:
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+# For groups of verbs, with add_help_option=False: typer's own option, where it is not given,
+# loads pydantic to learn that nothing is false, and doubles the time that a verb's help takes.
+Help = Annotated[
+    bool,
+    typer.Option(
+        "--help", "-h", help="Show this message and exit.", callback=_show_help, is_eager=True
+    ),
+]
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 

@@ -14,10 +14,15 @@ if TYPE_CHECKING:
     from bertsmith.tokenizer import Split
 
 app = typer.Typer(
-    help="Learn a vocabulary, or look at how one splits a text.",
     no_args_is_help=True,
+    add_help_option=False,
     rich_markup_mode=None,
 )
+
+
+@app.callback()
+def tokenizer(help: shared.Help = False) -> None:
+    """Learn a vocabulary, or look at how one splits a text."""
 
 
 @app.command()
@@ -33,7 +38,7 @@ def train(
     min_frequency: Annotated[int, typer.Option(help="Leave out rarer pieces.")] = 2,
     as_json: shared.Json = False,
 ) -> None:
-    """Learn a WordPiece, byte-level BPE or Unigram vocabulary from text files."""
+    """Learn a WordPiece, BPE or Unigram vocabulary from text files."""
     import sys
     from typing import cast
 
@@ -67,7 +72,7 @@ def show(
     family: shared.Family = None,
     as_json: shared.Json = False,
 ) -> None:
-    """Show the tokens of a text, their ids and the characters they stand for."""
+    """Show the tokens of a text, and the characters they stand for."""
     from bertsmith.tokenizer import Tokenizer
 
     if not Path(tokenizer).exists():

@@ -27,7 +27,7 @@ class PackedLinear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """(T, in) → (T, out)."""
-        fresh = self.packed is not None and self.weight._version == self.packed_version
+        fresh = self.packed is not None and _version(self.weight) == self.packed_version
         if fresh and torch.is_inference_mode_enabled() and x.dtype == torch.bfloat16:
             kind, how = ("none", "") if self.gelu is None else ("gelu", self.gelu)
             return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, kind, [], how)
@@ -39,7 +39,7 @@ class PackedLinear(nn.Linear):
         with torch.inference_mode():
             plain = self.weight.detach().contiguous()
             self.packed = torch.ops.mkldnn._reorder_linear_weight(plain, ROWS)
-        self.packed_version = self.weight._version
+        self.packed_version = _version(self.weight)
 
     def _apply(self, *change: Any, **options: Any) -> Any:
         self.packed = None  # the weight moves or changes its type
@@ -47,6 +47,11 @@ class PackedLinear(nn.Linear):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "packed": None}  # what oneDNN made cannot be copied
+
+
+def _version(weight: Tensor) -> int:
+    """How often a weight was changed; one that was made for inference keeps no count."""
+    return 0 if weight.is_inference() else weight._version
 
 
 def prepare(model: nn.Module) -> None:
