@@ -1,13 +1,13 @@
 """Embedding texts of mixed length with a BERT-base-sized model on a CPU, side by side.
 
-    python benchmarks/cpu_embedding.py --texts 2000 --sample 200 --turns 2
+    python benchmarks/cpu_embedding.py --texts 2000 --sample 192 --turns 2
 
 All contenders have the same weights, threads and texts (2,000 texts of 5 to 400 words, sorted by
 length), and give the mean state of each text. `transformers` and onnxruntime get padded batches
 of several sizes, of which the best counts; onnxruntime's graph is fused by its own optimiser, its
 int8 model is quantised dynamically. Every contender runs in a process of its own, since the idle
 threads of one library slow the others down; processes take turns, `--turns` times. Each makes two
-passes over the sample (every k-th text): the first, which holds its library's preparation for
+passes over the sample: the first, which holds its library's preparation for
 shapes it has not seen, is what a person's own texts cost; the second is reported too. The best
 turn counts, since other work on the machine only ever slows a contender down.
 
@@ -34,7 +34,8 @@ from typing import Any
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--texts", type=int, default=2000)
-parser.add_argument("--sample", type=int, default=200, help="texts in a round: every k-th")
+parser.add_argument("--sample", type=int, default=192, help="texts in a pass")
+parser.add_argument("--window", type=int, default=32, help="neighbours by length in the sample")
 parser.add_argument("--turns", type=int, default=2)
 parser.add_argument("--worker", default="", help=argparse.SUPPRESS)
 parser.add_argument("--folder", type=Path, default=Path(), help=argparse.SUPPRESS)
@@ -214,7 +215,12 @@ def versions() -> dict[str, str]:
 
 
 def sample_of_texts() -> list[list[int]]:
-    return drawn_texts(options.texts)[:: max(1, options.texts // options.sample)]
+    """Windows of neighbours, spread over the sorted texts: padding is as in a run over all."""
+    texts = drawn_texts(options.texts)
+    count = max(1, options.sample // options.window)
+    step = len(texts) / count
+    starts = [round(step * (number + 0.5) - options.window / 2) for number in range(count)]
+    return [text for start in starts for text in texts[start : start + options.window]]
 
 
 def work(contender: str) -> None:
