@@ -53,7 +53,8 @@ def kernels_agree() -> dict[str, float]:
         inputs = [torch.randn(layout.total, 4, 64, device="cuda") for _ in range(3)]
         push = torch.randn_like(inputs[0])
         exact = gradients(inputs, layout, scores, "reference", push)
-        kernels = [("runs", torch.float32), ("runs", torch.bfloat16)]
+        names, dtypes = ("runs", "grouped"), (torch.float32, torch.bfloat16)
+        kernels = [(name, dtype) for name in names for dtype in dtypes]
         if relative is None:
             kernels += [("varlen", torch.bfloat16), ("varlen", torch.float16)]
         for kernel, dtype in kernels:

@@ -60,5 +60,5 @@ def run(command: str, folder: Path) -> str:
 
 def test_pages_link_to_what_is_there() -> None:
     for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
-        for link in re.findall(r"\]\(([\w/.-]+)\)", page.read_text("utf-8")):
+        for link in re.findall(r"\]\(([\w/.-]+)(?:#[\w-]+)?\)", page.read_text("utf-8")):
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
