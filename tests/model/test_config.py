@@ -139,7 +139,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("bert", {"model_type": None}, "model_type"),
     ("bert", {"model_type": "gpt2"}, "gpt2"),
     ("bert", {"position_embedding_type": "relative_key"}, "relative_key"),
-    ("bert", {"is_decoder": True}, "is_decoder"),
+    ("bert", {"add_cross_attention": True}, "add_cross_attention"),
     ("roberta", {"max_position_embeddings": 1}, "max_length"),
     ("albert", {"num_hidden_groups": 4}, "4 groups"),
     ("albert", {"num_hidden_groups": 0}, "0 groups"),

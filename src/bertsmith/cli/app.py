@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from bertsmith import __version__
-from bertsmith.cli import convert, demo, doctor, embed, fill_mask, tokenizer
+from bertsmith.cli import attention, check, convert, demo, doctor, embed, fill_mask, pretrain, tokenizer
 from bertsmith.cli import options as shared
 from bertsmith.errors import BertsmithError
 
@@ -27,7 +27,13 @@ app.command("demo")(demo.demo)
 app.add_typer(tokenizer.app, name="tokenizer")
 app.command("fill-mask")(fill_mask.fill_mask)
 app.command("embed")(embed.embed)
+app.command("check")(check.check)
 app.command("convert")(convert.convert)
+app.command("attention")(attention.attention)
+app.command("pretrain")(pretrain.pretrain)
+app.command("plan")(pretrain.plan)
+app.command("verify-resume")(pretrain.verify_resume)
+app.command("recipes")(pretrain.recipes)
 app.command("doctor")(doctor.doctor)
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import lzma
 import sys
-import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,7 +27,7 @@ Texts = Annotated[
 File = Annotated[
     Path | None,
     typer.Option(
-        help="A file of texts: a line each, or .jsonl with a `text` key; .gz and .xz too."
+        help="A file of texts: a line each, or .jsonl with a `text` key; .gz, .xz and .zst too."
     ),
 ]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one by default.")]
@@ -53,7 +51,6 @@ Help = Annotated[
         "--help", "-h", help="Show this message and exit.", callback=_show_help, is_eager=True
     ),
 ]
-OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
@@ -73,12 +70,13 @@ def read_texts(given: list[str] | None, file: Path | None) -> list[str]:
 
 def _lines(file: Path | None) -> Iterator[str]:
     """Every line of UTF-8 text; of .jsonl files every `text`."""
+    from bertsmith.tokenizer.streams import UNREADABLE, inner, open_bytes
+
     name = "standard input" if file is None else str(file)
-    packed = file is not None and file.suffix in OPENERS
-    records = file is not None and (file.with_suffix("") if packed else file).suffix == ".jsonl"
+    records = file is not None and inner(file).suffix == ".jsonl"
     try:
-        opened = sys.stdin.buffer if file is None else OPENERS.get(file.suffix, open)(file, "rb")
-        with opened as stream:
+        piped = nullcontext((sys.stdin.buffer, None))
+        with piped if file is None else open_bytes(file) as (stream, _):
             lines = TextIOWrapper(stream, encoding="utf-8-sig", newline="\n")
             for number, line in enumerate(lines, 1):
                 if not records:
@@ -87,7 +85,7 @@ def _lines(file: Path | None) -> Iterator[str]:
                     yield _field(line, f"{name}, line {number}")
     except UnicodeDecodeError as error:
         raise BertsmithError(f"{name}: not UTF-8 text ({error.reason})") from error
-    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+    except UNREADABLE as error:
         why = getattr(error, "strerror", None) or str(error)
         raise BertsmithError(f"{name}: cannot be read ({why})") from error
 

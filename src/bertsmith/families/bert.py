@@ -156,7 +156,6 @@ FAMILY = Family(
     ),
     pretraining=("masked_lm", "next_sentence"),
     refused={
-        "is_decoder": False,
         "add_cross_attention": False,
         "position_embedding_type": "absolute",
     },

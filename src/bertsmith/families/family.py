@@ -90,7 +90,7 @@ class Family:
             if settings.get(key) not in (None, value):
                 raise BertsmithError(f"config.json: {key} = {settings[key]!r} is not supported")
         given: dict[str, Any] = {}
-        for key, fields in self.keys.items():
+        for key, fields in {"is_decoder": "causal", **self.keys}.items():
             if settings.get(key) is not None:
                 given |= dict.fromkeys(fields.split(), settings[key])
         return self.adjust(replace(self.base, **given), settings)

@@ -8,10 +8,9 @@ varlen     torch's flash kernel for ragged rows (CUDA, half precision)
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -36,13 +35,24 @@ class RelativeBias:
         middle = len(self.rows) // 2
         return self.rows[middle - length + 1 : middle + length]
 
+    def of(self, heads: Sequence[int]) -> RelativeBias:
+        """The same for some heads only."""
+        near = (self.keys, self.queries)
+        keys, queries = (None if table is None else table[:, heads] for table in near)
+        return RelativeBias(keys, queries, self.rows)
+
 
 class Scores(NamedTuple):
     """How the score of a query and a key is made."""
 
     scale: float
     window: int | None = None  # a token sees this many to either side; None: its whole sequence
+    causal: bool = False  # a token sees nothing to its right
     bias: RelativeBias | None = None
+
+    def of(self, heads: Sequence[int]) -> Scores:
+        """The same for some heads only."""
+        return self if self.bias is None else self._replace(bias=self.bias.of(heads))
 
 
 def attend(
@@ -68,7 +78,7 @@ def choose(query: Tensor, scores: Scores, dropout: float) -> str:
         return "runs"
     half = query.dtype in (torch.float16, torch.bfloat16)
     fits = query.shape[-1] % 8 == 0 and query.shape[-1] <= 256  # what torch's kernel is built for
-    return "varlen" if half and fits and scores.bias is None and not dropout else "grouped"
+    return "varlen" if half and fits and scores.bias is None else "grouped"
 
 
 def maps(
@@ -76,22 +86,29 @@ def maps(
 ) -> list[Tensor]:
     """The attention weights themselves, for chosen heads: one (H, n, n) for each sequence."""
     chosen = list(range(query.shape[1])) if heads is None else list(heads)
-    if scores.bias is not None:
-        near = (scores.bias.keys, scores.bias.queries)
-        keys, queries = (None if table is None else table[:, chosen] for table in near)
-        scores = scores._replace(bias=RelativeBias(keys, queries, scores.bias.rows))
+    scores = scores.of(chosen)
     pairs = zip(layout.split(query[:, chosen]), layout.split(key[:, chosen]), strict=True)
-    return [_written_out(q.float(), k.float(), scores).softmax(-1) for q, k in pairs]
+    return [written_out(q.float(), k.float(), scores).softmax(-1) for q, k in pairs]
 
 
-def _written_out(q: Tensor, k: Tensor, scores: Scores) -> Tensor:
-    """Scores of one sequence, term by term: two (n, H, d) → (H, n, n)."""
+def written_out(
+    q: Tensor,
+    k: Tensor,
+    scores: Scores,
+    rows: Tensor | None = None,
+    columns: Tensor | None = None,
+) -> Tensor:
+    """Scores of one sequence, term by term: (r, H, d) and (c, H, d) → (H, r, c).
+
+    Where q holds only some of the queries, `rows` says which; and `columns` of the keys.
+    """
     q, k, bias = q.transpose(0, 1) * scores.scale, k.transpose(0, 1), scores.bias
-    place = torch.arange(q.shape[1], device=q.device)
-    distance = place[:, None] - place[None, :]
+    asking = torch.arange(q.shape[1], device=q.device) if rows is None else rows
+    asked = torch.arange(k.shape[1], device=q.device) if columns is None else columns
+    distance = asking[:, None] - asked[None, :]
     total = q @ k.mT
     if bias is not None:
-        row = bias.at(len(place))[distance + len(place) - 1].expand_as(total)  # (H, n, n)
+        row = bias.rows[len(bias.rows) // 2 + distance].expand_as(total)  # (H, r, c)
         if bias.keys is not None:
             total = total + (q @ bias.keys.to(q.dtype).permute(1, 2, 0)).gather(2, row)
         if bias.queries is not None:
@@ -99,6 +116,8 @@ def _written_out(q: Tensor, k: Tensor, scores: Scores) -> Tensor:
             total = total + met.gather(2, row.mT).mT
     if scores.window is not None:
         total = total.masked_fill(distance.abs() > scores.window, float("-inf"))
+    if scores.causal:
+        total = total.masked_fill(distance < 0, float("-inf"))
     return total
 
 
@@ -107,7 +126,7 @@ def _reference(
 ) -> Tensor:
     done = []
     for q, k, v in zip(*(layout.split(x) for x in (query, key, value)), strict=True):
-        weights = F.dropout(_written_out(q, k, scores).softmax(-1), dropout)
+        weights = F.dropout(written_out(q, k, scores).softmax(-1), dropout)
         done.append((weights @ v.transpose(0, 1)).transpose(0, 1))
     return torch.cat(done)
 
@@ -115,8 +134,8 @@ def _reference(
 def _runs(
     query: Tensor, key: Tensor, value: Tensor, layout: Layout, scores: Scores, dropout: float
 ) -> Tensor:
-    if scores.bias is not None and scores.window is not None:  # no family has both
-        return _reference(query, key, value, layout, scores, dropout)
+    if (scores.bias is not None) + (scores.window is not None) + scores.causal > 1:
+        return _reference(query, key, value, layout, scores, dropout)  # no family has two
     sdpa = partial(F.scaled_dot_product_attention, dropout_p=dropout, scale=scores.scale)
     done = []
     for row, count, length in layout.runs:
@@ -129,7 +148,7 @@ def _runs(
         elif scores.window is not None and length > scores.window + 1:
             out = _local(sdpa, q, k, v, scores.window)
         else:
-            out = sdpa(q, k, v)
+            out = sdpa(q, k, v, is_causal=scores.causal)
         done.append(out.transpose(1, 2).flatten(0, 1))
     return done[0] if len(done) == 1 else torch.cat(done)
 
@@ -143,9 +162,11 @@ def _grouped(
     for rows, seen, real in grids:
         q, k, v = (x[rows].transpose(1, 2) for x in (query, key, value))  # (c, H, n, d)
         mask = seen[:, None, None, :]
-        if scores.window is not None:
+        if scores.window is not None or scores.causal:
             place = torch.arange(rows.shape[1], device=q.device)
-            near = (place[:, None] - place[None, :]).abs() <= scores.window
+            distance = place[:, None] - place[None, :]
+            most = len(place) if scores.window is None else scores.window
+            near = (distance <= most) & (distance >= (0 if scores.causal else -most))
             # What stands in for padding sees all: a row that sees nothing has no softmax.
             mask = mask & (near | ~seen[:, None, :, None])
         if scores.bias is not None:
@@ -193,25 +214,18 @@ def _skewed(q: Tensor, k: Tensor, bias: RelativeBias) -> Tensor:
 def _varlen(
     query: Tensor, key: Tensor, value: Tensor, layout: Layout, scores: Scores, dropout: float
 ) -> Tensor:
-    if scores.bias is not None or dropout:
-        raise ValueError("the varlen kernel has no relative bias and no dropout")
-    call, windowed = _varlen_call()
+    if scores.bias is not None:
+        raise ValueError("the varlen kernel has no relative bias")
+    # The operator below torch.nn.attention.varlen, which has no dropout.
     ends, most = layout.boundaries, layout.longest
     options: dict[str, Any] = {"scale": scores.scale}
     if scores.window is not None and most > scores.window + 1:
-        if not windowed:
-            return _runs(query, key, value, layout, scores, dropout)
-        options["window_size"] = (scores.window, scores.window)
-    mixed: Tensor = call(query, key, value, ends, ends, most, most, **options)
+        right = 0 if scores.causal else scores.window
+        options |= {"window_size_left": scores.window, "window_size_right": right}
+    mixed: Tensor = torch.ops.aten._flash_attention_forward(
+        query, key, value, ends, ends, most, most, dropout, scores.causal, False, **options
+    )[0]
     return mixed
-
-
-@cache
-def _varlen_call() -> tuple[Callable[..., Any], bool]:
-    """torch's ragged kernel, and whether this release lets it have a window."""
-    from torch.nn.attention.varlen import varlen_attn
-
-    return varlen_attn, "window_size" in inspect.signature(varlen_attn).parameters
 
 
 KERNELS: dict[str, Callable[..., Tensor]] = {

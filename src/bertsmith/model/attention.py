@@ -10,8 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.batch import Layout
-from bertsmith.model.attend import RelativeBias, Scores, attend, maps
+from bertsmith.model.attend import RelativeBias, Scores, attend
 from bertsmith.model.position import Signal, rotate
+
+
+Look = Callable[[Tensor, Tensor, Scores], None]  # two (T, H, d), as they meet
+Change = Callable[[Tensor], Tensor]  # (T, H, d) → (T, H, d)
 
 
 class Context(NamedTuple):
@@ -19,8 +23,8 @@ class Context(NamedTuple):
 
     layout: Layout
     signal: Signal | None = None
-    keep: Callable[[list[Tensor]], None] | None = None  # where attention maps go, if wanted
-    heads: Any = None  # the heads whose maps are wanted; None for all
+    look: Look | None = None  # is shown queries, keys and how they score
+    change: Change | None = None  # what becomes of what the heads found, before it is projected
 
 
 class QueryValueLinear(nn.Linear):
@@ -55,10 +59,12 @@ class Attention(nn.Module):
             query = self.project(queries)[0]
         query, key, bias = self.place(query, key, context.signal)
         scores = self.scores._replace(bias=bias)
-        if context.keep is not None:
-            context.keep(maps(query, key, context.layout, scores, context.heads))
+        if context.look is not None:
+            context.look(query, key, scores)
         dropout = self.dropout if self.training else 0.0
         mixed = attend(query, key, value, context.layout, scores, dropout, self.kernel)
+        if context.change is not None:
+            mixed = context.change(mixed)
         return self.output(mixed.flatten(1))
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -30,7 +30,8 @@ from bertsmith.model.position import RelativeSignal, RotarySignal
 def build(config: Config) -> Model:
     """The modules a Config describes. Use `torch.device("meta")` around it to skip memory."""
     encoder = _encoder(config)
-    return Model(encoder, {kind: _head(config, encoder, h) for kind, h in config.heads.items()})
+    heads = config.heads.items()
+    return Model(encoder, {kind: build_head(config, encoder, head) for kind, head in heads})
 
 
 @torch.no_grad()
@@ -122,7 +123,7 @@ def _attention(config: Config, depth: int) -> Attention:
         joint or nn.Linear(width, 3 * inner, bias=config.attention_bias),
         nn.Linear(inner, width, bias=config.attention_bias),
         config.attention_heads,
-        Scores(1 / math.sqrt(config.per_head * config.scale_terms), window),
+        Scores(1 / math.sqrt(config.per_head * config.scale_terms), window, config.causal),
         config.attention_dropout,
     )
     match config.signal:
@@ -146,7 +147,8 @@ def _feedforward(config: Config) -> FeedForward:
     )
 
 
-def _head(config: Config, encoder: Encoder, head: HeadConfig) -> Head:
+def build_head(config: Config, encoder: Encoder, head: HeadConfig) -> Head:
+    """One head on an encoder."""
     if head.pool not in POOLS:
         raise BertsmithError(f"unknown pooling {head.pool!r}; known: {', '.join(POOLS)}")
     steps: dict[str, nn.Module] = {"norm": _norm(config)} if head.anchored else {}

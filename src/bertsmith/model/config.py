@@ -123,6 +123,7 @@ class Config(Checked):
     position_offset: int = 0
     signal: Rotary | Disentangled | None = None
     windows: tuple[int | None, ...] = ()  # half-width of local attention at each depth
+    causal: bool = False  # a token sees only what stands to its left
     scale_terms: int = 1  # attention scores are divided by sqrt(head_width * scale_terms)
     attention_bias: bool = True
     partial_bias: bool = False  # biases on queries and values only

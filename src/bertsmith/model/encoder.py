@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
 from torch import Tensor, nn
 
 from bertsmith.batch import Batch, Layout
-from bertsmith.model.attention import Attention, Context
-from bertsmith.model.position import Signal
+from bertsmith.model.attend import Scores, maps
+from bertsmith.model.attention import Attention, Change, Context, Look
 
 
 class Hidden(NamedTuple):
@@ -19,7 +18,7 @@ class Hidden(NamedTuple):
 
     last: Tensor  # (T, D) final states
     before: Tensor  # (T, D) what the last block read
-    signal: Signal | None  # the position signal of the last block
+    context: Context  # what the last block was told
 
 
 @dataclass
@@ -28,15 +27,19 @@ class Trace:
 
     states: bool = False  # keep the hidden states of every depth
     heads: Mapping[int, Sequence[int] | None] = field(default_factory=dict)  # None: all heads
+    looks: Mapping[int, Look] = field(default_factory=dict)  # who is shown queries and keys
     hidden: list[Tensor] = field(default_factory=list)  # the embedding's, then each depth's
     maps: dict[int, list[Tensor]] = field(default_factory=dict)  # depth → (H, n, n) a sequence
 
-    def context(self, depth: int, layout: Layout, signal: Signal | None) -> Context:
-        """What the block at this depth is told: where it is, and what to leave here."""
+    def look(self, depth: int, layout: Layout) -> Look | None:
+        """Who looks on at this depth, if anybody: one who was named, or we keep the maps."""
         if depth not in self.heads:
-            return Context(layout, signal)
-        keep = partial(self.maps.__setitem__, depth)
-        return Context(layout, signal, keep, self.heads[depth])
+            return self.looks.get(depth)
+
+        def keep(query: Tensor, key: Tensor, scores: Scores) -> None:
+            self.maps[depth] = maps(query, key, layout, scores, self.heads[depth])
+
+        return keep
 
     def keep(self, x: Tensor) -> Tensor:
         """Keep these states if states are wanted."""
@@ -60,6 +63,8 @@ class Encoder(nn.Module):
         self.embedding, self.norm = embedding, norm
         self.signals, self.blocks = nn.ModuleList(signals), nn.ModuleList(blocks)
         self.plan = tuple(plan)  # at each depth, which block runs and which signal it gets
+        self.changes: dict[int, Change] = {}  # depth → what becomes of what its heads found
+        self.skipped: frozenset[int] = frozenset()  # depths whose block is left out
 
     def forward(self, batch: Batch, trace: Trace | None = None) -> Hidden:
         """Batch → hidden states (T, D)."""
@@ -67,9 +72,11 @@ class Encoder(nn.Module):
         signals = [part(batch.layout) for part in self.signals] or [None]
         x = before = trace.keep(self.embedding(batch))
         for depth, (number, signal) in enumerate(self.plan):
-            context = trace.context(depth, batch.layout, signals[signal])
-            before, x = x, trace.keep(self.blocks[number](x, context))
-        return Hidden(self.norm(x), before, context.signal)
+            look, change = trace.look(depth, batch.layout), self.changes.get(depth)
+            context = Context(batch.layout, signals[signal], look, change)
+            skipped = depth in self.skipped
+            before, x = x, trace.keep(x if skipped else self.blocks[number](x, context))
+        return Hidden(self.norm(x), before, context)
 
 
 class Model(nn.Module):

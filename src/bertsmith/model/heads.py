@@ -8,7 +8,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from bertsmith.batch import Batch
-from bertsmith.model.attention import Context
 from bertsmith.model.embedding import PositionTable
 from bertsmith.model.encoder import Hidden
 
@@ -62,5 +61,5 @@ class EnhancedMaskHead(Head):
         """Two more passes of the last block, asked by absolute positions."""
         x = hidden.before + self.positions(batch)
         for _ in range(2):
-            x = self.block[0](hidden.before, Context(batch.layout, hidden.signal), x)
+            x = self.block[0](hidden.before, hidden.context._replace(look=None), x)
         return x

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -26,6 +27,9 @@ VERBS = {
     "answer": "answer questions",
     "choose": "choose",
 }
+
+# Rooms that stand on this one: what they make of a model is found when it is first asked for.
+ROOMS = {"attention": "bertsmith.analysis"}
 
 
 def load(
@@ -170,6 +174,18 @@ class Bert:
         """Pick the choice that goes best with the prompt."""
         self._needs("choose")
         return choice.choose(self, prompt, _listed(choices, "choices"))
+
+    def attention(
+        self,
+        text: str,
+        pair: str | None = None,
+        *,
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+    ) -> Any:
+        """See what it attends to: renders in a notebook, `.save("page.html")` writes a page."""
+        look = import_module(ROOMS["attention"]).attention
+        return look(self, text, pair, layers=layers, heads=heads)
 
     def save(self, directory: str | Path, dtype: str | torch.dtype | None = None) -> None:
         """Write a directory that bertsmith, transformers and sentence-transformers open."""

@@ -18,7 +18,7 @@ Compute = Callable[[Hidden, Batch, list[int]], Sequence[Result]]
 
 # Tokens in a batch. On a CPU few enough for the states to stay in cache, on a GPU enough to
 # keep it busy.
-BUDGETS = {"cpu": 4096, "cuda": 65536}
+BUDGETS = {"cpu": 2048, "cuda": 65536}
 STEP = 64
 
 
@@ -37,7 +37,7 @@ def run(
     so that a batch which does not fit fails at once. A progress bar is shown on a terminal.
     """
     lengths = [len(window.ids) for window in windows]
-    plan = list(packed(lengths, budget or BUDGETS.get(device.type, 4096)))
+    plan = list(packed(lengths, budget or BUDGETS.get(device.type, 2048)))
     step = _step(model, device)
     results: dict[int, Result] = {}
     with torch.inference_mode(), _bar(sum(lengths), len(plan), progress) as advance:

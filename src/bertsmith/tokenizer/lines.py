@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
-import lzma
-import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from encodings.utf_8_sig import IncrementalDecoder
 from pathlib import Path
-from typing import Any
 
 from bertsmith.errors import BertsmithError
+from bertsmith.tokenizer.streams import UNREADABLE, open_bytes
 
 LONGEST = 1 << 20  # bytes; a longer line is read in pieces
-OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
 def read_lines(files: Iterable[str | Path]) -> Iterator[str]:
@@ -26,7 +22,7 @@ def _lines(path: Path) -> Iterator[str]:
     decode = IncrementalDecoder().decode
     number = 1
     try:
-        with OPENERS.get(path.suffix, open)(path, "rb") as stream:
+        with open_bytes(path) as (stream, _):
             while raw := stream.readline(LONGEST):
                 yield decode(raw).rstrip("\r\n")
                 number += raw.endswith(b"\n")
@@ -36,5 +32,5 @@ def _lines(path: Path) -> Iterator[str]:
         raise BertsmithError(
             f"{path}, line {number}: the byte 0x{value:02x} is not UTF-8 text"
         ) from None
-    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+    except UNREADABLE as error:
         raise BertsmithError(f"{path} cannot be read: {error}") from error

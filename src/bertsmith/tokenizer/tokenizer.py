@@ -174,11 +174,15 @@ class Tokenizer:
         """Put special tokens around ready ids; return ids and segments."""
         ids: list[int] = []
         segments: list[int] = []
-        for source, special_id, segment in self._templates[ids_b is not None]:
+        for source, special_id, segment in self.template(ids_b is not None):
             part = [special_id] if source is None else (ids_b if source else ids_a)
             ids.extend(part or ())
             segments.extend([segment] * len(part or ()))
         return ids, segments
+
+    def template(self, pair: bool = False) -> list[Slot]:
+        """Return where special tokens and texts stand in a sequence, one slot after the other."""
+        return self._templates[pair]
 
     @cached_property
     def _templates(self) -> tuple[list[Slot], list[Slot]]:

@@ -1,0 +1,190 @@
+"""What one model attends to in one text: tokens, and weights that are computed when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bertsmith.analysis.weights import Weights
+from bertsmith.batch import Batch
+from bertsmith.errors import BertsmithError
+from bertsmith.model import Scores, Trace
+from bertsmith.model.attention import Look
+from bertsmith.tasks.spans import trimmed
+
+if TYPE_CHECKING:
+    from bertsmith.analysis.page import AttentionPage
+    from bertsmith.tasks import Bert
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token as a reader knows it."""
+
+    text: str  # the characters it stands for; of a special token its name
+    token: str  # how the vocabulary spells it
+    source: int | None  # 0 first text, 1 second text, None special token
+    apart: bool  # does it begin a word, as the text is written?
+
+
+def attention(
+    bert: Bert,
+    text: str,
+    pair: str | None = None,
+    *,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    name: str = "",
+) -> AttentionView:
+    """What a model attends to in a text, or in a pair of texts; all layers and heads by default."""
+    config = bert.checkpoint.config
+    encoding = bert.tokenizer.encode(text, pair)
+    if len(encoding) > bert.max_length:
+        raise BertsmithError(
+            f"the text has {len(encoding):,} tokens, but the model reads {bert.max_length:,} at "
+            "once: shorten it"
+        )
+    texts, tokens, before = (text, pair or ""), [], (None, 0)
+    rows = zip(encoding.ids, encoding.offsets, encoding.sources, strict=True)
+    for id_, span, source in rows:
+        spelled = bert.tokenizer.token(id_)
+        start, end = trimmed(texts[source or 0], *span) if source is not None else (0, 0)
+        shown = "".join(c if c.isprintable() else "·" for c in texts[source or 0][start:end])
+        joined = (source, start) == before and source is not None
+        tokens.append(Token(shown.strip() or spelled, spelled, source, not joined))
+        before = (source, end)
+    return AttentionView(
+        bert=bert,
+        name=name or f"{bert.checkpoint.family.name} {config.layers}x{config.width}",
+        ids=encoding.ids,
+        segments=encoding.segments,
+        tokens=tokens,
+        layers=_chosen(layers, len(config.plan), "layer"),
+        heads=_chosen(heads, config.attention_heads, "head"),
+    )
+
+
+@dataclass(frozen=True)
+class AttentionView:
+    """A text as a model sees it. Weights are made anew for each question, none are kept."""
+
+    bert: Bert
+    name: str
+    ids: list[int]
+    segments: list[int]
+    tokens: list[Token]
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        return (
+            f"<attention of {self.name}: {len(self)} tokens, {len(self.layers)} layers, "
+            f"{len(self.heads)} heads>"
+        )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def visit(self, look: Callable[[int, Weights], None]) -> None:
+        """Run the model once and show the weights of each chosen layer as it passes."""
+        batch = Batch.of([self.ids], [self.segments]).to(self.bert.device)
+
+        def shown(layer: int) -> Look:
+            def call(query: Tensor, key: Tensor, scores: Scores) -> None:
+                look(layer, Weights.of(query, key, scores, self.heads))
+
+            return call
+
+        with torch.inference_mode():
+            self.bert.model.encoder(batch, Trace(looks={n: shown(n) for n in self.layers}))
+
+    def rows(self, places: Sequence[int]) -> Floats:
+        """What these tokens look at: (layers, heads, r, n); each row sums to one."""
+        self._check(places)
+        return self._gather(lambda weights: weights.rows(places))
+
+    def columns(self, places: Sequence[int]) -> Floats:
+        """How much each token looks at these: (layers, heads, n, c)."""
+        self._check(places)
+        return self._gather(lambda weights: weights.columns(places))
+
+    def blocks(self, size: int) -> Floats:
+        """Attention between blocks of `size` tokens, for long texts: (layers, heads, b, b)."""
+        if size < 1:
+            raise BertsmithError(f"a block has one token or more, not {size}")
+        return self._gather(lambda weights: weights.blocks(size))
+
+    def maps(self) -> Floats:
+        """All weights: (layers, heads, n, n). Mind the memory of long texts."""
+        return self._gather(lambda weights: weights.rows(range(len(self))))
+
+    def rollout(self, *, causal: bool = False) -> Floats:
+        """Attention through layers and residual paths, up to each layer: (layers, n, n).
+
+        `causal` is what the same scores would give if no token saw what follows it.
+        """
+        return rollout(self.maps().mean(1), causal=causal)
+
+    def beside(self, other: AttentionView) -> AttentionPage:
+        """A page with this view and another side by side: two models, or two texts."""
+        from bertsmith.analysis.page import AttentionPage
+
+        return AttentionPage((self, other))
+
+    def page(self, tokens: range | None = None) -> AttentionPage:
+        """The page of this view; of a long text, `tokens` says which are shown one by one."""
+        from bertsmith.analysis.page import AttentionPage
+
+        return AttentionPage((self,), tokens)
+
+    def save(self, path: str | Path, tokens: range | None = None) -> None:
+        """Write a page (.html), or the weights and tokens as arrays (.npz)."""
+        self.page(tokens).save(path)
+
+    def _repr_html_(self) -> str:
+        return self.page()._repr_html_()
+
+    def _gather(self, make: Callable[[Weights], Tensor]) -> Floats:
+        found: list[Any] = []
+        self.visit(lambda layer, weights: found.append(make(weights).cpu().numpy()))
+        return np.stack(found)
+
+    def _check(self, places: Sequence[int]) -> None:
+        for place in places:
+            if not 0 <= place < len(self):
+                raise BertsmithError(f"there is no token {place}: the text has {len(self)}")
+
+
+def rollout(means: Floats, *, causal: bool = False) -> Floats:
+    """Mean maps of all layers → attention from each layer down to the input (Abnar, Zuidema).
+
+    Half of what a token becomes is what it was: each map is averaged with the identity.
+    """
+    passed = np.eye(means.shape[-1], dtype=np.float32)
+    found = []
+    for mean in means:
+        seen = np.tril(mean) if causal else mean
+        seen = seen / np.maximum(seen.sum(-1, keepdims=True), 1e-12)
+        passed = (0.5 * seen + 0.5 * np.eye(len(mean), dtype=np.float32)) @ passed
+        found.append(passed)
+    return np.stack(found)
+
+
+def _chosen(asked: Sequence[int] | None, count: int, kind: str) -> tuple[int, ...]:
+    """The layers or heads that were asked for, in order; all by default."""
+    chosen = tuple(range(count)) if asked is None else tuple(sorted(set(asked)))
+    if not chosen:
+        raise BertsmithError(f"no {kind} is chosen")
+    for number in chosen:
+        if not 0 <= number < count:
+            raise BertsmithError(f"there is no {kind} {number}: they go from 0 to {count - 1}")
+    return chosen

@@ -1,0 +1,237 @@
+"""The attention page: one HTML file that needs nothing else, and no network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertsmith.analysis.attention import AttentionView, Floats, Token, rollout
+from bertsmith.analysis.weights import Weights
+from bertsmith.errors import BertsmithError
+
+MOST = 2**27  # weights that a pane holds, a byte each
+LONGEST = 1024  # tokens that a pane shows; of longer texts it shows blocks
+SIDE = 256  # blocks in the overview of a long text, and tokens shown one by one beside it
+
+
+@dataclass(frozen=True)
+class AttentionPage:
+    """One view, or several side by side, as an HTML file."""
+
+    views: tuple[AttentionView, ...]
+    tokens: range | None = None  # those shown one by one where a text is long
+    opens_with: str = "text"  # or "lines", "matrix", "heads"
+
+    def html(self) -> str:
+        """The whole page."""
+        panes = [pane for view in self.views for pane in _panes(view, self.tokens)]
+        return _written(panes, _title(self.views), self.opens_with)
+
+    def save(self, path: str | Path) -> None:
+        """Write a page (.html), or the weights and tokens of a single view (.npz)."""
+        path = Path(path)
+        if path.suffix not in (".html", ".htm", ".npz"):
+            raise BertsmithError(f"{path}: write to a .html or a .npz file")
+        if path.suffix == ".npz" and len(self.views) > 1:
+            raise BertsmithError(f"{path}: a .npz file holds one view; save each by itself")
+        try:
+            if path.suffix == ".npz":
+                _save_arrays(path, self.views[0], self.tokens)
+            else:
+                path.write_text(self.html(), encoding="utf-8")
+        except OSError as error:
+            raise BertsmithError(f"{path}: cannot be written ({error.strerror})") from error
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own, which keeps it and the notebook apart."""
+        page = html.escape(self.html(), quote=True)
+        return (
+            f'<iframe sandbox="allow-scripts" srcdoc="{page}" title="attention" '
+            'style="width:100%;height:820px;border:0"></iframe>'
+        )
+
+
+@dataclass
+class Pane:
+    """What one pane shows: tokens (or blocks of them) and the packed weights between them."""
+
+    title: str
+    about: str
+    tokens: list[dict[str, Any]]
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    start: int  # which layer is shown first
+    first: int = 0  # the place of the first token in its text
+    unit: int = 1  # tokens in a block
+    partial: bool = False  # are there tokens that look outside?
+    maps: list[str] = field(default_factory=list)  # a layer each
+    means: list[Floats] = field(default_factory=list)  # of all heads, a layer each
+    rollout: bool = False
+
+    def add(self, weights: Tensor) -> None:
+        """Take in the next layer: (H, n, n)."""
+        self.maps.append(_packed(weights))
+        if self.rollout:
+            self.means.append(weights.mean(0).cpu().numpy())
+
+    def blocks(self, number: int) -> Iterator[tuple[str, str]]:
+        """All weights of this pane as text, each with its id."""
+        yield from ((f"maps-{number}-{layer}", text) for layer, text in enumerate(self.maps))
+        if self.rollout:
+            for name, causal in (("rollout", False), ("causal", True)):
+                for layer, one in enumerate(rollout(np.stack(self.means), causal=causal)):
+                    yield f"{name}-{number}-{layer}", _packed(torch.from_numpy(one))
+
+    def settings(self) -> dict[str, Any]:
+        """What the script needs to know beside the weights."""
+        left_out = ("maps", "means")
+        return {key: v for key, v in self.__dict__.items() if key not in left_out}
+
+
+def _panes(view: AttentionView, tokens: range | None) -> list[Pane]:
+    """The whole text; of a long one an overview in blocks, and a stretch token by token."""
+    count, maps = len(view), len(view.layers) * len(view.heads)
+    if tokens is not None and not 0 <= tokens.start < tokens.stop <= count:
+        raise BertsmithError(
+            f"tokens {tokens.start} to {tokens.stop} are not there: the text has {count}"
+        )
+    fits = count <= LONGEST and maps * count**2 <= MOST
+    if fits and tokens is None:
+        return _filled(view, [(_pane(view, range(count)), None)])
+    stretch = tokens or range(min(count, SIDE))
+    if len(stretch) > LONGEST or maps * len(stretch) ** 2 > MOST:
+        raise BertsmithError(f"{len(stretch)} tokens are too many for one page: choose fewer")
+    one_by_one = (_pane(view, stretch), None)
+    if fits:
+        return _filled(view, [one_by_one])
+    size = -(-count // SIDE)
+    return _filled(view, [(_overview(view, size), size), one_by_one])
+
+
+def _filled(view: AttentionView, panes: list[tuple[Pane, int | None]]) -> list[Pane]:
+    """The panes with their weights, all from one pass of the model."""
+
+    def look(layer: int, weights: Weights) -> None:
+        for pane, size in panes:
+            if size is None:
+                places = range(pane.first, pane.first + len(pane.tokens))
+                pane.add(weights.cells(places, places))
+            else:
+                pane.add(weights.blocks(size))
+
+    view.visit(look)
+    return [pane for pane, _ in panes]
+
+
+def _pane(view: AttentionView, places: range) -> Pane:
+    whole = len(places) == len(view)
+    about = f"{len(view):,} tokens" if whole else f"tokens {places.start} to {places.stop - 1}"
+    tokens = [_shown(view.tokens[place]) for place in places]
+    complete = whole and _complete(view)
+    return _empty(view, about, tokens, first=places.start, partial=not whole, rollout=complete)
+
+
+def _overview(view: AttentionView, size: int) -> Pane:
+    """A pane whose tokens are blocks of `size` neighbours."""
+    blocks = []
+    for start in range(0, len(view), size):
+        inside = view.tokens[start : start + size]
+        end = start + len(inside) - 1
+        words = " ".join(token.text for token in inside if token.source is not None)
+        named = {"text": f"{start}–{end}", "title": words[:300], "apart": True}
+        blocks.append({**named, "source": inside[0].source if len(inside) == 1 else 0})
+    about = f"{len(view):,} tokens in blocks of {size}: a share is what a block gives to another"
+    return _empty(view, about, blocks, unit=size, rollout=_complete(view))
+
+
+def _empty(view: AttentionView, about: str, tokens: list[dict[str, Any]], **more: Any) -> Pane:
+    config = view.bert.checkpoint.config
+    family = view.bert.checkpoint.family.name
+    made_of = f"{family}, {len(config.plan)} layers, {config.attention_heads} heads · {about}"
+    middle = len(view.layers) // 2
+    return Pane(view.name, made_of, tokens, view.layers, view.heads, start=middle, **more)
+
+
+def _complete(view: AttentionView) -> bool:
+    """Are all layers and heads looked at? Only then there is a rollout."""
+    config = view.bert.checkpoint.config
+    all_of_them = (len(config.plan), config.attention_heads)
+    return (len(view.layers), len(view.heads)) == all_of_them
+
+
+def _shown(token: Token) -> dict[str, Any]:
+    shown = asdict(token)
+    spelled = shown.pop("token")
+    return {**shown, "title": "" if spelled == token.text else spelled}
+
+
+def _packed(weights: Tensor) -> str:
+    """Weights as bytes, finer near zero (a byte's square), deflated, in base64."""
+    codes = (weights.clamp(0, 1).sqrt() * 255).round().to(torch.uint8)
+    return base64.b64encode(zlib.compress(codes.cpu().numpy().tobytes(), 3)).decode()
+
+
+def _title(views: Sequence[AttentionView]) -> str:
+    names = list(dict.fromkeys(view.name for view in views))
+    return f"What {' and '.join(names)} attend{'s' if len(names) == 1 else ''} to"
+
+
+def _written(panes: Sequence[Pane], title: str, opens_with: str) -> str:
+    """The file. Nothing but its own style and script may act in it, and it may ask nobody."""
+    style, script = _asset("attention.css"), _asset("attention.js")
+    policy = (
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    settings = {"view": opens_with, "panes": [pane.settings() for pane in panes]}
+    # No text can end the block that it stands in.
+    told = json.dumps(settings).replace("<", "\\u003c").replace(">", "\\u003e")
+    maps = "\n".join(
+        f'<script type="text/plain" id="{name}">{text}</script>'
+        for number, pane in enumerate(panes)
+        for name, text in pane.blocks(number)
+    )
+    plain = " | ".join(" ".join(t["text"] for t in pane.tokens) for pane in panes)
+    filled = {"policy": policy, "style": style, "script": script, "page": told, "maps": maps}
+    filled |= {"title": html.escape(title), "plain": html.escape(plain)}
+    parts = _asset("attention.html").split("{{")
+    ends = [part.split("}}", 1) for part in parts[1:]]
+    return parts[0] + "".join(filled[name] + rest for name, rest in ends)
+
+
+@cache
+def _asset(name: str) -> str:
+    return (files("bertsmith.analysis") / "assets" / name).read_text("utf-8")
+
+
+def _hash(content: str) -> str:
+    digest = hashlib.sha256(content.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
+
+
+def _save_arrays(path: Path, view: AttentionView, tokens: range | None) -> None:
+    """Weights in float32, with tokens, layers and heads beside them."""
+    places = tokens or range(len(view))
+    if len(view.layers) * len(view.heads) * len(places) * len(view) > MOST:
+        raise BertsmithError(f"{path}: too many weights; choose layers, heads or tokens")
+    np.savez_compressed(
+        path,
+        weights=view.rows(places),
+        rows=np.array(places),
+        tokens=np.array([token.text for token in view.tokens]),
+        layers=np.array(view.layers),
+        heads=np.array(view.heads),
+    )

@@ -1,0 +1,194 @@
+"""`bertsmith check`: lint data files before training on them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bertsmith.cli import options as shared
+from bertsmith.errors import BertsmithError
+
+if TYPE_CHECKING:
+    from bertsmith.tasks.check import Finding, Report
+    from bertsmith.tasks.data import Dataset
+
+Column = Annotated[str | None, typer.Option(help="Its column, where it is not found.")]
+MOST = 20  # labels that the table shows
+
+
+def check(
+    train: Annotated[Path, typer.Argument(help="A file, or a folder with train and dev files.")],
+    dev: Annotated[Path | None, typer.Option(help="A file to tune on.")] = None,
+    test: Annotated[Path | None, typer.Option(help="A file to score on.")] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help="classification, multilabel, regression, tagging, answering, choice or "
+            "similarity; guessed where not given."
+        ),
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Measure lengths for this model.")] = None,
+    text_column: Column = None,
+    pair_column: Column = None,
+    label_column: Column = None,
+    score_column: Column = None,
+    tokens_column: Column = None,
+    tags_column: Column = None,
+    question_column: Column = None,
+    passage_column: Column = None,
+    answers_column: Column = None,
+    label_names: Annotated[
+        str | None, typer.Option(help="What labels 0, 1, ... mean: O,B-PER,I-PER")
+    ] = None,
+    as_json: shared.Json = False,
+) -> None:
+    """Lint data files: labels, duplicates, leaks, lengths, tags."""
+    from bertsmith.tasks.check import check as lint
+    from bertsmith.tasks.check import open_reader
+
+    columns = {
+        "text": text_column,
+        "pair": pair_column,
+        "label": label_column,
+        "score": score_column,
+        "tokens": tokens_column,
+        "tags": tags_column,
+        "question": question_column,
+        "passage": passage_column,
+        "answers": answers_column,
+    }
+    files = _files(train, dev, test)
+    splits = _read(files, task, {k: v for k, v in columns.items() if v}, label_names)
+    report = lint(splits, None if model is None else open_reader(model))
+    if as_json:
+        shared.print_json([_plain(report)])
+    else:
+        _show(report)
+    if report.errors:
+        raise typer.Exit(1)
+
+
+def _files(train: Path, dev: Path | None, test: Path | None) -> dict[str, Path]:
+    """The files of splits; those of a folder where only that is given."""
+    from bertsmith.tasks.data import find_splits
+
+    given = {"train": train, "dev": dev, "test": test}
+    if train.is_dir():
+        if dev or test:
+            raise BertsmithError(f"{train} is a folder: give it alone, or files")
+        return find_splits(train)
+    return {name: path for name, path in given.items() if path is not None}
+
+
+def _read(
+    files: dict[str, Path], task: str | None, columns: dict[str, str], label_names: str | None
+) -> dict[str, Dataset[Any]]:
+    """Every split; the others are of the task that the first is of."""
+    from bertsmith.tasks.data import read_data
+
+    names = [name.strip() for name in label_names.split(",")] if label_names else None
+    splits: dict[str, Dataset[Any]] = {}
+    for name, path in files.items():
+        unlabelled = {"label", "score", "answers", "tags"} if name == "test" else set()
+        try:
+            splits[name] = read_data(path, task, columns=columns, label_names=names)
+        except BertsmithError:
+            # A test file may have no labels, and so not the column that a person named.
+            fewer = {role: column for role, column in columns.items() if role not in unlabelled}
+            if fewer == columns:
+                raise
+            splits[name] = read_data(path, task, columns=fewer, label_names=names)
+        task = splits[name].task
+    return splits
+
+
+def _plain(report: Report) -> dict[str, Any]:
+    """The report for machines."""
+    splits = {
+        name: {
+            "file": str(dataset.path),
+            "examples": len(dataset),
+            "with_gold": len(dataset.gold()),
+            "columns": dataset.columns,
+            "scheme": dataset.scheme,
+            "labels": report.counts[name],
+            "lengths": asdict(report.lengths[name]),
+            "ledger": dict(dataset.ledger.counts),
+        }
+        for name, dataset in report.splits.items()
+    }
+    train = report.splits["train"]
+    findings = [
+        {**asdict(finding), "where": [str(place) for place in finding.where]}
+        for finding in report.findings
+    ]
+    guessed = train.guessed or None
+    return {"task": train.task, "guessed": guessed, "splits": splits, "findings": findings}
+
+
+def _show(report: Report) -> None:
+    """Tables of splits and labels, then the findings, the worst first."""
+    from rich.table import Table
+    from rich.text import Text
+
+    console = shared.console()
+    train = report.splits["train"]
+    typer.echo(f"task: {train.task}" + (f" (guessed: {train.guessed})" if train.guessed else ""))
+    columns = ", ".join(f"{role} = {name}" for role, name in train.columns.items())
+    typer.echo(
+        f"columns: {columns}" + (f"; tags in {train.scheme.upper()}" if train.scheme else "")
+    )
+    unit = next(iter(report.lengths.values())).unit
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    headings = ("", "examples", "labels", f"median {unit}", "95 %", "longest")
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if place else "left")
+    for name, dataset in report.splits.items():
+        seen = report.lengths[name]
+        sizes = (len(dataset), len(report.counts[name]), seen.median, seen.most, seen.longest)
+        table.add_row(name, *(f"{size:,}" for size in sizes))
+    console.print(table)
+    _show_labels(report)
+    for name, dataset in report.splits.items():
+        for line in dataset.ledger.lines():
+            shared.note(f"{name}: {line}")
+    colours = {"error": "bold red", "warning": "yellow", "note": "dim"}
+    for finding in report.findings:
+        advice = f" - {finding.advice}" if finding.advice else ""
+        mark = (f"{finding.severity:8}", colours[finding.severity])
+        console.print(Text.assemble(mark, f"{finding.what}{advice}"))
+        if finding.where:
+            console.print(Text(f"        {_places(finding)}", style="dim"))
+    kinds = [finding.severity for finding in report.findings]
+    total = ", ".join(f"{kind}s: {kinds.count(kind)}" for kind in colours)
+    typer.echo(total if kinds else "nothing to complain of")
+
+
+def _places(finding: Finding) -> str:
+    """The first places of a finding, which are all in one file."""
+    first, *others = finding.where
+    more = " ..." if finding.count > len(finding.where) else ""
+    return ", ".join([str(first), *(str(place.number) for place in others)]) + more
+
+
+def _show_labels(report: Report) -> None:
+    """How often each label stands in each split."""
+    from rich.table import Table
+    from rich.text import Text
+
+    names = list(dict.fromkeys(label for counts in report.counts.values() for label in counts))
+    if not names:
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("label")
+    for split in report.counts:
+        table.add_column(split, justify="right")
+    for label in names[:MOST]:
+        counts = (f"{split.get(label, 0):,}" for split in report.counts.values())
+        table.add_row(Text(shared.clipped(label, 40)), *counts)
+    shared.console().print(table)
+    if len(names) > MOST:
+        typer.echo(f"and {len(names) - MOST:,} more labels; --json has all")

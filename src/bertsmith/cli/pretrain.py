@@ -1,0 +1,165 @@
+"""`bertsmith pretrain`, `plan`, `verify-resume`, `recipes`: training runs from recipes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertsmith.cli import options as shared
+from bertsmith.errors import BertsmithError
+
+RecipeName = Annotated[
+    str, typer.Argument(help="A recipe file, or the name of one that comes with bertsmith.")
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Change a key of the recipe: train.learning_rate=1e-3."),
+]
+Data = Annotated[
+    Path | None, typer.Option(help="The corpus, a folder that `bertsmith prepare` made.")
+]
+
+
+def _changes(changes: list[str] | None, data: Path | None, start: str | None = None) -> list[str]:
+    found = list(changes or [])
+    if data is not None:
+        found.append(f"data.corpus={data}")
+    if start is not None:
+        found.append(f"model.start={start}")
+    return found
+
+
+def pretrain(
+    recipe: RecipeName,
+    out: Annotated[Path, typer.Option(help="The folder of the run.")],
+    data: Data = None,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", help="A model directory to go on from, instead of new weights."),
+    ] = None,
+    resume: Annotated[bool, typer.Option(help="Go on with the run in --out.")] = False,
+    changes: Set = None,
+    view: Annotated[str | None, typer.Option(help="live, lines or none.")] = None,
+    tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard's files too.")] = False,
+    as_json: shared.Json = False,
+) -> None:
+    """Train a model from a corpus by a recipe.
+
+    Stop it with Ctrl-C or SIGTERM at any time: it saves, and --resume goes on. With torchrun
+    several processes train together.
+    """
+    from bertsmith.train import load_recipe
+    from bertsmith.train import pretrain as train
+
+    made = load_recipe(recipe, _changes(changes, data, start))
+    found = train(made, out, resume=resume, show=view, tensorboard=tensorboard)
+    _show_run(found, as_json)
+    if not found["finished"]:
+        raise typer.Exit(128 + int(found["signal"]))
+
+
+def _show_run(found: dict[str, Any], as_json: bool) -> None:
+    import os
+
+    if os.environ.get("RANK", "0") != "0":
+        return
+    if as_json:
+        shared.print_json([found])
+        return
+    for key, value in found.items():
+        shown = f"{value:,.4g}" if isinstance(value, float) else str(value)
+        typer.echo(f"{key:28} {shown}")
+
+
+def plan(
+    recipe: RecipeName,
+    device: Annotated[
+        str, typer.Option(help="cpu or cuda: timed here; h200, a100, ...: reckoned.")
+    ] = "",
+    count: Annotated[int, typer.Option(help="How many such devices.")] = 1,
+    vocabulary: Annotated[int, typer.Option(help="Tokens in the vocabulary.")] = 30522,
+    changes: Set = None,
+    as_json: shared.Json = False,
+) -> None:
+    """Tell the time, memory and work of a run before it starts."""
+    from bertsmith.train import load_recipe
+    from bertsmith.train import plan as reckon
+
+    found = reckon(load_recipe(recipe, changes or []), vocabulary, device, count)
+    if as_json:
+        shared.print_json([found])
+        return
+    how = "timed here" if found["measured"] else f"reckoned for {device}"
+    memory = found["measured_memory_bytes"] or found["memory_bytes"]
+    for name, text in (
+        ("parameters", f"{found['parameters']:,}"),
+        ("steps", f"{found['steps']:,}"),
+        ("tokens", f"{found['tokens']:,}"),
+        ("operations", f"{found['operations']:.2e}"),
+        ("speed", f"{found['tokens_per_second']:,.0f} tokens/s on {count} ({how})"),
+        ("time", _duration(found["hours"])),
+        ("memory", f"{memory / 1e9:.1f} GB a device" + _fits(found["fits"])),
+    ):
+        typer.echo(f"{name:12} {text}")
+
+
+def _duration(hours: float) -> str:
+    if hours < 1 / 60:
+        return f"{hours * 3600:.0f} seconds"
+    return f"{hours * 60:.0f} minutes" if hours < 2 else f"{hours:,.1f} hours"
+
+
+def _fits(fits: bool | None) -> str:
+    return "" if fits is None else (", which fits" if fits else ": lower train.micro_tokens")
+
+
+def verify_resume(
+    recipe: RecipeName,
+    data: Data = None,
+    steps: Annotated[int, typer.Option(help="Steps of the run.", min=2)] = 40,
+    kills: Annotated[int, typer.Option(help="How often it is killed.", min=1)] = 3,
+    ranks: Annotated[int, typer.Option(help="Processes that train together.", min=1)] = 1,
+    changes: Set = None,
+    as_json: shared.Json = False,
+) -> None:
+    """Prove here that a run which is killed and resumed equals one that is not, bit for bit."""
+    from bertsmith.train import load_recipe
+    from bertsmith.train import verify_resume as verify
+
+    say = (lambda message: None) if as_json else typer.echo
+    made = load_recipe(recipe, _changes(changes, data))
+    found = verify(made, steps=steps, kills=kills, ranks=ranks, say=say)
+    if as_json:
+        shared.print_json([found])
+    elif found["equal"]:
+        typer.echo(f"the same weights and the same log after {found['kills']} kills")
+    if not found["equal"]:
+        shared.note("the resumed run differs from the uninterrupted one")
+        raise typer.Exit(1)
+
+
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="The recipe to print.")] = None,
+    changes: Set = None,
+    as_json: shared.Json = False,
+) -> None:
+    """List the recipes that come with bertsmith, or print one with every key spelled out."""
+    from bertsmith.train import load_recipe, recipe_names
+
+    if name is not None:
+        made = load_recipe(name, changes or [])
+        if as_json:
+            shared.print_json([made.model_dump()])
+        else:
+            typer.echo(made.toml(), nl=False)
+        return
+    if changes:
+        raise BertsmithError("--set changes a recipe: name one")
+    found = {one: load_recipe(one).about for one in recipe_names()}
+    if as_json:
+        shared.print_json([{"name": one, "about": about} for one, about in found.items()])
+        return
+    for one, about in found.items():
+        typer.echo(f"{one:28} {about}")

@@ -1,0 +1,114 @@
+"""Corpus: a folder of token shards, opened for reading."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from bertsmith.corpus.encode import Ints
+from bertsmith.corpus.manifest import Manifest
+from bertsmith.corpus.settings import SPLITS
+from bertsmith.corpus.shards import INDEXES, shard_name
+from bertsmith.errors import BertsmithError
+from bertsmith.tokenizer import Tokenizer
+
+
+class Corpus:
+    """A folder of token shards, opened for reading: all tokens of a split as one long row.
+
+    Nothing is read before it is used: files are mapped into memory, and the tokens that lie
+    there are ids without special ones.
+    """
+
+    def __init__(self, directory: Path, split: str, manifest: Manifest) -> None:
+        self.directory = directory
+        self.split = split
+        self.manifest = manifest
+        counts = manifest.splits[split]
+        self.tokens = counts.tokens
+        self.sentences = counts.sentences
+        self.documents = counts.documents
+        self.shard_tokens = int(manifest.settings["shard_tokens"])
+        lengths = {"sentence_starts": self.sentences + 1}
+        self.sentence_starts, self.document_sentences, self.document_starts = (
+            self._map(f"{name}.npy", lengths.get(name, self.documents + 1), "<i8")
+            for name in INDEXES
+        )
+        self._shards: list[Ints | None] = [None] * counts.shards
+
+    @classmethod
+    def open(cls, directory: str | Path, split: str = "train", *, check: bool = False) -> Corpus:
+        """Open a split; sizes of files are always verified, with `check` their SHA-256 sums too."""
+        directory = Path(directory)
+        manifest = Manifest.read(directory)
+        if split not in manifest.splits:
+            raise BertsmithError(f"no split is called {split!r}; there are {', '.join(SPLITS)}")
+        if complaints := manifest.damaged(directory, sums=check):
+            more = f" (and {len(complaints) - 1} more)" if len(complaints) > 1 else ""
+            raise BertsmithError(complaints[0] + more)
+        if not manifest.splits[split].documents:
+            raise BertsmithError(f"{directory}: no document is in the split {split}")
+        return cls(directory, split, manifest)
+
+    def __repr__(self) -> str:
+        return (
+            f"<corpus {self.directory.name} {self.split}: {self.documents:,} documents,"
+            f" {self.sentences:,} sentences, {self.tokens:,} tokens>"
+        )
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that made the tokens."""
+        return Tokenizer.load(self.directory / "tokenizer")
+
+    def fingerprint(self) -> str:
+        """Which corpus this is: the SHA-256 sum of all that its manifest says."""
+        return self.manifest.fingerprint()
+
+    def gather(self, starts: Ints, lengths: Ints) -> Ints:
+        """The tokens of many slices [start, start + length) of the row, end to end, as int64."""
+        starts, lengths = np.asarray(starts, np.int64), np.asarray(lengths, np.int64)
+        ends = lengths.cumsum()
+        total = int(ends[-1]) if len(ends) else 0
+        places = np.repeat(starts - (ends - lengths), lengths) + np.arange(total)
+        if not total:
+            return places
+        if int(starts.min()) < 0 or int((starts + lengths).max()) > self.tokens:
+            raise IndexError(f"a slice goes beyond the {self.tokens:,} tokens")
+        if len(self._shards) == 1:
+            return self._shard(0)[places].astype(np.int64)
+        shards, within = np.divmod(places, self.shard_tokens)
+        # Tokens of one shard together: sorting small numbers is one pass over them.
+        order = np.argsort(shards.astype(np.uint16), kind="stable")
+        bounds = np.searchsorted(shards[order], np.arange(len(self._shards) + 1))
+        found = np.empty(total, np.int64)
+        for number in np.flatnonzero(np.diff(bounds)):
+            some = order[bounds[number] : bounds[number + 1]]
+            found[some] = self._shard(int(number))[within[some]]
+        return found
+
+    def _shard(self, number: int) -> Ints:
+        shard = self._shards[number]
+        if shard is None:
+            length = min(self.shard_tokens, self.tokens - number * self.shard_tokens)
+            shard = self._map(shard_name(number), length, self.manifest.dtype)
+            self._shards[number] = shard
+        return shard
+
+    def _map(self, name: str, length: int, dtype: str) -> Ints:
+        path = self.directory / self.split / name
+        try:
+            mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise BertsmithError(f"{path} is damaged: {error}") from error
+        if mapped.shape != (length,) or mapped.dtype != np.dtype(dtype):
+            raise BertsmithError(f"{path} is damaged: it holds {mapped.shape} of {mapped.dtype}")
+        return mapped.view(np.ndarray)  # plain arrays are indexed faster
+
+
+def check(directory: str | Path) -> tuple[int, list[str]]:
+    """Verify every SHA-256 sum of a prepared corpus: how many files there are, and complaints."""
+    manifest = Manifest.read(Path(directory))
+    return len(manifest.files), manifest.damaged(Path(directory), sums=True)

@@ -1,0 +1,90 @@
+"""The documents of a piece: raw bytes → the lines of text that hold something."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+from bertsmith.corpus.pieces import Part
+from bertsmith.errors import BertsmithError
+from bertsmith.ledger import Ledger
+
+Document = list[str]  # its lines, none of them blank, without white space around them
+HALVES = re.compile("[\ud800-\udfff]")
+MARK = b"\xef\xbb\xbf"  # with which some editors begin a file
+
+
+def read_documents(part: Part, text_field: str, ledger: Ledger) -> Iterator[Document]:
+    """Yield the documents of a part; what is no text at all is noted and left out."""
+    ledger.note("documents larger than 64 MiB, cut", part.cut_off)
+    if part.kind == "text":
+        yield from _parted_by_blank_lines(_decode(part))
+        return
+    for text in _records(part, text_field) if part.kind == "records" else _rows(part):
+        if text is None:
+            ledger.note("records without a text (null), left out")
+        elif document := lines_of(_spelled(text, ledger)):
+            yield document
+        else:
+            ledger.note("empty documents, left out")
+
+
+def lines_of(text: str) -> Document:
+    """The lines of a text that hold something."""
+    return [line for raw in text.split("\n") if (line := raw.strip())]
+
+
+def _parted_by_blank_lines(text: str) -> Iterator[Document]:
+    document: Document = []
+    for raw in text.split("\n"):
+        if line := raw.strip():
+            document.append(line)
+        elif document:
+            yield document
+            document = []
+    if document:
+        yield document
+
+
+def _decode(part: Part) -> str:
+    data = part.data.removeprefix(MARK) if part.line == 1 else part.data
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = part.line + data.count(b"\n", 0, error.start)
+        raise BertsmithError(
+            f"{part.path}, line {line}: the byte 0x{data[error.start]:02x} is not UTF-8 text"
+        ) from None
+
+
+def _records(part: Part, field: str) -> Iterator[str | None]:
+    for number, line in enumerate(_decode(part).split("\n"), part.line):
+        if line.strip():
+            yield _text(line, field, f"{part.path}, line {number}")
+
+
+def _text(line: str, field: str, where: str) -> str | None:
+    try:
+        text = json.loads(line)[field]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise BertsmithError(f'{where}: not a JSON object with a "{field}"') from None
+    if text is not None and not isinstance(text, str):
+        raise BertsmithError(f'{where}: "{field}" is not a string')
+    return text
+
+
+def _rows(part: Part) -> Iterator[str | None]:
+    start = 0
+    for length in part.lengths:
+        end = start + max(0, length)
+        yield None if length < 0 else part.data[start:end].decode("utf-8")
+        start = end
+
+
+def _spelled(text: str, ledger: Ledger) -> str:
+    """The text with a mark where JSON gave half of a surrogate pair, which no text can hold."""
+    if text.isascii() or not HALVES.search(text):
+        return text
+    ledger.note("documents with halves of surrogate pairs, replaced")
+    return HALVES.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -1,0 +1,128 @@
+"""Which documents repeat an earlier one, word for word or nearly, in bounded memory.
+
+Every document leaves a digest of 16 bytes, and for near-duplicates a MinHash signature of its
+token 5-grams. Both lie in files, in the order of the documents. Equal keys are brought together by
+sorting, some million documents at a time, so that memory does not grow with the corpus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from bertsmith.corpus.encode import Ints
+
+SHINGLE = 5  # tokens that count as one common feature
+PERMUTATIONS = 128
+BANDS = 16  # of 8 values each: two documents that agree in all values of one band are compared
+SEED = 42  # of the permutations; no reason to change it, since documents do not know it
+AT_ONCE = 2_000_000  # keys that are sorted together
+SOME = 1 << 16  # signatures in memory at a time
+
+
+# ------------------------------------------------------------------ signatures, in the workers
+
+
+def signatures(tokens: Ints, sentence_lengths: Ints, counts: Ints, *, near: bool) -> Ints:
+    """The MinHash signature of each document (D, 128) uint32; (D, 0) where none is wanted."""
+    if not near or not len(counts):
+        return np.zeros((len(counts), 0), np.uint32)
+    import rensa
+
+    ends = np.concatenate([[0], sentence_lengths.cumsum(dtype=np.int64)])
+    bounds = ends[np.concatenate([[0], counts.cumsum(dtype=np.int64)])]
+    hashes, offsets = _shingles(tokens, bounds)
+    matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(
+        hashes, offsets, PERMUTATIONS, SEED
+    )
+    return np.array(matrix.to_rows(), np.uint32)
+
+
+def _shingles(tokens: Ints, bounds: Ints) -> tuple[Ints, Ints]:
+    """A hash for every 5 tokens in a row, and where each document's begin; short ones have one."""
+    padded = np.concatenate([tokens.astype(np.uint64) + np.uint64(1), np.zeros(SHINGLE, np.uint64)])
+    total = len(tokens)
+    # Tokens of the next document count as none, so that the text around it changes nothing.
+    room = np.repeat(bounds[1:], np.diff(bounds)) - np.arange(total)
+    hashes = np.zeros(total, np.uint64)
+    for place in range(SHINGLE):
+        token = np.where(room > place, padded[place : place + total], np.uint64(0))
+        hashes = _mixed(hashes ^ token)
+    keep = (room >= SHINGLE) | (np.arange(total) == np.repeat(bounds[:-1], np.diff(bounds)))
+    return hashes[keep], np.concatenate([[0], keep.cumsum()])[bounds]
+
+
+def _mixed(values: Ints) -> Ints:
+    """Spread values over 64 bits (SplitMix64)."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+# ------------------------------------------------------------------ marks, over all documents
+
+
+def mark_exact(digests: Ints, repeated: Ints) -> None:
+    """Mark every document whose digest (D, 2) an earlier one has."""
+    for members in _alike(digests[:, 0]):
+        low, high = digests[members, 0], digests[members, 1]
+        order = np.lexsort((members, high, low))
+        same = (low[order][1:] == low[order][:-1]) & (high[order][1:] == high[order][:-1])
+        repeated[members[order][1:][same]] = 1
+
+
+def mark_near(signed: Ints, similarity: float, repeated: Ints, keys: Ints) -> None:
+    """Mark every document that is similar to an earlier one, itself marked or not.
+
+    Documents that meet in a band are compared with the first there and with the one before them.
+    `keys` (D,) uint64 is room to work in.
+    """
+    rows = PERMUTATIONS // BANDS
+    for band in range(BANDS):
+        for first in range(0, len(signed), SOME):
+            keys[first : first + SOME] = _band_keys(
+                signed[first : first + SOME, band * rows : (band + 1) * rows]
+            )
+        for members in _alike(keys):
+            _mark_met(members, keys[members], signed, similarity, repeated)
+
+
+def _mark_met(members: Ints, keys: Ints, signed: Ints, similarity: float, repeated: Ints) -> None:
+    """Mark those of some documents that are similar to an earlier one with the same key."""
+    order = np.lexsort((members, keys))
+    keys, members = keys[order], members[order]
+    new = np.concatenate([[True], keys[1:] != keys[:-1]])
+    leaders = members[np.maximum.accumulate(np.where(new, np.arange(len(new)), 0))]
+    later = np.flatnonzero(~new & (repeated[members] == 0))
+    for start in range(0, len(later), SOME):
+        some = later[start : start + SOME]
+        mine = signed[members[some]]
+        alike = _share(mine, signed[leaders[some]]) >= similarity
+        alike |= _share(mine, signed[members[some - 1]]) >= similarity
+        repeated[members[some][alike]] = 1
+
+
+def _band_keys(values: Ints) -> Ints:
+    """One number (D,) for the values (D, 8) of each document in a band."""
+    keys = np.zeros(len(values), np.uint64)
+    for column in values.T:
+        keys = _mixed(keys ^ column.astype(np.uint64))
+    return keys
+
+
+def _share(left: Ints, right: Ints) -> Ints:
+    """The estimated Jaccard similarity: the share of permutations with equal minima."""
+    return (left == right).mean(axis=1)
+
+
+def _alike(keys: Ints) -> Iterator[Ints]:
+    """The numbers of documents in groups that hold all or none of those with equal keys."""
+    groups = -(-len(keys) // AT_ONCE)
+    for group in range(groups):
+        found = [
+            start + np.flatnonzero(keys[start : start + AT_ONCE] % np.uint64(groups) == group)
+            for start in range(0, len(keys), AT_ONCE)
+        ]
+        yield np.concatenate(found)

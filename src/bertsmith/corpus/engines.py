@@ -1,0 +1,139 @@
+"""Who does the work: this process, others on this machine, or a Ray cluster.
+
+An engine takes pieces, a few ahead of what is done, and gives each back with its outcome, in any
+order. What is done with a piece is the same everywhere, and so is what comes out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from queue import SimpleQueue
+from typing import Any
+
+from bertsmith.corpus.pieces import Piece
+from bertsmith.corpus.worker import Job, Worker
+from bertsmith.errors import BertsmithError
+
+Done = Iterator[tuple[Piece, bytes]]
+AHEAD = 2  # pieces that are ready before a worker asks for them
+
+
+def run(pieces: Iterator[Piece], job: Job, engine: str, workers: int | None) -> Done:
+    """Do all pieces with an engine; 0 workers of the local one are this process itself."""
+    if engine not in ENGINES:
+        raise BertsmithError(f"unknown engine {engine!r}; there are {', '.join(ENGINES)}")
+    if workers is not None and workers < 0:
+        raise BertsmithError(f"there cannot be {workers} workers")
+    return ENGINES[engine](pieces, job, workers)
+
+
+def local(pieces: Iterator[Piece], job: Job, workers: int | None) -> Done:
+    """Worker processes on this machine, one for each core unless a number is given."""
+    count = cores() if workers is None else workers
+    if count == 0:
+        workshop = job.workshop()
+        yield from ((piece, workshop.process(piece).to_bytes()) for piece in pieces)
+        return
+    team: list[Worker] = []
+    idle: SimpleQueue[Worker] = SimpleQueue()
+    threads = ThreadPoolExecutor(count)  # one waits for each worker
+
+    def task(piece: Piece) -> tuple[Piece, bytes]:
+        worker = idle.get()
+        try:
+            return piece, worker.do(piece)
+        finally:
+            idle.put(worker)
+
+    pending: set[Future[tuple[Piece, bytes]]] = set()
+    try:
+        for piece in pieces:
+            if len(team) < count:
+                team.append(Worker(job))
+                idle.put(team[-1])
+            pending.add(threads.submit(task, piece))
+            full = len(pending) >= count + AHEAD
+            finished, pending = wait(pending, None if full else 0, FIRST_COMPLETED)
+            yield from (future.result() for future in finished)
+        while pending:
+            finished, pending = wait(pending, None, FIRST_COMPLETED)
+            yield from (future.result() for future in finished)
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+        for worker in team:
+            worker.stop()
+        threads.shutdown()
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def on_ray(pieces: Iterator[Piece], job: Job, workers: int | None) -> Done:
+    """Actors on a Ray cluster: the one that RAY_ADDRESS names, or one of this machine alone."""
+    try:
+        import ray
+    except ImportError:
+        raise BertsmithError("the engine ray is an extra: pip install 'bertsmith[ray]'") from None
+    started = not ray.is_initialized()
+    if started:
+        ray.init(log_to_driver=False, include_dashboard=False, logging_level="error")
+    try:
+        count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+        kind = ray.remote(num_cpus=1, scheduling_strategy="SPREAD", max_restarts=3)(_Actor)
+        actors = [kind.remote(job) for _ in range(count)]
+        yield from _feed(ray, pieces, actors)
+    finally:
+        if started:
+            ray.shutdown()
+
+
+class _Actor:
+    """A worker somewhere in the cluster; bertsmith has to be installed there."""
+
+    def __init__(self, job: Job) -> None:
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        self.workshop = job.workshop()
+
+    def do(self, piece: Piece) -> bytes | str:
+        """The outcome of a piece as bytes, or a person's mistake in words."""
+        try:
+            return self.workshop.process(piece).to_bytes()
+        except BertsmithError as error:
+            return str(error)
+
+
+def _feed(ray: Any, pieces: Iterator[Piece], actors: list[Any]) -> Done:
+    """Keep every actor busy with one piece, and one waiting."""
+    pending: dict[Any, tuple[Piece, Any]] = {}
+    free = actors * 2
+
+    def collect() -> tuple[Piece, bytes]:
+        (ready,), _ = ray.wait(list(pending), num_returns=1)
+        piece, actor = pending.pop(ready)
+        free.append(actor)
+        try:
+            outcome = ray.get(ready)
+        except ray.exceptions.RayActorError as error:
+            message = "a Ray worker was lost; run the same again to go on"
+            raise BertsmithError(message) from error
+        if isinstance(outcome, str):
+            raise BertsmithError(outcome)
+        return piece, outcome
+
+    for piece in pieces:
+        if not free:
+            yield collect()
+        actor = free.pop(0)
+        pending[actor.do.remote(piece)] = piece, actor
+    while pending:
+        yield collect()
+
+
+ENGINES: dict[str, Callable[[Iterator[Piece], Job, int | None], Done]] = {
+    "local": local,
+    "ray": on_ray,
+}

@@ -1,0 +1,79 @@
+"""Which files are meant, of what kind they are, and their bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from bertsmith.errors import BertsmithError
+from bertsmith.tokenizer.streams import PACKED, inner
+
+Kind = Literal["text", "records", "table"]
+KINDS: dict[str, Kind] = {
+    ".txt": "text",
+    ".jsonl": "records",
+    ".ndjson": "records",
+    ".parquet": "table",
+}
+
+
+@dataclass(frozen=True)
+class Input:
+    """A file of the corpus, as it was when the work began."""
+
+    path: str  # in full, so that workers elsewhere and later runs mean the same file
+    kind: Kind
+    size: int
+    changed: int  # nanoseconds
+
+
+def find_files(given: Iterable[str | Path]) -> tuple[list[Input], int]:
+    """The files that were named, and those in folders by name; and how many had to be left."""
+    found: list[Input] = []
+    left = 0
+    if isinstance(given, str | Path):
+        given = [given]
+    for path in map(Path, given):
+        if not path.is_dir():
+            found.append(_input(path, KINDS.get(inner(path).suffix.lower(), "text")))
+            continue
+        inside, others = _folder(path)
+        found += inside
+        left += others
+    if not found:
+        raise BertsmithError("no files: name text, jsonl or parquet files, or folders of them")
+    return found, left
+
+
+def _folder(folder: Path) -> tuple[list[Input], int]:
+    found: list[Input] = []
+    left = 0
+    for path in sorted(folder.rglob("*")):
+        if not path.is_file() or any(
+            part.startswith(".") for part in path.relative_to(folder).parts
+        ):
+            continue
+        kind = KINDS.get(inner(path).suffix.lower())
+        if kind is None:
+            left += 1
+        else:
+            found.append(_input(path, kind))
+    if not found:
+        known = ", ".join(KINDS)
+        raise BertsmithError(
+            f"{folder}: no file in it ends in {known} (or in these and {PACKED[0]},"
+            f" {PACKED[1]}, {PACKED[2]})"
+        )
+    return found, left
+
+
+def _input(path: Path, kind: Kind) -> Input:
+    try:
+        state = path.stat()
+    except OSError as error:
+        raise BertsmithError(f"{path}: cannot be read ({error.strerror})") from None
+    if kind == "table" and path.suffix in PACKED:
+        raise BertsmithError(f"{path}: unpack it first; parquet is compressed within")
+    return Input(str(path.resolve()), kind, state.st_size, state.st_mtime_ns)

@@ -1,0 +1,141 @@
+"""The manifest: what a prepared corpus holds, and the SHA-256 sum of every file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bertsmith.errors import BertsmithError
+
+NAME = "manifest.json"
+FORMAT = "bertsmith-corpus-1"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A file as it was written."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Split:
+    """How much a split holds."""
+
+    tokens: int
+    sentences: int
+    documents: int
+    shards: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A prepared corpus."""
+
+    settings: dict[str, Any]
+    dtype: str
+    splits: dict[str, Split]
+    files: dict[str, Stored]  # by their path in the folder
+    ledger: dict[str, int]
+
+    def write(self, directory: Path) -> None:
+        """Write it, whole; a corpus without it is unfinished."""
+        content = {"format": FORMAT, **asdict(self)}
+        write_json(directory / NAME, {**content, "sha256": fingerprint(content)})
+
+    @classmethod
+    def read(cls, directory: Path) -> Manifest:
+        """Read it back."""
+        path = directory / NAME
+        try:
+            content = json.loads(path.read_text("utf-8"))
+        except FileNotFoundError:
+            raise BertsmithError(_absent(directory)) from None
+        except OSError as error:
+            raise BertsmithError(f"{path}: cannot be read ({error.strerror})") from None
+        except (ValueError, RecursionError):
+            raise BertsmithError(f"{path} is damaged: it is not JSON") from None
+        try:
+            if content["format"] != FORMAT:
+                raise BertsmithError(f"{path}: written by another version of bertsmith")
+            if content.pop("sha256") != fingerprint(content):
+                raise BertsmithError(f"{path} is damaged: its SHA-256 sum is not its own")
+            del content["format"]
+            content["splits"] = {name: Split(**v) for name, v in content["splits"].items()}
+            content["files"] = {name: Stored(**v) for name, v in content["files"].items()}
+            return cls(**content)
+        except (TypeError, AttributeError, LookupError):
+            raise BertsmithError(f"{path} is damaged: it does not say what it should") from None
+
+    def fingerprint(self) -> str:
+        """Which corpus this is: the SHA-256 sum of all that the manifest says."""
+        return fingerprint({"format": FORMAT, **asdict(self)})
+
+    def damaged(self, directory: Path, *, sums: bool) -> list[str]:
+        """What is wrong with the files, a line each; without `sums` only sizes are looked at."""
+        return [
+            complaint
+            for name, stored in self.files.items()
+            if (complaint := _complaint(directory / name, stored, sums))
+        ]
+
+
+def fingerprint(content: dict[str, Any]) -> str:
+    """The SHA-256 sum of what a manifest says."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _absent(directory: Path) -> str:
+    if not directory.is_dir():
+        return f"{directory}: there is no such folder"
+    if (directory / "work").is_dir():
+        return f"{directory}: its preparation was interrupted; run `bertsmith prepare` again"
+    return f"{directory}: not a prepared corpus (no {NAME}); make one with `bertsmith prepare`"
+
+
+def _complaint(path: Path, stored: Stored, sums: bool) -> str | None:
+    try:
+        size = path.stat().st_size
+        if size != stored.bytes:
+            return f"{path} is damaged: it has {size:,} bytes, not {stored.bytes:,}"
+        if sums and sha256(path) != stored.sha256:
+            return f"{path} is damaged: its SHA-256 sum is not the manifest's"
+    except FileNotFoundError:
+        return f"{path} is missing"
+    except OSError as error:
+        return f"{path} cannot be read ({error.strerror})"
+    return None
+
+
+def measure(directory: Path, paths: list[Path]) -> dict[str, Stored]:
+    """The sizes and sums of files, by their path in the folder."""
+    return {
+        path.relative_to(directory).as_posix(): Stored(path.stat().st_size, sha256(path))
+        for path in paths
+    }
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 sum of a file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file so that a reader never sees half of it."""
+    write_whole(path, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that is on the disk before it has its name."""
+    part = path.with_name(path.name + ".part")
+    with part.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+    part.replace(path)

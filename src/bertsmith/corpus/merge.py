@@ -1,0 +1,114 @@
+"""Finished pieces, in their order → shards, without the documents that repeat earlier ones."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
+from bertsmith.corpus.duplicates import mark_exact, mark_near
+from bertsmith.corpus.encode import Ints
+from bertsmith.corpus.manifest import Split
+from bertsmith.corpus.settings import SPLITS, Settings
+from bertsmith.corpus.shards import SplitWriter
+from bertsmith.corpus.workshop import Outcome
+from bertsmith.errors import BertsmithError
+from bertsmith.ledger import Ledger
+
+Step = Callable[[int, int], None]
+
+
+def piece_name(number: int) -> str:
+    """The file of a finished piece."""
+    return f"{number:08}.npz"
+
+
+def merge(
+    work: Path, out: Path, pieces: int, settings: Settings, dtype: str, ledger: Ledger, step: Step
+) -> dict[str, Split]:
+    """Write the shards of both splits into `out`, from nothing; return how much each holds."""
+    repeated = _repeated(work, pieces, settings, ledger)
+    for name in SPLITS:
+        shutil.rmtree(out / name, ignore_errors=True)
+    with ExitStack() as stack:
+        writers = [
+            stack.enter_context(SplitWriter(out / name, np.dtype(dtype), settings.shard_tokens))
+            for name in SPLITS
+        ]
+        before = 0
+        for number, outcome in enumerate(_outcomes(work, pieces)):
+            count = len(outcome.document_sentences)
+            fate = held_out(outcome.digests, settings.held_out).astype(np.int8)
+            if repeated is not None:
+                fate[repeated[before : before + count] != 0] = -1
+            for kind, writer in enumerate(writers):
+                writer.append(*_chosen(outcome, fate == kind))
+            before += count
+            for what, times in outcome.counts.items():
+                ledger.note(what, times)
+            step(number + 1, pieces)
+        for writer in writers:
+            writer.finish()
+    return {
+        name: Split(writer.tokens, writer.sentences, writer.documents, len(writer.shards))
+        for name, writer in zip(SPLITS, writers, strict=True)
+    }
+
+
+def held_out(digests: Ints, share: float) -> Ints:
+    """Which documents (D,) are held out: their digest decides, so equal texts stay together."""
+    return digests[:, 0] < np.uint64(min(int(share * 2.0**64), 2**64 - 1))
+
+
+def _chosen(outcome: Outcome, chosen: Ints) -> tuple[Ints, Ints, Ints]:
+    """Tokens, lengths of sentences and numbers of sentences of some documents of a piece."""
+    if chosen.all():
+        return outcome.tokens, outcome.sentence_lengths, outcome.document_sentences
+    sentences = np.repeat(chosen, outcome.document_sentences)
+    tokens = np.repeat(sentences, outcome.sentence_lengths)
+    return (
+        outcome.tokens[tokens],
+        outcome.sentence_lengths[sentences],
+        outcome.document_sentences[chosen],
+    )
+
+
+def _outcomes(work: Path, pieces: int) -> Iterator[Outcome]:
+    for number in range(pieces):
+        path = work / piece_name(number)
+        try:
+            yield Outcome.from_bytes(path)
+        except (zipfile.BadZipFile, ValueError, KeyError, EOFError) as error:
+            path.unlink()
+            message = f"{path} was damaged and is removed; run the same again to make it anew"
+            raise BertsmithError(message) from error
+
+
+def _repeated(work: Path, pieces: int, settings: Settings, ledger: Ledger) -> Ints | None:
+    """For each document whether it repeats an earlier one, in a mapped file; None if all may."""
+    if settings.duplicates is None:
+        return None
+    near = settings.duplicates == "near"
+    count = 0
+    with (work / "digests").open("wb") as digests, (work / "signatures").open("wb") as signed:
+        for outcome in _outcomes(work, pieces):
+            count += len(outcome.digests)
+            digests.write(np.ascontiguousarray(outcome.digests).data)
+            if near:
+                signed.write(np.ascontiguousarray(outcome.signatures).data)
+    if not count:
+        return None
+    repeated = np.memmap(work / "repeated", np.uint8, "w+", shape=(count,))
+    mark_exact(np.memmap(work / "digests", np.uint64, "r", shape=(count, 2)), repeated)
+    exact = int(np.count_nonzero(repeated))
+    ledger.note("exact duplicates, left out", exact)
+    if near:
+        keys = np.memmap(work / "keys", np.uint64, "w+", shape=(count,))
+        rows = np.memmap(work / "signatures", np.uint32, "r").reshape(count, -1)
+        mark_near(rows, settings.similarity, repeated, keys)
+        ledger.note("near-duplicates, left out", int(np.count_nonzero(repeated)) - exact)
+    return repeated

@@ -1,0 +1,187 @@
+"""Files cut into pieces of work: a function of their content alone, in bounded memory.
+
+A piece is some megabytes of whole documents, still raw: decoding and parsing is the workers'.
+The same files give the same pieces, whoever works on them, so that finished ones can be kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from bertsmith.corpus.files import Input, Kind
+from bertsmith.errors import BertsmithError
+from bertsmith.tokenizer.guard import one_line
+from bertsmith.tokenizer.streams import UNREADABLE, open_bytes
+
+BLANK = re.compile(rb"\n[ \t\r\f\v]*\n")
+BLOCK = 1 << 20
+LARGEST = 64 << 20  # bytes of a plain-text document that is kept whole
+
+
+@dataclass(frozen=True)
+class Part:
+    """Whole documents of one file, as bytes."""
+
+    path: str
+    kind: Kind
+    line: int  # its first line (of tables: row), from 1
+    data: bytes
+    lengths: tuple[int, ...] = ()  # of tables: the bytes of each row's text, -1 for none
+    cut_off: bool = False  # its last document goes on in the next part
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One piece of work."""
+
+    number: int
+    parts: tuple[Part, ...]
+    position: int  # bytes of input files that are read once it is
+
+
+def cut(files: Iterable[Input], size: int, text_field: str) -> Iterator[Piece]:
+    """Cut files into pieces of about `size` bytes, of several files where those are small."""
+    number, held, behind = 0, 0, 0
+    parts: list[Part] = []
+    position = 0
+    for file in files:
+        for part, place in _parts(file, size, text_field):
+            if parts and held + len(part.data) > size:
+                yield Piece(number, tuple(parts), position)
+                number, held, parts = number + 1, 0, []
+            parts.append(part)
+            held += len(part.data)
+            position = behind + place
+        behind += file.size
+    if parts:
+        yield Piece(number, tuple(parts), behind)
+
+
+def _parts(file: Input, size: int, text_field: str) -> Iterator[tuple[Part, int]]:
+    """The parts of a file, each with how much of the file has been read."""
+    path = Path(file.path)
+    try:
+        if file.kind == "table":
+            yield from _rows(file, size, text_field)
+            return
+        with open_bytes(path) as (stream, raw):
+            line = 1
+            for data, cut_off in (_documents if file.kind == "text" else _lines)(stream, size):
+                yield Part(file.path, file.kind, line, data, cut_off=cut_off), raw.tell()
+                line += data.count(b"\n")
+    except UNREADABLE as error:
+        why = getattr(error, "strerror", None) or one_line(error)
+        raise BertsmithError(f"{path}: cannot be read ({why})") from error
+
+
+def _documents(stream: IO[bytes], size: int) -> Iterator[tuple[bytes, bool]]:
+    """Bytes of text that end with a blank line, so that no document is cut, or whether one is."""
+    held = bytearray()
+    while _fill(stream, held, size):
+        end, forced = _last_blank(held, size), 0
+        # A document larger than a piece: read on until it ends.
+        while not end and not forced and _fill(stream, held, len(held) + BLOCK):
+            blank = BLANK.search(held, max(0, len(held) - 2 * BLOCK))
+            end = blank.end() if blank else 0
+            forced = 0 if end else _forced(held)
+        if not end and not forced:
+            break
+        yield bytes(held[: end or forced]), not end
+        del held[: end or forced]
+    if held:
+        yield bytes(held), False
+
+
+def _last_blank(held: bytearray, size: int) -> int:
+    """Where the last blank line within the first `size` bytes ends; 0 where there is none."""
+    for mark in (b"\n\n", b"\n\r\n"):
+        if (place := held.rfind(mark, 0, size)) >= 0:
+            return place + len(mark)
+    return max((found.end() for found in BLANK.finditer(held, 0, size)), default=0)
+
+
+def _forced(held: bytearray) -> int:
+    """Where a document that is too large for any memory is cut: at a line's or a word's end."""
+    if len(held) < LARGEST:
+        return 0
+    for mark in (b"\n", b" "):
+        if (place := held.rfind(mark, LARGEST // 2, LARGEST)) >= 0:
+            return place + 1
+    end = LARGEST
+    while held[end - 1] & 0xC0 == 0x80 and end > LARGEST - 4:  # inside a character
+        end -= 1
+    return end - (held[end - 1] >= 0xC0)
+
+
+def _lines(stream: IO[bytes], size: int) -> Iterator[tuple[bytes, bool]]:
+    """Bytes of text that end with the end of a line."""
+    held = bytearray()
+    while _fill(stream, held, size):
+        end = held.rfind(b"\n", 0, size) + 1
+        while not end and _fill(stream, held, len(held) + BLOCK):
+            end = held.find(b"\n", len(held) - BLOCK) + 1
+        if not end:
+            break
+        yield bytes(held[:end]), False
+        del held[:end]
+    if held:
+        yield bytes(held), False
+
+
+def _fill(stream: IO[bytes], held: bytearray, size: int) -> bool:
+    """Read on until so many bytes are held; whether there were so many."""
+    while len(held) < size:
+        data = stream.read(min(BLOCK, size - len(held)))
+        if not data:
+            return False
+        held += data
+    return True
+
+
+def _rows(file: Input, size: int, text_field: str) -> Iterator[tuple[Part, int]]:
+    """The texts of a parquet file, some at a time."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        message = f"{file.path}: parquet files need pyarrow: pip install pyarrow"
+        raise BertsmithError(message) from None
+    try:
+        # Pages are read one after the other: a row group may be larger than memory.
+        with parquet.ParquetFile(file.path, buffer_size=BLOCK, pre_buffer=False) as table:
+            _column(file.path, table, text_field)
+            total = max(1, table.metadata.num_rows)
+            line, held = 1, 0
+            texts: list[bytes | None] = []
+            for batch in table.iter_batches(256, columns=[text_field], use_threads=False):
+                new = [None if t is None else t.encode() for t in batch.column(0).to_pylist()]
+                texts += new
+                held += sum(len(text) for text in new if text)
+                if held >= size // 4:
+                    yield _part(file, line, texts), file.size * (line + len(texts)) // total
+                    line, held, texts = line + len(texts), 0, []
+            if texts:
+                yield _part(file, line, texts), file.size
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
+        raise BertsmithError(f"{file.path}: cannot be read ({one_line(error)})") from error
+
+
+def _column(path: str, table: Any, text_field: str) -> None:
+    import pyarrow
+
+    schema = table.schema_arrow
+    if text_field not in schema.names:
+        message = f"{path}: there is no column {text_field!r}; there are {', '.join(schema.names)}"
+        raise BertsmithError(message)
+    kind = schema.field(text_field).type
+    if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
+        raise BertsmithError(f"{path}: the column {text_field!r} holds {kind}, not strings")
+
+
+def _part(file: Input, line: int, texts: list[bytes | None]) -> Part:
+    lengths = tuple(-1 if text is None else len(text) for text in texts)
+    return Part(file.path, "table", line, b"".join(filter(None, texts)), lengths)

@@ -1,0 +1,272 @@
+"""Text files → a folder of token shards: the steps in their order, and how they are taken up again.
+
+Pieces of work that are done lie in `work/` until the shards are written. Whenever it is stopped,
+the same call goes on from there, and what comes out is the same, byte for byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from bertsmith.corpus.clean import check_extras
+from bertsmith.corpus.engines import run
+from bertsmith.corpus.files import Input, find_files
+from bertsmith.corpus.manifest import (
+    NAME,
+    Manifest,
+    Split,
+    measure,
+    write_json,
+    write_whole,
+)
+from bertsmith.corpus.merge import merge, piece_name
+from bertsmith.corpus.pieces import Piece, cut
+from bertsmith.corpus.settings import SPLITS, Settings
+from bertsmith.corpus.worker import Job
+from bertsmith.errors import BertsmithError
+from bertsmith.ledger import Ledger
+from bertsmith.tokenizer import Tokenizer
+
+Progress = Callable[[str, int, int], None]  # which step, how much of it is done, of how much
+PLAN = "plan.json"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What was made."""
+
+    directory: Path
+    splits: dict[str, Split]
+    ledger: dict[str, int]
+
+
+def prepare(
+    files: Iterable[str | Path],
+    tokenizer: Tokenizer | str | Path,
+    out: str | Path,
+    *,
+    text_field: str = "text",
+    sentences: str = "en",
+    repair: bool = False,
+    min_length: int = 1,
+    max_length: int | None = None,
+    language: str | None = None,
+    duplicates: str | None = None,
+    similarity: float = 0.8,
+    held_out: float = 0.01,
+    seed: int = 0,
+    piece_bytes: int = Settings.piece_bytes,
+    shard_tokens: int = Settings.shard_tokens,
+    workers: int | None = None,
+    engine: str = "local",
+    progress: Progress | None = None,
+) -> Summary:
+    """Turn text, jsonl and parquet files, or folders of them, into token shards in `out`.
+
+    `sentences` is the language by whose rules lines fall into sentences, or "lines". Documents are
+    left out that are shorter or longer than asked (in characters), not in `language`, or
+    `duplicates` ("exact", or "near" too, from a `similarity` of 0.8) of earlier ones. Of the others
+    a share of `held_out` goes into a split of its own, chosen by `seed` and text alone.
+
+    Neither the number of `workers` (0: this process only) nor the `engine` ("local" or "ray")
+    changes what comes out. Called again after an interruption, it goes on.
+    """
+    settings = Settings(
+        text_field=text_field,
+        sentences=sentences,
+        repair=repair,
+        min_length=min_length,
+        max_length=max_length,
+        language=language,
+        duplicates=duplicates,
+        similarity=similarity,
+        held_out=held_out,
+        seed=seed,
+        piece_bytes=piece_bytes,
+        shard_tokens=shard_tokens,
+    )
+    settings.check()
+    check_extras(settings)
+    inputs, left = find_files(files)
+    loaded = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
+    with _writing(Path(out)), _begun(Path(out), _plan(settings, inputs, loaded)):
+        made = Preparation(Path(out), settings, inputs, loaded, progress or (lambda *_: None))
+        if not (Path(out) / NAME).exists():
+            made.run(engine, workers, left)
+        return made.finish()
+
+
+class Preparation:
+    """The work on one folder."""
+
+    def __init__(
+        self,
+        out: Path,
+        settings: Settings,
+        inputs: list[Input],
+        tokenizer: Tokenizer,
+        progress: Progress,
+    ) -> None:
+        self.out = out
+        self.work = out / "work"
+        self.settings = settings
+        self.inputs = inputs
+        self.tokenizer = tokenizer
+        self.progress = progress
+        self.dtype = "<u2" if tokenizer.size <= 1 << 16 else "<u4"
+
+    def run(self, engine: str, workers: int | None, left: int) -> None:
+        """Do what is not done yet; with the manifest, the corpus is finished."""
+        self.work.mkdir(exist_ok=True)
+        self.tokenizer.save(self.out / "tokenizer")
+        ledger = Ledger()
+        ledger.note("files of other kinds, left out", left)
+        splits = merge(
+            self.work,
+            self.out,
+            self._pieces(engine, workers),
+            self.settings,
+            self.dtype,
+            ledger,
+            lambda done, total: self.progress("shards", done, total),
+        )
+        if not splits["train"].documents:
+            self._discard()
+            why = "; ".join(ledger.lines()) or "there is no text in the files"
+            raise BertsmithError(f"no documents are left to train on ({why})")
+        write_json(self.out / "ledger.json", ledger.counts)
+        stored = [self.out / "ledger.json"]
+        for folder in (*SPLITS, "tokenizer"):
+            stored += sorted((self.out / folder).iterdir())
+        sums = measure(self.out, stored)
+        said = Manifest(asdict(self.settings), self.dtype, splits, sums, dict(ledger.counts))
+        said.write(self.out)
+
+    def _pieces(self, engine: str, workers: int | None) -> int:
+        """Do the pieces that are not done yet; return how many there are."""
+        counted = self.work / "pieces.json"
+        if counted.exists():
+            return int(json.loads(counted.read_text())["pieces"])
+        total = sum(file.size for file in self.inputs)
+        count = 0
+
+        def missing() -> Iterator[Piece]:
+            nonlocal count
+            for piece in cut(self.inputs, self.settings.piece_bytes, self.settings.text_field):
+                count += 1
+                if not (self.work / piece_name(piece.number)).exists():
+                    yield piece
+                else:
+                    self.progress("tokens", piece.position, total)
+
+        backend = self.tokenizer.backend.to_str()
+        job = Job(self.settings, backend, self.tokenizer.unk_id, self.dtype)
+        furthest = 0
+        for piece, outcome in run(missing(), job, engine, workers):
+            write_whole(self.work / piece_name(piece.number), outcome)
+            furthest = max(furthest, piece.position)
+            self.progress("tokens", furthest, total)
+        write_json(counted, {"pieces": count})
+        return count
+
+    def finish(self) -> Summary:
+        """Clear what is not needed any more, and say what there is."""
+        shutil.rmtree(self.work, ignore_errors=True)
+        manifest = Manifest.read(self.out)
+        if complaints := manifest.damaged(self.out, sums=False):
+            raise BertsmithError(f"{complaints[0]}; remove {self.out} to prepare it anew")
+        return Summary(self.out, manifest.splits, manifest.ledger)
+
+    def _discard(self) -> None:
+        """Leave nothing behind, so that other settings can be tried."""
+        for name in ("work", "tokenizer", *SPLITS):
+            shutil.rmtree(self.out / name, ignore_errors=True)
+        (self.out / PLAN).unlink()
+
+
+# ------------------------------------------------------------------ the same again, or not
+
+
+def _plan(settings: Settings, inputs: list[Input], tokenizer: Tokenizer) -> dict[str, Any]:
+    """Everything that decides the outcome."""
+    used = ["tokenizers", "sentencex"]
+    used += ["ftfy"] * settings.repair + ["py3langid"] * (settings.language is not None)
+    used += ["rensa"] * (settings.duplicates == "near")
+    return {
+        "settings": asdict(settings),
+        "tokenizer": hashlib.sha256(tokenizer.backend.to_str().encode()).hexdigest(),
+        "inputs": [asdict(file) for file in inputs],
+        "libraries": {name: version(name) for name in used},
+    }
+
+
+@contextmanager
+def _begun(out: Path, plan: dict[str, Any]) -> Iterator[None]:
+    """Begin in a folder, or go on where the same was begun; no one else may meanwhile."""
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / PLAN
+    if not path.exists():
+        if any(entry.name != f"{PLAN}.part" for entry in out.iterdir()):
+            raise BertsmithError(f"{out}: not an empty folder; name a new one")
+        write_json(path, plan)
+    with path.open("rb") as stream:
+        if not _lock(stream.fileno()):
+            raise BertsmithError(f"{out}: another `prepare` is at work in it")
+        if difference := _difference(_read_plan(path), plan):
+            raise BertsmithError(
+                f"{out} was begun with {difference}: name another folder, or remove this one"
+            )
+        yield
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock a file until it is closed, also by the end of the process; whether that was possible."""
+    try:
+        import fcntl
+    except ImportError:  # not a Unix system: people have to take care themselves
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _read_plan(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text("utf-8")))
+    except ValueError:
+        raise BertsmithError(f"{path} is damaged: remove the folder to start anew") from None
+
+
+def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
+    """How the plan of a folder differs from what is asked now."""
+    for kind in ("settings", "libraries"):
+        for name, value in now[kind].items():
+            old = before.get(kind, {}).get(name)
+            if old != value:
+                return f"{name} {old}, not {value}"
+    if before.get("tokenizer") != now["tokenizer"]:
+        return "another tokenizer"
+    for old, new in zip(before.get("inputs", []), now["inputs"], strict=False):
+        if old["path"] == new["path"] and old != new:
+            return f"another content of {new['path']}"
+    return None if before.get("inputs") == now["inputs"] else "other input files"
+
+
+@contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    """Turn what goes wrong with the folder into one line."""
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise BertsmithError(f"{out}: cannot be written ({why})") from error

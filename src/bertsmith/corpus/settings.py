@@ -1,0 +1,50 @@
+"""What is asked of `prepare`: everything that decides which tokens come out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bertsmith.errors import BertsmithError
+
+DUPLICATES = ("exact", "near")
+LINES = "lines"  # instead of a language: every line is one sentence
+SPLITS = ("train", "held_out")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How documents are read, cleaned, chosen and stored."""
+
+    text_field: str = "text"  # of jsonl records and parquet tables
+    sentences: str = "en"  # the language by whose rules lines fall into sentences, or "lines"
+    repair: bool = False  # undo broken Unicode
+    min_length: int = 1  # characters of a document
+    max_length: int | None = None
+    language: str | None = None  # keep documents in this language only
+    duplicates: str | None = None
+    similarity: float = 0.8  # from which share of common word sequences two are near-duplicates
+    held_out: float = 0.01
+    seed: int = 0
+    piece_bytes: int = 4 << 20  # of input in one piece of work
+    shard_tokens: int = 1 << 28
+
+    def check(self) -> None:
+        """Refuse what cannot be meant."""
+        if self.duplicates is not None and self.duplicates not in DUPLICATES:
+            _refuse(f"duplicates can be {' or '.join(DUPLICATES)}, not {self.duplicates!r}")
+        if not 0 <= self.held_out < 1:
+            _refuse(f"the held-out share is at least 0 and less than 1, not {self.held_out}")
+        if not 0.5 <= self.similarity <= 1:
+            _refuse(f"the similarity of near-duplicates is 0.5 to 1, not {self.similarity}")
+        if self.min_length < 0:
+            _refuse(f"the least length of a document is 0 or more, not {self.min_length}")
+        if self.max_length is not None and self.max_length < max(1, self.min_length):
+            _refuse(f"no document has {self.min_length} to {self.max_length} characters")
+        if not 0 <= self.seed < 1 << 64:
+            _refuse(f"a seed is 0 or more and less than 2 ** 64, not {self.seed}")
+        if self.piece_bytes < 1 or self.shard_tokens < 1:
+            _refuse("pieces and shards hold at least one byte and one token")
+
+
+def _refuse(message: str) -> None:
+    raise BertsmithError(message)

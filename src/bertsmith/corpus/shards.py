@@ -1,0 +1,117 @@
+"""Long rows of numbers in .npy files: written a stretch at a time, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from bertsmith.corpus.encode import Ints
+
+HEADER = 128  # bytes, the same for every file, so that its length can be filled in at the end
+
+
+class RowWriter:
+    """One .npy file (N,) whose length is known when it is finished."""
+
+    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
+        self.path = path
+        self.part = path.with_name(path.name + ".part")
+        self.dtype = dtype.newbyteorder("<")
+        self.length = 0
+        self.stream = self.part.open("wb")
+        self.stream.write(bytes(HEADER))
+
+    def append(self, values: Ints) -> None:
+        """Write some more."""
+        self.stream.write(np.ascontiguousarray(values, self.dtype).data)
+        self.length += len(values)
+
+    def finish(self) -> None:
+        """Fill in the length; only then does the file have its name."""
+        said = {"descr": self.dtype.str, "fortran_order": False, "shape": (self.length,)}
+        text = f"{said}".encode()
+        start = b"\x93NUMPY\x01\x00" + (HEADER - 10).to_bytes(2, "little")
+        self.stream.seek(0)
+        self.stream.write(start + text.ljust(HEADER - 11) + b"\n")
+        self.close()
+        self.part.replace(self.path)
+
+    def close(self) -> None:
+        """Let go of the file as it is; what was written is on the disk."""
+        if not self.stream.closed:
+            self.stream.flush()
+            os.fsync(self.stream.fileno())
+            self.stream.close()
+
+
+class SplitWriter:
+    """A split of a corpus: its tokens in shards, and where sentences and documents begin."""
+
+    def __init__(self, folder: Path, dtype: np.dtype[Any], shard_tokens: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.dtype = dtype
+        self.shard_tokens = shard_tokens
+        self.tokens = self.sentences = self.documents = 0
+        self.shards: list[RowWriter] = []
+        self.indexes = {
+            name: RowWriter(folder / f"{name}.npy", np.dtype("<i8")) for name in INDEXES
+        }
+        for index in self.indexes.values():
+            index.append(np.zeros(1, np.int64))
+
+    def append(self, tokens: Ints, sentence_lengths: Ints, document_sentences: Ints) -> None:
+        """Add some documents."""
+        if not len(document_sentences):
+            return
+        sentence_ends = self.tokens + sentence_lengths.cumsum(dtype=np.int64)
+        document_ends = document_sentences.cumsum(dtype=np.int64)
+        self.indexes["sentence_starts"].append(sentence_ends)
+        self.indexes["document_sentences"].append(self.sentences + document_ends)
+        self.indexes["document_starts"].append(sentence_ends[document_ends - 1])
+        self._append(tokens)
+        self.tokens += len(tokens)
+        self.sentences += len(sentence_lengths)
+        self.documents += len(document_sentences)
+
+    def _append(self, tokens: Ints) -> None:
+        while len(tokens):
+            if not self.shards or self.shards[-1].length == self.shard_tokens:
+                if self.shards:
+                    self.shards[-1].finish()
+                path = self.folder / shard_name(len(self.shards))
+                self.shards.append(RowWriter(path, self.dtype))
+            room = self.shard_tokens - self.shards[-1].length
+            self.shards[-1].append(tokens[:room])
+            tokens = tokens[room:]
+
+    def finish(self) -> None:
+        """Give every file its name."""
+        for writer in [*self.shards[-1:], *self.indexes.values()]:
+            writer.finish()
+
+    def __enter__(self) -> SplitWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for writer in [*self.shards, *self.indexes.values()]:
+            with suppress(OSError):  # on a full disk closing fails as writing did
+                writer.stream.close()
+
+
+INDEXES = ("sentence_starts", "document_sentences", "document_starts")
+
+
+def shard_name(number: int) -> str:
+    """The name of a shard of tokens."""
+    return f"tokens-{number:05}.npy"

@@ -1,0 +1,134 @@
+"""A worker process, which does pieces of work until its input ends; and the parent's side of it.
+
+Messages go through pipes: a line of JSON, then the bytes that it announces. A process started
+this way needs nothing of its parent's memory, nor a guard in the script that calls `prepare`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import IO, Any
+
+from bertsmith.corpus.pieces import Part, Piece
+from bertsmith.corpus.settings import Settings
+from bertsmith.corpus.workshop import Workshop
+from bertsmith.errors import BertsmithError
+
+Message = tuple[dict[str, Any], list[bytes]]
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a worker has to know, as plain values."""
+
+    settings: Settings
+    definition: str  # tokenizer.json
+    unknown: int | None
+    dtype: str
+
+    def workshop(self) -> Workshop:
+        """Make what the work is done with."""
+        return Workshop(self.settings, self.definition, self.unknown, self.dtype)
+
+
+class Worker:
+    """The parent's side: one process that does one piece at a time."""
+
+    def __init__(self, job: Job) -> None:
+        # One thread each: there are as many workers as cores.
+        quiet = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", "from bertsmith.corpus.worker import main; main()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **quiet},
+        )
+        assert self.process.stdin
+        assert self.process.stdout
+        self.to, self.back = self.process.stdin, self.process.stdout
+        send(self.to, {"job": asdict(job)}, [])
+
+    def do(self, piece: Piece) -> bytes:
+        """Have a piece of work done; return its outcome as bytes."""
+        parts = [asdict(part) for part in piece.parts]
+        data = [part.pop("data") for part in parts]
+        try:
+            send(self.to, {"number": piece.number, "parts": parts}, data)
+            answer, outcome = receive(self.back)
+        except (OSError, EOFError) as error:
+            status = self.process.wait()
+            raise BertsmithError(
+                f"a worker process ended early (status {status}), perhaps for want of memory:"
+                " run the same again to go on, with fewer workers if it happens again"
+            ) from error
+        if "mistake" in answer:
+            raise BertsmithError(answer["mistake"])
+        if "failure" in answer:
+            raise RuntimeError(f"a worker failed:\n{answer['failure']}")
+        return outcome[0]
+
+    def stop(self) -> None:
+        """End the process, whatever it is doing."""
+        self.process.kill()
+        self.process.wait()
+        self.back.close()
+        with suppress(OSError):  # it may still hold something for the process that is no more
+            self.to.close()
+
+
+def send(stream: IO[bytes], head: dict[str, Any], blobs: list[bytes]) -> None:
+    """Write a message."""
+    stream.write(json.dumps({**head, "sizes": [len(blob) for blob in blobs]}).encode() + b"\n")
+    for blob in blobs:
+        stream.write(blob)
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> Message:
+    """Read a message; EOFError where there is none, or half of one."""
+    line = stream.readline()
+    if not line.endswith(b"\n"):
+        raise EOFError("no message")
+    head = json.loads(line)
+    blobs = [stream.read(size) for size in head.pop("sizes")]
+    if blobs and len(blobs[-1]) != json.loads(line)["sizes"][-1]:
+        raise EOFError("half of a message")
+    return head, blobs
+
+
+def main() -> None:
+    """Do pieces of work from standard input until it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, who ends us
+    source = sys.stdin.buffer
+    # What libraries print must not get between our messages.
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    try:
+        job = receive(source)[0]["job"]
+        workshop = Job(**{**job, "settings": Settings(**job["settings"])}).workshop()
+        while True:
+            head, data = receive(source)
+            try:
+                outcome = workshop.process(_piece(head, data)).to_bytes()
+                send(answers, {}, [outcome])
+            except BertsmithError as error:
+                send(answers, {"mistake": str(error)}, [])
+            except Exception:  # noqa: BLE001 - the parent shows it
+                send(answers, {"failure": traceback.format_exc()}, [])
+    except (EOFError, BrokenPipeError):
+        return
+
+
+def _piece(head: dict[str, Any], data: list[bytes]) -> Piece:
+    parts = [
+        Part(**{**part, "data": blob, "lengths": tuple(part["lengths"])})
+        for part, blob in zip(head["parts"], data, strict=True)
+    ]
+    return Piece(head["number"], tuple(parts), 0)

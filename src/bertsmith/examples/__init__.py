@@ -1,0 +1,21 @@
+"""Shards → spans or sentence pairs → masked → packed batches.
+
+Everything is a pure function of (seed, sample): a sample's number says which text it is, how it
+is cut and what is masked in it. So the order is the same for any number of workers and ranks,
+and a run's place in its data is one number.
+
+    source = Spans(corpus, length=128, seed=0)            # or Pairs(...)
+    examples = Examples(source, Masking(tokenizer, seed=0))
+    plan = examples.plan(position, tokens=65536, most=16384)   # a step: which samples, in parts
+    example = examples.make(plan.parts[0])                     # a batch with its targets
+"""
+
+from bertsmith.examples.example import Example, Examples, StepPlan
+from bertsmith.examples.loader import Loader
+from bertsmith.examples.masking import Masking
+from bertsmith.examples.pairs import Pairs
+from bertsmith.examples.source import Sequences, Source
+from bertsmith.examples.spans import Spans
+
+__all__ = ["Example", "Examples", "Loader", "Masking", "Pairs", "Sequences", "Source", "Spans"]
+__all__ += ["StepPlan"]

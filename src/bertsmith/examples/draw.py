@@ -1,0 +1,73 @@
+"""Random numbers as pure functions of their keys: no state, in any order, many at once.
+
+The keys are mixed one after the other by the finaliser of splitmix64, which turns a counter into
+numbers that pass the usual tests of randomness.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[Any]
+Key = int | str | Numbers
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+ROUNDS = 4
+
+
+def bits(*keys: Key) -> Numbers:
+    """64 random bits for each key; arrays among the keys give as many numbers."""
+    state = np.zeros((), dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        for key in keys:
+            state = _mix(state ^ _word(key))
+    return state
+
+
+def uniform(*keys: Key) -> Numbers:
+    """Numbers from 0 to just under 1."""
+    return (bits(*keys) >> np.uint64(11)) * 2.0**-53
+
+
+def below(limit: int | Numbers, *keys: Key) -> Numbers:
+    """Whole numbers from 0 to just under a limit."""
+    return (uniform(*keys) * limit).astype(np.int64)
+
+
+def shuffled(places: Numbers, count: int, *keys: Key) -> Numbers:
+    """Where each of `places` goes when 0 to count-1 are shuffled, without shuffling them all.
+
+    A Feistel network permutes the next power of four; a place that lands outside goes on until
+    it lands inside.
+    """
+    half = np.uint64(max(1, (int(count - 1).bit_length() + 1) // 2))
+    mask = (np.uint64(1) << half) - np.uint64(1)
+
+    def once(place: Numbers) -> Numbers:
+        left, right = place >> half, place & mask
+        for turn in range(ROUNDS):
+            left, right = right, left ^ (bits(*keys, turn, right) & mask)
+        return (left << half) | right
+
+    found = once(places.astype(np.uint64))
+    while (outside := found >= count).any():
+        found[outside] = once(found[outside])
+    return found.astype(np.int64)
+
+
+def _mix(state: Numbers) -> Numbers:
+    state = state + GOLDEN
+    state = (state ^ (state >> np.uint64(30))) * FIRST
+    state = (state ^ (state >> np.uint64(27))) * SECOND
+    return state ^ (state >> np.uint64(31))
+
+
+def _word(key: Key) -> Numbers:
+    """A key as 64 bits: a number as it is, the name of a purpose by its checksum."""
+    if isinstance(key, str):
+        return np.asarray(zlib.crc32(key.encode()), dtype=np.uint64)
+    return np.asarray(key).astype(np.uint64)

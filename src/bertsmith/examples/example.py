@@ -1,0 +1,146 @@
+"""Examples: which samples make up a step, and the batches they become."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertsmith.batch import Batch, Layout
+from bertsmith.examples.draw import Numbers
+from bertsmith.examples.masking import Masking
+from bertsmith.examples.source import Sequences, Source
+
+
+@dataclass(frozen=True)
+class Example:
+    """A batch and what is to be learned from it.
+
+    Behind the samples may stand a filler sequence that brings the batch to a round number of
+    tokens; it is no sample, has no targets and no label.
+    """
+
+    batch: Batch
+    rows: Tensor  # (M,) int64: the tokens to guess
+    targets: Tensor  # (M,) int64: what they were
+    labels: Tensor | None  # (N,) int64: what each pair is
+    samples: int  # N
+    tokens: int  # of samples, without the filler
+
+    def to(self, device: torch.device | str) -> Example:
+        """The same example on another device."""
+        move = {"device": device, "non_blocking": True}
+        return replace(
+            self,
+            batch=self.batch.to(device),
+            rows=self.rows.to(**move),  # type: ignore[call-overload]
+            targets=self.targets.to(**move),  # type: ignore[call-overload]
+            labels=None if self.labels is None else self.labels.to(**move),  # type: ignore[call-overload]
+        )
+
+    def pinned(self) -> Example:
+        """The same example in memory that a GPU reads without waiting."""
+        layout = self.batch.layout
+        return replace(
+            self,
+            batch=Batch(
+                self.batch.ids.pin_memory(),
+                self.batch.segments.pin_memory(),
+                replace(
+                    layout,
+                    boundaries=layout.boundaries.pin_memory(),
+                    positions=layout.positions.pin_memory(),
+                ),
+            ),
+            rows=self.rows.pin_memory(),
+            targets=self.targets.pin_memory(),
+            labels=None if self.labels is None else self.labels.pin_memory(),
+        )
+
+
+class StepPlan(NamedTuple):
+    """A step: samples from `position` to `end`, in parts that each fit the device."""
+
+    position: int
+    end: int
+    parts: list[tuple[int, int]]  # (first sample, how many)
+
+
+class Examples:
+    """Samples of a source, masked; `segments` is how many kinds the model tells apart."""
+
+    def __init__(self, source: Source, masking: Masking | None, segments: int = 2) -> None:
+        self.source, self.masking, self.segments = source, masking, segments
+        self.pad_id = source.tokenizer.pad_id or 0
+
+    def plan(self, position: int, *, tokens: int, most: int) -> StepPlan:
+        """The samples of a step that begins at a position: as many as fit into `tokens`.
+
+        They are cut into parts of at most `most` tokens. It depends on nothing else, so every
+        rank finds the same plan for itself.
+        """
+        lengths = self._lengths(position, tokens)
+        sums = np.cumsum(lengths)
+        count = max(1, int(np.searchsorted(sums, tokens, side="right")))
+        parts, start, filled = [], 0, 0
+        for number in range(count):
+            size = int(lengths[number])
+            if number > start and filled + size > most:
+                parts.append((position + start, number - start))
+                start, filled = number, 0
+            filled += size
+        parts.append((position + start, count - start))
+        return StepPlan(position, position + count, parts)
+
+    def _lengths(self, position: int, tokens: int) -> Numbers:
+        """Lengths of enough samples to fill so many tokens."""
+        found: list[Any] = []
+        total, ahead = 0, max(16, 2 * tokens // self.source.longest)
+        while total <= tokens:
+            samples = np.arange(position, position + ahead)
+            found.append(self.source.plan(samples).lengths)
+            total += int(found[-1].sum())
+            position += ahead
+        return np.concatenate(found)
+
+    def sequences(self, samples: Numbers) -> Sequences:
+        """Samples of these numbers as tokens, with none hidden."""
+        made = self.source.make(self.source.plan(samples))
+        return made._replace(segments=np.minimum(made.segments, max(self.segments - 1, 0)))
+
+    def make(self, part: tuple[int, int], fill: int = 1) -> Example:
+        """The batch of one part, filled up to a multiple of `fill` tokens.
+
+        Samples lie in order of length: neighbours of equal length are attended to together.
+        """
+        first, count = part
+        samples = np.arange(first, first + count)
+        lengths = self.source.plan(samples).lengths
+        samples = samples[np.argsort(-lengths, kind="stable")]
+        sequences = self.sequences(samples)
+        seen = rows = targets = sequences.ids
+        if self.masking is None:
+            rows = targets = np.zeros(0, dtype=np.int64)
+        else:
+            seen, rows, targets = self.masking(sequences, samples)
+        sizes, total = sequences.lengths.tolist(), len(seen)
+        segments = sequences.segments
+        spare = -total % fill
+        if spare:
+            # Fillers are no longer than samples may be: position tables end somewhere.
+            longest = self.source.longest
+            sizes += [longest] * (spare // longest) + [spare % longest] * (spare % longest > 0)
+            seen = np.concatenate([seen, np.full(spare, self.pad_id)])
+            segments = np.concatenate([segments, np.zeros(spare, dtype=np.int64)])
+        labels = sequences.labels
+        return Example(
+            Batch(torch.from_numpy(seen), torch.from_numpy(segments), Layout.of(sizes)),
+            torch.from_numpy(rows),
+            torch.from_numpy(targets),
+            None if labels is None else torch.from_numpy(labels),
+            samples=count,
+            tokens=total,
+        )

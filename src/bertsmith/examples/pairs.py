@@ -1,0 +1,148 @@
+"""Pairs of texts: does one follow the other (BERT), or are they swapped (ALBERT)?"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from bertsmith.corpus import Corpus
+from bertsmith.examples.draw import Numbers, below, uniform
+from bertsmith.examples.source import Sequences, Template, demand_text, place_in_epoch
+from bertsmith.ledger import Ledger
+
+
+class PairPlan(NamedTuple):
+    """Where the two texts of each pair lie, and what the pair is."""
+
+    starts: Numbers
+    sizes: Numbers
+    second_starts: Numbers
+    second_sizes: Numbers
+    labels: Numbers  # 0: as in the text; 1: a random second text, or the two swapped
+    lengths: Numbers
+
+
+class Pairs:
+    """Two stretches of whole sentences, as BERT's authors made them.
+
+    The first begins at a random sentence; sentences are added up to the full length (in a share
+    `short` of samples up to a random one), and the two part at a random sentence. In half of the
+    samples the second text is no continuation: for "next" it is taken from another document,
+    for "order" the two are swapped. What is too long is cut at either end of the longer one.
+    An epoch has as many samples as the text has full lengths.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        *,
+        length: int,
+        kind: Literal["next", "order"] = "next",
+        short: float = 0.1,
+        seed: int = 0,
+    ) -> None:
+        self.corpus, self.kind, self.short, self.seed = corpus, kind, short, seed
+        self.tokenizer, self.longest, self.ledger = corpus.tokenizer, length, Ledger()
+        self.template = Template(corpus.tokenizer, pair=True)
+        self.room = self.template.room(length)
+        sizes = np.diff(corpus.document_starts)
+        several = np.diff(corpus.document_sentences) > 1
+        demand_text(corpus, bool(several.any()), "no document has two sentences to make a pair of")
+        demand_text(
+            corpus,
+            kind != "next" or corpus.documents > 1,
+            "one document has no other to take a random text from",
+        )
+        alone = "documents of one sentence, which cannot be the first of a pair"
+        self.ledger.note(alone, int((~several).sum()))
+        self.ends = np.cumsum(np.where(several, -(-sizes // self.room), 0))
+        self.count = int(self.ends[-1])
+
+    def plan(self, samples: Numbers) -> PairPlan:
+        """Draw pairs: everything about a sample follows from its number."""
+        own = (self.seed, samples)
+        sentence_starts, room = self.corpus.sentence_starts, self.room
+        document = np.searchsorted(
+            self.ends, place_in_epoch(samples, self.count, self.seed), "right"
+        )
+        first, last = self._sentences(document)
+        sentence = self._start(samples, document, first, last)
+        target = np.where(
+            uniform(*own, "short") < self.short, 2 + below(room - 1, *own, "target"), room
+        )
+        end = self._end(sentence_starts[sentence] + target, sentence + 2, last)
+        middle = sentence + 1 + below(end - sentence - 1, *own, "middle")
+        labels = (uniform(*own, "label") < 0.5).astype(np.int64)
+        a, b, c = (sentence_starts[place] for place in (sentence, middle, end))
+        starts, sizes, others, other_sizes = a, b - a, b, c - b
+        if self.kind == "next":
+            random_start, random_size = self._elsewhere(samples, document, target - sizes)
+            others = np.where(labels == 1, random_start, others)
+            other_sizes = np.where(labels == 1, random_size, other_sizes)
+        starts, sizes, others, other_sizes = self._cut(
+            own, target, starts, sizes, others, other_sizes
+        )
+        if self.kind == "order":
+            swap = labels == 1
+            starts, others = np.where(swap, others, starts), np.where(swap, starts, others)
+            sizes, other_sizes = (
+                np.where(swap, other_sizes, sizes),
+                np.where(swap, sizes, other_sizes),
+            )
+        lengths = sizes + other_sizes + self.template.extra
+        return PairPlan(starts, sizes, others, other_sizes, labels, lengths)
+
+    def make(self, plan: PairPlan) -> Sequences:
+        """The pairs with their special tokens."""
+        texts = [
+            (self.corpus.gather(plan.starts, plan.sizes), plan.sizes),
+            (self.corpus.gather(plan.second_starts, plan.second_sizes), plan.second_sizes),
+        ]
+        return Sequences(*self.template.fill(texts), plan.labels)
+
+    def _sentences(self, document: Numbers) -> tuple[Numbers, Numbers]:
+        """The first sentence of a document, and the one behind its last."""
+        bounds = self.corpus.document_sentences
+        return bounds[document], bounds[document + 1]
+
+    def _start(self, samples: Numbers, document: Numbers, first: Numbers, last: Numbers) -> Numbers:
+        """The sentence of a random token, but not a document's last."""
+        begin, end = (self.corpus.document_starts[document + k] for k in (0, 1))
+        token = begin + below(end - begin, self.seed, samples, "start")
+        sentence = np.searchsorted(self.corpus.sentence_starts, token, "right") - 1
+        return np.clip(sentence, first, last - 2)
+
+    def _end(self, token: Numbers, least: Numbers, last: Numbers) -> Numbers:
+        """The first sentence that begins at a token or later, within the document."""
+        found = np.searchsorted(self.corpus.sentence_starts, token, "left")
+        return np.minimum(np.maximum(found, least), last)
+
+    def _elsewhere(
+        self, samples: Numbers, document: Numbers, wanted: Numbers
+    ) -> tuple[Numbers, Numbers]:
+        """Sentences from a random place in another document."""
+        own = (self.seed, samples)
+        other = below(self.corpus.documents - 1, *own, "other document")
+        other = other + (other >= document)
+        first, last = self._sentences(other)
+        sentence = first + below(last - first, *own, "other sentence")
+        start = self.corpus.sentence_starts[sentence]
+        end = self._end(start + np.maximum(wanted, 1), sentence + 1, last)
+        return start, self.corpus.sentence_starts[end] - start
+
+    def _cut(
+        self,
+        own: tuple[int, Numbers],
+        target: Numbers,
+        starts: Numbers,
+        sizes: Numbers,
+        others: Numbers,
+        other_sizes: Numbers,
+    ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+        """Shorten the longer text until both fit, at its front, its back, or both."""
+        kept = np.minimum(sizes, np.maximum(-(-target // 2), target - other_sizes))
+        other_kept = np.minimum(other_sizes, target - kept)
+        starts = starts + below(sizes - kept + 1, *own, "front")
+        others = others + below(other_sizes - other_kept + 1, *own, "other front")
+        return starts, kept, others, other_kept

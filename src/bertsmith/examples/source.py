@@ -1,0 +1,99 @@
+"""What a source of samples is, and how texts and special tokens become sequences."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from bertsmith.corpus import Corpus
+from bertsmith.errors import BertsmithError
+from bertsmith.examples.draw import Numbers, shuffled
+from bertsmith.ledger import Ledger
+from bertsmith.tokenizer import Tokenizer
+
+
+class Sequences(NamedTuple):
+    """Samples as tokens, end to end."""
+
+    ids: Numbers  # (T,) int64
+    segments: Numbers  # (T,) int64
+    lengths: Numbers  # (N,) int64
+    labels: Numbers | None = None  # (N,) int64: what a pair is
+
+
+class Source(Protocol):
+    """Where samples come from. A plan says what each is made of; all its arrays are (N,)."""
+
+    tokenizer: Tokenizer
+    count: int  # samples in an epoch
+    longest: int  # the most tokens in a sample
+    ledger: Ledger  # what of the corpus is never seen, and why
+
+    def plan(self, samples: Numbers) -> Any:
+        """What samples of these numbers are made of; it has `lengths`."""
+
+    def make(self, plan: Any) -> Sequences:
+        """The sequences themselves."""
+
+
+def place_in_epoch(samples: Numbers, count: int, seed: int) -> Numbers:
+    """Which of `count` things each sample is: every epoch is a new shuffle of all of them."""
+    found = np.empty(len(samples), dtype=np.int64)
+    epochs = samples // count
+    for epoch in np.unique(epochs):
+        chosen = epochs == epoch
+        found[chosen] = shuffled(samples[chosen] % count, count, seed, "epoch", int(epoch))
+    return found
+
+
+class Template:
+    """The special tokens around one text or two, as the tokenizer puts them."""
+
+    def __init__(self, tokenizer: Tokenizer, pair: bool) -> None:
+        slots = tokenizer.template(pair)
+        self.extra = sum(slot.source is None for slot in slots)
+        self.slots = slots
+
+    def room(self, length: int) -> int:
+        """How many tokens of text fit in a sequence of this length."""
+        room = length - self.extra
+        if room < 2:
+            raise BertsmithError(
+                f"a length of {length} leaves no room for text: {self.extra} are special tokens"
+            )
+        return room
+
+    def fill(self, texts: list[tuple[Numbers, Numbers]]) -> tuple[Numbers, Numbers, Numbers]:
+        """Put texts, each (all tokens end to end, length in each sample), into their places.
+
+        Returns ids, segments and the lengths of whole sequences.
+        """
+        lengths = sum((part for _, part in texts), np.full(len(texts[0][1]), self.extra))
+        ends = np.cumsum(lengths)
+        at = ends - lengths  # where the next slot of each sequence begins
+        ids = np.empty(int(ends[-1]), dtype=np.int64)
+        segments = np.empty_like(ids)
+        for source, number, segment in self.slots:
+            if source is None:
+                ids[at], segments[at] = number, segment
+                at = at + 1
+            else:
+                tokens, part = texts[source]
+                where = stretches(at, part)
+                ids[where], segments[where] = tokens, segment
+                at = at + part
+        return ids, segments, lengths
+
+
+def stretches(starts: Numbers, lengths: Numbers) -> Numbers:
+    """All numbers of many stretches [start, start + length), one after the other."""
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
+
+
+def demand_text(corpus: Corpus, fine: bool, what: str) -> None:
+    """Refuse a corpus from which no sample can be made."""
+    if not fine:
+        raise BertsmithError(f"{corpus.directory}: {what}")

@@ -1,0 +1,43 @@
+"""Left-to-right LM: guess each next token, as BERT's authors did to show what is lost."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bertsmith.errors import BertsmithError
+from bertsmith.examples import Example
+from bertsmith.model import Config, HeadConfig
+from bertsmith.objectives.masked import MaskedTokens
+from bertsmith.objectives.objective import LossTerm, Objective, View, guesses
+
+
+class FollowingTokens(Objective):
+    """Cross entropy of every token given those to its left. The encoder must be causal."""
+
+    name = "following_lm"
+    kind = "masked_lm"
+
+    @staticmethod
+    def head(config: Config) -> HeadConfig:
+        """The same head as masked LM has."""
+        if not config.causal:
+            raise BertsmithError("following_lm needs a causal model: set is_decoder = true")
+        return MaskedTokens.head(config)
+
+    def counts(self, example: Example) -> dict[str, int]:
+        """One guess for each token but the last of each sample."""
+        return {self.name: example.tokens - example.samples}
+
+    def terms(self, view: View, example: Example) -> list[LossTerm]:
+        """The loss of all guesses."""
+        rows = guessing(example)
+        return [guesses(self.name, view.head(self.kind, rows), view.batch.ids[rows + 1])]
+
+
+def guessing(example: Example) -> Tensor:
+    """The rows of all tokens that have a next one, without the filler."""
+    last = example.batch.layout.boundaries[1 : example.samples + 1].long() - 1
+    has_next = torch.ones(example.tokens, dtype=torch.bool, device=last.device)
+    has_next[last] = False
+    return has_next.nonzero().flatten()

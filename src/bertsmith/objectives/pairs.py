@@ -1,0 +1,40 @@
+"""Next-sentence prediction (BERT) and sentence order (ALBERT)."""
+
+from __future__ import annotations
+
+from bertsmith.errors import BertsmithError
+from bertsmith.examples import Example
+from bertsmith.model import Config, HeadConfig
+from bertsmith.objectives.objective import LossTerm, Objective, View, guesses
+
+
+class NextSentence(Objective):
+    """Does the second text follow the first (0), or is it from elsewhere (1)?"""
+
+    name = "next_sentence"
+    kind = "next_sentence"
+    format = "next"
+
+    @staticmethod
+    def head(config: Config) -> HeadConfig:
+        """The first state through a dense layer, then two outputs."""
+        return HeadConfig(2, "first", config.width, activation="tanh")
+
+    def counts(self, example: Example) -> dict[str, int]:
+        """One guess for each pair."""
+        return {self.name: example.samples}
+
+    def terms(self, view: View, example: Example) -> list[LossTerm]:
+        """The loss of all guesses."""
+        if example.labels is None:
+            raise BertsmithError(f"{self.name} needs pairs: set data.format to {self.format!r}")
+        logits = view.head(self.kind)[: example.samples]
+        return [guesses(self.name, logits, example.labels)]
+
+
+class SentenceOrder(NextSentence):
+    """Are the two texts in their order (0), or swapped (1)?"""
+
+    name = "sentence_order"
+    kind = "sentence_order"
+    format = "order"

@@ -1,0 +1,135 @@
+"""Replaced-token detection: a small generator fills the masks, the model says which it changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertsmith.errors import BertsmithError
+from bertsmith.examples import Example
+from bertsmith.model import Config, HeadConfig, Model
+from bertsmith.objectives.masked import MaskedTokens
+from bertsmith.objectives.objective import LossTerm, Objective, View, guesses
+
+Sharing = Literal["shared", "disentangled", "none"]
+
+
+class ReplacedTokens(Objective):
+    """ELECTRA's objective. The generator learns masked LM; its samples are not differentiated.
+
+    sharing  "shared": both read one token table (ELECTRA). "disentangled": the model's table is
+             the generator's, through which no gradient of its own flows, plus a difference that
+             it learns (DeBERTa-v3). "none": each has its own.
+    """
+
+    name = "replaced"
+    kind = "replaced"
+
+    def __init__(self, model: Model, generator: Model, sharing: Sharing = "shared") -> None:
+        super().__init__()
+        self.generator, self.sharing = generator, sharing
+        # In a tuple: the table belongs to the model, which is trained beside this.
+        self.tables = (model.encoder.embedding.token, generator.encoder.embedding.token)
+        own, theirs = (table.weight for table in self.tables)
+        if sharing != "none" and own.shape != theirs.shape:
+            raise BertsmithError("the generator's token table must be as wide as the model's")
+        if sharing == "shared":
+            share_embeddings(model, generator)
+        elif sharing == "disentangled":
+            with torch.no_grad():
+                own.copy_(theirs)  # a difference of nothing
+        self.before: Tensor | None = None
+
+    @staticmethod
+    def head(config: Config) -> HeadConfig:
+        """Dense, activation, one output for every token."""
+        return HeadConfig(1, dense=config.width, activation=config.activation)
+
+    def counts(self, example: Example) -> dict[str, int]:
+        """The generator guesses hidden tokens, the model judges all."""
+        return {"generator": len(example.rows), self.name: example.tokens}
+
+    def terms(self, view: View, example: Example) -> list[LossTerm]:
+        """The generator's loss, and the model's on what the generator made."""
+        logits = self.generator(example.batch, "masked_lm", example.rows)
+        generated = guesses("generator", logits, example.targets)
+        chosen = sample(logits.detach())
+        ids = example.batch.ids.index_copy(0, example.rows, chosen)
+        false = torch.zeros(len(ids), device=ids.device)
+        false = false.index_copy(0, example.rows, (chosen != example.targets).float())
+        corrupted = View(view.model, replace(example, batch=replace(example.batch, ids=ids)))
+        scores = corrupted.head(self.kind)[: example.tokens, 0].float()
+        wanted = false[: example.tokens]
+        loss = F.binary_cross_entropy_with_logits(scores, wanted, reduction="sum")
+        right = ((scores.detach() > 0) == (wanted > 0)).sum()
+        found = ((scores.detach() > 0) & (wanted > 0)).sum()
+        self.recall = (found, wanted.sum())  # of the tokens that were changed, those found
+        return [generated, LossTerm(self.name, loss, example.tokens, right)]
+
+    @torch.no_grad()
+    def before_step(self) -> None:
+        """Remember the generator's table."""
+        if self.sharing == "disentangled":
+            self.before = self.tables[1].weight.detach().clone()
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        """Move the model's table as the generator's has moved.
+
+        The optimizer changes the model's table by the difference that the model learns; adding
+        the generator's movement makes it the sum of the two that DeBERTa-v3 describes.
+        """
+        if self.before is not None:
+            own, theirs = (table.weight for table in self.tables)
+            own += theirs - self.before
+            self.before = None
+
+
+def sample(logits: Tensor) -> Tensor:
+    """One token for each row, drawn by its probability: (M, V) → (M,)."""
+    # The greatest of log-probability plus Gumbel noise is such a draw.
+    noise = torch.empty_like(logits, dtype=torch.float32).exponential_()
+    return (logits.float() - noise.log()).argmax(-1)
+
+
+def share_embeddings(model: Model, generator: Model) -> None:
+    """Let a generator read the model's tables: of tokens, and of all else they both have."""
+    ours, theirs = model.encoder.embedding, generator.encoder.embedding
+    theirs.token.weight = ours.token.weight
+    for name, mark in theirs.marks.items():
+        mark.weight = ours.marks[name].weight
+    for head in generator.heads.values():
+        output = head.output
+        if isinstance(output, nn.Linear) and output.weight.shape == ours.token.weight.shape:
+            output.weight = ours.token.weight
+
+
+def generator_config(config: Config, width: float = 0.25, depth: float = 1.0) -> Config:
+    """A generator for a model: of its kind, narrower or shallower, with its token table's width."""
+    heads = max(1, round(config.attention_heads * width))
+    narrow = heads * config.per_head
+    layers = max(1, round(len(config.plan) * depth))
+    smaller = narrow != config.width
+    signal = config.signal
+    bases = getattr(signal, "bases", None)
+    if bases is not None:
+        signal = replace(signal, bases=bases[:layers])  # type: ignore[type-var]
+    made = replace(
+        config,
+        width=narrow,
+        attention_heads=heads,
+        feedforward=max(1, round(config.feedforward * narrow / config.width)),
+        layers=layers,
+        order=config.order[:layers],
+        windows=config.windows[:layers],
+        signal=signal,
+        embedding_width=config.token_width,
+        project_embedding=config.project_embedding or smaller,
+        convolution=None,
+        heads={},
+    )
+    return replace(made, heads={"masked_lm": MaskedTokens.head(made)})

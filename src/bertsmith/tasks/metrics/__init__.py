@@ -1,0 +1,23 @@
+"""Metrics, intervals and tests: small functions of lists, offline, equal to the references."""
+
+from bertsmith.tasks.metrics.answers import AnswerScores, answer_scores, best_threshold
+from bertsmith.tasks.metrics.calibration import Calibration, calibration
+from bertsmith.tasks.metrics.entities import EntityScores, entity_scores
+from bertsmith.tasks.metrics.intervals import Summary, bootstrap, over_seeds
+from bertsmith.tasks.metrics.labels import (
+    accuracy,
+    confusion,
+    exact_match,
+    f1,
+    mcc,
+    multilabel_f1,
+    per_label,
+)
+from bertsmith.tasks.metrics.numbers import pearson, spearman
+from bertsmith.tasks.metrics.paired import Test, mcnemar, paired_bootstrap, permutation
+from bertsmith.tasks.metrics.score import score
+
+__all__ = ["AnswerScores", "Calibration", "EntityScores", "Summary", "Test", "accuracy"]
+__all__ += ["answer_scores", "best_threshold", "bootstrap", "calibration", "confusion"]
+__all__ += ["entity_scores", "exact_match", "f1", "mcc", "mcnemar", "multilabel_f1", "over_seeds"]
+__all__ += ["paired_bootstrap", "pearson", "per_label", "permutation", "score", "spearman"]

@@ -1,0 +1,153 @@
+"""Answers by SQuAD's rules: exact match and F1, and the best threshold for "no answer"."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from bertsmith.errors import BertsmithError
+
+PUNCTUATION = str.maketrans("", "", string.punctuation)
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+Gold = Mapping[str, Sequence[str]]  # question → its gold answers; none where it has no answer
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Above this probability of "no answer" none is given; and the score in percent it leads to."""
+
+    value: float
+    score: float
+
+
+@dataclass(frozen=True)
+class AnswerScores:
+    """Percent over all gold questions; a question without a prediction is wrong."""
+
+    exact: float
+    f1: float
+    count: int
+    missing: int  # questions for which there was no prediction
+    answerable: tuple[float, float, int] | None  # exact, F1 and count of those with an answer
+    impossible: tuple[float, float, int] | None  # and of those without
+
+
+def normalised(text: str) -> str:
+    """Small letters, no punctuation, no articles, single spaces."""
+    return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
+
+
+def exact(gold: str, predicted: str) -> float:
+    """1 if both are the same for SQuAD."""
+    return float(normalised(gold) == normalised(predicted))
+
+
+def overlap(gold: str, predicted: str, version: int = 2) -> float:
+    """F1 of the words. Where one has none, version 2 compares; version 1 (of v1.1) says 0."""
+    wanted, found = normalised(gold).split(), normalised(predicted).split()
+    if version == 2 and not (wanted and found):
+        return float(wanted == found)
+    common = (Counter(wanted) & Counter(found)).total()
+    return 2 * common / (len(wanted) + len(found)) if common else 0.0
+
+
+def raw_scores(
+    gold: Gold, predicted: Mapping[str, str], version: int = 2
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Exact match and F1 of every gold question: of its gold answers the one that fits best."""
+    unknown = predicted.keys() - gold.keys()
+    if unknown:
+        raise BertsmithError(f"a prediction for {min(unknown)!r}, which is no gold question")
+    exacts, overlaps = {}, {}
+    for name, answers in gold.items():
+        wanted = [text for text in answers if version == 1 or normalised(text)] or [""]
+        given = predicted.get(name)
+        missed = given is None
+        exacts[name] = 0.0 if missed else max(exact(text, given or "") for text in wanted)
+        overlaps[name] = (
+            0.0 if missed else max(overlap(text, given or "", version) for text in wanted)
+        )
+    return exacts, overlaps
+
+
+def answer_scores(
+    gold: Gold,
+    predicted: Mapping[str, str],
+    *,
+    no_answer: Mapping[str, float] | None = None,
+    threshold: float = 1.0,
+    version: int = 2,
+) -> AnswerScores:
+    """Score answers by the rules of SQuAD v2.0 (version 2) or v1.1 (version 1).
+
+    Where `no_answer` gives a question a higher probability than the threshold, its prediction
+    counts as "no answer".
+    """
+    if not gold:
+        raise BertsmithError("there is nothing to score")
+    given = no_answer or {}
+    silent = {name for name in predicted if given.get(name, 0.0) > threshold}
+    spoken = {name: "" if name in silent else text for name, text in predicted.items()}
+    exacts, overlaps = raw_scores(gold, spoken, version)
+
+    def percent(names: list[str]) -> tuple[float, float, int] | None:
+        if not names:
+            return None
+        sums = (sum(scores[name] for name in names) for scores in (exacts, overlaps))
+        match, words = (100 * total / len(names) for total in sums)
+        return match, words, len(names)
+
+    everything = percent(list(gold))
+    assert everything is not None  # gold is not empty
+    match, words, count = everything
+    return AnswerScores(
+        match,
+        words,
+        count,
+        missing=len(gold.keys() - predicted.keys()),
+        answerable=percent([name for name, answers in gold.items() if _answerable(answers)]),
+        impossible=percent([name for name, answers in gold.items() if not _answerable(answers)]),
+    )
+
+
+def best_threshold(
+    gold: Gold,
+    predicted: Mapping[str, str],
+    no_answer: Mapping[str, float],
+    by: str = "f1",
+) -> Threshold:
+    """The threshold with the best exact match or F1, found as SQuAD v2.0's script finds it.
+
+    `predicted` holds the best answer that is not empty. Where several questions have the very
+    same probability they fall on one side together, so that the score can be had.
+    """
+    missing = gold.keys() - no_answer.keys()
+    if missing:
+        raise BertsmithError(f"there is no probability of no answer for {min(missing)!r}")
+    if by not in ("exact", "f1"):
+        raise BertsmithError(f'the best by what? "exact" or "f1", not {by!r}')
+    scores = raw_scores(gold, predicted)[by == "f1"]
+
+    def gain(name: str) -> float:
+        """What is won by giving this question its answer."""
+        if _answerable(gold[name]):
+            return scores[name]
+        return -1.0 if predicted.get(name) else 0.0
+
+    # At first no question is answered, so that all without an answer are right.
+    current = best = float(sum(not _answerable(answers) for answers in gold.values()))
+    value = 0.0
+    probability: Callable[[str], float] = no_answer.__getitem__
+    for limit, names in groupby(sorted(gold, key=probability), key=probability):
+        current += sum(map(gain, names))
+        if current > best:
+            best, value = current, limit
+    return Threshold(value, 100 * best / len(gold))
+
+
+def _answerable(answers: Sequence[str]) -> bool:
+    return bool(answers)

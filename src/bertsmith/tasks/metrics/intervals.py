@@ -1,0 +1,78 @@
+"""How sure is a score? Mean and deviation over seeds, and bootstrap intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.errors import BertsmithError
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Scores of several runs, or one score with what chance could have made of it."""
+
+    mean: float
+    deviation: float  # of the sample (n - 1); 0 of a single run
+    low: float
+    high: float  # the interval holds the true value with this confidence
+    count: int
+    confidence: float
+
+
+def over_seeds(
+    scores: Sequence[float], *, confidence: float = 0.95, draws: int = 10_000, seed: int = 0
+) -> Summary:
+    """Mean, deviation and bootstrap interval of the mean, of scores of several seeds."""
+    values = np.asarray(scores, dtype=np.float64)
+    if not len(values):
+        raise BertsmithError("there are no scores to sum up")
+    means = values[_picks(len(values), draws, seed)].mean(1)
+    low, high = _percentiles(means, confidence)
+    deviation = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    return Summary(float(values.mean()), deviation, low, high, len(values), confidence)
+
+
+def bootstrap(
+    metric: Callable[..., float],
+    *columns: Sequence[Any],
+    confidence: float = 0.95,
+    draws: int = 1000,
+    seed: int = 0,
+) -> Summary:
+    """A metric with its percentile interval, by drawing examples anew with replacement.
+
+    `metric(*columns)` is called with lists; for example `bootstrap(mcc, gold, predicted)`.
+    """
+    length = len(columns[0]) if columns else 0
+    if not length or any(len(column) != length for column in columns):
+        raise BertsmithError("a bootstrap needs columns of one length, and not an empty one")
+    drawn = [
+        metric(*([column[place] for place in picks] for column in columns))
+        for picks in _picks(length, draws, seed).tolist()
+    ]
+    values = np.asarray([value for value in drawn if not math.isnan(value)])
+    if not len(values):
+        raise BertsmithError("the metric is not a number on any draw")
+    low, high = _percentiles(values, confidence)
+    deviation = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    return Summary(float(metric(*columns)), deviation, low, high, length, confidence)
+
+
+def _picks(length: int, draws: int, seed: int) -> NDArray[np.int64]:
+    if draws < 1:
+        raise BertsmithError(f"a bootstrap needs one draw or more, not {draws}")
+    return np.random.default_rng(seed).integers(0, length, (draws, length))
+
+
+def _percentiles(values: NDArray[np.float64], confidence: float) -> tuple[float, float]:
+    if not 0 < confidence < 1:
+        raise BertsmithError(f"confidence is between 0 and 1, not {confidence}")
+    outside = 50 * (1 - confidence)
+    low, high = np.percentile(values, [outside, 100 - outside]).tolist()
+    return low, high

@@ -1,0 +1,187 @@
+"""Optimizers: torch's own where it has them, and the two of this field that it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+Named = Mapping[str, nn.Parameter]
+
+
+class Lamb(Optimizer):
+    """AdamW whose step is as long, layer by layer, as a share of the weights (You et al. 2020)."""
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.01,
+    ) -> None:
+        super().__init__(
+            params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        )
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Change the weights once."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                update = adam_update(self.state[parameter], parameter.grad, group)
+                update = update + group["weight_decay"] * parameter
+                trust = 1.0
+                if group["weight_decay"]:  # biases and norms are not adapted, as in the paper
+                    size, length = parameter.norm(), update.norm()
+                    whole = (size > 0) & (length > 0)
+                    trust = torch.where(whole, size / length, torch.ones_like(size))
+                parameter.sub_(update * (group["lr"] * trust))
+
+
+class StableAdamW(Optimizer):
+    """AdamW whose step is shortened where gradients outgrow their second moment.
+
+    (Wortsman et al. 2023.) It needs no clipping of gradients.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.98),
+        eps: float = 1e-6,
+        weight_decay: float = 0.01,
+    ) -> None:
+        super().__init__(
+            params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        )
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Change the weights once."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                state = self.state[parameter]
+                update = adam_update(state, parameter.grad, group)
+                second = state["exp_avg_sq"] / (1 - group["betas"][1] ** int(state["step"]))
+                ratio = parameter.grad.square() / second.clamp(min=group["eps"] ** 2)
+                rate = group["lr"] / ratio.mean().sqrt().clamp(min=1.0)
+                parameter.mul_(1 - rate * group["weight_decay"]).sub_(update * rate)
+
+
+def adam_update(state: dict[str, Any], gradient: Tensor, group: Mapping[str, Any]) -> Tensor:
+    """Adam's step before the rate: the first moment over the root of the second."""
+    if not state:
+        state["step"] = torch.zeros(())
+        state["exp_avg"] = torch.zeros_like(gradient)
+        state["exp_avg_sq"] = torch.zeros_like(gradient)
+    first, second = group["betas"]
+    state["step"] += 1
+    step = int(state["step"])
+    state["exp_avg"].lerp_(gradient, 1 - first)
+    state["exp_avg_sq"].mul_(second).addcmul_(gradient, gradient, value=1 - second)
+    root = (state["exp_avg_sq"] / (1 - second**step)).sqrt() + group["eps"]
+    return state["exp_avg"] / (1 - first**step) / root
+
+
+class Several:
+    """Optimizers that share the parameters of a model, used as one."""
+
+    def __init__(self, optimizers: Iterable[Optimizer]) -> None:
+        self.optimizers = list(optimizers)
+        self.peaks = [[group["lr"] for group in one.param_groups] for one in self.optimizers]
+
+    def set_rate(self, share: float) -> None:
+        """Set every group's learning rate to a share of its peak."""
+        for one, peaks in zip(self.optimizers, self.peaks, strict=True):
+            for group, peak in zip(one.param_groups, peaks, strict=True):
+                group["lr"] = peak * share
+
+    def step(self) -> None:
+        """Change all weights once."""
+        for one in self.optimizers:
+            one.step()
+
+    def clear(self) -> None:
+        """Forget the gradients."""
+        for one in self.optimizers:
+            one.zero_grad(set_to_none=True)
+
+    def states(self) -> Iterable[tuple[nn.Parameter, dict[str, Any]]]:
+        """Each parameter with what its optimizer remembers of it."""
+        for one in self.optimizers:
+            for group in one.param_groups:
+                for parameter in group["params"]:
+                    yield parameter, one.state[parameter]
+
+
+def groups(named: Named, decay: float) -> list[dict[str, Any]]:
+    """Matrices decay; biases and norms do not."""
+    matrices = [parameter for parameter in named.values() if parameter.ndim > 1]
+    others = [parameter for parameter in named.values() if parameter.ndim < 2]
+    made = [{"params": matrices, "weight_decay": decay}, {"params": others, "weight_decay": 0.0}]
+    return [group for group in made if group["params"]]
+
+
+def _adamw(named: Named, train: Any) -> list[Optimizer]:
+    fused = all(parameter.is_cuda for parameter in named.values())
+    return [
+        torch.optim.AdamW(
+            groups(named, train.weight_decay),
+            lr=train.learning_rate,
+            betas=train.betas,
+            eps=train.epsilon,
+            fused=fused or None,
+        )
+    ]
+
+
+def _own(kind: Callable[..., Optimizer]) -> Callable[[Named, Any], list[Optimizer]]:
+    def make(named: Named, train: Any) -> list[Optimizer]:
+        return [
+            kind(
+                groups(named, train.weight_decay),
+                lr=train.learning_rate,
+                betas=train.betas,
+                eps=train.epsilon,
+            )
+        ]
+
+    return make
+
+
+def _muon(named: Named, train: Any) -> list[Optimizer]:
+    """Muon for the matrices inside blocks, AdamW for tables, norms, biases and outputs."""
+    inner = {n: p for n, p in named.items() if p.ndim == 2 and ".blocks." in f".{n}"}
+    rest = {name: parameter for name, parameter in named.items() if name not in inner}
+    muon = torch.optim.Muon(
+        list(inner.values()),
+        lr=train.matrix_learning_rate,
+        weight_decay=train.weight_decay,
+        momentum=0.95,
+        nesterov=True,
+        adjust_lr_fn="original",
+    )
+    return [muon, *_adamw(rest, train)]
+
+
+OPTIMIZERS: dict[str, Callable[[Named, Any], list[Optimizer]]] = {
+    "adamw": _adamw,
+    "lamb": _own(Lamb),
+    "stable_adamw": _own(StableAdamW),
+    "muon": _muon,
+}
+
+
+def optimizer_for(module: nn.Module, train: Any) -> Several:
+    """The optimizer that a recipe names, over all parameters that learn."""
+    named = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    return Several(OPTIMIZERS[train.optimizer](named, train))

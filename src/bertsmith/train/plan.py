@@ -1,0 +1,134 @@
+"""What a run will take, before it starts: tokens, operations, memory, time."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from bertsmith.batch import Batch, Layout
+from bertsmith.errors import BertsmithError
+from bertsmith.examples import Example
+from bertsmith.train.building import built
+from bertsmith.train.flops import training_flops
+from bertsmith.train.optimizer import optimizer_for
+from bertsmith.train.recipe import Recipe
+
+# Devices that a run may be planned for without having one: peak in bfloat16 (operations a
+# second, dense, as the maker gives it) and memory in bytes.
+DEVICES = {
+    "a100": (312e12, 80e9),
+    "h100": (989e12, 80e9),
+    "h200": (989e12, 141e9),
+    "l4": (121e12, 24e9),
+    "l40s": (362e12, 48e9),
+    "rtx4090": (165e12, 24e9),
+    "t4": (65e12, 16e9),
+    "v100": (125e12, 32e9),
+}
+SHARE = 0.35  # of the maker's peak; what training reaches with some care, if not measured
+
+
+def plan(recipe: Recipe, tokenizer_size: int = 30522, device: str = "", count: int = 1) -> dict[str, Any]:
+    """Tokens, operations, memory and time of a run on one device or several.
+
+    With no device, or "cpu" or "cuda", a few steps are timed here; a name such as "h200" is
+    reckoned from the maker's figures.
+    """
+    if count < 1:
+        raise BertsmithError("a run needs at least one device")
+    made = built(recipe, _Sized(tokenizer_size))  # type: ignore[arg-type]
+    length = recipe.stages[-1].length if recipe.stages else recipe.data.length
+    flops = training_flops(made.together, length)
+    parameters = sum(p.numel() for p in made.together.parameters())
+    here = device in ("", "cpu", "cuda")
+    if here:
+        rate, used = _measured(recipe, made.together, device)
+    elif device in DEVICES:
+        rate, used = DEVICES[device][0] * SHARE / flops, None
+    else:
+        raise BertsmithError(f"unknown device {device!r}; known: cpu, cuda, {', '.join(DEVICES)}")
+    rate *= count
+    train = recipe.train
+    steps = train.steps or int(60 * train.minutes * rate / train.batch_tokens)
+    tokens = steps * train.batch_tokens
+    memory = _memory(recipe, made.together, parameters, length)
+    return {
+        "parameters": parameters,
+        "steps": steps,
+        "tokens": tokens,
+        "operations": tokens * flops,
+        "tokens_per_second": rate,
+        "measured": here,
+        "devices": count,
+        "hours": train.minutes / 60 if train.minutes else tokens / rate / 3600,
+        "memory_bytes": memory,
+        "measured_memory_bytes": used,
+        "fits": None if here or device not in DEVICES else memory < DEVICES[device][1],
+    }
+
+
+class _Sized:
+    """As much of a tokenizer as a model's shape needs."""
+
+    pad_id = None
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+def _memory(recipe: Recipe, module: torch.nn.Module, parameters: int, length: int) -> int:
+    """Bytes: weights, gradients and Adam's two moments, and what a pass keeps for the way back."""
+    states = 16 * parameters
+    half = 2 if recipe.train.precision == "bfloat16" else 4
+    kept = 0
+    for name, part in module.named_modules():
+        if name.endswith("blocks"):
+            for block in part.children():
+                width = block.attention.output.out_features if hasattr(block, "attention") else 768
+                inner = max(p.shape[0] for p in block.parameters() if p.ndim > 1)
+                kept += half * (12 * width + 3 * inner)
+    masked = recipe.masking.rate * recipe.train.micro_tokens
+    rows = max(p.shape[0] for p in module.parameters() if p.ndim > 1)
+    return int(states + recipe.train.micro_tokens * kept + masked * rows * (4 + 2 * half))
+
+
+def _measured(recipe: Recipe, module: Any, device: str) -> tuple[float, int | None]:
+    """Tokens a second over a few steps with random tokens, and the memory they took."""
+    chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise BertsmithError("there is no GPU here: name one to reckon with, such as h200")
+    length = recipe.data.length
+    sequences = max(1, min(recipe.train.micro_tokens, 16384) // length)
+    example = random_example(sequences, length, recipe).to(chosen)
+    module.to(chosen).train()
+    optimizer = optimizer_for(module, recipe.train)
+    half = recipe.train.precision == "bfloat16"
+    best = float("inf")
+    for _ in range(4):
+        began = time.perf_counter()
+        with torch.autocast(chosen.type, torch.bfloat16, enabled=half):
+            loss, _ = module(example, module.counts(example))
+        loss.backward()
+        optimizer.step()
+        optimizer.clear()
+        if chosen.type == "cuda":
+            torch.cuda.synchronize()
+        best = min(best, time.perf_counter() - began)
+    used = torch.cuda.max_memory_allocated() if chosen.type == "cuda" else None
+    return sequences * length / best, used
+
+
+def random_example(sequences: int, length: int, recipe: Recipe) -> Example:
+    """Full sequences of random tokens, masked at the recipe's rate."""
+    random = torch.Generator().manual_seed(0)
+    total = sequences * length
+    ids = torch.randint(5, 1000, (total,), generator=random)
+    layout = Layout.of([length] * sequences)
+    rows = torch.randperm(total, generator=random)[: max(1, int(recipe.masking.rate * total))]
+    rows = rows.sort().values
+    labels = torch.randint(0, 2, (sequences,), generator=random)
+    return Example(
+        Batch(ids, torch.zeros_like(ids), layout), rows, ids[rows], labels, sequences, total
+    )

@@ -1,0 +1,298 @@
+"""Pre-training: a recipe and a corpus in, a model directory out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from bertsmith.checkpoint import Sentence, save
+from bertsmith.corpus import Corpus
+from bertsmith.errors import BertsmithError
+from bertsmith.examples import Examples
+from bertsmith.examples.loader import Wanted
+from bertsmith.model import Encoder, Model
+from bertsmith.train.building import Built, built, examples_of, open_corpus
+from bertsmith.train.distributed import Ranks, demand_plain, whole
+from bertsmith.train.evaluate import held_out, pseudo_perplexity
+from bertsmith.train.folder import RunFolder
+from bertsmith.train.loop import Trainer
+from bertsmith.train.optimizer import optimizer_for
+from bertsmith.train.recipe import Recipe, checked
+from bertsmith.train.watch import Watch, watcher
+
+FILL = 64  # parts are filled up to a multiple of so many tokens: few shapes to prepare for
+
+
+def pretrain(
+    recipe: Recipe,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    show: str | None = None,
+    tensorboard: bool = False,
+) -> dict[str, Any]:
+    """Train by a recipe; the model is in `out`/model at the end.
+
+    `resume` goes on with the run in `out`, by the recipe it was begun with. `show` is "live",
+    "lines" or "none"; by default a live view on a terminal and lines elsewhere. Returns what the
+    run came to; `finished` is False where a signal stopped it.
+    """
+    device = _device(recipe)
+    ranks = Ranks(device)
+    with ranks.together():
+        folder = RunFolder(out, writes=ranks.first)
+        if resume:
+            recipe = _same(recipe, folder)
+        demand_plain(ranks, recipe.train.parallel, recipe.train.optimizer)
+        corpus = open_corpus(recipe)
+        torch.manual_seed(recipe.train.seed)
+        _threads(recipe, ranks)
+        made = built(recipe, corpus.tokenizer)
+        wanted = _wanted(recipe, corpus, made.checkpoint.config.segments)
+        wanted(0)  # a corpus that does not fit is found before anything is written
+        if not resume:
+            ranks.wait()
+            folder.make(recipe.toml())
+            ranks.wait()
+        watch = watcher(show if ranks.first else "none", folder, recipe, made, tensorboard)
+        with watch:
+            return _train(recipe, folder, ranks, corpus, made, wanted, watch, resume)
+
+
+def _train(
+    recipe: Recipe,
+    folder: RunFolder,
+    ranks: Ranks,
+    corpus: Corpus,
+    made: Built,
+    wanted: Callable[[int], Wanted],
+    watch: Watch,
+    resume: bool,
+) -> dict[str, Any]:
+    together = made.together.to(ranks.device)
+    blocks = [block for part in together.modules() if isinstance(part, Encoder) for block in part.blocks]
+    if recipe.train.compile:
+        for block in blocks:
+            block.compile(dynamic=False)
+    module = ranks.wrap(together, recipe.train.parallel, blocks)
+    segments = made.checkpoint.config.segments
+    evaluate = _evaluator(recipe, together, module, ranks, segments)
+    trainer = Trainer(
+        together,
+        module,
+        optimizer_for(together, recipe.train),
+        train=recipe.train,
+        keeping=recipe.checkpoint,
+        ranks=ranks,
+        folder=folder,
+        wanted=wanted,
+        watch=watch,
+        workers=recipe.data.workers,
+        evaluate=evaluate,
+        evaluate_every=recipe.evaluate.every,
+    )
+    if resume:
+        trainer.resume()
+    else:
+        trainer.ledger.counts.update(wanted(0).examples.source.ledger.counts)
+        family = made.checkpoint.family.name
+        for kind in made.extra:
+            trainer.ledger.note(f"heads trained that a {family} directory has no place for: {kind}")
+    finished = trainer.run()
+    if not finished:
+        watch.say(f"stopped at step {trainer.progress.step}; --resume goes on")
+        return {"finished": False, "signal": trainer.stopped, **_summary(trainer)}
+    return _finish(recipe, folder, ranks, corpus, made, trainer, watch)
+
+
+def _finish(
+    recipe: Recipe,
+    folder: RunFolder,
+    ranks: Ranks,
+    corpus: Corpus,
+    made: Built,
+    trainer: Trainer,
+    watch: Watch,
+) -> dict[str, Any]:
+    """Store the model, and say how good it is."""
+    trainer.finish()
+    together = made.together
+    state = {name: whole(p.detach()).cpu() for name, p in together.named_parameters()}
+    summary = {"finished": True, "model": str(folder.path / "model"), **_summary(trainer)}
+    if ranks.first:
+        fresh = built(recipe, corpus.tokenizer)
+        for name, parameter in fresh.together.named_parameters():
+            parameter.data.copy_(state[name])
+        model = fresh.together.model.to(ranks.device)
+        summary |= _measures(recipe, model, ranks, made.checkpoint.config.segments)
+        _store(folder.path / "model", fresh, corpus, recipe, summary)
+        (folder.path / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", "utf-8")
+        for line in trainer.ledger.lines():
+            watch.say(line)
+    ranks.wait()
+    return summary
+
+
+def _measures(
+    recipe: Recipe, model: Model, ranks: Ranks, segments: int
+) -> dict[str, float]:
+    """Pseudo-perplexity of the model that is stored, where it fills masks."""
+    held = _held_out(recipe, segments)
+    if held is None or not recipe.evaluate.pseudo or "masked_lm" not in recipe.objectives:
+        return {}
+    mask_id = held.source.tokenizer.mask_id
+    found = pseudo_perplexity(
+        model,
+        held,
+        sequences=recipe.evaluate.pseudo,
+        mask_id=mask_id if mask_id is not None else 0,
+        device=ranks.device,
+        most=recipe.train.micro_tokens,
+        half=recipe.train.precision == "bfloat16",
+    )
+    return {"pseudo_perplexity": found}
+
+
+def _store(
+    directory: Path, made: Built, corpus: Corpus, recipe: Recipe, summary: dict[str, Any]
+) -> None:
+    """The model directory, and the generator's beside it where there is one."""
+    checkpoint = made.checkpoint
+    kept = {kind: checkpoint.model.heads[kind] for kind in checkpoint.entries}
+    plain = replace(checkpoint, model=Model(checkpoint.model.encoder, kept).cpu().eval())
+    save(directory, plain, corpus.tokenizer, Sentence())
+    card = directory / "README.md"
+    card.write_text(card.read_text("utf-8") + _card(recipe, corpus, summary), "utf-8")
+    if made.generator is not None:
+        save(directory.with_name("generator"), made.generator, corpus.tokenizer, Sentence())
+
+
+def _card(recipe: Recipe, corpus: Corpus, summary: dict[str, Any]) -> str:
+    """How the model came about, for its card."""
+    rows = [f"| {key} | {value:.6g} |" for key, value in summary.items() if isinstance(value, float)]
+    return "\n".join(
+        [
+            "",
+            "## Training",
+            "",
+            f"{summary['steps']:,} steps over {summary['tokens']:,} tokens of a corpus of"
+            f" {corpus.tokens:,} tokens in {corpus.documents:,} documents.",
+            "",
+            "| measure | |",
+            "| --- | --- |",
+            *rows,
+            "",
+            "```toml",
+            recipe.toml().strip(),
+            "```",
+            "",
+        ]
+    )
+
+
+def _summary(trainer: Trainer) -> dict[str, Any]:
+    progress = trainer.progress
+    return {
+        "steps": progress.step,
+        "tokens": progress.tokens,
+        "samples": progress.position,
+        "minutes": progress.elapsed / 60,
+        **trainer.last,
+    }
+
+
+def _wanted(recipe: Recipe, corpus: Corpus, segments: int) -> Callable[[int], Wanted]:
+    """What each step asks for: lengths change by stages, batches grow by the ramp."""
+    made: dict[int, Examples] = {}
+    train = recipe.train
+
+    def length(step: int) -> int:
+        for stage in recipe.stages:
+            if not stage.steps or step < stage.steps:
+                return stage.length
+            step -= stage.steps
+        return recipe.stages[-1].length if recipe.stages else recipe.data.length
+
+    def wanted(step: int) -> Wanted:
+        size = length(step)
+        if size not in made:
+            made[size] = examples_of(recipe, corpus, size, segments)
+        tokens = train.batch_tokens
+        if train.ramp_from and step < train.ramp_steps:
+            grown = (train.batch_tokens - train.ramp_from) * step // train.ramp_steps
+            tokens = train.ramp_from + grown
+        most = min(train.micro_tokens, tokens)
+        return Wanted(made[size], tokens, most, fill=most if train.compile else FILL)
+
+    return wanted
+
+
+def _held_out(recipe: Recipe, segments: int) -> Examples | None:
+    """Held-out samples, if the corpus has any that fit the objectives."""
+    try:
+        corpus = open_corpus(recipe, "held_out")
+        length = recipe.stages[-1].length if recipe.stages else recipe.data.length
+        return examples_of(recipe, corpus, length, segments)
+    except BertsmithError:
+        return None
+
+
+def _evaluator(
+    recipe: Recipe, together: Any, module: nn.Module, ranks: Ranks, segments: int
+) -> Callable[[Callable[[], bool]], dict[str, float] | None] | None:
+    held = _held_out(recipe, segments) if recipe.evaluate.tokens else None
+    if held is None:
+        return None
+
+    def evaluate(stopped: Callable[[], bool]) -> dict[str, float] | None:
+        return held_out(
+            together,
+            module,
+            held,
+            tokens=recipe.evaluate.tokens,
+            most=recipe.train.micro_tokens,
+            ranks=ranks,
+            half=recipe.train.precision == "bfloat16",
+            stopped=stopped,
+        )
+
+    return evaluate
+
+
+def _same(recipe: Recipe, folder: RunFolder) -> Recipe:
+    """The recipe that the run was begun with."""
+    import tomllib
+
+    begun = checked(tomllib.loads(folder.recipe()), str(folder.path / "recipe.toml"))
+    # Where it runs may change from one time to the next.
+    free = {"device": recipe.train.device, "threads": recipe.train.threads}
+    return begun.model_copy(
+        update={
+            "train": begun.train.model_copy(update=free),
+            "data": begun.data.model_copy(
+                update={"corpus": recipe.data.corpus or begun.data.corpus}
+            ),
+        }
+    )
+
+
+def _device(recipe: Recipe) -> torch.device:
+    named = recipe.train.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(named)
+    except RuntimeError as error:
+        raise BertsmithError(f"train.device = {named!r} is no device") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise BertsmithError("train.device is cuda, but torch finds no GPU here")
+    return device
+
+
+def _threads(recipe: Recipe, ranks: Ranks) -> None:
+    if recipe.train.threads:
+        torch.set_num_threads(recipe.train.threads)

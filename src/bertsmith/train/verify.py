@@ -1,0 +1,106 @@
+"""The proof, on this machine, that a run which was killed equals one that was not."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bertsmith.errors import BertsmithError
+from bertsmith.train.recipe import Recipe
+from bertsmith.train.state import Checkpoints, digest
+
+
+def verify_resume(
+    recipe: Recipe,
+    *,
+    steps: int = 40,
+    kills: int = 3,
+    ranks: int = 1,
+    folder: str | Path | None = None,
+    seed: int = 0,
+    say: Any = lambda message: None,
+) -> dict[str, Any]:
+    """Run a recipe for some steps twice: once in peace, once killed at random moments.
+
+    Both must leave the same weights and the same log, byte for byte.
+    """
+    if recipe.train.minutes:
+        raise BertsmithError("a budget by the clock differs from run to run: set train.steps")
+    part = recipe.train.model_copy(update={"steps": steps})
+    every = max(1, steps // 8)
+    kept = recipe.checkpoint.model_copy(update={"every": every})
+    short = recipe.model_copy(update={"train": part, "checkpoint": kept})
+    with tempfile.TemporaryDirectory() as scratch:
+        base = Path(folder or scratch)
+        base.mkdir(parents=True, exist_ok=True)
+        file = base / "recipe.toml"
+        file.write_text(short.toml(), "utf-8")
+        began = time.monotonic()
+        _finish(file, base / "peace", ranks)
+        whole = time.monotonic() - began
+        say(f"uninterrupted: {whole:.1f} s")
+        draw = random.Random(seed)
+        killed = 0
+        while killed < kills:
+            resume = (base / "killed" / "recipe.toml").exists()
+            process = _start(file, base / "killed", ranks, resume)
+            try:
+                process.wait(timeout=draw.uniform(0, whole))
+            except subprocess.TimeoutExpired:
+                _kill(process)
+                killed += 1
+                say(f"killed at step {_step(base / 'killed')}")
+            else:
+                if process.returncode:
+                    raise BertsmithError(f"the run ended with status {process.returncode}")
+                killed += 1
+                say("ended before it was killed")
+        _finish(file, base / "killed", ranks, (base / "killed" / "recipe.toml").exists())
+        sums = [_sums(base / name) for name in ("peace", "killed")]
+    same = sums[0] == sums[1]
+    return {"equal": same, "steps": steps, "kills": killed, "sums": sums}
+
+
+def _start(recipe: Path, run: Path, ranks: int, resume: bool) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "bertsmith.cli", "pretrain", str(recipe), "--out", str(run)]
+    if ranks > 1:
+        launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+        command[1:3] = [*launch, "-m", "bertsmith.cli"]
+    command += ["--view", "none", *(["--resume"] if resume else [])]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
+
+
+def _finish(recipe: Path, run: Path, ranks: int, resume: bool = False) -> None:
+    process = _start(recipe, run, ranks, resume)
+    _, error = process.communicate()
+    if process.returncode:
+        last = error.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
+        raise BertsmithError(f"the run ended with status {process.returncode}: {last[0]}")
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a run and what it started, without a word."""
+    import os
+    import signal
+
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    if process.stderr:
+        process.stderr.close()
+
+
+def _step(run: Path) -> int:
+    steps = Checkpoints(run / "checkpoints").steps()
+    return steps[-1] if steps else 0
+
+
+def _sums(run: Path) -> dict[str, str]:
+    last = Checkpoints(run / "checkpoints").path(_step(run))
+    files = [run / "log.jsonl", last / "model.safetensors", last / "optimizer.safetensors"]
+    files.append(run / "model" / "model.safetensors")
+    return {path.name if path.parent != run / "model" else "model": digest(path) for path in files}

@@ -1,0 +1,190 @@
+"""What a person sees of a run: a live view, lines, or nothing; and TensorBoard's files."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from bertsmith.errors import BertsmithError
+from bertsmith.train.folder import RunFolder
+from bertsmith.train.flops import peak_rate, training_flops
+from bertsmith.train.recipe import Recipe
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from bertsmith.train.building import Built
+
+BARS = "▁▂▃▄▅▆▇█"
+SPEED = 20  # steps over which speed is averaged
+
+
+class Watch:
+    """Keeps the last numbers, and tells whoever watches."""
+
+    def __init__(self, folder: RunFolder, recipe: Recipe, made: Built, tensorboard: bool) -> None:
+        self.recipe = recipe
+        self.losses: list[float] = []
+        self.last: dict[str, Any] = {}
+        self.held: dict[str, Any] = {}
+        self.timings: list[tuple[float, int]] = []
+        self.flops = training_flops(made.together, recipe.data.length)
+        self.peak = 0.0
+        self.events = _events(folder) if tensorboard else None
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.events is not None:
+            self.events.close()
+
+    def step(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
+        """Take a step's numbers."""
+        if "loss" in row:
+            self.losses.append(row["loss"])
+            self.last = dict(row)
+            self.timings = [*self.timings, (timing["seconds"], timing["tokens"])][-SPEED:]
+            self.elapsed = timing["elapsed"]
+        else:
+            self.held = dict(row)
+        if self.events is not None:
+            for key, value in row.items():
+                if isinstance(value, int | float) and key != "step":
+                    self.events.add_scalar(key, value, row["step"])
+            if "loss" in row:
+                self.events.add_scalar("tokens_per_second", self.speed(), row["step"])
+        self.show(row)
+
+    def show(self, row: Mapping[str, Any]) -> None:
+        """Show a step."""
+
+    def say(self, message: str) -> None:
+        """Tell a person something."""
+
+    def speed(self) -> float:
+        """Tokens a second over the last steps."""
+        seconds = sum(second for second, _ in self.timings)
+        return sum(tokens for _, tokens in self.timings) / seconds if seconds else 0.0
+
+    def share(self) -> float:
+        """The share of this device's measured peak that is used."""
+        if not self.peak:
+            self.peak = peak_rate(self.recipe.train.precision, self.recipe.train.device)
+        return self.speed() * self.flops / self.peak
+
+    def left(self) -> float:
+        """Seconds until the end, as it looks now."""
+        train, step = self.recipe.train, self.last.get("step", 0)
+        if train.minutes:
+            return max(0.0, 60 * train.minutes - self.elapsed)
+        seconds = [second for second, _ in self.timings]
+        return (train.steps - step) * sum(seconds) / max(len(seconds), 1)
+
+
+class Lines(Watch):
+    """A line now and then, for logs and pipes."""
+
+    said = 0.0
+
+    def show(self, row: Mapping[str, Any]) -> None:
+        """Print at most a line a few seconds, and every evaluation."""
+        held = "loss" not in row
+        if not held and time.monotonic() - self.said < 5 and row["step"] > 1:
+            return
+        self.said = time.monotonic()
+        numbers = {k: v for k, v in row.items() if isinstance(v, float)}
+        text = "  ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+        speed = "" if held else f"  {self.speed():,.0f} tokens/s"
+        print(f"step {row['step']:6}  {text}{speed}", file=sys.stderr, flush=True)
+
+    def say(self, message: str) -> None:
+        """Print it."""
+        print(f"note: {message}", file=sys.stderr, flush=True)
+
+
+class Live(Watch):
+    """A view that stays in place: progress, losses, speed."""
+
+    def __enter__(self) -> Live:
+        from rich.console import Console
+        from rich.live import Live as View
+
+        self.view = View(console=Console(stderr=True), refresh_per_second=4, transient=False)
+        self.view.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.view.__exit__(*error)
+        super().__exit__(*error)
+
+    def show(self, row: Mapping[str, Any]) -> None:
+        """Draw it anew."""
+        self.view.update(self.picture())
+
+    def say(self, message: str) -> None:
+        """Print it above the view."""
+        self.view.console.print(f"note: {message}", highlight=False, markup=False)
+
+    def picture(self) -> RenderableType:
+        """The whole view."""
+        from rich.panel import Panel
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        train, step = self.recipe.train, self.last.get("step", 0)
+        done = step / train.steps if train.steps else self.elapsed / (60 * train.minutes)
+        of = f" of {train.steps:,}" if train.steps else ""
+        grid = Table.grid(padding=(0, 2), expand=True)
+        grid.add_column(justify="right", style="dim", width=14)
+        grid.add_column()
+        left = time.strftime("%H:%M:%S", time.gmtime(self.left()))
+        grid.add_row("", ProgressBar(total=1.0, completed=min(done, 1.0)))
+        grid.add_row("step", f"{step:,}{of}, {left} left")
+        for name, value in self.last.items():
+            if name.endswith("_accuracy"):
+                term = name.removesuffix("_accuracy")
+                held = self.held.get(f"held_out_{term}")
+                more = f"   held out {held:.3f}" if held is not None else ""
+                grid.add_row(term, f"{self.last[term]:.3f}, {value:.1%} right{more}")
+        grid.add_row("loss", f"{self.last.get('loss', 0):.3f}  {curve(self.losses)}")
+        rate, norm = self.last.get("learning_rate", 0), self.last.get("gradient_norm", 0)
+        grid.add_row("learning rate", f"{rate:.2e}, gradient norm {norm:.2f}")
+        speed = f"{self.speed():,.0f} tokens/s, {self.share():.0%} of this device's peak"
+        grid.add_row("speed", speed)
+        return Panel(grid, title=self.recipe.about or self.recipe.model.size, title_align="left")
+
+
+def curve(values: list[float], width: int = 40) -> str:
+    """A line of bars: the whole run so far."""
+    if len(values) < 2:
+        return ""
+    size = max(1, -(-len(values) // width))
+    means = [
+        sum(part) / len(part)
+        for part in (values[start : start + size] for start in range(0, len(values), size))
+    ]
+    low, high = min(means), max(means)
+    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(BARS[round((mean - low) * scale)] for mean in means)
+
+
+def watcher(
+    show: str | None, folder: RunFolder, recipe: Recipe, made: Built, tensorboard: bool
+) -> Watch:
+    """The watch that is asked for; by default what fits where standard error goes."""
+    kinds = {"live": Live, "lines": Lines, "none": Watch}
+    if show is not None and show not in kinds:
+        raise BertsmithError(f"unknown view {show!r}; known: {', '.join(kinds)}")
+    kind = show or ("live" if sys.stderr.isatty() else "lines")
+    return kinds[kind](folder, recipe, made, tensorboard and folder.writes)
+
+
+def _events(folder: RunFolder) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise BertsmithError('TensorBoard is missing: pip install "bertsmith[tensorboard]"') from error
+    return SummaryWriter(str(folder.path / "tensorboard"))
