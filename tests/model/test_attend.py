@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-import torch.nn.attention.varlen as torch_varlen
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +14,7 @@ from torch import Tensor
 
 from bertsmith.batch import Layout
 from bertsmith.model import Scores, attend
-from bertsmith.model.attend import CHUNK, RelativeBias, _varlen_call, choose, maps
+from bertsmith.model.attend import CHUNK, RelativeBias, choose, maps
 from bertsmith.model.position import distance_rows
 from model.tiny import difference
 
@@ -285,7 +282,7 @@ def test_dropout_thins_the_weights_and_keeps_their_mean(kernel: str, kind: str) 
     [
         (True, torch.float16, None, False, 0.0, 64, "varlen"),
         (True, torch.bfloat16, 64, False, 0.0, 64, "varlen"),
-        (True, torch.bfloat16, None, False, 0.1, 64, "grouped"),
+        (True, torch.bfloat16, None, False, 0.1, 64, "varlen"),
         (True, torch.bfloat16, None, True, 0.0, 64, "grouped"),
         (True, torch.float32, None, False, 0.0, 64, "grouped"),
         (False, torch.bfloat16, None, False, 0.0, 64, "runs"),
@@ -314,93 +311,75 @@ def test_an_unknown_kernel_is_refused() -> None:
         attend(*qkv(layout), layout, Scores(1.0), kernel="flash")
 
 
-CALLS: list[dict[str, Any]] = []
-
-
-def answered(query: Tensor, ends: Tensor, most: int, **options: Any) -> Tensor:
-    CALLS.append({"ends": ends, "most": most, **options})
-    return query * 2
-
-
-def newer(
-    query: Tensor, key: Tensor, value: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, max_q: int,
-    max_k: int, *, return_aux: Any = None, scale: float | None = None,
-    window_size: tuple[int, int] = (-1, -1),
-) -> Tensor:  # fmt: skip
-    assert (cu_seq_q is cu_seq_k, max_q, return_aux) == (True, max_k, None)
-    return answered(query, cu_seq_q, max_q, scale=scale, window=window_size)
-
-
-def older(
-    query: Tensor, key: Tensor, value: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, max_q: int,
-    max_k: int, is_causal: bool = False, return_aux: Any = None, scale: float | None = None,
-) -> Tensor:  # fmt: skip
-    assert (cu_seq_q is cu_seq_k, max_q, return_aux, is_causal) == (True, max_k, None, False)
-    return answered(query, cu_seq_q, max_q, scale=scale)
-
-
 @pytest.fixture
-def kernel_of_torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any], None]]:
-    """Put another function in the place of torch's ragged kernel."""
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What torch's ragged kernel, which no CPU has, is called with; it doubles the queries."""
+    seen: list[dict[str, Any]] = []
+    names = ["cum_seq_q", "cum_seq_k", "max_q", "max_k", "dropout_p", "is_causal", "debug"]
 
-    def put(fake: Any) -> None:
-        monkeypatch.setattr(torch_varlen, "varlen_attn", fake)
-        _varlen_call.cache_clear()
+    def fake(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> Any:
+        seen.append(dict(zip(names, rest, strict=True)) | options)
+        return query * 2, None
 
-    CALLS.clear()
-    yield put
-    _varlen_call.cache_clear()
+    monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", fake)
+    return seen
 
 
-@pytest.mark.parametrize("release", [newer, older])
-def test_varlen_is_called_with_boundaries(
-    release: Any, kernel_of_torch: Callable[[Any], None]
-) -> None:
-    kernel_of_torch(release)
+def test_varlen_is_called_with_boundaries(calls: list[dict[str, Any]]) -> None:
     layout = Layout.of([4, 9, 2])
     query, key, value = qkv(layout)
-    out = attend(query, key, value, layout, Scores(SCALE), kernel="varlen")
+    out = attend(query, key, value, layout, Scores(SCALE), 0.25, kernel="varlen")
     assert torch.equal(out, query * 2)
-    (call,) = CALLS
-    assert call["ends"].tolist() == [0, 4, 13, 15]
-    assert call["ends"].dtype == torch.int32
-    assert (call["most"], call["scale"]) == (9, SCALE)
-    assert call.get("window", (-1, -1)) == (-1, -1)
+    (call,) = calls
+    assert call["cum_seq_q"].tolist() == call["cum_seq_k"].tolist() == [0, 4, 13, 15]
+    assert call["cum_seq_q"].dtype == torch.int32
+    assert (call["max_q"], call["max_k"], call["scale"]) == (9, 9, SCALE)
+    assert (call["dropout_p"], call["is_causal"], call["debug"]) == (0.25, False, False)
+    assert "window_size_left" not in call
 
 
-def test_varlen_gets_a_window_where_one_matters(kernel_of_torch: Callable[[Any], None]) -> None:
-    kernel_of_torch(newer)
+def test_varlen_gets_a_window_where_one_matters(calls: list[dict[str, Any]]) -> None:
     layout = Layout.of([4, 9, 2])
     for window in (3, 7, 8):
         attend(*qkv(layout), layout, Scores(SCALE, window), kernel="varlen")
-    assert [call["window"] for call in CALLS] == [(3, 3), (7, 7), (-1, -1)]
-
-
-def test_varlen_without_windows_leaves_them_to_runs(
-    kernel_of_torch: Callable[[Any], None],
-) -> None:
-    kernel_of_torch(older)
-    layout = Layout.of([4, 9, 2])
-    parts = qkv(layout)
-    out = attend(*parts, layout, Scores(SCALE, 3), kernel="varlen")
-    expected = attend(*parts, layout, Scores(SCALE, 3), kernel="reference")
-    assert difference(out, expected) <= 1e-12
-    assert not CALLS
-    assert torch.equal(attend(*parts, layout, Scores(SCALE, 8), kernel="varlen"), parts[0] * 2)
+    attend(*qkv(layout), layout, Scores(SCALE, 3, causal=True), kernel="varlen")
+    sides = [(call.get("window_size_left"), call.get("window_size_right")) for call in calls]
+    assert sides == [(3, 3), (7, 7), (None, None), (3, 0)]
+    assert [call["is_causal"] for call in calls] == [False, False, False, True]
 
 
 def test_varlen_refuses_what_it_cannot_do() -> None:
     layout = Layout.of([4])
-    with pytest.raises(ValueError, match="no relative bias and no dropout"):
+    with pytest.raises(ValueError, match="no relative bias"):
         attend(*qkv(layout), layout, Scores(1.0, bias=relative(layout)), kernel="varlen")
-    with pytest.raises(ValueError, match="no relative bias and no dropout"):
-        attend(*qkv(layout), layout, Scores(1.0), 0.1, kernel="varlen")
 
 
 def test_this_torch_takes_what_we_pass() -> None:
-    parameters = inspect.signature(torch_varlen.varlen_attn).parameters
-    assert list(parameters)[3:7] == ["cu_seq_q", "cu_seq_k", "max_q", "max_k"]
-    assert "scale" in parameters
+    schema = torch.ops.aten._flash_attention_forward.default._schema
+    names = [argument.name for argument in schema.arguments]
+    assert names[3:10] == [
+        "cum_seq_q", "cum_seq_k", "max_q", "max_k", "dropout_p", "is_causal", "return_debug_mask",
+    ]  # fmt: skip
+    assert {"scale", "window_size_left", "window_size_right"} <= set(names)
+
+
+@pytest.mark.parametrize("kernel", ["runs", "grouped"])
+@pytest.mark.parametrize("window", [None, 3])
+def test_causal_attention_agrees(kernel: str, window: int | None) -> None:
+    layout = Layout.of([4, 9, 9, 1, 30])
+    parts, scores = qkv(layout), Scores(SCALE, window, causal=True)
+    expected = attend(*parts, layout, scores, kernel="reference")
+    found = attend(*parts, layout, scores, kernel=kernel)
+    assert difference(found, expected) <= 1e-12
+    rows = [part.triu(1).abs().sum() for part in maps(parts[0], parts[1], layout, scores)]
+    assert float(torch.stack(rows).sum()) == 0
+    given = torch.randn(expected.shape, dtype=expected.dtype)
+    for mine, theirs in zip(
+        torch.autograd.grad(found, parts, given),
+        torch.autograd.grad(expected, parts, given),
+        strict=True,
+    ):
+        assert difference(mine, theirs) <= 1e-11
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="varlen needs a CUDA device")

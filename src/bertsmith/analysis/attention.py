@@ -18,12 +18,14 @@ from bertsmith.errors import BertsmithError
 from bertsmith.model import Scores, Trace
 from bertsmith.model.attention import Look
 from bertsmith.tasks.spans import trimmed
+from bertsmith.tokenizer import Encoding, Tokenizer
 
 if TYPE_CHECKING:
     from bertsmith.analysis.page import AttentionPage
     from bertsmith.tasks import Bert
 
 Floats = NDArray[np.float32]
+BLANKS = ("▁", "Ġ")  # how vocabularies spell a space that is a token by itself
 
 
 @dataclass(frozen=True)
@@ -53,24 +55,37 @@ def attention(
             f"the text has {len(encoding):,} tokens, but the model reads {bert.max_length:,} at "
             "once: shorten it"
         )
-    texts, tokens, before = (text, pair or ""), [], (None, 0)
-    rows = zip(encoding.ids, encoding.offsets, encoding.sources, strict=True)
-    for id_, span, source in rows:
-        spelled = bert.tokenizer.token(id_)
-        start, end = trimmed(texts[source or 0], *span) if source is not None else (0, 0)
-        shown = "".join(c if c.isprintable() else "·" for c in texts[source or 0][start:end])
-        joined = (source, start) == before and source is not None
-        tokens.append(Token(shown.strip() or spelled, spelled, source, not joined))
-        before = (source, end)
     return AttentionView(
         bert=bert,
         name=name or f"{bert.checkpoint.family.name} {config.layers}x{config.width}",
         ids=encoding.ids,
         segments=encoding.segments,
-        tokens=tokens,
+        tokens=_tokens(bert.tokenizer, encoding, (text, pair or "")),
         layers=_chosen(layers, len(config.plan), "layer"),
         heads=_chosen(heads, config.attention_heads, "head"),
     )
+
+
+def _tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, str]) -> list[Token]:
+    """Tokens with the characters of the text that they stand for.
+
+    Where several tokens spell one character, the first shows it, the others their own names.
+    """
+    tokens: list[Token] = []
+    ends = [-1, -1]  # where the last token of each text ended
+    for id_, span, source in zip(encoding.ids, encoding.offsets, encoding.sources, strict=True):
+        spelled = tokenizer.token(id_)
+        if source is None:
+            tokens.append(Token(spelled, spelled, None, True))
+            continue
+        if spelled in BLANKS:  # some tokenizers say that it stands for the letter that follows
+            tokens.append(Token("␣", spelled, source, True))
+            continue
+        start, end = trimmed(texts[source], max(span[0], ends[source]), span[1])
+        shown = "".join(c if c.isprintable() else "·" for c in texts[source][start:end])
+        tokens.append(Token(shown or spelled, spelled, source, start != ends[source]))
+        ends[source] = end
+    return tokens
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 from bertsmith.model import Scores
 from bertsmith.model.attend import written_out
 
-CELLS = 2**22  # scores that stand in memory at once: 16 MiB, and a few copies of it
+CELLS = 2**21  # scores that stand in memory at once: 8 MiB, and a few copies of it
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,15 @@ class Weights:
     def stretches(self) -> Iterator[tuple[int, Tensor]]:
         """All rows, a few at a time: the first one's place, and (H, r, n)."""
         for part in torch.arange(len(self), device=self.key.device).split(self._at_once):
-            yield int(part[0]), self._scores(part).softmax(-1)
+            first, last = int(part[0]), int(part[-1])
+            if self.scores.window is None:
+                yield first, self._scores(part).softmax(-1)
+                continue
+            # What lies outside the window of every row is zero, and not worth computing.
+            left = max(0, first - self.scores.window)
+            near = torch.arange(left, min(len(self), last + self.scores.window + 1)).to(part)
+            found = written_out(self.query[part], self.key[near], self.scores, part, near)
+            yield first, pad(found.softmax(-1), (left, len(self) - left - len(near)))
 
     @property
     def _at_once(self) -> int:

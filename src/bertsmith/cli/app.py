@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from bertsmith import __version__
-from bertsmith.cli import attention, check, convert, demo, doctor, embed, fill_mask, pretrain, tokenizer
+from bertsmith.cli import attention, check, convert, demo, doctor, embed, fill_mask, heads, prepare, pretrain, tokenizer
 from bertsmith.cli import options as shared
 from bertsmith.errors import BertsmithError
 
@@ -25,11 +25,13 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.add_typer(tokenizer.app, name="tokenizer")
+app.command("prepare")(prepare.prepare)
 app.command("fill-mask")(fill_mask.fill_mask)
 app.command("embed")(embed.embed)
 app.command("check")(check.check)
 app.command("convert")(convert.convert)
 app.command("attention")(attention.attention)
+app.command("heads")(heads.heads)
 app.command("pretrain")(pretrain.pretrain)
 app.command("plan")(pretrain.plan)
 app.command("verify-resume")(pretrain.verify_resume)

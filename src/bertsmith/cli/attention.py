@@ -61,7 +61,9 @@ def attention(
     views = [
         look(bert, given, pair, name=label, **chosen)
         for bert, label in zip(berts, labels, strict=True)
-        for given, pair in ([(text, text_b)] if versus is None else [(text, text_b), (versus, None)])
+        for given, pair in (
+            [(text, text_b)] if versus is None else [(text, text_b), (versus, None)]
+        )
     ]
     shown = None if stretch is None else range(stretch[0], stretch[-1] + 1)
     AttentionPage(tuple(views), shown, view).save(out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -57,6 +58,10 @@ class Corpus:
             f"<corpus {self.directory.name} {self.split}: {self.documents:,} documents,"
             f" {self.sentences:,} sentences, {self.tokens:,} tokens>"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Sent to another process, it is opened there: mapped files must not travel as copies.
+        return Corpus.open, (self.directory, self.split)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

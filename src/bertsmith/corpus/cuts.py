@@ -40,9 +40,13 @@ def at_spaces(definition: Definition) -> Cut | None:
     if model["type"] == "BPE" and kinds <= {"NFC"} and len(splitters) == 1:
         by_regex = first == "ByteLevel" and splitters[0].get("use_regex", True)
         return _with_space if by_regex and not model.get("dropout") else None
-    if model["type"] == "Unigram" and first == "Metaspace" and len(splitters) == 1:
-        alike = splitters[0].get("split", True) and all(map(_leaves_spaces, normalizers))
-        return _ascii_without_space if alike else None
+    if model["type"] == "Unigram" and all(map(_leaves_spaces, normalizers)):
+        ways = [step["type"] for step in splitters]
+        if ways == ["WhitespaceSplit", "Metaspace"]:
+            return _ascii_without_space
+        if ways == ["Metaspace"] and splitters[0].get("split", True):
+            special = _special(definition)  # next to one, a space is a token of its own
+            return lambda text: [] if special.search(text) else _ascii_without_space(text)
     return None
 
 
@@ -54,8 +58,7 @@ def at_punctuation(definition: Definition) -> Cut | None:
     if [step["type"] for step in normalizers] not in ([], ["BertNormalizer"]):
         return None
     lower = any(step["lowercase"] for step in normalizers)
-    added = [token["content"] for token in definition.get("added_tokens") or []]
-    special = re.compile("|".join(map(re.escape, added)) or r"(?!)")
+    special = _special(definition)
 
     def cut(word: str) -> list[str]:
         if not (word.isascii() and word.isprintable()) or special.search(word):
@@ -82,6 +85,12 @@ def between(definition: Definition) -> Mark | None:
     return None
 
 
+def _special(definition: Definition) -> re.Pattern[str]:
+    """What finds any token that is looked for before all else."""
+    added = [re.escape(token["content"]) for token in definition.get("added_tokens") or []]
+    return re.compile("|".join(added) or r"(?!)", re.IGNORECASE)  # some are compared in lower case
+
+
 def _steps(definition: Definition, part: str) -> list[dict[str, Any]]:
     """The steps of a part of a pipeline, one after the other."""
     step = definition.get(part)
@@ -97,7 +106,8 @@ def _leaves_spaces(step: dict[str, Any]) -> bool:
     """Whether a normalizer leaves the single spaces of printable ASCII text where they are."""
     if step["type"] == "Replace":
         pattern = step["pattern"]
-        return pattern == {"Regex": " {2,}"} or not re.search(r"\s", pattern.get("String", " "))
+        known = pattern.get("Regex") in {" {2,}", r"\s{2,}|[\n\r\t]"}
+        return known or not re.search(r"\s", pattern.get("String", " "))
     return step["type"] in CHARACTERWISE | {"Precompiled", "Strip", "Nmt"}
 
 

@@ -17,6 +17,7 @@ SHINGLE = 5  # tokens that count as one common feature
 PERMUTATIONS = 128
 BANDS = 16  # of 8 values each: two documents that agree in all values of one band are compared
 SEED = 42  # of the permutations; no reason to change it, since documents do not know it
+STRETCH = 1 << 20  # tokens that are hashed together
 AT_ONCE = 2_000_000  # keys that are sorted together
 SOME = 1 << 16  # signatures in memory at a time
 
@@ -32,25 +33,36 @@ def signatures(tokens: Ints, sentence_lengths: Ints, counts: Ints, *, near: bool
 
     ends = np.concatenate([[0], sentence_lengths.cumsum(dtype=np.int64)])
     bounds = ends[np.concatenate([[0], counts.cumsum(dtype=np.int64)])]
-    hashes, offsets = _shingles(tokens, bounds)
-    matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(
-        hashes, offsets, PERMUTATIONS, SEED
-    )
-    return np.array(matrix.to_rows(), np.uint32)
+    rows = np.full((len(counts), PERMUTATIONS), np.iinfo(np.uint32).max, np.uint32)
+    for start in range(0, len(tokens), STRETCH):
+        hashes, owners = _shingles(tokens, bounds, start, min(start + STRETCH, len(tokens)))
+        present, firsts = np.unique(owners, return_index=True)
+        matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(
+            hashes, np.append(firsts, len(hashes)), PERMUTATIONS, SEED
+        )
+        # The minima of a document that goes on in the next stretch are the least of both.
+        found = np.array(matrix.to_rows(), np.uint32)
+        rows[present] = np.minimum(rows[present], found)
+    return rows
 
 
-def _shingles(tokens: Ints, bounds: Ints) -> tuple[Ints, Ints]:
-    """A hash for every 5 tokens in a row, and where each document's begin; short ones have one."""
-    padded = np.concatenate([tokens.astype(np.uint64) + np.uint64(1), np.zeros(SHINGLE, np.uint64)])
-    total = len(tokens)
-    # Tokens of the next document count as none, so that the text around it changes nothing.
-    room = np.repeat(bounds[1:], np.diff(bounds)) - np.arange(total)
-    hashes = np.zeros(total, np.uint64)
+def _shingles(tokens: Ints, bounds: Ints, start: int, end: int) -> tuple[Ints, Ints]:
+    """A hash for every 5 tokens in a row that begin in a stretch, and the document of each.
+
+    A document of fewer tokens has one, so that none is without.
+    """
+    places = np.arange(start, end)
+    owners = np.searchsorted(bounds, places, side="right") - 1
+    room = bounds[owners + 1] - places
+    following = tokens[start : end + SHINGLE].astype(np.uint64) + np.uint64(1)
+    following = np.concatenate([following, np.zeros(SHINGLE, np.uint64)])
+    hashes = np.zeros(end - start, np.uint64)
     for place in range(SHINGLE):
-        token = np.where(room > place, padded[place : place + total], np.uint64(0))
+        # Tokens of the next document count as none, so that the text around changes nothing.
+        token = np.where(room > place, following[place : place + end - start], np.uint64(0))
         hashes = _mixed(hashes ^ token)
-    keep = (room >= SHINGLE) | (np.arange(total) == np.repeat(bounds[:-1], np.diff(bounds)))
-    return hashes[keep], np.concatenate([[0], keep.cumsum()])[bounds]
+    kept = (room >= SHINGLE) | (places == bounds[owners])
+    return hashes[kept], owners[kept]
 
 
 def _mixed(values: Ints) -> Ints:

@@ -35,7 +35,7 @@ def encoder(definition: str, kept: int = KEPT) -> Encode:
         return plain
     new: Encode = plain if mark is None else Marked(plain, mark)
     if punctuation is not None:
-        new = Divided(punctuation, Words(new, kept), new)
+        new = Divided(punctuation, Words(new, kept // 2), new)
     return Divided(spaces, Words(new, kept), plain)
 
 

@@ -6,9 +6,11 @@ order. What is done with a piece is the same everywhere, and so is what comes ou
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from importlib import import_module
 from queue import SimpleQueue
 from typing import Any
 
@@ -16,7 +18,7 @@ from bertsmith.corpus.pieces import Piece
 from bertsmith.corpus.worker import Job, Worker
 from bertsmith.errors import BertsmithError
 
-Done = Iterator[tuple[Piece, bytes]]
+Done = Generator[tuple[Piece, bytes]]
 AHEAD = 2  # pieces that are ready before a worker asks for them
 
 
@@ -75,12 +77,12 @@ def cores() -> int:
 def on_ray(pieces: Iterator[Piece], job: Job, workers: int | None) -> Done:
     """Actors on a Ray cluster: the one that RAY_ADDRESS names, or one of this machine alone."""
     try:
-        import ray
+        ray: Any = import_module("ray")
     except ImportError:
         raise BertsmithError("the engine ray is an extra: pip install 'bertsmith[ray]'") from None
     started = not ray.is_initialized()
     if started:
-        ray.init(log_to_driver=False, include_dashboard=False, logging_level="error")
+        ray.init(log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
     try:
         count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
         kind = ray.remote(num_cpus=1, scheduling_strategy="SPREAD", max_restarts=3)(_Actor)

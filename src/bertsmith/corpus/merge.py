@@ -7,10 +7,11 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from bertsmith.corpus.duplicates import mark_exact, mark_near
+from bertsmith.corpus.duplicates import SOME, mark_exact, mark_near
 from bertsmith.corpus.encode import Ints
 from bertsmith.corpus.manifest import Split
 from bertsmith.corpus.settings import SPLITS, Settings
@@ -102,13 +103,21 @@ def _repeated(work: Path, pieces: int, settings: Settings, ledger: Ledger) -> In
                 signed.write(np.ascontiguousarray(outcome.signatures).data)
     if not count:
         return None
-    repeated = np.memmap(work / "repeated", np.uint8, "w+", shape=(count,))
+    repeated = _room(work / "repeated", np.dtype(np.uint8), count)
     mark_exact(np.memmap(work / "digests", np.uint64, "r", shape=(count, 2)), repeated)
     exact = int(np.count_nonzero(repeated))
     ledger.note("exact duplicates, left out", exact)
     if near:
-        keys = np.memmap(work / "keys", np.uint64, "w+", shape=(count,))
+        keys = _room(work / "keys", np.dtype(np.uint64), count)
         rows = np.memmap(work / "signatures", np.uint32, "r").reshape(count, -1)
         mark_near(rows, settings.similarity, repeated, keys)
         ledger.note("near-duplicates, left out", int(np.count_nonzero(repeated)) - exact)
     return repeated
+
+
+def _room(path: Path, dtype: np.dtype[Any], count: int) -> Ints:
+    """A mapped file of zeros, all on the disk: a full one shows now, as an error, not later."""
+    with path.open("wb") as stream:
+        for start in range(0, count, SOME):
+            stream.write(np.zeros(min(SOME, count - start), dtype).data)
+    return np.memmap(path, dtype, "r+", shape=(count,))

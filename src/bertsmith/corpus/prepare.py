@@ -10,7 +10,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -154,26 +154,32 @@ class Preparation:
         """Do the pieces that are not done yet; return how many there are."""
         counted = self.work / "pieces.json"
         if counted.exists():
-            return int(json.loads(counted.read_text())["pieces"])
+            known = int(json.loads(counted.read_text())["pieces"])
+            if all((self.work / piece_name(number)).exists() for number in range(known)):
+                return known
         total = sum(file.size for file in self.inputs)
-        count = 0
+        count = furthest = 0
+
+        def reach(piece: Piece) -> None:
+            nonlocal furthest
+            furthest = max(furthest, piece.position)
+            self.progress("tokens", furthest, total)
 
         def missing() -> Iterator[Piece]:
             nonlocal count
             for piece in cut(self.inputs, self.settings.piece_bytes, self.settings.text_field):
                 count += 1
-                if not (self.work / piece_name(piece.number)).exists():
-                    yield piece
+                if (self.work / piece_name(piece.number)).exists():
+                    reach(piece)
                 else:
-                    self.progress("tokens", piece.position, total)
+                    yield piece
 
-        backend = self.tokenizer.backend.to_str()
-        job = Job(self.settings, backend, self.tokenizer.unk_id, self.dtype)
-        furthest = 0
-        for piece, outcome in run(missing(), job, engine, workers):
-            write_whole(self.work / piece_name(piece.number), outcome)
-            furthest = max(furthest, piece.position)
-            self.progress("tokens", furthest, total)
+        definition = self.tokenizer.backend.to_str()
+        job = Job(self.settings, definition, self.tokenizer.unk_id, self.dtype)
+        with closing(run(missing(), job, engine, workers)) as done:
+            for piece, outcome in done:
+                write_whole(self.work / piece_name(piece.number), outcome)
+                reach(piece)
         write_json(counted, {"pieces": count})
         return count
 

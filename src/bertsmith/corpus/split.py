@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from itertools import accumulate, pairwise
 
 import sentencex
 
 from bertsmith.corpus.settings import LINES
+from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
+from bertsmith.tokenizer.guard import guarded, hushed
 
 # Beyond this a line or a sentence is cut at a space, so that memory stays bounded.
 LONGEST_LINE = 1 << 20
 LONGEST_SENTENCE = 1 << 16
+WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")
+Split = Callable[[str], list[str]]  # of one line
 
 
 class Splitter:
@@ -20,27 +26,63 @@ class Splitter:
     def __init__(self, language: str) -> None:
         self.language = None if language == LINES else language
 
-    def split(self, line: str, ledger: Ledger) -> list[str]:
-        """The sentences of a line, none of them empty, without white space around them."""
-        if len(line) > LONGEST_SENTENCE:
-            return list(self._split_long(line, ledger))
-        return self._split(line)
+    def split(self, lines: list[str], ledger: Ledger) -> tuple[list[str], list[int]]:
+        """The sentences of lines, none empty, and how many there are after each line."""
+        if self.language is None:
+            return _each(lambda line: [line], lines, ledger)
+        rules = Ledger()
+        try:
+            with guarded("a line cannot be split"), hushed():
+                found = _each(self._split, lines, rules)
+        except BertsmithError:  # sentencex gave up on some line: find out which, with more care
+            rules = Ledger()
+            with hushed():
+                found = _each(lambda line: self._split_or_not(line, rules), lines, rules)
+        for what, count in rules.counts.items():
+            ledger.note(what, count)
+        return found
 
     def _split(self, line: str) -> list[str]:
-        if self.language is None:
-            return [line]
-        parts = sentencex.segment(self.language, line)
-        return [sentence for part in parts if (sentence := part.strip())]
+        return list(sentencex.segment(self.language, line))
 
-    def _split_long(self, line: str, ledger: Ledger) -> Iterator[str]:
-        for stretch in _stretches(line, LONGEST_LINE, "lines", ledger):
-            for sentence in self._split(stretch):
-                yield from _stretches(sentence, LONGEST_SENTENCE, "sentences", ledger)
+    def _split_or_not(self, line: str, ledger: Ledger) -> list[str]:
+        """Split a line; where sentencex trips over a wide space, with plain ones in their place."""
+        for text in (line, WIDE_SPACE.sub(" ", line)):
+            try:
+                with guarded("a line cannot be split"):
+                    parts = self._split(text)
+            except BertsmithError:
+                continue
+            ends = list(accumulate(map(len, parts)))
+            if ends and ends[-1] == len(line):
+                return [line[start:end] for start, end in pairwise([0, *ends])]
+        ledger.note("lines that sentencex failed on, kept as one sentence")
+        return [line]
 
 
-def _stretches(text: str, most: int, what: str, ledger: Ledger) -> Iterator[str]:
+def _each(split: Split, lines: list[str], ledger: Ledger) -> tuple[list[str], list[int]]:
+    """Split every line."""
+    sentences: list[str] = []
+    ends = []
+    for line in lines:
+        found = [text for part in split(line) if (text := part.strip())]
+        if len(line) > LONGEST_SENTENCE:
+            found = [
+                stretch
+                for text in found
+                for stretch in stretches(text, LONGEST_SENTENCE, "sentences", ledger)
+            ]
+        sentences += found
+        ends.append(len(sentences))
+    return sentences, ends
+
+
+def stretches(text: str, most: int, what: str, ledger: Ledger) -> Iterator[str]:
     """The text in stretches of at most so many characters, cut at spaces where there are any."""
-    ledger.note(f"{what} longer than {most:,} characters, cut", len(text) > most)
+    if len(text) <= most:
+        yield text
+        return
+    ledger.note(f"{what} longer than {most:,} characters, cut")
     start = 0
     while start < len(text):
         end = start + most

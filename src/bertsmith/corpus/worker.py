@@ -53,13 +53,15 @@ class Worker:
         assert self.process.stdin
         assert self.process.stdout
         self.to, self.back = self.process.stdin, self.process.stdout
-        send(self.to, {"job": asdict(job)}, [])
+        self.unsaid = [{"job": asdict(job)}]
 
     def do(self, piece: Piece) -> bytes:
         """Have a piece of work done; return its outcome as bytes."""
         parts = [asdict(part) for part in piece.parts]
         data = [part.pop("data") for part in parts]
         try:
+            while self.unsaid:
+                send(self.to, self.unsaid.pop(), [])
             send(self.to, {"number": piece.number, "parts": parts}, data)
             answer, outcome = receive(self.back)
         except (OSError, EOFError) as error:
@@ -97,8 +99,9 @@ def receive(stream: IO[bytes]) -> Message:
     if not line.endswith(b"\n"):
         raise EOFError("no message")
     head = json.loads(line)
-    blobs = [stream.read(size) for size in head.pop("sizes")]
-    if blobs and len(blobs[-1]) != json.loads(line)["sizes"][-1]:
+    sizes = head.pop("sizes")
+    blobs = [stream.read(size) for size in sizes]
+    if list(map(len, blobs)) != sizes:
         raise EOFError("half of a message")
     return head, blobs
 

@@ -17,9 +17,8 @@ from bertsmith.corpus.duplicates import signatures
 from bertsmith.corpus.encode import Ints, encoder
 from bertsmith.corpus.pieces import Piece
 from bertsmith.corpus.settings import Settings
-from bertsmith.corpus.split import Splitter
+from bertsmith.corpus.split import LONGEST_LINE, Splitter, stretches
 from bertsmith.ledger import Ledger
-from bertsmith.tokenizer.guard import guarded
 
 BATCH = 1 << 18  # characters that go through the tokenizer at once
 
@@ -77,57 +76,59 @@ class Workshop:
         """Do a piece of work; the outcome depends on nothing else."""
         ledger = Ledger()
         digests: list[bytes] = []
-        found = [self._encode(batch, ledger, digests) for batch in self._batches(piece, ledger)]
-        tokens = _joined([ids for ids, _, _ in found], self.dtype)
-        lengths = _joined([lengths for _, lengths, _ in found], np.dtype(np.uint32))
-        counts = _joined([counts for _, _, counts in found], np.dtype(np.uint32))
+        found = [self._encode(*batch, ledger) for batch in self._batches(piece, digests, ledger)]
+        tokens, lengths, owners = (
+            np.concatenate([np.zeros(0, dtype), *(batch[part] for batch in found)], dtype=dtype)
+            for part, dtype in enumerate((self.dtype, np.dtype(np.uint32), np.dtype(np.int64)))
+        )
+        counts = np.bincount(owners, minlength=len(digests))  # sentences of each document
+        full = counts > 0
+        ledger.note("documents without a token, left out", int((~full).sum()))
         if self.unknown is not None:
             ledger.note("unknown tokens", int((tokens == self.unknown).sum()))
-        marks = np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2)
+        marks = np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2)[full]
+        counts = counts[full].astype(np.uint32)
         signed = signatures(tokens, lengths, counts, near=self.settings.duplicates == "near")
         return Outcome(tokens, lengths, counts, marks, signed, dict(ledger.counts))
 
-    def _batches(self, piece: Piece, ledger: Ledger) -> Iterator[list[Document]]:
-        """Clean documents, as many as one look-up of words is worth."""
-        held: list[Document] = []
+    def _batches(
+        self, piece: Piece, digests: list[bytes], ledger: Ledger
+    ) -> Iterator[tuple[list[str], list[int]]]:
+        """Lines of clean documents, as many as are worth a look-up, and whose each is."""
+        lines: list[str] = []
+        owners: list[int] = []
         size = 0
+        for document in self._documents(piece, ledger):
+            digests.append(self._digest(document))
+            for line in document:
+                for stretch in stretches(line, LONGEST_LINE, "lines", ledger):
+                    lines.append(stretch)
+                    owners.append(len(digests) - 1)
+                    size += len(stretch)
+                    if size >= BATCH:
+                        yield lines, owners
+                        lines, owners, size = [], [], 0
+        if lines:
+            yield lines, owners
+
+    def _documents(self, piece: Piece, ledger: Ledger) -> Iterator[Document]:
         for part in piece.parts:
             for document in read_documents(part, self.settings.text_field, ledger):
                 ledger.note("documents read")
-                clean = self.cleaner.clean(document, ledger)
-                if clean is None:
-                    continue
-                held.append(clean)
-                size += sum(map(len, clean))
-                if size >= BATCH:
-                    yield held
-                    held, size = [], 0
-        if held:
-            yield held
+                if clean := self.cleaner.clean(document, ledger):
+                    yield clean
+
+    def _digest(self, document: Document) -> bytes:
+        key = self.settings.seed.to_bytes(8, "little")
+        return blake2b("\n".join(document).encode(), digest_size=16, key=key).digest()
 
     def _encode(
-        self, documents: list[Document], ledger: Ledger, digests: list[bytes]
+        self, lines: list[str], owners: list[int], ledger: Ledger
     ) -> tuple[Ints, Ints, Ints]:
-        """Ids, lengths of sentences and numbers of sentences of documents."""
-        sentences: list[str] = []
-        ends = []
-        with guarded("a line cannot be split into sentences"):
-            for document in documents:
-                for line in document:
-                    sentences += self.splitter.split(line, ledger)
-                ends.append(len(sentences))
+        """Ids of lines, and of each sentence with a token its length and its document."""
+        sentences, ends = self.splitter.split(lines, ledger)
         ids, lengths = self.encode(sentences)
-        ledger.note("sentences without a token, left out", int((lengths == 0).sum()))
-        full = np.concatenate([[0], (lengths > 0).cumsum()])
-        counts = np.diff(full[ends], prepend=0)
-        key = self.settings.seed.to_bytes(8, "little")
-        for document, count in zip(documents, counts, strict=True):
-            if count:
-                text = "\n".join(document).encode()
-                digests.append(blake2b(text, digest_size=16, key=key).digest())
-        ledger.note("documents without a token, left out", int((counts == 0).sum()))
-        return ids, lengths[lengths > 0], counts[counts > 0]
-
-
-def _joined(arrays: list[Ints], dtype: np.dtype[Any]) -> Ints:
-    return np.concatenate(arrays).astype(dtype) if arrays else np.zeros(0, dtype)
+        full = lengths > 0
+        ledger.note("sentences without a token, left out", int((~full).sum()))
+        whose = np.repeat(owners, np.diff(ends, prepend=0))
+        return ids.astype(self.dtype), lengths[full].astype(np.uint32), whose[full]

@@ -47,8 +47,8 @@ class Scores(NamedTuple):
 
     scale: float
     window: int | None = None  # a token sees this many to either side; None: its whole sequence
-    causal: bool = False  # a token sees nothing to its right
     bias: RelativeBias | None = None
+    causal: bool = False  # a token sees nothing to its right
 
     def of(self, heads: Sequence[int]) -> Scores:
         """The same for some heads only."""

@@ -13,7 +13,6 @@ from bertsmith.batch import Layout
 from bertsmith.model.attend import RelativeBias, Scores, attend
 from bertsmith.model.position import Signal, rotate
 
-
 Look = Callable[[Tensor, Tensor, Scores], None]  # two (T, H, d), as they meet
 Change = Callable[[Tensor], Tensor]  # (T, H, d) → (T, H, d)
 
@@ -53,7 +52,10 @@ class Attention(nn.Module):
         self.kernel: str | None = None  # chosen by device and dtype unless named
 
     def forward(self, x: Tensor, context: Context, queries: Tensor | None = None) -> Tensor:
-        """(T, D) → (T, D); with `queries`, those rows ask and the rows of x answer."""
+        """(T, D) → what the heads found (T, H * d), which `output` maps back to (T, D).
+
+        With `queries`, those rows ask and the rows of x answer.
+        """
         query, key, value = self.project(x)
         if queries is not None:
             query = self.project(queries)[0]
@@ -65,7 +67,7 @@ class Attention(nn.Module):
         mixed = attend(query, key, value, context.layout, scores, dropout, self.kernel)
         if context.change is not None:
             mixed = context.change(mixed)
-        return self.output(mixed.flatten(1))
+        return mixed.flatten(1)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(rows, D) → queries, keys and values, each (rows, H, d)."""

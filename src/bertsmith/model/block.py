@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.batch import Layout
-from bertsmith.model.attention import Context
+from bertsmith.model.attention import Attention, Context
 
 
 class Block(nn.Module):
@@ -15,7 +15,7 @@ class Block(nn.Module):
 
     def __init__(
         self,
-        attention: nn.Module,
+        attention: Attention,
         feedforward: nn.Module,
         norms: tuple[nn.Module, nn.Module],
         dropouts: tuple[float, float],
@@ -25,9 +25,9 @@ class Block(nn.Module):
         self.attention_norm, self.feedforward_norm = norms
         self.attention_dropout, self.feedforward_dropout = map(nn.Dropout, dropouts)
 
-    def attend(self, x: Tensor, context: Context, queries: Tensor | None = None) -> Tensor:
-        """Attention, with what is dropped of it in training."""
-        return self.attention_dropout(self.attention(x, context, queries))
+    def back(self, mixed: Tensor) -> Tensor:
+        """What the heads found as states again, with what is dropped of them in training."""
+        return self.attention_dropout(self.attention.output(mixed))
 
     def feed(self, x: Tensor) -> Tensor:
         """Feed-forward, with what is dropped of it in training."""
@@ -39,8 +39,12 @@ class PostNormBlock(Block):
 
     def forward(self, x: Tensor, context: Context, queries: Tensor | None = None) -> Tensor:
         """(T, D) → (T, D)."""
-        residual = x if queries is None else queries
-        x = self.attention_norm(residual + self.attend(x, context, queries))
+        mixed = self.attention(x, context, queries)
+        return self.finish(x if queries is None else queries, mixed)
+
+    def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """All that comes after attention; no row of it knows of another."""
+        x = self.attention_norm(x + self.back(mixed))
         return self.feedforward_norm(x + self.feed(x))
 
 
@@ -50,8 +54,12 @@ class PreNormBlock(Block):
     def forward(self, x: Tensor, context: Context, queries: Tensor | None = None) -> Tensor:
         """(T, D) → (T, D)."""
         asking = None if queries is None else self.attention_norm(queries)
-        residual = x if queries is None else queries
-        x = residual + self.attend(self.attention_norm(x), context, asking)
+        mixed = self.attention(self.attention_norm(x), context, asking)
+        return self.finish(x if queries is None else queries, mixed)
+
+    def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """All that comes after attention; no row of it knows of another."""
+        x = x + self.back(mixed)
         return x + self.feed(self.feedforward_norm(x))
 
 

@@ -123,7 +123,7 @@ def _attention(config: Config, depth: int) -> Attention:
         joint or nn.Linear(width, 3 * inner, bias=config.attention_bias),
         nn.Linear(inner, width, bias=config.attention_bias),
         config.attention_heads,
-        Scores(1 / math.sqrt(config.per_head * config.scale_terms), window, config.causal),
+        Scores(1 / math.sqrt(config.per_head * config.scale_terms), window, causal=config.causal),
         config.attention_dropout,
     )
     match config.signal:

@@ -6,8 +6,8 @@ file with a class as `Objective` describes, and list it in OBJECTIVES.
 
 from collections.abc import Callable
 
-from bertsmith.objectives.masked import MaskedTokens
 from bertsmith.objectives.following import FollowingTokens
+from bertsmith.objectives.masked import MaskedTokens
 from bertsmith.objectives.objective import LossTerm, Objective, View
 from bertsmith.objectives.pairs import NextSentence, SentenceOrder
 from bertsmith.objectives.replaced import ReplacedTokens, generator_config

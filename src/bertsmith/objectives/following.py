@@ -9,7 +9,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example
 from bertsmith.model import Config, HeadConfig
 from bertsmith.objectives.masked import MaskedTokens
-from bertsmith.objectives.objective import LossTerm, Objective, View, guesses
+from bertsmith.objectives.objective import LossTerm, Objective, View
 
 
 class FollowingTokens(Objective):
@@ -32,7 +32,7 @@ class FollowingTokens(Objective):
     def terms(self, view: View, example: Example) -> list[LossTerm]:
         """The loss of all guesses."""
         rows = guessing(example)
-        return [guesses(self.name, view.head(self.kind, rows), view.batch.ids[rows + 1])]
+        return [self.guesses(self.name, view.head(self.kind, rows), view.batch.ids[rows + 1])]
 
 
 def guessing(example: Example) -> Tensor:

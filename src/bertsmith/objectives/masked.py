@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bertsmith.examples import Example
 from bertsmith.model import Config, HeadConfig
-from bertsmith.objectives.objective import LossTerm, Objective, View, guesses
+from bertsmith.objectives.objective import LossTerm, Objective, View
 
 
 class MaskedTokens(Objective):
@@ -25,4 +25,4 @@ class MaskedTokens(Objective):
 
     def terms(self, view: View, example: Example) -> list[LossTerm]:
         """The loss of all guesses."""
-        return [guesses(self.name, view.head(self.kind, example.rows), example.targets)]
+        return [self.guesses(self.name, view.head(self.kind, example.rows), example.targets)]

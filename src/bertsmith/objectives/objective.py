@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import ClassVar, NamedTuple
 
-import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.batch import Batch
@@ -14,12 +14,11 @@ from bertsmith.model import Config, HeadConfig, Hidden, Model
 
 
 class LossTerm(NamedTuple):
-    """A loss as a sum over a count: terms of many batches and ranks add up exactly."""
+    """A loss as a sum, whose count `counts` tells: those of many batches and ranks add up."""
 
     name: str
     sum: Tensor
-    count: int
-    right: Tensor  # how many of the count were guessed right
+    right: Tensor  # how many of the guesses were right
 
 
 class View:
@@ -45,6 +44,10 @@ class Objective(nn.Module):
     kind: ClassVar[str]  # the head it trains
     format: ClassVar[str] = ""  # the pairs it needs: "next", "order"; else any
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.score = score
+
     @staticmethod
     def head(config: Config) -> HeadConfig:
         """The head it needs, for families whose checkpoints have none of this kind."""
@@ -58,6 +61,10 @@ class Objective(nn.Module):
         """Its loss terms."""
         raise NotImplementedError
 
+    def guesses(self, name: str, logits: Tensor, targets: Tensor) -> LossTerm:
+        """The term of guesses (M, outputs) that should have been targets (M,)."""
+        return LossTerm(name, *self.score(logits, targets))
+
     def before_step(self) -> None:
         """Called before the optimizer changes the weights."""
 
@@ -65,8 +72,7 @@ class Objective(nn.Module):
         """Called after the optimizer has changed them."""
 
 
-def guesses(name: str, logits: Tensor, targets: Tensor) -> LossTerm:
-    """Cross entropy of a choice among many, computed in float32."""
-    loss = torch.nn.functional.cross_entropy(logits.float(), targets, reduction="sum")
-    right = (logits.detach().argmax(-1) == targets).sum()
-    return LossTerm(name, loss, len(targets), right)
+def score(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Cross entropy of choices among many, computed in float32; and how many were right."""
+    loss = F.cross_entropy(logits.float(), targets, reduction="sum")
+    return loss, (logits.detach().argmax(-1) == targets).sum()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example
 from bertsmith.model import Config, HeadConfig
-from bertsmith.objectives.objective import LossTerm, Objective, View, guesses
+from bertsmith.objectives.objective import LossTerm, Objective, View
 
 
 class NextSentence(Objective):
@@ -29,7 +29,7 @@ class NextSentence(Objective):
         if example.labels is None:
             raise BertsmithError(f"{self.name} needs pairs: set data.format to {self.format!r}")
         logits = view.head(self.kind)[: example.samples]
-        return [guesses(self.name, logits, example.labels)]
+        return [self.guesses(self.name, logits, example.labels)]
 
 
 class SentenceOrder(NextSentence):

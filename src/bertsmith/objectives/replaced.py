@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example
 from bertsmith.model import Config, HeadConfig, Model
 from bertsmith.objectives.masked import MaskedTokens
-from bertsmith.objectives.objective import LossTerm, Objective, View, guesses
+from bertsmith.objectives.objective import LossTerm, Objective, View
 
 Sharing = Literal["shared", "disentangled", "none"]
 
@@ -33,7 +33,7 @@ class ReplacedTokens(Objective):
         super().__init__()
         self.generator, self.sharing = generator, sharing
         # In a tuple: the table belongs to the model, which is trained beside this.
-        self.tables = (model.encoder.embedding.token, generator.encoder.embedding.token)
+        self.tables: tuple[Any, Any] = (_embedding(model).token, _embedding(generator).token)
         own, theirs = (table.weight for table in self.tables)
         if sharing != "none" and own.shape != theirs.shape:
             raise BertsmithError("the generator's token table must be as wide as the model's")
@@ -56,7 +56,7 @@ class ReplacedTokens(Objective):
     def terms(self, view: View, example: Example) -> list[LossTerm]:
         """The generator's loss, and the model's on what the generator made."""
         logits = self.generator(example.batch, "masked_lm", example.rows)
-        generated = guesses("generator", logits, example.targets)
+        generated = self.guesses("generator", logits, example.targets)
         chosen = sample(logits.detach())
         ids = example.batch.ids.index_copy(0, example.rows, chosen)
         false = torch.zeros(len(ids), device=ids.device)
@@ -68,7 +68,7 @@ class ReplacedTokens(Objective):
         right = ((scores.detach() > 0) == (wanted > 0)).sum()
         found = ((scores.detach() > 0) & (wanted > 0)).sum()
         self.recall = (found, wanted.sum())  # of the tokens that were changed, those found
-        return [generated, LossTerm(self.name, loss, example.tokens, right)]
+        return [generated, LossTerm(self.name, loss, right)]
 
     @torch.no_grad()
     def before_step(self) -> None:
@@ -98,14 +98,16 @@ def sample(logits: Tensor) -> Tensor:
 
 def share_embeddings(model: Model, generator: Model) -> None:
     """Let a generator read the model's tables: of tokens, and of all else they both have."""
-    ours, theirs = model.encoder.embedding, generator.encoder.embedding
+    ours, theirs = _embedding(model), _embedding(generator)
     theirs.token.weight = ours.token.weight
     for name, mark in theirs.marks.items():
         mark.weight = ours.marks[name].weight
-    for head in generator.heads.values():
-        output = head.output
-        if isinstance(output, nn.Linear) and output.weight.shape == ours.token.weight.shape:
-            output.weight = ours.token.weight
+    output: Any = generator.heads["masked_lm"].output
+    output.weight = ours.token.weight
+
+
+def _embedding(model: Model) -> Any:
+    return model.encoder.embedding
 
 
 def generator_config(config: Config, width: float = 0.25, depth: float = 1.0) -> Config:

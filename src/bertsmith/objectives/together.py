@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,8 @@ class Together(nn.Module):
         self, model: Model, objectives: Sequence[Objective], weights: Mapping[str, float]
     ) -> None:
         super().__init__()
-        self.model, self.objectives = model, nn.ModuleList(objectives)
+        self.model = model
+        self.objectives: Any = nn.ModuleList(objectives)
         self.weights = dict(weights)  # of each term, by its name
 
     def counts(self, example: Example) -> Counter[str]:

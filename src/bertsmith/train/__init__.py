@@ -1,18 +1,39 @@
 """Training: the loop, optimizers, schedules, guards, run state, and pre-training by recipe.
 
-    pretrain(load_recipe("recipes/bert-tiny.toml"), "run")   # from shards to a model directory
-    pretrain(..., resume=True)                               # goes on where it was
+    pretrain(load_recipe("bert-tiny-cpu"), "run")   # from shards to a model directory
+    pretrain(..., resume=True)                      # goes on where it was
 
 A run is a folder: recipe.toml, log.jsonl (a line a step, the same bytes however often the run
 was interrupted), timing.jsonl, ledger.json, checkpoints/, and at the end model/.
 """
 
-from bertsmith.train.optimizer import OPTIMIZERS
-from bertsmith.train.plan import plan
-from bertsmith.train.pretrain import pretrain
-from bertsmith.train.recipe import Recipe, load_recipe, recipe_names
-from bertsmith.train.schedule import SCHEDULES
-from bertsmith.train.verify import verify_resume
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from bertsmith.train.optimizer import OPTIMIZERS
+    from bertsmith.train.planning import plan
+    from bertsmith.train.pretraining import pretrain
+    from bertsmith.train.recipe import Recipe, load_recipe, recipe_names
+    from bertsmith.train.schedule import SCHEDULES
+    from bertsmith.train.verify import verify_resume
+
+# Found when first used: recipes can be listed without torch, blocks compiled without recipes.
+_HOMES = {
+    "OPTIMIZERS": "optimizer",
+    "SCHEDULES": "schedule",
+    "Recipe": "recipe",
+    "load_recipe": "recipe",
+    "plan": "planning",
+    "pretrain": "pretraining",
+    "recipe_names": "recipe",
+    "verify_resume": "verify",
+}
 __all__ = ["OPTIMIZERS", "SCHEDULES", "Recipe", "load_recipe", "plan", "pretrain"]
 __all__ += ["recipe_names", "verify_resume"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bertsmith.train' has no attribute {name!r}")
+    return getattr(import_module(f"bertsmith.train.{_HOMES[name]}"), name)

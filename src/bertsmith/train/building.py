@@ -45,7 +45,10 @@ def built(recipe: Recipe, tokenizer: Tokenizer) -> Built:
         head = objective.head(config)
         if objective.kind not in model.heads:
             model.heads[objective.kind] = build_head(config, model.encoder, head)
-            own = [f"heads.{objective.kind}.{n}" for n, _ in model.heads[objective.kind].named_parameters()]
+            own = [
+                f"heads.{objective.kind}.{n}"
+                for n, _ in model.heads[objective.kind].named_parameters()
+            ]
             tied = {"heads.masked_lm.output.weight"}
             random = torch.Generator().manual_seed(seed + 1)
             initialise(model, deviation, random, only=set(own) - tied)
@@ -61,8 +64,8 @@ def built(recipe: Recipe, tokenizer: Tokenizer) -> Built:
             generator = _stored_generator(checkpoint, small, guessing)
         else:
             made.append(objective())
-    weights = {name: weight for name, weight in recipe.objectives.items()}
-    return Built(checkpoint, Together(model.train(), made, weights), generator, extra)
+    together = Together(model.train(), made, recipe.objectives)
+    return Built(checkpoint, together, generator, extra)
 
 
 def _objectives(recipe: Recipe) -> list[Any]:
@@ -120,7 +123,7 @@ def _family(settings: Any) -> Any:
 
 
 def _check_lengths(recipe: Recipe, config: Config) -> None:
-    longest = max([recipe.data.length, *(stage.length for stage in recipe.stages)])
+    longest = max(length for length, _, _ in recipe.lengths())
     if longest > config.max_length:
         raise BertsmithError(
             f"sequences of {longest} tokens, but the model reads {config.max_length}:"
@@ -150,7 +153,7 @@ def source_of(recipe: Recipe, corpus: Corpus, length: int) -> Source:
     """Where samples of this length come from."""
     seed, data = recipe.train.seed, recipe.data
     if data.format in ("next", "order"):
-        return Pairs(corpus, length=length, kind=data.format, short=data.short, seed=seed)  # type: ignore[arg-type]
+        return Pairs(corpus, length=length, kind=data.format, short=data.short, seed=seed)
     return Spans(corpus, length=length, seed=seed, joined=data.format == "joined")
 
 

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from bertsmith.errors import BertsmithError
+from bertsmith.train.precision import Halved
 
 
 class Ranks:
@@ -64,22 +65,23 @@ class Ranks:
         dist.broadcast_object_list(box, src=0, device=self.device)
         return box[0]
 
-    def wrap(self, module: nn.Module, how: str, blocks: Sequence[nn.Module]) -> nn.Module:
+    def wrap(
+        self, module: nn.Module, how: str, blocks: Sequence[nn.Module], half: bool
+    ) -> nn.Module:
         """The module as the ranks train it: copies that agree (ddp), or shares of one (fsdp)."""
-        if self.count == 1:
-            return module
-        if how == "ddp":
-            return nn.parallel.DistributedDataParallel(module)
+        if self.count == 1 or how == "ddp":
+            whole = Halved(module) if half else module
+            return whole if self.count == 1 else nn.parallel.DistributedDataParallel(whole)
         from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
         mesh = init_device_mesh(self.device.type, (self.count,))
-        for block in blocks:
-            fully_shard(block, mesh=mesh)
-        fully_shard(module, mesh=mesh)
+        kinds = (torch.bfloat16, torch.float32) if half else ()
+        for part in (*blocks, module):
+            fully_shard(part, mesh=mesh, mp_policy=MixedPrecisionPolicy(*kinds))
         return module
 
-    def quiet(self, module: nn.Module, last: bool) -> AbstractContextManager[Any]:
+    def quiet(self, module: Any, last: bool) -> AbstractContextManager[Any]:
         """Let gradients gather without the others until the last part of a step."""
         if isinstance(module, nn.parallel.DistributedDataParallel) and not last:
             return module.no_sync()

@@ -24,7 +24,6 @@ def held_out(
     tokens: int,
     most: int,
     ranks: Ranks,
-    half: bool,
     stopped: Callable[[], bool],
 ) -> dict[str, float] | None:
     """Losses and accuracies over held-out samples, the same every time; None when stopped.
@@ -44,9 +43,7 @@ def held_out(
                 return None
             idle = number >= len(parts)
             example = examples.make(parts[0 if idle else number])
-            with torch.no_grad(), torch.autocast(
-                ranks.device.type, torch.bfloat16, enabled=half
-            ), torch.random.fork_rng(devices=[]):
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
                 torch.manual_seed(number)
                 own = learner.counts(example)
                 _, found = module(example.to(ranks.device), own)

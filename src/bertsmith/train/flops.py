@@ -25,9 +25,8 @@ def training_flops(module: nn.Module, length: int) -> float:
         for number, _ in encoder.plan:
             block = encoder.blocks[number]
             total += 6 * sum(p.numel() for p in block.parameters() if p.ndim > 1)
-            width = sum(
-                part.output.in_features for part in block.modules() if isinstance(part, Attention)
-            )
+            attention: Any = [p for p in block.modules() if isinstance(p, Attention)]
+            width = sum(part.output.in_features for part in attention)
             total += 12 * width * length
     return total
 

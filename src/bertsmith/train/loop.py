@@ -87,9 +87,7 @@ class Trainer:
         self.progress, self.ledger = Progress(), Ledger()
         self.names = {p: n for n, p in learner.named_parameters()}
         # Averages start as the weights and follow them.
-        self.averages = {
-            name: p.detach().clone() for p, name in self.names.items() if train.ema
-        }
+        self.averages = {name: p.detach().clone() for p, name in self.names.items() if train.ema}
         self.last: dict[str, float] = {}  # the losses that were seen last
         self.stopped = 0  # the signal that asked us to stop
         self.rollbacks: Counter[int] = Counter()
@@ -129,7 +127,9 @@ class Trainer:
         """Steps until the end, or until the run was rolled back; False to stop now."""
         progress = self.progress
         loader = Loader(
-            lambda step: None if self.train.steps and step >= self.train.steps else self.wanted(step),
+            lambda step: (
+                None if self.train.steps and step >= self.train.steps else self.wanted(step)
+            ),
             step=progress.step,
             position=progress.position,
             rank=self.ranks.rank,
@@ -174,7 +174,9 @@ class Trainer:
         norm = float(whole(nn.utils.clip_grad_norm_(self.module.parameters(), train.clip)))
         names = list(found)
         sums = ranks.sum([float(x) for name in names for x in found[name]])
-        tokens = sum(e.tokens for e, idle in zip(loaded.parts, loaded.idle, strict=True) if not idle)
+        tokens = sum(
+            e.tokens for e, idle in zip(loaded.parts, loaded.idle, strict=True) if not idle
+        )
         total = int(ranks.sum([tokens])[0])
         row: dict[str, Any] = {"step": progress.step + 1}
         loss = 0.0
@@ -212,14 +214,12 @@ class Trainer:
 
     def _gradients(self, loaded: Loaded, counts: dict[str, float]) -> dict[str, Tensor]:
         """Backward through this rank's parts; each loss term's sum and number right."""
-        half = self.train.precision == "bfloat16"
         device = self.ranks.device
         found: dict[str, Tensor] = {}
         for number, (example, idle) in enumerate(zip(loaded.parts, loaded.idle, strict=True)):
             last = number == len(loaded.parts) - 1
             with self.ranks.quiet(self.module, last):
-                with torch.autocast(device.type, torch.bfloat16, enabled=half):
-                    loss, sums = self.module(example.to(device), counts)
+                loss, sums = self.module(example.to(device), counts)
                 # Ranks' gradients are averaged; the loss is a sum over all of them.
                 (loss * (0.0 if idle else float(self.ranks.count))).backward()
             for name, pair in sums.items():

@@ -36,7 +36,7 @@ class Lamb(Optimizer):
                     continue
                 update = adam_update(self.state[parameter], parameter.grad, group)
                 update = update + group["weight_decay"] * parameter
-                trust = 1.0
+                trust: Tensor | float = 1.0
                 if group["weight_decay"]:  # biases and norms are not adapted, as in the paper
                     size, length = parameter.norm(), update.norm()
                     whole = (size > 0) & (length > 0)

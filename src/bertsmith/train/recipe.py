@@ -24,41 +24,51 @@ class Part(BaseModel):
 class ModelPart(Part):
     """What is trained."""
 
-    size: str = Field("bert-tiny", description="a published size, as `bertsmith.presets()` lists")
+    size: str = Field(
+        default="bert-tiny", description="a published size, as `bertsmith.presets()` lists"
+    )
     settings: dict[str, Any] = Field(
         default_factory=dict, description="keys of config.json that differ from it"
     )
-    start: str = Field("", description="a model directory to go on from, instead of new weights")
+    start: str = Field(
+        default="", description="a model directory to go on from, instead of new weights"
+    )
 
 
 class DataPart(Part):
     """What it reads."""
 
-    corpus: str = Field("", description="a folder that `bertsmith prepare` made")
+    corpus: str = Field(default="", description="a folder that `bertsmith prepare` made")
     format: Literal["spans", "joined", "next", "order"] = Field(
-        "spans", description="spans of documents, joined documents, or pairs of sentences"
+        default="spans", description="spans of documents, joined documents, or pairs of sentences"
     )
-    length: int = Field(128, ge=8, description="the most tokens in a sequence")
-    short: float = Field(0.1, ge=0, le=1, description="share of pairs cut to a random length")
-    workers: int = Field(2, ge=1, description="threads that make batches")
+    length: int = Field(default=128, ge=8, description="the most tokens in a sequence")
+    short: float = Field(
+        default=0.1, ge=0, le=1, description="share of pairs cut to a random length"
+    )
+    workers: int = Field(default=2, ge=1, description="threads that make batches")
 
 
 class MaskingPart(Part):
     """What is hidden."""
 
-    rate: float = Field(0.15, gt=0, lt=1, description="share of tokens to guess")
-    mask: float = Field(0.8, ge=0, le=1, description="share of those shown as the mask token")
-    random: float = Field(0.1, ge=0, le=1, description="share of those shown as a random token")
+    rate: float = Field(default=0.15, gt=0, lt=1, description="share of tokens to guess")
+    mask: float = Field(
+        default=0.8, ge=0, le=1, description="share of those shown as the mask token"
+    )
+    random: float = Field(
+        default=0.1, ge=0, le=1, description="share of those shown as a random token"
+    )
     unit: Literal["token", "word", "span"] = "token"
-    span: float = Field(5.0, ge=1, description="words in a span, about")
-    longest_span: int = Field(10, ge=1)
+    span: float = Field(default=5.0, ge=1, description="words in a span, about")
+    longest_span: int = Field(default=10, ge=1)
 
 
 class GeneratorPart(Part):
     """The generator of replaced tokens, as shares of the model."""
 
-    width: float = Field(0.25, gt=0, le=1)
-    depth: float = Field(1.0, gt=0, le=1)
+    width: float = Field(default=0.25, gt=0, le=1)
+    depth: float = Field(default=1.0, gt=0, le=1)
     sharing: Literal["shared", "disentangled", "none"] = "shared"
 
 
@@ -66,72 +76,100 @@ class Stage(Part):
     """A stretch of the run with sequences of another length."""
 
     length: int = Field(ge=8)
-    steps: int = Field(0, ge=0, description="how many; 0 for all that are left")
+    steps: int = Field(default=0, ge=0, description="how many; 0 for all that are left")
+    batch_tokens: int = Field(default=0, ge=0, description="tokens in a step; 0: as train says")
 
 
 class TrainPart(Part):
     """How it is trained."""
 
     seed: int = 0
-    steps: int = Field(0, ge=0, description="optimizer steps; 0: as many as `minutes` allow")
-    minutes: float = Field(0.0, ge=0, description="a budget by the clock instead of steps")
-    batch_tokens: int = Field(16384, ge=8, description="tokens in a step, over all devices")
-    micro_tokens: int = Field(16384, ge=8, description="tokens in one pass of one device")
-    ramp_from: int = Field(0, ge=0, description="batch_tokens of the first step; 0 for no ramp")
-    ramp_steps: int = Field(0, ge=0, description="steps over which the batch grows")
+    steps: int = Field(
+        default=0, ge=0, description="optimizer steps; 0: as many as `minutes` allow"
+    )
+    minutes: float = Field(default=0.0, ge=0, description="a budget by the clock instead of steps")
+    batch_tokens: int = Field(default=16384, ge=8, description="tokens in a step, over all devices")
+    micro_tokens: int = Field(default=16384, ge=8, description="tokens in one pass of one device")
+    ramp_from: int = Field(
+        default=0, ge=0, description="batch_tokens of the first step; 0 for no ramp"
+    )
+    ramp_steps: int = Field(default=0, ge=0, description="steps over which the batch grows")
     optimizer: Literal["adamw", "lamb", "stable_adamw", "muon"] = "adamw"
-    learning_rate: float = Field(1e-4, gt=0)
-    matrix_learning_rate: float = Field(0.02, gt=0, description="of matrices, with muon")
-    weight_decay: float = Field(0.01, ge=0)
+    learning_rate: float = Field(default=1e-4, gt=0)
+    matrix_learning_rate: float = Field(default=0.02, gt=0, description="of matrices, with muon")
+    weight_decay: float = Field(default=0.01, ge=0)
     betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = Field(1e-6, gt=0)
+    epsilon: float = Field(default=1e-6, gt=0)
     schedule: Literal["linear", "cosine", "stable", "constant"] = "linear"
-    warmup: float = Field(0.01, ge=0, description="share of the run, or steps where 1 or more")
-    decay: float = Field(0.2, ge=0, le=1, description="share of the run, for schedule = stable")
-    clip: float = Field(1.0, gt=0, description="the largest norm of gradients")
-    spike: float = Field(20.0, gt=1, description="skip a step this many times the usual norm")
+    warmup: float = Field(
+        default=0.01, ge=0, description="share of the run, or steps where 1 or more"
+    )
+    decay: float = Field(
+        default=0.2, ge=0, le=1, description="share of the run, for schedule = stable"
+    )
+    clip: float = Field(default=1.0, gt=0, description="the largest norm of gradients")
+    spike: float = Field(
+        default=20.0, gt=1, description="skip a step this many times the usual norm"
+    )
     precision: Literal["float32", "bfloat16"] = "float32"
     compile: bool = False
-    ema: float = Field(0.0, ge=0, lt=1, description="decay of averaged weights; 0 for none")
+    ema: float = Field(default=0.0, ge=0, lt=1, description="decay of averaged weights; 0 for none")
     parallel: Literal["ddp", "fsdp"] = "ddp"
-    device: str = Field("", description="cpu or cuda; a GPU if there is one")
-    threads: int = Field(0, ge=0, description="CPU threads; 0: all, and one for the smallest")
+    device: str = Field(default="", description="cpu or cuda; a GPU if there is one")
+    threads: int = Field(
+        default=0, ge=0, description="CPU threads; 0: all, and one for the smallest"
+    )
 
 
 class EvaluatePart(Part):
     """How it is watched."""
 
-    every: int = Field(0, ge=0, description="steps between evaluations; 0: only at the end")
-    tokens: int = Field(65536, ge=0, description="held-out tokens to evaluate on")
-    pseudo: int = Field(16, ge=0, description="held-out sequences for pseudo-perplexity, at the end")
+    every: int = Field(default=0, ge=0, description="steps between evaluations; 0: only at the end")
+    tokens: int = Field(default=65536, ge=0, description="held-out tokens to evaluate on")
+    pseudo: int = Field(
+        default=16, ge=0, description="held-out sequences for pseudo-perplexity, at the end"
+    )
 
 
 class CheckpointPart(Part):
     """How it is kept."""
 
-    every: int = Field(500, ge=0, description="steps between checkpoints; 0: only at the end")
-    minutes: float = Field(0.0, ge=0, description="also so many minutes after the last one")
-    keep: int = Field(2, ge=1, description="how many of the last are kept")
+    every: int = Field(
+        default=500, ge=0, description="steps between checkpoints; 0: only at the end"
+    )
+    minutes: float = Field(default=0.0, ge=0, description="also so many minutes after the last one")
+    keep: int = Field(default=2, ge=1, description="how many of the last are kept")
 
 
 class Recipe(Part):
     """A whole run."""
 
     about: str = ""
-    model: ModelPart = ModelPart()
-    data: DataPart = DataPart()
-    masking: MaskingPart = MaskingPart()
-    objectives: dict[str, float] = Field({"masked_lm": 1.0}, min_length=1)
-    generator: GeneratorPart = GeneratorPart()
+    model: ModelPart = Field(default_factory=ModelPart)
+    data: DataPart = Field(default_factory=DataPart)
+    masking: MaskingPart = Field(default_factory=MaskingPart)
+    objectives: dict[str, float] = Field(default={"masked_lm": 1.0}, min_length=1)
+    generator: GeneratorPart = Field(default_factory=GeneratorPart)
     stages: tuple[Stage, ...] = ()
-    train: TrainPart = TrainPart()
-    evaluate: EvaluatePart = EvaluatePart()
-    checkpoint: CheckpointPart = CheckpointPart()
+    train: TrainPart = Field(default_factory=TrainPart)
+    evaluate: EvaluatePart = Field(default_factory=EvaluatePart)
+    checkpoint: CheckpointPart = Field(default_factory=CheckpointPart)
+
+    def lengths(self) -> list[tuple[int, int, int]]:
+        """The stages of the run: (length, tokens in a step, steps; 0 for all that are left)."""
+        train = self.train
+        if not self.stages:
+            return [(self.data.length, train.batch_tokens, 0)]
+        return [
+            (one.length, one.batch_tokens or train.batch_tokens, one.steps) for one in self.stages
+        ]
 
     def toml(self) -> str:
         """The whole recipe, every key spelled out."""
         lines: list[str] = []
-        for name, value in self.model_dump(exclude_defaults=False).items():
+        values = {name: value for name, value in self.model_dump().items() if value != ()}
+        # Plain keys come first: below a table's heading they would be the table's.
+        for name, value in sorted(values.items(), key=lambda item: not isinstance(item[1], str)):
             _write(lines, name, value)
         return "\n".join(lines).strip() + "\n"
 

@@ -92,7 +92,7 @@ class Checkpoints:
 
     def newest(self) -> tuple[Saved | None, list[str]]:
         """The newest whole checkpoint, and what is wrong with newer ones."""
-        faults = []
+        faults: list[str] = []
         for step in reversed(self.steps()):
             try:
                 return self.read(step), faults

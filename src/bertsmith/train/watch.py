@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.errors import BertsmithError
-from bertsmith.train.folder import RunFolder
 from bertsmith.train.flops import peak_rate, training_flops
+from bertsmith.train.folder import RunFolder
 from bertsmith.train.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -186,5 +186,7 @@ def _events(folder: RunFolder) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise BertsmithError('TensorBoard is missing: pip install "bertsmith[tensorboard]"') from error
+        raise BertsmithError(
+            'TensorBoard is missing: pip install "bertsmith[tensorboard]"'
+        ) from error
     return SummaryWriter(str(folder.path / "tensorboard"))

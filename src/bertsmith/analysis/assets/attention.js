@@ -4,7 +4,7 @@
 (() => {
 const page = JSON.parse(document.getElementById("page").textContent);
 const ROW = 20; // pixels of a token in the view of lines
-const MOST = 6000; // lines drawn at once: more is a blot, and slow
+const MOST = 3000; // lines drawn at once: more is a blot, and slow
 const WEIGHT = Float32Array.from({ length: 256 }, (_, q) => (q / 255) ** 2); // as it was stored
 const state = {
   view: page.view, direction: "out", between: "all", special: true, causal: false, floor: 0.05,
@@ -175,9 +175,7 @@ class Pane {
   }
 
   resize() {
-    if (this.width === this.stage.clientWidth || !this.mean) return;
-    this.width = this.stage.clientWidth;
-    this.draw();
+    if (this.mean && this.width !== this.root.clientWidth) this.draw();
   }
 
   colour(head) {
@@ -263,6 +261,7 @@ class Pane {
 
   draw() {
     this.choices.hidden = state.view === "heads";
+    this.width = this.root.clientWidth;
     this.stage.replaceChildren();
     this.buttons = [];
     this.stage.className = "stage " + state.view;

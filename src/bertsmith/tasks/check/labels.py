@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
@@ -76,17 +77,17 @@ def unseen(splits: Splits) -> Iterator[Finding]:
             yield from found("error", "unseen-label", what, places, advice)
         absent = sorted(known - set(dataset.labels))
         if absent:
-            what = f"{name}: labels of train without an example ({len(absent)}): {', '.join(absent[:5])}"
+            named = ", ".join(absent[:5])
+            what = f"{name}: labels of train without an example ({len(absent)}): {named}"
             yield Finding("note", "unasked-label", what, len(absent))
 
 
 def spelling(splits: Splits) -> Iterator[Finding]:
-    """Labels that differ only in case, spaces or signs."""
+    """Labels that differ only in case, spaces and hyphens."""
     groups: dict[str, set[str]] = defaultdict(set)
     for dataset in splits.values():
         for label in dataset.labels:
-            plain = "".join(c for c in label.casefold() if c.isalnum() or c in "+-")
-            groups[plain.replace("-", "") or label].add(label)
+            groups[re.sub(r"[\s_-]+", "", label.casefold()) or label].add(label)
     for names in groups.values():
         numbers = all(name.lstrip("+-").isdecimal() for name in names)
         if len(names) > 1 and not numbers:

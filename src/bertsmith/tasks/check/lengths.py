@@ -47,7 +47,7 @@ def measure(splits: Splits, reader: Reader | None) -> tuple[dict[str, Lengths], 
     lengths, findings = {}, []
     for name, dataset in splits.items():
         if reader is None:
-            words = [max(_words(unit) for unit in units(one)) for one in dataset.examples]
+            words = [max(map(_words, units(one, dataset.task))) for one in dataset.examples]
             lengths[name] = _spread("words", words)
         else:
             lengths[name], more = _tokens(name, dataset, reader)
@@ -55,8 +55,10 @@ def measure(splits: Splits, reader: Reader | None) -> tuple[dict[str, Lengths], 
     return lengths, findings
 
 
-def units(example: Any) -> list[tuple[str, ...]]:
-    """The inputs that an example becomes: each one text, or a pair."""
+def units(example: Any, task: str) -> list[tuple[str, ...]]:
+    """The inputs that an example becomes: each one text, or a pair that is read together."""
+    if task == "similarity":
+        return [(text,) for text in example.texts]
     match example:
         case Labelled() | MultiLabelled() | Scored() | Question():
             return [example.texts]
@@ -71,12 +73,13 @@ def _words(texts: Sequence[str]) -> int:
 
 def _tokens(name: str, dataset: Dataset[Any], reader: Reader) -> tuple[Lengths, list[Finding]]:
     tokenizer, limit = reader.tokenizer, reader.limit
-    texts = list(dict.fromkeys(t for one in dataset.examples for u in units(one) for t in u))
+    inputs = [units(one, dataset.task) for one in dataset.examples]
+    texts = list(dict.fromkeys(text for several in inputs for unit in several for text in unit))
     ids = tokenizer.encode_ids(texts)
     size = dict(zip(texts, map(len, ids), strict=True))
     totals, beyond, stuck = [], [], []
-    for one in dataset.examples:
-        parts = [[size[text] for text in unit] for unit in units(one)]
+    for one, several in zip(dataset.examples, inputs, strict=True):
+        parts = [[size[text] for text in unit] for unit in several]
         special = [tokenizer.special_count(pair=len(part) > 1) for part in parts]
         total = max(sum(part) + extra for part, extra in zip(parts, special, strict=True))
         totals.append(total)

@@ -14,8 +14,9 @@ from bertsmith.tasks.data.examples import (
     Tagged,
     Where,
 )
-from bertsmith.tasks.data.read import find_splits, read_data
+from bertsmith.tasks.data.read import read_data
 from bertsmith.tasks.data.schemes import Chunk, chunks, convert, detect, faults, strict_chunks
+from bertsmith.tasks.data.splits import find_splits
 
 __all__ = ["GLUE", "TASKS", "Benchmark", "Chunk", "Dataset", "Example", "Labelled"]
 __all__ += ["MultiLabelled", "Options", "Question", "Related", "Scored", "Span", "Tagged"]

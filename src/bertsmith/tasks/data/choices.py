@@ -52,7 +52,7 @@ def read_choices(table: Table, finder: Finder) -> list[Options]:
             options = [f"{start} {option}".strip() for option in options]
         if len(options) < 2:
             raise BertsmithError(f"{where}: {len(options)} choices; there must be two or more")
-        label = _label(row, answer, options, keys or KEYS, where, table)
+        label = _label(row, answer, options, keys or KEYS, where)
         examples.append(Options(text_cell(asked, where, prompt), tuple(options), label, where))
     return examples
 
@@ -72,13 +72,24 @@ def _listed(value: Any, where: Where, column: str) -> tuple[list[str], Sequence[
         keys = [str(key) for key in value.get("label") or ()]
         return [text_cell(text, where, column) for text in value["text"]], keys
     if isinstance(value, str) and LETTERED.search(value) and not value.strip().startswith("["):
-        parts = LETTERED.split(value)[1:]
-        return [text.strip() for text in parts[1::2]], parts[::2]
+        return _lettered(value)
     listed = list_cell(value, where, column)
     if listed and all(isinstance(one, dict) for one in listed):
         keys = [str(one.get("label", "")) for one in listed]
         return [text_cell(one.get("text"), where, column) for one in listed], keys
     return [text_cell(one, where, column) for one in listed], ()
+
+
+def _lettered(value: str) -> tuple[list[str], Sequence[str]]:
+    """(A) one (B) another: only letters in their order begin a choice, so that it may hold some."""
+    marks: list[re.Match[str]] = []
+    for match in LETTERED.finditer(value):
+        before = ord(marks[-1][1]) if marks else ord(match[1]) - 1
+        if ord(match[1]) == before + 1:
+            marks.append(match)
+    ends = [*(mark.start() for mark in marks[1:]), len(value)]
+    options = [value[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True)]
+    return options, [mark[1] for mark in marks]
 
 
 def _label(
@@ -87,7 +98,6 @@ def _label(
     options: list[str],
     keys: Sequence[str],
     where: Where,
-    table: Table,
 ) -> int | None:
     """Which choice is right: told by its letter, its number from 0, or its words."""
     value = row.cells.get(answer) if answer else None

@@ -55,7 +55,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "anchor": ("anchor", "query", "question", "sentence", "sent0", "text"),
     "positive": ("positive", "pos", "positives", "sent1", "answer"),
     "negative": ("negative", "neg", "negatives", "hard_neg", "hard_negative"),
-    "prompt": ("sent1", "ctx", "question_stem", "question", "premise", "prompt", "context"),
+    "prompt": ("sent1", "ctx", "question_stem", "premise", "question", "prompt", "context"),
     "options": ("choices", "endings", "options", "answers"),
     "answer": ("answer_key", "answerkey", "label", "answer", "gold", "correct"),
 }

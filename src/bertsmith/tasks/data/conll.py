@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -58,10 +59,12 @@ def read_conll(
 
 
 def looks_like_conll(text: str) -> bool:
-    """Do lines of one width in groups between blank lines make this a CoNLL file?"""
-    listed = [line for _, line in numbered_lines(text[:20_000])][:-1] or [text.strip()]
-    widths = {len(_cells(line)) for line in listed if line.strip() and not line.startswith("#")}
-    return len(widths) == 1 and 2 <= max(widths) <= 20 and any(not line.strip() for line in listed)
+    """Do lines of mostly one width, in groups between blank lines, make this a CoNLL file?"""
+    lines = [line for _, line in numbered_lines(text[:20_000])]
+    widths = Counter(len(_cells(line)) for line in lines if line.strip() and line[0] != "#")
+    width, times = widths.most_common(1)[0] if widths else (0, 0)
+    grouped = any(not line.strip() for line in lines)
+    return grouped and 2 <= width <= 20 and times > 0.5 * widths.total()
 
 
 def _sentences(path: Path, ledger: Ledger) -> Iterator[list[Line]]:

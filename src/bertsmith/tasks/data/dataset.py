@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -46,7 +47,7 @@ class Dataset(Generic[Kind]):
     def __len__(self) -> int:
         return len(self.examples)
 
-    @property
+    @cached_property
     def labels(self) -> tuple[str, ...]:
         """The names of all labels, in an order that does not depend on the file's."""
         return ordered(name for example in self.examples for name in label_names(example))

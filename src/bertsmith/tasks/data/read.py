@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
-from bertsmith.tasks.data.choices import has_choices, read_choices
-from bertsmith.tasks.data.columns import Finder, is_list, known_name, plain, without_header
+from bertsmith.tasks.data.choices import read_choices
+from bertsmith.tasks.data.columns import Finder, known_name, plain, without_header
 from bertsmith.tasks.data.conll import looks_like_conll, read_conll, read_conllu
 from bertsmith.tasks.data.dataset import Dataset, known_task
+from bertsmith.tasks.data.delimited import read_delimited
+from bertsmith.tasks.data.documents import read_json, read_json_lines, read_parquet, table_of
 from bertsmith.tasks.data.examples import Tagged
 from bertsmith.tasks.data.files import read_text, suffix_of
-from bertsmith.tasks.data.rows import (
-    Table,
-    read_delimited,
-    read_json,
-    read_json_lines,
-    read_parquet,
-    sample,
-    table_of,
-)
+from bertsmith.tasks.data.guess import guess_task, has
+from bertsmith.tasks.data.rows import Table
 from bertsmith.tasks.data.schemes import convert, detect
 from bertsmith.tasks.data.squad import is_squad, read_questions, read_squad
 from bertsmith.tasks.data.texts import (
@@ -36,11 +30,6 @@ from bertsmith.tasks.data.texts import (
 
 CONLL = (".conll", ".conll03", ".iob", ".iob2", ".bio", ".ner", ".pos", ".tags")
 FORMATS = "csv, tsv, jsonl, json, parquet, conll, conllu or txt (and .gz or .xz of each)"
-SPLITS = {
-    "train": ("train", "training", "train_rebuilt"),
-    "dev": ("dev", "valid", "validation", "val", "dev_matched", "development"),
-    "test": ("test", "testing", "test_matched"),
-}
 
 
 def read_data(
@@ -65,7 +54,8 @@ def read_data(
         raise BertsmithError(f"{path} is a folder; give a file")
     ending = suffix_of(path)
     if ending == ".txt":
-        ending = ".conll" if looks_like_conll(read_text(path)) else ".tsv"
+        grouped = task == "tagging" or looks_like_conll(read_text(path))
+        ending = ".conll" if grouped else ".tsv"
     if ending == ".conllu":
         return _tagging(path, task, ledger, *read_conllu(path, ledger, given.get("tags")))
     if ending in CONLL:
@@ -83,22 +73,6 @@ def read_data(
     else:
         table = _table(path, ending, given, ledger, skip_ragged)
     return _rows(table, task, given, label_names, ledger)
-
-
-def find_splits(folder: str | Path) -> dict[str, Path]:
-    """The files of a folder that are called train, dev (or valid, ...) and test."""
-    folder = Path(folder)
-    found: dict[str, Path] = {}
-    for split, names in SPLITS.items():
-        files = {re.split(r"\.", path.name)[0].lower(): path for path in sorted(folder.iterdir())}
-        # Of a rebuilt split and the one that it repairs, the rebuilt one is meant.
-        hits = [files[name] for name in names if name in files]
-        ends = [path for stem, path in files.items() if re.search(rf"[-_]{split}$", stem)]
-        if hits or len(ends) == 1:
-            found[split] = (hits or ends)[-1 if split == "train" else 0]
-    if "train" not in found:
-        raise BertsmithError(f"{folder}: no file in it is called train; give a file")
-    return found
 
 
 def _table(path: Path, ending: str, given: Mapping[str, str], ledger: Ledger, skip: bool) -> Table:
@@ -130,77 +104,24 @@ def _rows(
     if task is None:
         task, why = guess_task(table, given)
     finder = Finder(table, given)
-    scheme = None
     examples: list[Any]
-    if task == "classification":
-        examples = list(read_labelled(table, finder, ledger, label_names))
-    elif task == "multilabel":
-        examples = list(read_multilabelled(table, finder, label_names))
-    elif task == "regression":
-        examples = list(read_scored(table, finder))
-    elif task == "answering":
-        examples = list(read_questions(table, finder, ledger))
-    elif task == "choice":
-        examples = list(read_choices(table, finder))
-    elif task == "tagging":
-        tagged = read_tagged(table, finder, ledger, label_names)
-        return _tagging(table.path, task, ledger, tagged, finder.found, why)
-    else:
-        scored = _has(finder, "score") and not _has(finder, "positive")
-        examples = list(read_scored(table, finder) if scored else read_related(table, finder))
-    _some(table.path, examples)
-    return Dataset(table.path, task, examples, finder.found, why, scheme, ledger)
-
-
-def guess_task(table: Table, given: Mapping[str, str]) -> tuple[str, str]:
-    """The task that columns are made for, and why; raises where they say nothing."""
-    finder = Finder(table, given)
-    said = set(given)
-    if said & {"tokens", "tags"} or (_lists(finder, "tokens") and _has(finder, "tags")):
-        return "tagging", "it has words and tags"
-    if said & {"prompt", "options"} or has_choices(finder):
-        return "choice", "it has choices"
-    passage = any(name in finder.by_plain for name in ("context", "passage", "paragraph"))
-    answered = said & {"question", "passage", "answers"} or "human_ans_spans" in finder.by_plain
-    if answered or (passage and "question" in finder.by_plain):
-        return "answering", "it has questions and passages"
-    if said & {"anchor", "positive"} or {"anchor", "positive"} <= set(finder.by_plain):
-        return "similarity", "it has texts that belong together"
-    if "score" in said:
-        return "regression", "a column of scores was named"
-    text, pair = Finder(table, given).couple()
-    what = "texts" if pair is None else "pairs of texts"
-    labels = Finder(table, given)
-    labels.note("text", text)
-    column = labels.known("label")
-    if column is None or (pair and labels.by_plain.get("score") and "label" not in said):
-        if "score" in finder.by_plain:
-            return "regression", f"it has {what} and scores"
-        return "classification", f"it has {what}, and no labels"
-    if is_list(table, column):
-        return "multilabel", f"it has {what} and lists of labels"
-    values = sample(table, column)
-    if values and all(_fraction(value) is not None for value in values):
-        if any(_fraction(value) for value in values):
-            return "regression", f"it has {what}, and {column!r} holds fractions"
-    return "classification", f"it has {what} and labels"
-
-
-def _has(finder: Finder, role: str) -> bool:
-    return Finder(finder.table, finder.given).known(role) is not None
-
-
-def _lists(finder: Finder, role: str) -> bool:
-    name = Finder(finder.table, finder.given).known(role)
-    return name is not None and is_list(finder.table, name)
-
-
-def _fraction(value: Any) -> float | None:
-    """What a number has behind its point; None where it is no number."""
-    try:
-        return float(value) % 1
-    except (TypeError, ValueError):
-        return None
+    match task:
+        case "tagging":
+            tagged = read_tagged(table, finder, ledger, label_names)
+            return _tagging(table.path, task, ledger, tagged, finder.found, why)
+        case "classification":
+            examples = list(read_labelled(table, finder, ledger, label_names))
+        case "multilabel":
+            examples = list(read_multilabelled(table, finder, label_names))
+        case "answering":
+            examples = list(read_questions(table, finder, ledger))
+        case "choice":
+            examples = list(read_choices(table, finder))
+        case "similarity" if has(finder, "positive") or not has(finder, "score"):
+            examples = list(read_related(table, finder))
+        case _:
+            examples = list(read_scored(table, finder))
+    return Dataset(table.path, task, _some(table.path, examples), finder.found, why, ledger=ledger)
 
 
 def _tagging(
@@ -209,7 +130,7 @@ def _tagging(
     ledger: Ledger,
     examples: list[Tagged],
     columns: dict[str, str],
-    why: str = "it has a word and a tag on each line",
+    why: str | None = None,
 ) -> Dataset[Any]:
     """Tagged sentences with their scheme; IOB1, which no one can learn well, becomes BIO."""
     _only("tagging", task, path, "words with tags")
@@ -219,7 +140,9 @@ def _tagging(
         ledger.note("sentences converted from IOB1 to BIO", len(examples))
         examples = [_converted(example) for example in examples]
         scheme = "bio"
-    return Dataset(path, "tagging", examples, columns, "" if task else why, scheme, ledger)
+    if why is None:
+        why = "" if task else "it has a word and a tag on each line"
+    return Dataset(path, "tagging", examples, columns, why, scheme, ledger)
 
 
 def _converted(example: Tagged) -> Tagged:

@@ -132,7 +132,12 @@ def read_tagged(
                 raise BertsmithError(
                     f"{where}: {len(spelled)} words in {words!r}, {len(given)} tags in {tags!r}"
                 )
-            marked = tuple(_label(tag, where, tags, classes) or "O" for tag in given)
+            named = [_label(tag, where, tags, classes) for tag in given]
+            if None in named:
+                raise BertsmithError(
+                    f"{where}: word {named.index(None) + 1} has no tag in {tags!r}"
+                )
+            marked = tuple(str(name) for name in named)
         text, offsets = joined(spelled)
         examples.append(Tagged(text, spelled, offsets, marked, where))
     return examples

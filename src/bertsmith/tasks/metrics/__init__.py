@@ -14,10 +14,10 @@ from bertsmith.tasks.metrics.labels import (
     per_label,
 )
 from bertsmith.tasks.metrics.numbers import pearson, spearman
-from bertsmith.tasks.metrics.paired import Test, mcnemar, paired_bootstrap, permutation
+from bertsmith.tasks.metrics.paired import Comparison, mcnemar, paired_bootstrap, permutation
 from bertsmith.tasks.metrics.score import score
 
-__all__ = ["AnswerScores", "Calibration", "EntityScores", "Summary", "Test", "accuracy"]
+__all__ = ["AnswerScores", "Calibration", "Comparison", "EntityScores", "Summary", "accuracy"]
 __all__ += ["answer_scores", "best_threshold", "bootstrap", "calibration", "confusion"]
 __all__ += ["entity_scores", "exact_match", "f1", "mcc", "mcnemar", "multilabel_f1", "over_seeds"]
 __all__ += ["paired_bootstrap", "pearson", "per_label", "permutation", "score", "spearman"]

@@ -89,10 +89,10 @@ def answer_scores(
     """
     if not gold:
         raise BertsmithError("there is nothing to score")
-    given = no_answer or {}
-    silent = {name for name in predicted if given.get(name, 0.0) > threshold}
-    spoken = {name: "" if name in silent else text for name, text in predicted.items()}
-    exacts, overlaps = raw_scores(gold, spoken, version)
+    exacts, overlaps = raw_scores(gold, predicted, version)
+    for name, chance in (no_answer or {}).items():
+        if chance > threshold and name in predicted:
+            exacts[name] = overlaps[name] = float(not _answerable(gold[name]))
 
     def percent(names: list[str]) -> tuple[float, float, int] | None:
         if not names:

@@ -16,10 +16,8 @@ EXACT = 14  # examples up to which every permutation is tried
 
 
 @dataclass(frozen=True)
-class Test:
+class Comparison:
     """The second model's lead over the first, and how likely chance alone makes such a one."""
-
-    __test__ = False  # it is not a test of pytest's
 
     difference: float
     p_value: float  # two-sided
@@ -27,17 +25,17 @@ class Test:
     high: float | None = None
 
 
-def mcnemar(first: Sequence[bool], second: Sequence[bool]) -> Test:
+def mcnemar(first: Sequence[bool], second: Sequence[bool]) -> Comparison:
     """McNemar's exact test of which examples each of two models has right."""
     paired(first, second)
     lost = sum(bool(a) and not b for a, b in zip(first, second, strict=True))
     won = sum(bool(b) and not a for a, b in zip(first, second, strict=True))
-    return Test((won - lost) / len(first), _binomial(min(won, lost), won + lost))
+    return Comparison((won - lost) / len(first), _binomial(min(won, lost), won + lost))
 
 
 def permutation(
     first: Sequence[float], second: Sequence[float], *, draws: int = 10_000, seed: int = 0
-) -> Test:
+) -> Comparison:
     """Exchange the two models' scores on random examples: how often is the lead as large?
 
     Few examples are exchanged in every possible way; of more, `draws` random ways, and the
@@ -50,13 +48,13 @@ def permutation(
     if len(gaps) <= EXACT:
         ways = np.arange(2 ** len(gaps))[:, None] >> np.arange(len(gaps)) & 1
         hits = np.abs((1 - 2 * ways) @ gaps / len(gaps)) >= limit
-        return Test(float(lead), float(hits.mean()))
+        return Comparison(float(lead), float(hits.mean()))
     random = np.random.default_rng(seed)
     larger = 0
     for _ in range(draws):
         signs = random.integers(0, 2, len(gaps)) * 2 - 1
         larger += bool(abs(signs @ gaps / len(gaps)) >= limit)
-    return Test(float(lead), (larger + 1) / (draws + 1))
+    return Comparison(float(lead), (larger + 1) / (draws + 1))
 
 
 def paired_bootstrap(
@@ -68,7 +66,7 @@ def paired_bootstrap(
     confidence: float = 0.95,
     draws: int = 1000,
     seed: int = 0,
-) -> Test:
+) -> Comparison:
     """Draw examples anew with replacement; works for every metric, F1 and MCC too.
 
     The p-value is twice the share of draws on which the lead is gone, at most 1.
@@ -91,7 +89,7 @@ def paired_bootstrap(
     gone = int(min((values <= 0).sum(), (values >= 0).sum()))
     outside = 50 * (1 - confidence)
     low, high = np.percentile(values, [outside, 100 - outside]).tolist()
-    return Test(lead, min(1.0, 2 * (gone + 1) / (len(values) + 1)), low, high)
+    return Comparison(lead, min(1.0, 2 * (gone + 1) / (len(values) + 1)), low, high)
 
 
 def _binomial(fewer: int, count: int) -> float:

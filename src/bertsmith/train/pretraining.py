@@ -18,6 +18,7 @@ from bertsmith.examples import Examples
 from bertsmith.examples.loader import Wanted
 from bertsmith.model import Encoder, Model
 from bertsmith.train.building import Built, built, examples_of, open_corpus
+from bertsmith.train.compiling import compile_rows
 from bertsmith.train.distributed import Ranks, demand_plain, whole
 from bertsmith.train.evaluate import held_out, pseudo_perplexity
 from bertsmith.train.folder import RunFolder
@@ -76,11 +77,13 @@ def _train(
     resume: bool,
 ) -> dict[str, Any]:
     together = made.together.to(ranks.device)
-    blocks = [block for part in together.modules() if isinstance(part, Encoder) for block in part.blocks]
+    blocks = [
+        block for part in together.modules() if isinstance(part, Encoder) for block in part.blocks
+    ]
     if recipe.train.compile:
-        for block in blocks:
-            block.compile(dynamic=False)
-    module = ranks.wrap(together, recipe.train.parallel, blocks)
+        compile_rows(together)
+    half = recipe.train.precision == "bfloat16"
+    module = ranks.wrap(together, recipe.train.parallel, blocks, half)
     segments = made.checkpoint.config.segments
     evaluate = _evaluator(recipe, together, module, ranks, segments)
     trainer = Trainer(
@@ -139,9 +142,7 @@ def _finish(
     return summary
 
 
-def _measures(
-    recipe: Recipe, model: Model, ranks: Ranks, segments: int
-) -> dict[str, float]:
+def _measures(recipe: Recipe, model: Model, ranks: Ranks, segments: int) -> dict[str, float]:
     """Pseudo-perplexity of the model that is stored, where it fills masks."""
     held = _held_out(recipe, segments)
     if held is None or not recipe.evaluate.pseudo or "masked_lm" not in recipe.objectives:
@@ -175,7 +176,9 @@ def _store(
 
 def _card(recipe: Recipe, corpus: Corpus, summary: dict[str, Any]) -> str:
     """How the model came about, for its card."""
-    rows = [f"| {key} | {value:.6g} |" for key, value in summary.items() if isinstance(value, float)]
+    rows = [
+        f"| {key} | {value:.6g} |" for key, value in summary.items() if isinstance(value, float)
+    ]
     return "\n".join(
         [
             "",
@@ -212,21 +215,21 @@ def _wanted(recipe: Recipe, corpus: Corpus, segments: int) -> Callable[[int], Wa
     made: dict[int, Examples] = {}
     train = recipe.train
 
-    def length(step: int) -> int:
-        for stage in recipe.stages:
-            if not stage.steps or step < stage.steps:
-                return stage.length
-            step -= stage.steps
-        return recipe.stages[-1].length if recipe.stages else recipe.data.length
+    def stage(step: int) -> tuple[int, int]:
+        """The length and the tokens of a step, before the ramp."""
+        *early, (length, tokens, _) = recipe.lengths()
+        for size, count, steps in early:
+            if step < steps:
+                return size, count
+            step -= steps
+        return length, tokens
 
     def wanted(step: int) -> Wanted:
-        size = length(step)
+        size, tokens = stage(step)
         if size not in made:
             made[size] = examples_of(recipe, corpus, size, segments)
-        tokens = train.batch_tokens
         if train.ramp_from and step < train.ramp_steps:
-            grown = (train.batch_tokens - train.ramp_from) * step // train.ramp_steps
-            tokens = train.ramp_from + grown
+            tokens = train.ramp_from + (tokens - train.ramp_from) * step // train.ramp_steps
         most = min(train.micro_tokens, tokens)
         return Wanted(made[size], tokens, most, fill=most if train.compile else FILL)
 
@@ -237,7 +240,7 @@ def _held_out(recipe: Recipe, segments: int) -> Examples | None:
     """Held-out samples, if the corpus has any that fit the objectives."""
     try:
         corpus = open_corpus(recipe, "held_out")
-        length = recipe.stages[-1].length if recipe.stages else recipe.data.length
+        length = recipe.lengths()[-1][0]
         return examples_of(recipe, corpus, length, segments)
     except BertsmithError:
         return None
@@ -258,7 +261,6 @@ def _evaluator(
             tokens=recipe.evaluate.tokens,
             most=recipe.train.micro_tokens,
             ranks=ranks,
-            half=recipe.train.precision == "bfloat16",
             stopped=stopped,
         )
 

@@ -13,6 +13,7 @@ from bertsmith.examples import Example
 from bertsmith.train.building import built
 from bertsmith.train.flops import training_flops
 from bertsmith.train.optimizer import optimizer_for
+from bertsmith.train.precision import Halved
 from bertsmith.train.recipe import Recipe
 
 # Devices that a run may be planned for without having one: peak in bfloat16 (operations a
@@ -30,7 +31,9 @@ DEVICES = {
 SHARE = 0.35  # of the maker's peak; what training reaches with some care, if not measured
 
 
-def plan(recipe: Recipe, tokenizer_size: int = 30522, device: str = "", count: int = 1) -> dict[str, Any]:
+def plan(
+    recipe: Recipe, tokenizer_size: int = 30522, device: str = "", count: int = 1
+) -> dict[str, Any]:
     """Tokens, operations, memory and time of a run on one device or several.
 
     With no device, or "cpu" or "cuda", a few steps are timed here; a name such as "h200" is
@@ -39,34 +42,48 @@ def plan(recipe: Recipe, tokenizer_size: int = 30522, device: str = "", count: i
     if count < 1:
         raise BertsmithError("a run needs at least one device")
     made = built(recipe, _Sized(tokenizer_size))  # type: ignore[arg-type]
-    length = recipe.stages[-1].length if recipe.stages else recipe.data.length
-    flops = training_flops(made.together, length)
     parameters = sum(p.numel() for p in made.together.parameters())
+    stages = recipe.lengths()
+    cost = {length: training_flops(made.together, length) for length, _, _ in stages}
     here = device in ("", "cpu", "cuda")
     if here:
-        rate, used = _measured(recipe, made.together, device)
+        rate, used = _measured(recipe, made.together, device)  # at the first stage's length
+        power = rate * cost[stages[0][0]]
     elif device in DEVICES:
-        rate, used = DEVICES[device][0] * SHARE / flops, None
+        power, used = DEVICES[device][0] * SHARE, None
     else:
         raise BertsmithError(f"unknown device {device!r}; known: cpu, cuda, {', '.join(DEVICES)}")
-    rate *= count
+    power *= count
+    shares = _steps(recipe, {length: power / each for length, each in cost.items()})
+    tokens = sum(batch * steps for _, batch, steps in shares)
+    work = sum(batch * steps * cost[length] for length, batch, steps in shares)
+    memory = _memory(recipe, made.together, parameters)
     train = recipe.train
-    steps = train.steps or int(60 * train.minutes * rate / train.batch_tokens)
-    tokens = steps * train.batch_tokens
-    memory = _memory(recipe, made.together, parameters, length)
     return {
         "parameters": parameters,
-        "steps": steps,
+        "steps": sum(steps for _, _, steps in shares),
         "tokens": tokens,
-        "operations": tokens * flops,
-        "tokens_per_second": rate,
+        "operations": work,
+        "tokens_per_second": tokens * power / work if work else 0.0,
         "measured": here,
         "devices": count,
-        "hours": train.minutes / 60 if train.minutes else tokens / rate / 3600,
+        "hours": train.minutes / 60 if train.minutes else work / power / 3600,
         "memory_bytes": memory,
         "measured_memory_bytes": used,
-        "fits": None if here or device not in DEVICES else memory < DEVICES[device][1],
+        "fits": None if here else memory < DEVICES[device][1],
     }
+
+
+def _steps(recipe: Recipe, rates: dict[int, float]) -> list[tuple[int, int, int]]:
+    """How many steps each stage has: (length, tokens in a step, steps)."""
+    *early, (length, batch, _) = recipe.lengths()
+    train = recipe.train
+    if train.steps:
+        left = train.steps - sum(steps for _, _, steps in early)
+    else:
+        spent = sum(tokens * steps / rates[size] for size, tokens, steps in early)
+        left = int((60 * train.minutes - spent) * rates[length] / batch)
+    return [*early, (length, batch, max(left, 0))]
 
 
 class _Sized:
@@ -78,7 +95,7 @@ class _Sized:
         self.size = size
 
 
-def _memory(recipe: Recipe, module: torch.nn.Module, parameters: int, length: int) -> int:
+def _memory(recipe: Recipe, module: torch.nn.Module, parameters: int) -> int:
     """Bytes: weights, gradients and Adam's two moments, and what a pass keeps for the way back."""
     states = 16 * parameters
     half = 2 if recipe.train.precision == "bfloat16" else 4
@@ -99,17 +116,16 @@ def _measured(recipe: Recipe, module: Any, device: str) -> tuple[float, int | No
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise BertsmithError("there is no GPU here: name one to reckon with, such as h200")
-    length = recipe.data.length
+    length = recipe.lengths()[0][0]
     sequences = max(1, min(recipe.train.micro_tokens, 16384) // length)
     example = random_example(sequences, length, recipe).to(chosen)
     module.to(chosen).train()
     optimizer = optimizer_for(module, recipe.train)
-    half = recipe.train.precision == "bfloat16"
+    call = Halved(module) if recipe.train.precision == "bfloat16" else module
     best = float("inf")
     for _ in range(4):
         began = time.perf_counter()
-        with torch.autocast(chosen.type, torch.bfloat16, enabled=half):
-            loss, _ = module(example, module.counts(example))
+        loss, _ = call(example, module.counts(example))
         loss.backward()
         optimizer.step()
         optimizer.clear()

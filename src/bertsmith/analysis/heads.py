@@ -1,0 +1,284 @@
+"""Numbers about heads: where each one's attention goes, and which dependencies it finds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertsmith.analysis.attention import Floats
+from bertsmith.analysis.treebank import Sentence
+from bertsmith.batch import Batch
+from bertsmith.errors import BertsmithError
+from bertsmith.model import Trace
+from bertsmith.tasks.run import packed
+from bertsmith.tasks.spans import wordless
+
+if TYPE_CHECKING:
+    from bertsmith.tasks import Bert
+
+# What is measured of every head, over all tokens that are not special.
+METRICS = {
+    "entropy": "how spread out it is, in nats",
+    "distance": "how far away it looks, in tokens",
+    "first": "share on the first token ([CLS])",
+    "separator": "share on [SEP]",
+    "punctuation": "share on punctuation",
+    "itself": "share on the token itself",
+    "previous": "share on the token before",
+    "next": "share on the token after",
+    "same": "share on other tokens that are the same",
+}
+MOST = 2**25  # attention weights in memory at once
+DIRECTIONS = ("dependent looks at head", "head looks at dependent")
+OFFSETS = [offset for offset in range(-8, 9) if offset]
+
+
+@dataclass(frozen=True)
+class Input:
+    """Tokens of one input; and of a sentence with dependencies the word that each is part of."""
+
+    ids: list[int]
+    segments: list[int]
+    words: list[int] | None = None  # -1: of no word
+    sentence: Sentence | None = None
+
+
+@dataclass(frozen=True)
+class Relation:
+    """How well the best head finds one dependency relation."""
+
+    count: int
+    layer: int
+    head: int
+    direction: str  # one of DIRECTIONS
+    accuracy: float
+    offset: int  # the best fixed distance to the head
+    baseline: float  # how often the head stands there
+    table: Floats = field(repr=False)  # accuracy of every head: (2 directions, layers, heads)
+
+
+@dataclass(frozen=True)
+class HeadNumbers:
+    """Every number, of every head: (layers, heads) each."""
+
+    metrics: dict[str, Floats]
+    inputs: int
+    tokens: int
+    relations: dict[str, Relation]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One row for each head."""
+        layers, heads = self.metrics["entropy"].shape
+        for layer in range(layers):
+            for head in range(heads):
+                numbers = {name: float(table[layer, head]) for name, table in self.metrics.items()}
+                yield {"layer": layer, "head": head, **numbers}
+
+    def strongest(self, metric: str, most: int = 3) -> list[tuple[int, int, float]]:
+        """The heads with most of something: layer, head, number."""
+        table = self.metrics[metric]
+        order = np.argsort(-table, axis=None, kind="stable")[:most]
+        places = [np.unravel_index(int(place), table.shape) for place in order]
+        return [(int(layer), int(head), float(table[layer, head])) for layer, head in places]
+
+
+def measure(bert: Bert, inputs: Sequence[Input]) -> HeadNumbers:
+    """Look at the attention of every head in every input."""
+    if not inputs:
+        raise BertsmithError("there is nothing to measure heads on")
+    config = bert.checkpoint.config
+    shape = (len(config.plan), config.attention_heads)
+    sums = torch.zeros(shape[0] * shape[1], len(METRICS), dtype=torch.float64)
+    counts = torch.zeros(len(METRICS), dtype=torch.float64)
+    finder = Finder(shape, inputs)
+    for one, maps in seen(bert, inputs):
+        targets, weight = _targets(bert, one)
+        counts += weight
+        sums += _totals(maps, targets)
+        if one.sentence is not None:
+            finder.see(maps, one)
+    means = (sums.unflatten(0, shape) / counts.clamp(min=1)).float().numpy()
+    metrics = {name: means[:, :, number] for number, name in enumerate(METRICS)}
+    tokens = sum(len(one.ids) for one in inputs)
+    return HeadNumbers(metrics, len(inputs), tokens, finder.relations())
+
+
+def texts(bert: Bert, given: Sequence[str]) -> list[Input]:
+    """Plain texts; long ones in windows."""
+    return [Input(window.ids, window.segments) for window in bert.windows(given)]
+
+
+def parsed(bert: Bert, given: Iterable[Sentence]) -> list[Input]:
+    """Sentences with dependencies; those that are too long are left out and counted."""
+    found = []
+    for sentence in given:
+        encoding = bert.tokenizer.encode(sentence.text)
+        if len(encoding) > bert.max_length:
+            bert.ledger.note("sentences longer than the model reads, left out")
+            continue
+        words = [-1] * len(encoding)
+        for place, (start, end) in enumerate(encoding.offsets):
+            if encoding.sources[place] is not None:
+                inside = [n for n, w in enumerate(sentence.words) if start < w.end and w.start < end]
+                words[place] = inside[0] if inside else -1
+        found.append(Input(encoding.ids, encoding.segments, words, sentence))
+    return found
+
+
+def seen(bert: Bert, inputs: Sequence[Input]) -> Iterator[tuple[Input, Tensor]]:
+    """Every input with the maps of all heads of all layers, one below the other: (L * H, n, n)."""
+    config = bert.checkpoint.config
+    layers = range(len(config.plan))
+    # Maps grow with the square of a length: batches are as large as their maps allow.
+    cells = [len(one.ids) ** 2 * len(layers) * config.attention_heads for one in inputs]
+    for chosen in packed(cells, MOST):
+        group = [inputs[number] for number in chosen]
+        batch = Batch.of([one.ids for one in group], [one.segments for one in group])
+        trace = Trace(heads=dict.fromkeys(layers))
+        with torch.inference_mode():
+            bert.model.encoder(batch.to(bert.device), trace)
+            for place, one in enumerate(group):
+                yield one, torch.cat([trace.maps[layer][place] for layer in layers])
+
+
+def _totals(weights: Tensor, targets: Tensor) -> Tensor:
+    """The sum of every metric over the rows of maps: (maps, n, n) → (maps, metrics)."""
+    targets = targets.to(weights.device)
+    ordinary = targets[0, :, :1]  # rows that count
+    entropy = -(torch.xlogy(weights, weights) * ordinary).sum((1, 2))
+    others = weights.flatten(1) @ targets[1:].flatten(1).T
+    return torch.cat([entropy[:, None], others], dim=1).double().cpu()
+
+
+def _targets(bert: Bert, one: Input) -> tuple[Tensor, Tensor]:
+    """For every metric how much a weight from i to j counts (metrics, n, n); and how many rows.
+
+    The first plane, entropy's, only marks the rows that count.
+    """
+    tokenizer = bert.tokenizer
+    ids = torch.tensor(one.ids)
+    plain = torch.tensor([id_ not in tokenizer.special_ids for id_ in one.ids])
+    marks = torch.tensor([id_ in _punctuation(tokenizer) for id_ in one.ids]) & plain
+    place = torch.arange(len(ids))
+    steps = place[None, :] - place[:, None]
+    both = plain[:, None] & plain
+    everywhere = torch.ones_like(both)
+    same = (ids[:, None] == ids) & (steps != 0) & both
+    planes = [
+        everywhere,
+        steps.abs(),
+        everywhere & (place == 0),
+        everywhere & (ids == tokenizer.sep_id),
+        everywhere & marks,
+        steps == 0,
+        (steps == -1) & both,
+        (steps == 1) & both,
+        same,
+    ]
+    found = torch.stack([plane.float() for plane in planes]) * plain[None, :, None]
+    total = plain.sum()
+    # A token at an edge has no neighbour there, and most tokens have no second self.
+    neighbours = (both & (steps == 1)).sum()
+    rows = [total] * 6 + [neighbours, neighbours, same.any(1).sum()]
+    return found, torch.stack(rows).double()
+
+
+@lru_cache(maxsize=8)
+def _punctuation(tokenizer: Any) -> frozenset[int]:
+    """The tokens that are punctuation or symbols alone."""
+    plain = set(tokenizer.vocabulary().values()) - tokenizer.special_ids
+    shown = {id_: tokenizer.decode([id_]).strip() for id_ in plain}
+    return frozenset(id_ for id_, text in shown.items() if text and wordless(text))
+
+
+class Finder:
+    """How often each head's strongest weight goes from a word to its head, or back.
+
+    Words are as in Clark et al. (2019): attention to a word is the sum over its tokens,
+    attention from it the mean; the word looked at most, other than itself, is the guess.
+    """
+
+    def __init__(self, shape: tuple[int, int], inputs: Sequence[Input]) -> None:
+        found = Counter(
+            word.relation
+            for one in inputs
+            if one.sentence is not None
+            for word in self.gold(one)[1]
+        )
+        self.names = sorted(found)
+        self.counts = torch.tensor([found[name] for name in self.names], dtype=torch.float64)
+        self.shape = shape
+        self.hits = torch.zeros(2, shape[0] * shape[1], len(self.names), dtype=torch.float64)
+        self.fixed = torch.zeros(len(OFFSETS), len(self.names), dtype=torch.float64)
+        for one in inputs:
+            if one.sentence is not None:
+                self._offsets(one)
+
+    @staticmethod
+    def gold(one: Input) -> tuple[list[int], list[Any]]:
+        """The words that have a head and tokens (their places, and themselves)."""
+        assert one.sentence is not None and one.words is not None
+        there = set(one.words)
+        pairs = [
+            (place, word)
+            for place, word in enumerate(one.sentence.words)
+            if place in there and word.head in there and word.head >= 0
+        ]
+        return [place for place, _ in pairs], [word for _, word in pairs]
+
+    def see(self, weights: Tensor, one: Input) -> None:
+        """Count what every head finds in one sentence: (L * H, n, n)."""
+        places, words = self.gold(one)
+        if not places:
+            return
+        assert one.sentence is not None and one.words is not None
+        rows = torch.tensor([place for place, word in enumerate(one.words) if word >= 0])
+        owner = torch.tensor([one.words[int(place)] for place in rows])
+        parts = torch.zeros(len(one.sentence.words), len(one.ids))
+        parts[owner, rows] = 1
+        sizes = parts.sum(1).clamp(min=1)
+        maps = weights.float().cpu()
+        between = (parts / sizes[:, None]) @ maps @ parts.T  # (maps, words, words)
+        absent = parts.sum(1) == 0
+        between[:, :, absent] = -1
+        between[:, absent, :] = -1
+        between.diagonal(dim1=1, dim2=2).fill_(-1)
+        asked = torch.tensor(places)
+        heads = torch.tensor([word.head for word in words])
+        kind = torch.tensor([self.names.index(word.relation) for word in words])
+        for direction, table in enumerate((between, between.mT)):
+            hit = (table[:, asked].argmax(-1) == heads).double()  # (maps, words that have a head)
+            self.hits[direction].index_add_(1, kind, hit)
+
+    def _offsets(self, one: Input) -> None:
+        places, words = self.gold(one)
+        for place, word in zip(places, words, strict=True):
+            if word.head - place in OFFSETS:
+                self.fixed[OFFSETS.index(word.head - place), self.names.index(word.relation)] += 1
+
+    def relations(self) -> dict[str, Relation]:
+        """The best head for each relation, the most frequent relation first."""
+        found = {}
+        for kind in self.counts.argsort(descending=True, stable=True).tolist():
+            count = int(self.counts[kind])
+            table = (self.hits[..., kind] / count).unflatten(1, self.shape).float().numpy()
+            direction, layer, head = (int(n) for n in np.unravel_index(table.argmax(), table.shape))
+            offset = int(self.fixed[:, kind].argmax())
+            found[self.names[kind]] = Relation(
+                count=count,
+                layer=layer,
+                head=head,
+                direction=DIRECTIONS[direction],
+                accuracy=float(table[direction, layer, head]),
+                offset=OFFSETS[offset],
+                baseline=float(self.fixed[offset, kind]) / count,
+                table=table,
+            )
+        return found

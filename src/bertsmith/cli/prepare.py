@@ -1,0 +1,142 @@
+"""`bertsmith prepare`: text, jsonl or parquet files → token shards."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bertsmith.cli import options as shared
+from bertsmith.errors import BertsmithError
+
+if TYPE_CHECKING:
+    from bertsmith.corpus import Summary
+
+
+def prepare(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(help=".txt, .jsonl, .parquet (.gz, .xz, .zst), or folders of them."),
+    ] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="A model directory or a tokenizer file.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder to write.")] = None,
+    check: Annotated[
+        Path | None, typer.Option(help="Instead: verify every file of a prepared folder.")
+    ] = None,
+    sentences: Annotated[
+        str, typer.Option(help="Language that sentences are split by, or `lines`.")
+    ] = "en",
+    repair: Annotated[bool, typer.Option("--repair", help="Undo broken Unicode.")] = False,
+    duplicates: Annotated[
+        str | None, typer.Option(help="Leave out repeated documents: exact, or near too.")
+    ] = None,
+    similarity: Annotated[float, typer.Option(help="From which documents are near.")] = 0.8,
+    min_length: Annotated[int, typer.Option(help="Characters of a document.")] = 1,
+    max_length: Annotated[int | None, typer.Option(help="Characters of a document.")] = None,
+    language: Annotated[
+        str | None, typer.Option(help="Keep documents in this language: en, fr, …")
+    ] = None,
+    text_field: Annotated[str, typer.Option(help="Of .jsonl and .parquet.")] = "text",
+    held_out: Annotated[float, typer.Option(help="Share of documents to keep apart.")] = 0.01,
+    seed: Annotated[int, typer.Option(help="Decides which are held out.")] = 0,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes; one for each core by default.")
+    ] = None,
+    engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
+    as_json: shared.Json = False,
+) -> None:
+    """Turn text into token shards; stopped, it goes on when called again."""
+    if check is not None:
+        _check(check, as_json)
+        return
+    if not files or tokenizer is None or out is None:
+        raise BertsmithError("name files, --tokenizer and --out (or --check and a folder)")
+    if not tokenizer.exists():
+        raise BertsmithError(f"{tokenizer}: there is no such file or directory")
+    from bertsmith.corpus import prepare as make
+
+    try:
+        with _progress() as progress:
+            made = make(
+                files,
+                tokenizer,
+                out,
+                text_field=text_field,
+                sentences=sentences,
+                repair=repair,
+                min_length=min_length,
+                max_length=max_length,
+                language=language,
+                duplicates=duplicates,
+                similarity=similarity,
+                held_out=held_out,
+                seed=seed,
+                workers=workers,
+                engine=engine,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        typer.echo(f"stopped; the same command goes on with {out}", err=True)
+        raise typer.Exit(130) from None
+    if as_json:
+        counts = {name: vars(split) for name, split in made.splits.items()}
+        shared.print_json([{"out": str(out), "splits": counts, "ledger": made.ledger}])
+    else:
+        _show(made)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar with an estimate on a terminal, and nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda step, done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import TimeRemainingColumn as Left
+
+    percent = TextColumn("{task.percentage:>3.0f}%")
+    columns = (TextColumn("{task.description}"), BarColumn(), percent, Left(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        tasks = {name: bar.add_task(name, total=None) for name in ("tokens", "shards")}
+        yield lambda step, done, total: bar.update(tasks[step], completed=done, total=total)
+
+
+def _show(made: Summary) -> None:
+    """What each split holds, then the ledger."""
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("split", "documents", "sentences", "tokens", "shards"):
+        table.add_column(heading, justify="left" if heading == "split" else "right", no_wrap=True)
+    for name in ("train", "held_out"):
+        split = made.splits[name]
+        counts = (split.documents, split.sentences, split.tokens, split.shards)
+        table.add_row(name, *(f"{count:,}" for count in counts))
+    shared.console().print(table)
+    for what, count in made.ledger.items():
+        shared.note(f"{what}: {count:,}")
+    if not made.splits["held_out"].documents:
+        shared.note("no document fell into the held-out share")
+
+
+def _check(folder: Path, as_json: bool) -> None:
+    """Name every damaged file; the exit status is 1 where there is one."""
+    from bertsmith.corpus import check
+
+    count, complaints = check(folder)
+    if as_json:
+        shared.print_json([{"folder": str(folder), "files": count, "damaged": complaints}])
+    else:
+        for complaint in complaints:
+            typer.echo(complaint)
+        if not complaints:
+            typer.echo(f"{folder}: all {count:,} files are as they were written")
+    if complaints:
+        raise typer.Exit(1)

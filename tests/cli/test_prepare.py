@@ -1,0 +1,136 @@
+"""`bertsmith prepare` as a person and a machine see it."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bertsmith.corpus import Corpus
+from bertsmith.errors import BertsmithError
+from cli.conftest import Run
+from corpus.texts import documents, files, write
+from tasks.words import LINES
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write(tmp_path / "a.txt", documents(60))
+
+
+def test_for_a_person(run: Run, model: Path, source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ["--tokenizer", model, "--out", out, "--held-out", "0.2", "--workers", "0"]
+    shown = run("prepare", source, *words)
+    assert shown.status == 0
+    table = [line.split() for line in shown.out.splitlines()]
+    assert table[0] == ["split", "documents", "sentences", "tokens", "shards"]
+    corpus = Corpus.open(out)
+    counts = (corpus.documents, corpus.sentences, corpus.tokens, 1)
+    assert table[1] == ["train", *(f"{count:,}" for count in counts)]
+    assert table[2][0] == "held_out"
+    assert "note: documents read: 60" in shown.err
+
+
+def test_for_a_machine(run: Run, model: Path, source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ["--tokenizer", model, "--out", out, "--held-out", "0", "--workers", "0", "--json"]
+    (row,) = run("prepare", source, *words, "--min-length", "100").rows
+    assert row["out"] == str(out)
+    assert row["splits"]["train"]["documents"] == Corpus.open(out).documents
+    dropped = row["ledger"]["documents shorter than 100 characters, left out"]
+    assert row["splits"]["train"]["documents"] + dropped == 60
+
+
+def test_options_reach_the_work(run: Run, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(LINES, "utf-8")
+    words = ["--tokenizer", model, "--out", tmp_path / "out", "--workers", "0"]
+    words += ["--sentences", "lines", "--repair", "--duplicates", "near", "--similarity", "0.9"]
+    words += ["--max-length", "99999", "--language", "en", "--seed", "3", "--text-field", "body"]
+    assert run("prepare", tmp_path / "a.txt", *words).status == 0
+    settings = Corpus.open(tmp_path / "out").manifest.settings
+    wanted = {"sentences": "lines", "repair": True, "duplicates": "near", "similarity": 0.9}
+    wanted |= {"max_length": 99999, "language": "en", "seed": 3, "text_field": "body"}
+    assert wanted.items() <= settings.items()
+
+
+def test_check(run: Run, model: Path, source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run("prepare", source, "--tokenizer", model, "--out", out, "--workers", "0")
+    shown = run("prepare", "--check", out)
+    assert (shown.status, shown.out.count("\n")) == (0, 1)
+    assert "files are as they were written" in shown.out
+    shard = out / "train" / "tokens-00000.npy"
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 1
+    shard.write_bytes(data)
+    shown = run("prepare", "--check", out)
+    assert shown.status == 1
+    assert shown.out == f"{shard} is damaged: its SHA-256 sum is not the manifest's\n"
+    (row,) = run("prepare", "--check", out, "--json").rows
+    assert row["damaged"] == [shown.out.strip()]
+
+
+def test_mistakes(run: Run, shell: Run, model: Path, source: Path, tmp_path: Path) -> None:
+    for words in (["prepare"], ["prepare", source], ["prepare", source, "--out", tmp_path / "o"]):
+        with pytest.raises(BertsmithError, match="name files, --tokenizer and --out"):
+            run(*words)
+    with pytest.raises(BertsmithError, match="nowhere: there is no such file"):
+        run("prepare", source, "--tokenizer", tmp_path / "nowhere", "--out", tmp_path / "o")
+    shown = shell("prepare", tmp_path / "no.txt", "--tokenizer", model, "--out", tmp_path / "o")
+    assert shown.status == 2
+    assert shown.err.startswith(f"bertsmith: {tmp_path}/no.txt: cannot be read")
+    assert shown.err.count("\n") == 1
+
+
+def command(model: Path, source: Path, out: Path) -> list[str]:
+    words = ["prepare", source, "--tokenizer", model, "--out", out, "--workers", "2"]
+    return [sys.executable, "-m", "bertsmith.cli", *map(str, words)]
+
+
+def test_stopped_by_a_person(model: Path, tmp_path: Path) -> None:
+    """Ctrl-C goes to every process of the terminal; one line tells how to go on."""
+    source = write(tmp_path / "a.txt", documents(4000) * 8)
+    out = tmp_path / "out"
+    process = subprocess.Popen(
+        command(model, source, out), start_new_session=True, stderr=subprocess.PIPE, text=True
+    )
+    while not list(out.glob("work/*.npz")) and process.poll() is None:
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said == f"stopped; the same command goes on with {out}\n"
+    assert not (out / "manifest.json").exists()
+    done = subprocess.run(command(model, source, out), capture_output=True, text=True)
+    assert done.returncode == 0
+    subprocess.run(command(model, source, tmp_path / "whole"), check=True, capture_output=True)
+    assert files(out) == files(tmp_path / "whole")
+
+
+def test_a_bar_on_a_terminal(model: Path, source: Path, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        command(model, source, tmp_path / "out"), stderr=theirs, stdout=subprocess.DEVNULL
+    )
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            data = os.read(ours, 4096)
+        except OSError:  # the other side has closed
+            break
+        if not data:
+            break
+        seen += data
+    os.close(ours)
+    assert process.wait() == 0
+    assert re.search(rb"tokens.*100%", seen)
+    assert re.search(rb"shards.*100%", seen)

@@ -1,0 +1,158 @@
+"""Spans and pairs: what is in them, how often, and that nothing is lost."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from examples.memory import MemoryCorpus
+
+from bertsmith.errors import BertsmithError
+from bertsmith.examples import Pairs, Spans
+from bertsmith.tokenizer import Tokenizer
+
+MILLION = np.arange(1_000_000)
+
+
+def pieces(sequences: Any) -> list[list[int]]:
+    return [row.tolist() for row in np.split(sequences.ids, np.cumsum(sequences.lengths)[:-1])]
+
+
+@pytest.mark.parametrize("length", [8, 16, 33, 64, 500])
+def test_an_epoch_of_spans_is_the_whole_text_once(corpus: Any, length: int) -> None:
+    spans = Spans(corpus, length=length, seed=1)
+    for epoch in (0, 1):
+        plan = spans.plan(np.arange(spans.count) + epoch * spans.count)
+        seen = np.zeros(corpus.tokens, dtype=int)
+        for start, size in zip(plan.starts, plan.lengths - 2, strict=True):
+            seen[start : start + size] += 1
+        assert (seen == 1).all()
+        assert plan.lengths.max() <= length
+
+
+def test_spans_do_not_cross_documents_and_are_no_stumps(corpus: Any) -> None:
+    spans = Spans(corpus, length=16)
+    plan = spans.plan(np.arange(spans.count))
+    document = np.searchsorted(corpus.document_starts, plan.starts, "right") - 1
+    ends = corpus.document_starts[document + 1]
+    assert (plan.starts + plan.lengths - 2 <= ends).all()
+    whole = np.diff(corpus.document_starts)[document]
+    assert ((plan.lengths - 2 >= 7) | (whole < 14)).all()
+
+
+def test_a_span_is_dressed_as_the_tokenizer_would(corpus: Any, tokenizer: Tokenizer) -> None:
+    spans = Spans(corpus, length=16)
+    plan = spans.plan(np.arange(20))
+    made = pieces(spans.make(plan))
+    for ids, start, size in zip(made, plan.starts, plan.lengths - 2, strict=True):
+        assert ids == tokenizer.build(corpus.row[start : start + size].tolist())[0]
+
+
+def test_joined_spans_are_full_and_have_a_separator_behind_each_document(
+    corpus: Any, tokenizer: Tokenizer
+) -> None:
+    spans = Spans(corpus, length=32, joined=True)
+    plan = spans.plan(np.arange(spans.count))
+    made = dict(zip(plan.starts.tolist(), pieces(spans.make(plan)), strict=True))
+    assert sorted(map(len, made.values()))[1] == 32
+    row = [token for start in sorted(made) for token in made[start][1:-1]]
+    expected: list[int] = []
+    for document in np.split(corpus.row, corpus.document_starts[1:-1]):
+        expected += [*document.tolist(), tokenizer.sep_id]
+    assert row == expected
+
+
+def test_half_of_a_million_pairs_follow_each_other(corpus: Any) -> None:
+    pairs = Pairs(corpus, length=64)
+    plan = pairs.plan(MILLION)
+    assert abs(plan.labels.mean() - 0.5) < 0.002
+    first = np.searchsorted(corpus.document_starts, plan.starts, "right") - 1
+    second = np.searchsorted(corpus.document_starts, plan.second_starts, "right") - 1
+    follows = plan.labels == 0
+    assert (first[follows] == second[follows]).all()
+    assert (first[~follows] != second[~follows]).all()
+    # Documents are chosen by their text for the first, and evenly for a random second.
+    counts = np.bincount(second[~follows], minlength=corpus.documents)
+    assert counts.min() > 0.9 * counts.mean()
+    assert counts.max() < 1.1 * counts.mean()
+
+
+def test_a_tenth_of_a_million_pairs_is_short(corpus: Any) -> None:
+    long = MemoryCorpus([[[7] * 20] * 40] * 3, corpus.tokenizer)
+    lengths = Pairs(long, length=64).plan(MILLION).lengths
+    full = (lengths == 64).mean()
+    # Those that begin in a document's last sentences are short as well: about 3 of 40.
+    assert 0.80 < full < 0.90
+    none = Pairs(long, length=64, short=0.0).plan(MILLION).lengths
+    assert abs((none == 64).mean() - full - 0.1 * (none == 64).mean()) < 0.01
+
+
+def test_what_follows_is_what_follows_in_the_text(corpus: Any) -> None:
+    pairs = Pairs(corpus, length=200, short=0.0)  # long enough that nothing is cut
+    plan = pairs.plan(np.arange(20_000))
+    whole = plan.lengths < 200
+    follows = (plan.labels == 0) & whole
+    assert follows.sum() > 1000
+    assert (plan.starts + plan.sizes == plan.second_starts)[follows].all()
+    assert np.isin(plan.starts[whole], corpus.sentence_starts).all()
+    assert np.isin(plan.second_starts[whole], corpus.sentence_starts).all()
+
+
+def test_swapped_pairs_are_the_same_texts(corpus: Any) -> None:
+    plan = Pairs(corpus, length=64, kind="order").plan(MILLION)
+    assert abs(plan.labels.mean() - 0.5) < 0.002
+    swapped = plan.labels == 1
+    assert (plan.starts[~swapped] < plan.second_starts[~swapped]).all()
+    assert (plan.starts[swapped] > plan.second_starts[swapped]).all()
+
+
+@pytest.mark.parametrize("kind", ["next", "order"])
+@pytest.mark.parametrize("length", [6, 16, 64])
+def test_pairs_fit_and_no_text_is_empty(corpus: Any, kind: Any, length: int) -> None:
+    pairs = Pairs(corpus, length=length, kind=kind)
+    plan = pairs.plan(np.arange(100_000))
+    assert plan.lengths.max() <= length
+    assert plan.sizes.min() >= 1
+    assert plan.second_sizes.min() >= 1
+    made = pairs.make(pairs.plan(np.arange(50)))
+    for ids, a, n, b, m in zip(
+        pieces(made), *(x[:50] for x in plan[:4]), strict=True
+    ):
+        texts = (corpus.row[a : a + n].tolist(), corpus.row[b : b + m].tolist())
+        assert ids == corpus.tokenizer.build(*texts)[0]
+
+
+def test_pairs_are_cut_as_bert_cuts_them(corpus: Any) -> None:
+    """The longer text gives way until both fit, so the shorter is whole or half."""
+    plan = Pairs(corpus, length=23, short=0.0).plan(np.arange(100_000))
+    both = np.minimum(plan.sizes, plan.second_sizes)
+    full = plan.lengths == 23
+    uncut = np.isin(plan.starts, corpus.sentence_starts)
+    assert ((both >= 10) | uncut | (plan.second_sizes == both))[full].all()
+
+
+def test_a_sample_does_not_depend_on_its_neighbours(corpus: Any) -> None:
+    for source in (Spans(corpus, length=32), Pairs(corpus, length=32)):
+        together = source.make(source.plan(np.arange(100, 150)))
+        for number in (100, 120, 149):
+            alone = source.make(source.plan(np.array([number])))
+            assert alone.ids.tolist() == pieces(together)[number - 100]
+
+
+def test_seeds_differ(corpus: Any) -> None:
+    a, b = (Spans(corpus, length=32, seed=seed).plan(np.arange(50)) for seed in (0, 1))
+    assert (a.starts != b.starts).mean() > 0.9
+
+
+def test_what_cannot_be_sampled(tokenizer: Tokenizer) -> None:
+    single = MemoryCorpus([[[7, 8]], [[9]]], tokenizer)
+    with pytest.raises(BertsmithError, match="no document has two sentences"):
+        Pairs(single, length=32)  # type: ignore[arg-type]
+    one = MemoryCorpus([[[7, 8], [9]]], tokenizer)
+    with pytest.raises(BertsmithError, match="one document has no other"):
+        Pairs(one, length=32)  # type: ignore[arg-type]
+    assert Pairs(one, length=32, kind="order").count == 1  # type: ignore[arg-type]
+    with pytest.raises(BertsmithError, match="leaves no room for text"):
+        Spans(one, length=3)  # type: ignore[arg-type]
+    mixed = MemoryCorpus([[[7, 8], [9]], [[5]]], tokenizer)
+    lines = Pairs(mixed, length=32).ledger.lines()  # type: ignore[arg-type]
+    assert lines == ["documents of one sentence, which cannot be the first of a pair: 1"]
