@@ -1,0 +1,203 @@
+"""Objectives against what they should be, written out, and on every family."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from model.tiny import TINY, tiny
+
+from bertsmith.batch import Batch, Layout
+from bertsmith.checkpoint import create
+from bertsmith.errors import BertsmithError
+from bertsmith.examples import Example
+from bertsmith.model import build, initialise
+from bertsmith.objectives import (
+    FollowingTokens,
+    MaskedTokens,
+    NextSentence,
+    ReplacedTokens,
+    SentenceOrder,
+    Together,
+    View,
+    generator_config,
+)
+from bertsmith.objectives.replaced import sample
+
+LENGTHS = [9, 7, 7, 4]
+
+
+def example(filler: int = 5, seed: int = 0) -> Example:
+    """Four samples and a filler of random tokens, some to be guessed."""
+    random = torch.Generator().manual_seed(seed)
+    lengths = LENGTHS + ([filler] if filler else [])
+    real, total = sum(LENGTHS), sum(lengths)
+    ids = torch.randint(5, 50, (total,), generator=random)
+    rows = torch.tensor([1, 4, 10, 12, 20, 25])
+    targets = torch.randint(5, 50, (6,), generator=random)
+    batch = Batch(ids, torch.zeros_like(ids), Layout.of(lengths))
+    return Example(batch, rows, targets, torch.tensor([0, 1, 1, 0]), len(LENGTHS), real)
+
+
+def terms(objective: Any, model: Any, given: Example) -> dict[str, Any]:
+    return {term.name: term for term in objective.terms(View(model, given), given)}
+
+
+def test_masked_lm_is_cross_entropy_at_the_rows() -> None:
+    model, given = tiny("bert"), example()
+    found = terms(MaskedTokens(), model, given)["masked_lm"]
+    logits = model(given.batch, "masked_lm")[given.rows]
+    assert torch.allclose(found.sum, F.cross_entropy(logits, given.targets, reduction="sum"))
+    assert int(found.right) == int((logits.argmax(-1) == given.targets).sum())
+    assert MaskedTokens().counts(given) == {"masked_lm": 6}
+
+
+@pytest.mark.parametrize(
+    ("objective", "family"), [(NextSentence, "bert"), (SentenceOrder, "albert")]
+)
+def test_pairs_are_judged_by_their_first_state(objective: Any, family: str) -> None:
+    model, given = tiny(family), example()
+    found = terms(objective(), model, given)[objective.name]
+    logits = model(given.batch, objective.kind)[:4]  # the filler is no pair
+    assert torch.allclose(found.sum, F.cross_entropy(logits, given.labels, reduction="sum"))
+    assert objective().counts(given) == {objective.name: 4}
+    with pytest.raises(BertsmithError, match="needs pairs"):
+        terms(objective(), model, replace(given, labels=None))
+
+
+def test_left_to_right_guesses_each_next_token() -> None:
+    model, given = tiny("bert", is_decoder=True), example()
+    found = terms(FollowingTokens(), model, given)["following_lm"]
+    logits, loss = model(given.batch, "masked_lm"), 0.0
+    start = 0
+    for length in LENGTHS:
+        part, ids = logits[start : start + length - 1], given.batch.ids[start : start + length]
+        loss = loss + F.cross_entropy(part, ids[1:], reduction="sum")
+        start += length
+    assert torch.allclose(found.sum, torch.as_tensor(loss))
+    assert FollowingTokens().counts(given) == {"following_lm": sum(LENGTHS) - 4}
+
+
+def test_a_causal_model_does_not_see_what_follows() -> None:
+    model, given = tiny("bert", is_decoder=True).eval(), example()
+    other = given.batch.ids.clone()
+    other[5:9] = 7  # the end of the first sequence
+    with torch.no_grad():
+        one = model.encoder(given.batch).last
+        two = model.encoder(replace(given.batch, ids=other)).last
+    assert torch.equal(one[:5], two[:5])
+    assert not torch.allclose(one[5:9], two[5:9])
+
+
+def test_left_to_right_is_refused_where_tokens_see_both_sides() -> None:
+    with pytest.raises(BertsmithError, match="is_decoder"):
+        FollowingTokens.head(create(TINY["bert"]).config)
+
+
+def replaced(sharing: Any, **shape: float) -> tuple[Any, Any, ReplacedTokens]:
+    checkpoint = create(TINY["electra"], heads=["replaced"], seed=1)
+    small = build(generator_config(checkpoint.config, **shape))
+    initialise(small, 0.15, torch.Generator().manual_seed(2))
+    return checkpoint.model, small, ReplacedTokens(checkpoint.model, small, sharing)
+
+
+@pytest.mark.parametrize("sharing", ["shared", "disentangled", "none"])
+def test_replaced_tokens_are_what_the_generator_changed(sharing: Any) -> None:
+    model, generator, objective = replaced(sharing, width=0.5)
+    given = example()
+    torch.manual_seed(3)
+    found = terms(objective, model, given)
+    torch.manual_seed(3)
+    with torch.no_grad():
+        logits = generator(given.batch, "masked_lm", given.rows)
+        chosen = sample(logits)
+        ids = given.batch.ids.clone()
+        ids[given.rows] = chosen
+        wanted = torch.zeros(given.tokens)
+        wanted[given.rows] = (chosen != given.targets).float()
+        scores = model(replace(given.batch, ids=ids), "replaced")[: given.tokens, 0]
+    loss = F.binary_cross_entropy_with_logits(scores, wanted, reduction="sum")
+    assert torch.allclose(found["replaced"].sum, loss, rtol=1e-5)
+    generated = F.cross_entropy(logits, given.targets, reduction="sum")
+    assert torch.allclose(found["generator"].sum, generated, rtol=1e-5)
+    assert objective.counts(given) == {"generator": 6, "replaced": given.tokens}
+
+
+def test_samples_follow_the_probabilities() -> None:
+    torch.manual_seed(0)
+    logits = torch.tensor([[0.0, 1.0, 2.0, -50.0]]).expand(100_000, 4)
+    shares = torch.bincount(sample(logits), minlength=4) / 100_000
+    assert torch.allclose(shares, logits[0].softmax(0), atol=0.01)
+
+
+@pytest.mark.parametrize("sharing", ["shared", "disentangled", "none"])
+def test_who_moves_which_table(sharing: Any) -> None:
+    """Shared: one table. Disentangled: the model's gradient never moves the generator's table,
+    and the generator's movement moves the model's. None: each for itself.
+    """
+    model, generator, objective = replaced(sharing, width=0.5)
+    together = Together(model, [objective], {"replaced": 50.0})
+    mine, theirs = (m.encoder.embedding.token.weight for m in (model, generator))
+    assert (mine is theirs) == (sharing == "shared")
+    given = example()
+    rate, before = 0.01, mine.detach().clone()
+    start = theirs.detach().clone()
+    if sharing == "disentangled":
+        assert torch.equal(mine, theirs)
+    alone = generator(given.batch, "masked_lm", given.rows)
+    own = F.cross_entropy(alone, given.targets, reduction="sum") / 6
+    own_gradient = torch.autograd.grad(own, theirs)[0]
+    loss, _ = together(given, together.counts(given))
+    loss.backward()
+    grads = mine.grad.clone(), theirs.grad.clone()
+    objective.before_step()
+    with torch.no_grad():
+        for parameter in together.parameters():
+            parameter -= rate * parameter.grad
+    objective.after_step()
+    moved = theirs.detach() - start
+    assert torch.allclose(moved, -rate * grads[1], atol=1e-7)
+    expected = before - rate * grads[0] + (moved if sharing == "disentangled" else 0)
+    assert torch.allclose(mine, expected, atol=1e-6)
+    # Only a shared table learns from both losses.
+    assert torch.allclose(own_gradient, grads[1], atol=1e-6) == (sharing != "shared")
+
+
+def test_a_generator_is_of_its_models_kind() -> None:
+    config = create(TINY["modernbert"]).config
+    small = generator_config(config, width=0.5, depth=0.5)
+    assert (small.width, small.attention_heads, len(small.plan)) == (16, 2, 2)
+    assert small.token_width == config.token_width
+    assert small.project_embedding
+    same = generator_config(create(TINY["electra"]).config, width=1.0, depth=0.67)
+    assert (same.width, len(same.plan), same.project_embedding) == (32, 2, True)
+
+
+def test_terms_of_parts_add_up_to_those_of_the_whole() -> None:
+    """Two parts, divided by the count of both, have the gradient of one batch of both."""
+    model = tiny("bert")
+    together = Together(model, [MaskedTokens(), NextSentence()], {"next_sentence": 0.5})
+    one, two = example(filler=0, seed=1), example(filler=3, seed=2)
+    counts = together.counts(one) + together.counts(two)
+    assert counts == {"masked_lm": 12, "next_sentence": 8}
+    for part in (one, two):
+        together(part, counts)[0].backward()
+    parts = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    ids = torch.cat([one.batch.ids, two.batch.ids])
+    both = Example(
+        Batch(ids, torch.zeros_like(ids), Layout.of([*LENGTHS, *LENGTHS, 3])),
+        torch.cat([one.rows, two.rows + 27]),
+        torch.cat([one.targets, two.targets]),
+        torch.cat([one.labels, two.labels]),  # type: ignore[list-item]
+        8,
+        54,
+    )
+    loss, found = together(both, counts)
+    loss.backward()
+    expected = found["masked_lm"][0] / 12 + 0.5 * found["next_sentence"][0] / 8
+    assert torch.allclose(loss.double(), expected)
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            assert torch.allclose(parts[name], parameter.grad, atol=1e-6), name
