@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import sentencex
 from bertsmith.corpus import Corpus, prepare
 from bertsmith.tokenizer import Tokenizer
 from corpus.texts import Document, as_text, documents, files, pack, shards, write
+from slow.fuzz_tokenizers import unpack
 
 PACKED = ["", ".gz", ".xz", ".zst"]
 
@@ -132,6 +134,17 @@ def test_large_vocabularies_are_stored_in_four_bytes(words: Tokenizer, tmp_path:
     corpus = Corpus.open(tmp_path / "out")
     assert corpus.manifest.dtype == "<u4"
     assert 69_999 in corpus.gather(np.array([0]), np.array([corpus.tokens]))
+
+
+def test_real_text(data: Path, tmp_path: Path) -> None:
+    """Two megabytes of Wikipedia with the official vocabulary, sentence by sentence."""
+    official = Tokenizer.load(unpack("bert-uncased", tmp_path))
+    with lzma.open(data / "corpus_enwiki_extract" / "corpus_enwiki_extract-002.txt.xz") as stream:
+        text = stream.read(2_000_000).decode("utf-8", errors="ignore")
+    (tmp_path / "a.txt").write_text(text, "utf-8")
+    prepare([tmp_path / "a.txt"], official, tmp_path / "out", held_out=0, workers=2)
+    given = [part.split("\n") for part in text.split("\n\n")]
+    assert stored(tmp_path / "out") == expected(given, official)
 
 
 # ------------------------------------------------------------------ filters and repair

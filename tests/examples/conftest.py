@@ -3,9 +3,9 @@
 import random
 
 import pytest
-from examples.memory import MemoryCorpus
 
 from bertsmith.tokenizer import Tokenizer, train
+from examples.memory import MemoryCorpus
 
 
 @pytest.fixture(scope="session")

@@ -50,4 +50,3 @@ def test_a_shuffle_needs_no_memory_for_what_is_not_asked() -> None:
     found = shuffled(np.array([0, 5, 10**14]), 10**15, 3)
     assert len(set(found.tolist())) == 3
     assert (found < 10**15).all()
-

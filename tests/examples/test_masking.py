@@ -43,7 +43,9 @@ def test_shares_on_a_million_tokens(tokenizer: Tokenizer, unit: Any) -> None:
     assert places[5:-5].max() < 1.15 * places[5:-5].mean()
 
 
-@pytest.mark.parametrize(("rate", "mask", "random"), [(0.3, 1.0, 0.0), (0.4, 0.5, 0.5), (0.05, 0, 0)])
+@pytest.mark.parametrize(
+    ("rate", "mask", "random"), [(0.3, 1.0, 0.0), (0.4, 0.5, 0.5), (0.05, 0, 0)]
+)
 def test_any_rate_and_split(tokenizer: Tokenizer, rate: float, mask: float, random: float) -> None:
     sequences = rows(tokenizer, 1000, 128)
     masked = Masking(tokenizer, rate=rate, mask=mask, random=random)(sequences, np.arange(1000))

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from examples.memory import MemoryCorpus
 
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Pairs, Spans
 from bertsmith.tokenizer import Tokenizer
+from examples.memory import MemoryCorpus
 
 MILLION = np.arange(1_000_000)
 
@@ -114,9 +114,7 @@ def test_pairs_fit_and_no_text_is_empty(corpus: Any, kind: Any, length: int) -> 
     assert plan.sizes.min() >= 1
     assert plan.second_sizes.min() >= 1
     made = pairs.make(pairs.plan(np.arange(50)))
-    for ids, a, n, b, m in zip(
-        pieces(made), *(x[:50] for x in plan[:4]), strict=True
-    ):
+    for ids, a, n, b, m in zip(pieces(made), *(x[:50] for x in plan[:4]), strict=True):
         texts = (corpus.row[a : a + n].tolist(), corpus.row[b : b + m].tolist())
         assert ids == corpus.tokenizer.build(*texts)[0]
 

@@ -24,7 +24,9 @@ def test_a_step_is_filled_and_none_is_left_out(examples: Examples, tokens: int, 
         assert plan.position == position
         numbers = [first + k for first, count in plan.parts for k in range(count)]
         assert numbers == list(range(position, plan.end))
-        sizes = [int(examples.source.plan(np.arange(f, f + n)).lengths.sum()) for f, n in plan.parts]
+        sizes = [
+            int(examples.source.plan(np.arange(f, f + n)).lengths.sum()) for f, n in plan.parts
+        ]
         more = int(examples.source.plan(np.array([plan.end])).lengths[0])
         assert sum(sizes) <= tokens or len(numbers) == 1
         assert sum(sizes) + more > tokens

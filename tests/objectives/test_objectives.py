@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from model.tiny import TINY, tiny
 
 from bertsmith.batch import Batch, Layout
 from bertsmith.checkpoint import create
@@ -24,6 +23,7 @@ from bertsmith.objectives import (
     generator_config,
 )
 from bertsmith.objectives.replaced import sample
+from model.tiny import TINY, tiny
 
 LENGTHS = [9, 7, 7, 4]
 
@@ -97,7 +97,7 @@ def test_left_to_right_is_refused_where_tokens_see_both_sides() -> None:
 
 def replaced(sharing: Any, **shape: float) -> tuple[Any, Any, ReplacedTokens]:
     checkpoint = create(TINY["electra"], heads=["replaced"], seed=1)
-    small = build(generator_config(checkpoint.config, **shape))
+    small = build(generator_config(checkpoint.config, **shape)).eval()
     initialise(small, 0.15, torch.Generator().manual_seed(2))
     return checkpoint.model, small, ReplacedTokens(checkpoint.model, small, sharing)
 

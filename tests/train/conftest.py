@@ -21,7 +21,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     topics = list(pydoc_data.topics.topics.values())[:40]
     text.write_text("\n\n".join("\n".join(filter(str.strip, t.splitlines())) for t in topics))
     train([text], "wordpiece", size=600).save(folder / "tokenizer")
-    prepare([text], folder / "tokenizer", folder / "corpus", held_out=0.1, workers=1, progress=False)
+    prepare(
+        [text], folder / "tokenizer", folder / "corpus", held_out=0.1, workers=1, progress=False
+    )
     return folder / "corpus"
 
 

@@ -126,7 +126,9 @@ def parsed(bert: Bert, given: Iterable[Sentence]) -> list[Input]:
         words = [-1] * len(encoding)
         for place, (start, end) in enumerate(encoding.offsets):
             if encoding.sources[place] is not None:
-                inside = [n for n, w in enumerate(sentence.words) if start < w.end and w.start < end]
+                inside = [
+                    n for n, w in enumerate(sentence.words) if start < w.end and w.start < end
+                ]
                 words[place] = inside[0] if inside else -1
         found.append(Input(encoding.ids, encoding.segments, words, sentence))
     return found
@@ -224,7 +226,8 @@ class Finder:
     @staticmethod
     def gold(one: Input) -> tuple[list[int], list[Any]]:
         """The words that have a head and tokens (their places, and themselves)."""
-        assert one.sentence is not None and one.words is not None
+        assert one.sentence is not None
+        assert one.words is not None
         there = set(one.words)
         pairs = [
             (place, word)
@@ -238,7 +241,8 @@ class Finder:
         places, words = self.gold(one)
         if not places:
             return
-        assert one.sentence is not None and one.words is not None
+        assert one.sentence is not None
+        assert one.words is not None
         rows = torch.tensor([place for place, word in enumerate(one.words) if word >= 0])
         owner = torch.tensor([one.words[int(place)] for place in rows])
         parts = torch.zeros(len(one.sentence.words), len(one.ids))

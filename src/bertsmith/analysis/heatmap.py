@@ -78,11 +78,10 @@ def heat_map(table: Floats, name: str, most: float | None = None) -> str:
     width, height = (columns + 1.4) * CELL, (rows + 1.2) * CELL
     label = f"{name}: layers by heads"
     made = [f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(label)}">']
-    for column in range(columns):
-        made.append(
-            f'<text x="{(column + 1.9) * CELL:.1f}" y="{0.75 * CELL}" text-anchor="middle">'
-            f"{column}</text>"
-        )
+    made += [
+        f'<text x="{(column + 1.9) * CELL:.1f}" y="{0.75 * CELL}" text-anchor="middle">{column}</text>'
+        for column in range(columns)
+    ]
     for row in range(rows):
         y = (row + 1.1) * CELL
         made.append(f'<text x="{CELL}" y="{y + 0.66 * CELL:.1f}" text-anchor="end">{row}</text>')

@@ -49,7 +49,8 @@ def sentences(lines: Sequence[str], name: str = "file") -> Iterator[Sentence]:
 
 def _sentence(block: list[tuple[int, list[str]]], name: str) -> Sentence:
     """Words on the text as it was written; those that share letters share them in order."""
-    text, rows = "", []
+    text = ""
+    rows: list[tuple[int, tuple[int, int], str, str, str]] = []
     places: dict[str, int] = {}  # the file's number of a word → its place
     inside: list[str] = []  # the words of a written one that stands for several (du = de + le)
     written, start = "", 0

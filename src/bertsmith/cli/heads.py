@@ -77,7 +77,7 @@ def _show(numbers: HeadNumbers) -> None:
         table.add_column(heading, no_wrap=True)
     for name, about in METRICS.items():
         best = [f"{layer}-{head} {value:.2f}" for layer, head, value in numbers.strongest(name)]
-        cells = (best + ["", "", ""])[:3]
+        cells = [*best, "", ""][:3]
         table.add_row(name, f"{float(numbers.metrics[name].mean()):.2f}", *cells, about)
     console.print(table)
     if not numbers.relations:

@@ -51,7 +51,7 @@ def prepare(
     engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
     as_json: shared.Json = False,
 ) -> None:
-    """Turn text into token shards; stopped, it goes on when called again."""
+    """Turn text files into token shards; stopped, it can go on."""
     if check is not None:
         _check(check, as_json)
         return

@@ -115,7 +115,7 @@ def generator_config(config: Config, width: float = 0.25, depth: float = 1.0) ->
     heads = max(1, round(config.attention_heads * width))
     narrow = heads * config.per_head
     layers = max(1, round(len(config.plan) * depth))
-    smaller = narrow != config.width
+    always = config.project_embedding and config.width == config.token_width
     signal = config.signal
     bases = getattr(signal, "bases", None)
     if bases is not None:
@@ -130,7 +130,7 @@ def generator_config(config: Config, width: float = 0.25, depth: float = 1.0) ->
         windows=config.windows[:layers],
         signal=signal,
         embedding_width=config.token_width,
-        project_embedding=config.project_embedding or smaller,
+        project_embedding=always or narrow != config.token_width,
         convolution=None,
         heads={},
     )

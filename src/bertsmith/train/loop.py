@@ -246,8 +246,10 @@ class Trainer:
         return Shape(warmup, self.train.decay)
 
     def _sometimes(self) -> None:
-        """What is done between steps, when it is time."""
+        """What is done between steps, when it is time; in a row of bad ones it never is."""
         step, keeping = self.progress.step, self.keeping
+        if self.progress.skipped:
+            return
         if self.evaluate_every and step % self.evaluate_every == 0:
             self._evaluate()
         late = keeping.minutes and time.monotonic() - self.saved_at > 60 * keeping.minutes

@@ -253,7 +253,7 @@ def _apply(given: dict[str, Any], change: str) -> None:
 
 def _complaint(error: ValidationError) -> str:
     """The first thing that is wrong, with the nearest known key where one is unknown."""
-    first = error.errors()[0]
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     place = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
         return f"unknown key {place}{_nearest(str(first['loc'][-1]), _keys(first['loc'][:-1]))}"

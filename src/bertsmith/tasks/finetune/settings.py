@@ -1,0 +1,97 @@
+"""What can be said of a fine-tuning run, and what is sensible where nothing is said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from bertsmith.errors import BertsmithError
+from bertsmith.train.schedule import SCHEDULES
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One run."""
+
+    learning_rate: float = 5e-5
+    epochs: int = 3
+    batch_size: int = 32  # examples, however many windows they have
+    seed: int = 0
+    warmup: float = 0.1  # share of the steps
+    schedule: str = "linear"
+    weight_decay: float = 0.01
+    clip: float = 1.0  # length that gradients are cut to
+    layer_decay: float = 1.0  # each layer learns by this factor slower than the one above it
+    freeze: str = "none"  # "embedding", "encoder", or how many of the lower layers
+    reinitialise: int = 0  # top layers that forget what they learned
+    class_weights: str = ""  # "balanced", or "name=2.5,other=1"
+    focal: float = 0.0  # how much more hard examples count (gamma)
+    smoothing: float = 0.0  # of labels
+    patience: int = 0  # epochs without a better score before training stops; 0: never
+    keep: str = "best"  # the best epoch by its score, or the "last"
+    metric: str = ""  # the score that decides; else the task's own
+    max_length: int = 0  # tokens in a window; 0: as many as the model reads
+    dtype: str = "float32"  # or "bfloat16": compute in it, keep float32 weights
+    checkpointing: bool = False  # compute states twice instead of keeping them
+    temperature: float = 0.05  # of similarities that compete
+    budget: int = 0  # tokens that pass through the model at once; 0: by device
+
+    def __post_init__(self) -> None:
+        for name, low, high in RANGES:
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise BertsmithError(f"{name} is {value:g}, not from {low:g} to {high:g}")
+        for name, known in CHOICES.items():
+            if getattr(self, name) not in known:
+                given = getattr(self, name)
+                raise BertsmithError(f"unknown {name} {given!r}; known: {', '.join(known)}")
+        if self.freeze not in ("none", "embedding", "encoder") and not self.freeze.isdecimal():
+            raise BertsmithError(
+                f"freeze is none, embedding, encoder or a number of layers, not {self.freeze!r}"
+            )
+
+
+MANY = 10**9
+RANGES = (
+    ("learning_rate", 1e-9, 1.0),
+    ("epochs", 1, 10_000),
+    ("batch_size", 1, 1_000_000),
+    ("seed", 0, MANY),
+    ("warmup", 0.0, 0.9),
+    ("weight_decay", 0.0, 10.0),
+    ("clip", 1e-6, 1e9),
+    ("layer_decay", 0.01, 1.0),
+    ("reinitialise", 0, 1000),
+    ("focal", 0.0, 20.0),
+    ("smoothing", 0.0, 0.99),
+    ("patience", 0, MANY),
+    ("max_length", 0, MANY),
+    ("temperature", 1e-4, 100.0),
+    ("budget", 0, MANY),
+)
+CHOICES = {
+    "schedule": tuple(SCHEDULES),
+    "keep": ("best", "last"),
+    "dtype": ("float32", "bfloat16"),
+}
+
+# What the field has found to work, where a task wants something else than the values above.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "classification": {},
+    "multilabel": {"epochs": 4},
+    "regression": {"epochs": 4},
+    "tagging": {"batch_size": 16},
+    "answering": {"batch_size": 16, "epochs": 2},
+    "choice": {"batch_size": 8},
+    "similarity": {"batch_size": 64, "epochs": 1},
+}
+
+
+def settings_for(task: str, **given: Any) -> Settings:
+    """A task's settings: what is given (and not None) over what is usual."""
+    known = {one.name for one in fields(Settings)}
+    unknown = given.keys() - known
+    if unknown:
+        raise BertsmithError(f"unknown setting {min(unknown)!r}; known: {', '.join(sorted(known))}")
+    said = {name: value for name, value in given.items() if value is not None}
+    return replace(Settings(), **(DEFAULTS[task] | said))

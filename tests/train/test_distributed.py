@@ -1,0 +1,93 @@
+"""Several processes train as one does."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from bertsmith.train import Recipe, verify_resume
+
+RUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+
+
+def trained(recipe: Recipe, folder: Path, name: str, ranks: int, *more: str) -> Path:
+    """A run by the command line, alone or with torchrun."""
+    file = folder / f"{name}.toml"
+    file.write_text(recipe.toml())
+    launch = [*RUN, f"--nproc-per-node={ranks}"] if ranks > 1 else [sys.executable]
+    command = [*launch, "-m", "bertsmith.cli", "pretrain", str(file), "--out", str(folder / name)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, "--view", "none", *more], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return folder / name
+
+
+def rows(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+
+
+def assert_alike(one: Path, other: Path) -> None:
+    mine, theirs = rows(one), rows(other)
+    assert len(mine) == len(theirs)
+    for a, b in zip(mine, theirs, strict=True):
+        assert a.keys() == b.keys()
+        for key in a:
+            assert a[key] == pytest.approx(b[key], abs=1e-5, rel=1e-5), key
+    left, right = (load_file(run / "model" / "model.safetensors") for run in (one, other))
+    for name in left:
+        assert float((left[name] - right[name]).abs().max()) < 1e-4, name
+
+
+STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+@pytest.fixture
+def plain(recipe: Any) -> Recipe:
+    """No dropout: its draws differ from rank to rank. Steps have an odd number of parts."""
+    base = recipe()
+    settings = {**base.model.settings, **STILL}
+    return recipe(
+        model={"size": "bert-tiny", "settings": settings},
+        data={"format": "next"},
+        objectives={"masked_lm": 1, "next_sentence": 1},
+        train={"steps": 8, "micro_tokens": 180},
+        evaluate={"every": 4},
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+def test_two_processes_give_the_losses_of_one(how: str, plain: Recipe, tmp_path: Path) -> None:
+    two = plain.model_copy(update={"train": plain.train.model_copy(update={"parallel": how})})
+    assert_alike(trained(plain, tmp_path, "one", 1), trained(two, tmp_path, "two", 2))
+
+
+@pytest.mark.slow
+def test_another_number_of_processes_goes_on(plain: Recipe, tmp_path: Path) -> None:
+    whole = trained(plain, tmp_path, "whole", 1)
+    half = plain.model_copy(update={"train": plain.train.model_copy(update={"steps": 4})})
+    run = trained(half, tmp_path, "part", 1)
+    # The same run with its full number of steps, from there on with two processes.
+    (run / "recipe.toml").write_text(plain.toml())
+    trained(plain, tmp_path, "part", 2, "--resume")
+    mine, theirs = ([r for r in rows(x) if "loss" in r] for x in (whole, run))
+    assert [r["samples"] for r in mine] == [r["samples"] for r in theirs]
+    for a, b in zip(mine, theirs, strict=True):
+        if a["step"] <= 4:  # the schedule knew another end
+            continue
+        assert a["masked_lm"] == pytest.approx(b["masked_lm"], abs=0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_kills_are_survived_to_the_bit(recipe: Any, ranks: int) -> None:
+    """Five real kills for one process and for two; tests/slow/kill_runs.py does two hundred."""
+    found = verify_resume(recipe(train={"steps": 16}), steps=16, kills=5, ranks=ranks, seed=ranks)
+    assert found["equal"], found

@@ -1,0 +1,417 @@
+"""Runs: every objective on every family, resumed to the bit, guarded, exported."""
+
+import json
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+
+import bertsmith as bs
+from bertsmith.checkpoint import read
+from bertsmith.corpus import Corpus
+from bertsmith.errors import BertsmithError
+from bertsmith.train import Recipe, load_recipe, plan, pretrain, recipe_names
+from bertsmith.train.building import built, examples_of
+from bertsmith.train.loop import Trainer
+from bertsmith.train.state import Checkpoints, digest
+from model.tiny import TINY
+
+Make = Callable[..., Recipe]
+OBJECTIVES: dict[str, dict[str, Any]] = {
+    "masked": {"objectives": {"masked_lm": 1}},
+    "words": {"objectives": {"masked_lm": 1}, "masking": {"unit": "word"}},
+    "next": {"objectives": {"masked_lm": 1, "next_sentence": 1}, "data": {"format": "next"}},
+    "order": {"objectives": {"masked_lm": 1, "sentence_order": 0.5}, "data": {"format": "order"}},
+    "replaced": {"objectives": {"replaced": 50}, "generator": {"width": 0.5}},
+    "both": {
+        "objectives": {"replaced": 50, "masked_lm": 1},
+        "generator": {"width": 1.0, "depth": 0.5, "sharing": "disentangled"},
+    },
+    "left to right": {"objectives": {"following_lm": 1}},
+}
+
+
+def log(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+
+
+def losses(run: Path) -> list[float]:
+    return [row["loss"] for row in log(run) if "loss" in row]
+
+
+@pytest.mark.parametrize("family", TINY)
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_objective_on_every_family(
+    family: str, objective: str, recipe: Make, prepared: Path
+) -> None:
+    """One step each: losses are near those of a guess, and every parameter gets a gradient."""
+    settings = {k: v for k, v in TINY[family].items() if k != "vocab_size"}
+    settings |= {"is_decoder": True} if objective == "left to right" else {}
+    made = recipe(model={"size": "bert-tiny", "settings": settings}, **OBJECTIVES[objective])
+    corpus = Corpus.open(prepared)
+    parts = built(made, corpus.tokenizer)
+    config = parts.checkpoint.config
+    examples = examples_of(made, corpus, 32, config.segments)
+    example = examples.make(examples.plan(0, tokens=400, most=400).parts[0], fill=64)
+    torch.manual_seed(0)
+    loss, found = parts.together(example, parts.together.counts(example))
+    loss.backward()
+    assert math.isfinite(float(loss.detach()))
+    assert found.keys() == parts.together.counts(example).keys()
+    without = [
+        name
+        for name, parameter in parts.together.named_parameters()
+        if parameter.grad is None or not torch.isfinite(parameter.grad).all()
+    ]
+    assert without == []
+
+
+def test_a_run_leaves_a_model_that_transformers_opens(recipe: Make, tmp_path: Path) -> None:
+    made = recipe(**OBJECTIVES["next"])
+    found = pretrain(made, tmp_path / "run", show="none", tensorboard=True)
+    assert found["finished"]
+    assert found["steps"] == 12
+    assert len(losses(tmp_path / "run")) == 12
+    assert losses(tmp_path / "run")[-1] < losses(tmp_path / "run")[0]
+    held = [row for row in log(tmp_path / "run") if "held_out_masked_lm" in row]
+    assert [row["step"] for row in held] == [5, 10, 12]
+    assert 0 <= held[-1]["held_out_next_sentence_accuracy"] <= 1
+    assert found["pseudo_perplexity"] > 1
+    assert list((tmp_path / "run" / "tensorboard").glob("events.*"))
+    theirs = transformers.AutoModelForPreTraining.from_pretrained(tmp_path / "run" / "model").eval()
+    ours = bs.load(tmp_path / "run" / "model")
+    text = "The [MASK] statement is used to wrap the execution of a block."
+    encoded = ours.tokenizer.encode(text)
+    with torch.no_grad():
+        logits = theirs(torch.tensor([encoded.ids])).prediction_logits[0]
+    place = encoded.ids.index(ours.tokenizer.mask_id)
+    # Rows that only round the table up are no tokens.
+    probabilities = logits[place][: ours.tokenizer.size].softmax(0)
+    for guess in ours.fill_mask(text, top=3):
+        assert guess.score == pytest.approx(float(probabilities[guess.id]), rel=1e-3)
+    card = (tmp_path / "run" / "model" / "README.md").read_text()
+    assert "12 steps" in card
+
+
+def test_an_electra_leaves_its_generator_too(recipe: Make, tmp_path: Path) -> None:
+    settings = {k: v for k, v in TINY["electra"].items() if k != "vocab_size"}
+    made = recipe(
+        model={"size": "electra-small", "settings": settings},
+        train={"steps": 2},
+        **OBJECTIVES["replaced"],
+    )
+    pretrain(made, tmp_path / "run", show="none")
+    opened = transformers.AutoModelForPreTraining.from_pretrained(tmp_path / "run" / "model")
+    assert type(opened).__name__ == "ElectraForPreTraining"
+    generator = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "run" / "generator")
+    assert generator.config.hidden_size == 16
+    assert read(tmp_path / "run" / "generator").entries.keys() == {"masked_lm"}
+
+
+def test_a_head_with_no_place_in_the_directory_is_in_the_ledger(
+    recipe: Make, tmp_path: Path
+) -> None:
+    settings = {k: v for k, v in TINY["roberta"].items() if k != "vocab_size"}
+    made = recipe(
+        model={"size": "roberta-base", "settings": settings},
+        train={"steps": 1},
+        **OBJECTIVES["next"],
+    )
+    pretrain(made, tmp_path / "run", show="none")
+    ledger = json.loads((tmp_path / "run" / "ledger.json").read_text())
+    assert ledger["heads trained that a roberta directory has no place for: next_sentence"] == 1
+    assert read(tmp_path / "run" / "model").entries.keys() == {"masked_lm"}
+
+
+# ------------------------------------------------------------------ resuming
+
+
+def sums(run: Path) -> dict[str, str]:
+    last = Checkpoints(run / "checkpoints").path(Checkpoints(run / "checkpoints").steps()[-1])
+    files = [run / "log.jsonl", *sorted(last.glob("*.safetensors"))]
+    return {path.name: digest(path) for path in [*files, run / "model" / "model.safetensors"]}
+
+
+class KilledError(Exception):
+    """A run that ended as if it were killed."""
+
+
+@pytest.mark.parametrize("objective", ["next", "replaced"])
+def test_a_killed_run_goes_on_to_the_bit(
+    objective: str, recipe: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped within each step, also before its log line and after it, then resumed."""
+    made = recipe(
+        model={"size": "bert-tiny", "settings": {**TINY["bert"], "vocab_size": 640}},
+        train={"ema": 0.9, "steps": 10},
+        stages=[{"length": 24, "steps": 3}, {"length": 32}],
+        **OBJECTIVES[objective],
+    )
+    pretrain(made, tmp_path / "whole", show="none")
+    update, count = Trainer._update, 0
+
+    def fragile(trainer: Trainer) -> None:
+        nonlocal count
+        update(trainer)
+        count += 1
+        if count in (1, 3, 6, 9):
+            raise KilledError
+
+    monkeypatch.setattr(Trainer, "_update", fragile)
+    resume = False
+    for _ in range(10):
+        try:
+            pretrain(made, tmp_path / "killed", show="none", resume=resume)
+            break
+        except KilledError:
+            resume = True
+    assert count > 10
+    assert sums(tmp_path / "killed") == sums(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_resuming_ends_alike(number: int, recipe: Make, tmp_path: Path) -> None:
+    made = recipe(train={"steps": 40}, checkpoint={"every": 0})
+    pretrain(made, tmp_path / "whole", show="none")
+
+    def soon() -> None:
+        while not (tmp_path / "run" / "log.jsonl").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    threading.Thread(target=soon).start()
+    found = pretrain(made, tmp_path / "run", show="none")
+    assert not found["finished"]
+    assert found["signal"] == number
+    assert 0 < found["steps"] < 40
+    assert Checkpoints(tmp_path / "run" / "checkpoints").steps()[-1] == found["steps"]
+    again = pretrain(made, tmp_path / "run", show="none", resume=True)
+    assert again["finished"]
+    assert sums(tmp_path / "run") == sums(tmp_path / "whole")
+
+
+def test_a_finished_run_resumed_changes_nothing(recipe: Make, tmp_path: Path) -> None:
+    made = recipe(train={"steps": 3})
+    pretrain(made, tmp_path / "run", show="none")
+    before = sums(tmp_path / "run")
+    pretrain(made, tmp_path / "run", show="none", resume=True)
+    assert sums(tmp_path / "run") == before
+
+
+def test_a_damaged_checkpoint_is_named_and_passed_over(
+    recipe: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = recipe(train={"steps": 8})
+    pretrain(made, tmp_path / "run", show="none")
+    before = sums(tmp_path / "run")
+    file = tmp_path / "run" / "checkpoints" / "step-00000008" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    pretrain(made, tmp_path / "run", show="lines", resume=True)
+    said = capsys.readouterr().err
+    assert "step-00000008/model.safetensors: damaged" in said
+    assert "going back to step 4" in said
+    assert sums(tmp_path / "run") == before
+
+
+def test_what_cannot_be_resumed(recipe: Make, tmp_path: Path) -> None:
+    with pytest.raises(BertsmithError, match="there is no run to go on with"):
+        pretrain(recipe(), tmp_path / "none", resume=True, show="none")
+    made = recipe(train={"steps": 1})
+    pretrain(made, tmp_path / "run", show="none")
+    with pytest.raises(BertsmithError, match="there is a run in it already"):
+        pretrain(made, tmp_path / "run", show="none")
+    for file in (tmp_path / "run" / "checkpoints").glob("*/model.safetensors"):
+        file.write_bytes(b"")
+    with pytest.raises(BertsmithError, match="no whole checkpoint to go on from"):
+        pretrain(made, tmp_path / "run", resume=True, show="none")
+
+
+# ------------------------------------------------------------------ guards
+
+
+def test_a_bad_step_never_reaches_the_weights(
+    recipe: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One bad step is skipped; three in a row roll the run back, past the bad samples."""
+    gradients = Trainer._gradients
+    bad = {3, 7, 8, 9}  # calls, not steps
+
+    calls = 0
+
+    def spoiled(trainer: Trainer, *arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        found = gradients(trainer, *arguments)
+        if calls in bad:
+            next(trainer.module.parameters()).grad.fill_(math.nan)  # type: ignore[union-attr]
+        return found
+
+    monkeypatch.setattr(Trainer, "_gradients", spoiled)
+    made = recipe(train={"steps": 12}, checkpoint={"every": 4})
+    pretrain(made, tmp_path / "run", show="none")
+    rows = [row for row in log(tmp_path / "run") if "loss" in row]
+    assert [row["step"] for row in rows] == list(range(1, 13))
+    assert [row["step"] for row in rows if "skipped" in row] == [3]
+    positions = [row["samples"] for row in rows]
+    assert positions == sorted(positions)
+    usual = positions[1] - positions[0]
+    assert positions[4] - positions[3] > 4 * usual  # the rolled-back samples are passed over
+    ledger = json.loads((tmp_path / "run" / "ledger.json").read_text())
+    assert ledger["steps skipped because the gradients were not numbers"] == 4
+    assert ledger["rollbacks after three bad steps in a row"] == 1
+    weights = load_file(tmp_path / "run" / "model" / "model.safetensors")
+    assert all(torch.isfinite(weight).all() for weight in weights.values())
+
+
+def test_a_run_that_diverges_gives_up(
+    recipe: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gradients = Trainer._gradients
+
+    def spoiled(trainer: Trainer, *arguments: Any) -> Any:
+        found = gradients(trainer, *arguments)
+        next(trainer.module.parameters()).grad.fill_(math.inf)  # type: ignore[union-attr]
+        return found
+
+    monkeypatch.setattr(Trainer, "_gradients", spoiled)
+    with pytest.raises(BertsmithError, match=r"diverges after step 0.*lower train.learning_rate"):
+        pretrain(recipe(), tmp_path / "run", show="none")
+
+
+# ------------------------------------------------------------------ going on from a model
+
+
+def test_going_on_from_a_directory(recipe: Make, tmp_path: Path) -> None:
+    first = recipe(train={"steps": 12})
+    pretrain(first, tmp_path / "one", show="none")
+    model = tmp_path / "one" / "model"
+    go_on = recipe(model={"start": str(model)}, train={"steps": 1})
+    pretrain(go_on, tmp_path / "two", show="none")
+    held = log(tmp_path / "one")[-1]["held_out_masked_lm"]
+    assert log(tmp_path / "two")[-1]["held_out_masked_lm"] == pytest.approx(held, abs=0.05)
+    # A new objective brings a new head; the rest is read.
+    pairs = recipe(model={"start": str(model)}, train={"steps": 1}, **OBJECTIVES["next"])
+    pretrain(pairs, tmp_path / "three", show="none")
+    assert read(tmp_path / "three" / "model").entries.keys() >= {"masked_lm", "next_sentence"}
+
+
+def test_a_directory_with_another_vocabulary_is_refused(recipe: Make, tmp_path: Path) -> None:
+    from bertsmith.checkpoint import Sentence, create, save
+    from bertsmith.tokenizer import train
+
+    (tmp_path / "text.txt").write_text("some other words " * 9)
+    tokenizer = train([tmp_path / "text.txt"], "wordpiece", size=60, min_frequency=1)
+    save(tmp_path / "other", create(TINY["bert"], vocab_size=60), tokenizer, Sentence())
+    with pytest.raises(BertsmithError, match="its vocabulary is not the one"):
+        pretrain(recipe(model={"start": str(tmp_path / "other")}), tmp_path / "run", show="none")
+    assert not (tmp_path / "run").exists()
+
+
+# ------------------------------------------------------------------ what does not fit
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"data": {"corpus": ""}}, "no corpus"),
+        ({"data": {"corpus": "nowhere"}}, "nowhere"),
+        ({"data": {"length": 512}}, "the model reads 64"),
+        ({"objectives": {"masked_ml": 1}}, "unknown objective 'masked_ml'; did you mean masked_lm"),
+        ({"train": {"device": "tpu7"}}, "no device"),
+        ({"model": {"size": "bert-tiny", "settings": {"vocab_size": 9}}}, "vocab_size is 9"),
+        ({"model": {"size": "bert-huge"}}, "unknown size"),
+        ({"objectives": {"following_lm": 1}}, "is_decoder"),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_written(
+    changes: Any, fault: str, recipe: Make, tmp_path: Path
+) -> None:
+    with pytest.raises(BertsmithError, match=fault) as caught:
+        pretrain(recipe(**changes), tmp_path / "run", show="none")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_options_of_the_loop(recipe: Make, tmp_path: Path) -> None:
+    """Half precision, a ramp, accumulation and averages do what they say."""
+    made = recipe(
+        train={
+            "steps": 8,
+            "precision": "bfloat16",
+            "ramp_from": 128,
+            "ramp_steps": 4,
+            "ema": 0.5,
+            "schedule": "stable",
+        }
+    )
+    pretrain(made, tmp_path / "run", show="none")
+    rows = [row for row in log(tmp_path / "run") if "loss" in row]
+    sizes = [b["tokens"] - a["tokens"] for a, b in zip([{"tokens": 0}, *rows], rows, strict=False)]
+    assert 90 < sizes[0] <= 128
+    assert sizes[1:5] == sorted(sizes[1:5])
+    assert 480 < sizes[5] <= 512
+    last = Checkpoints(tmp_path / "run" / "checkpoints").read(8)
+    name = "model.encoder.blocks.0.feedforward.up.weight"
+    average = last.tensors["average"][name]
+    assert not torch.equal(average, last.tensors["model"][name])
+    stored = load_file(tmp_path / "run" / "model" / "model.safetensors")
+    key = "bert.encoder.layer.0.intermediate.dense.weight"
+    assert torch.equal(stored[key], average)  # the averaged weights are the model
+    assert stored[key].dtype == torch.float32
+
+
+def test_parts_of_a_step_give_the_gradient_of_the_whole(recipe: Make, tmp_path: Path) -> None:
+    no_dropout = {**TINY["bert"], "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    model = {"size": "bert-tiny", "settings": {**no_dropout, "vocab_size": 640}}
+    for name, most in (("whole", 512), ("parts", 100)):
+        made = recipe(model=model, train={"micro_tokens": most, "steps": 6}, **OBJECTIVES["next"])
+        pretrain(made, tmp_path / name, show="none")
+    for a, b in zip(losses(tmp_path / "whole"), losses(tmp_path / "parts"), strict=True):
+        assert a == pytest.approx(b, abs=1e-5)
+
+
+def test_a_budget_by_the_clock_ends_its_decay_in_time(recipe: Make, tmp_path: Path) -> None:
+    made = recipe(train={"steps": 0, "minutes": 0.03})
+    began = time.monotonic()
+    found = pretrain(made, tmp_path / "run", show="none")
+    assert time.monotonic() - began < 20
+    assert found["minutes"] >= 0.03
+    rates = [row["learning_rate"] for row in log(tmp_path / "run") if "loss" in row]
+    assert rates[-1] < 0.5 * max(rates)
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_can_be_planned(name: str) -> None:
+    if name.startswith("tiny-"):
+        found = plan(load_recipe(name, ["train.micro_tokens=128"]), 1000, "cpu")
+        assert found["measured"]
+        assert found["tokens_per_second"] > 0
+        return
+    found = plan(
+        load_recipe(name, [f"model.settings.{k}={v}" for k, v in SHALLOW.items()]), 1000, "h200", 8
+    )
+    assert found["hours"] > 0
+    assert found["memory_bytes"] > 0
+
+
+SHALLOW = {"num_hidden_layers": 2}  # building a whole large model takes seconds
+
+
+def test_a_plan_counts_what_is_known() -> None:
+    found = plan(load_recipe("bert-base"), 30522, "h200")
+    assert found["parameters"] == pytest.approx(110e6, rel=0.01)
+    assert found["tokens"] == 900_000 * 32_768 + 100_000 * 131_072
+    # Six operations a weight and token, and attention.
+    assert found["operations"] == pytest.approx(found["tokens"] * 6 * 85e6, rel=0.1)
+    for bad in ("abacus", "cuda"):
+        with pytest.raises(BertsmithError, match=r"device|GPU"):
+            plan(load_recipe("bert-base"), 30522, bad)

@@ -1,0 +1,107 @@
+"""Checkpoints are whole or not there; damage is found and named."""
+
+import json
+import random
+import resource
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bertsmith.errors import BertsmithError
+from bertsmith.train.folder import RunFolder
+from bertsmith.train.state import Checkpoints
+
+
+def tensors(step: int) -> dict[str, Any]:
+    return {"model": {"w": torch.full((50, 50), float(step))}, "optimizer": {"w:m": torch.ones(9)}}
+
+
+def test_the_last_few_are_kept(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=2)
+    for step in (0, 5, 10, 15):
+        checkpoints.save(step, tensors(step), {"step": step})
+    assert checkpoints.steps() == [10, 15]
+    saved, faults = checkpoints.newest()
+    assert saved is not None
+    assert not faults
+    assert saved.numbers == {"step": 15}
+    assert torch.equal(saved.tensors["model"]["w"], torch.full((50, 50), 15.0))
+
+
+def test_every_flipped_bit_and_cut_is_found(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(5, tensors(5), {"step": 5})
+    checkpoints.save(10, tensors(10), {"step": 10})
+    draw = random.Random(0)
+    files = sorted(path for path in checkpoints.path(10).iterdir())
+    for number in range(60):
+        file = files[number % len(files)]
+        whole = file.read_bytes()
+        broken = bytearray(whole)
+        if number % 3:
+            broken[draw.randrange(len(broken))] ^= 1 << draw.randrange(8)
+        else:
+            del broken[draw.randrange(len(broken)) :]
+        file.write_bytes(broken)
+        saved, faults = checkpoints.newest()
+        assert saved is not None
+        assert saved.numbers["step"] == 5, file
+        assert len(faults) == 1
+        assert "step-00000010" in faults[0]
+        assert "damaged" in faults[0]
+        file.write_bytes(whole)
+    assert checkpoints.newest()[0].numbers["step"] == 10  # type: ignore[union-attr]
+
+
+def test_a_full_disk_leaves_the_last_one_whole(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(5, tensors(5), {"step": 5})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(
+            BertsmithError, match=r"cannot be written .*; the one of step 5 is whole"
+        ):
+            checkpoints.save(10, tensors(10), {"step": 10})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert checkpoints.steps() == [5]
+    assert not list(tmp_path.glob(".writing-*"))
+    assert checkpoints.newest()[0] is not None
+
+
+def test_what_an_interrupted_writer_left_is_no_checkpoint(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    (tmp_path / ".writing-step-00000007").mkdir(parents=True)
+    (tmp_path / "step-0000000x").mkdir()
+    assert checkpoints.steps() == []
+    assert checkpoints.newest() == (None, [])
+    checkpoints.save(8, tensors(8), {"step": 8})
+    assert not list(tmp_path.glob(".writing-*"))
+
+
+def test_logs_are_cut_to_a_step(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.make("about = 'x'\n")
+    for step in range(1, 6):
+        folder.log({"step": step, "loss": 1 / step}, {"step": step, "seconds": 1})
+    before = (tmp_path / "log.jsonl").read_bytes().splitlines(keepends=True)
+    with (tmp_path / "log.jsonl").open("ab") as stream:
+        stream.write(b'{"step": 6, "lo')
+    folder.cut(3)
+    assert (tmp_path / "log.jsonl").read_bytes() == b"".join(before[:3])
+    assert len((tmp_path / "timing.jsonl").read_text().splitlines()) == 3
+    assert json.loads(before[0])["loss"] == 1.0
+
+
+def test_a_folder_with_a_run_is_not_begun_anew(tmp_path: Path) -> None:
+    RunFolder(tmp_path).make("")
+    with pytest.raises(BertsmithError, match="--resume goes on with it"):
+        RunFolder(tmp_path).make("")
+    with pytest.raises(BertsmithError, match="there is no run"):
+        RunFolder(tmp_path / "other").recipe()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BertsmithError, match="cannot be written"):
+        RunFolder(tmp_path / "file" / "run").make("")
