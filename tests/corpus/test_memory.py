@@ -60,15 +60,16 @@ def saved(words: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_four_times_the_corpus_needs_no_more(saved: Path, tmp_path: Path) -> None:
+def test_eight_times_the_corpus_needs_no_more(saved: Path, tmp_path: Path) -> None:
     source = tmp_path / "a.txt"
     source.write_text((as_text(documents(4000)) + "\n") * 15)
     assert source.stat().st_size > 20e6
     one, (tokens, first) = peak(saved, tmp_path / "one", source)
-    four, (more, kept) = peak(saved, tmp_path / "four", *[source] * 4)
+    eight, (more, kept) = peak(saved, tmp_path / "eight", *[source] * 8)
     assert (more, kept) == (tokens, first), "all repeated documents are left out"
-    assert four < one * 1.1 + 20e6
-    assert four < 700e6
+    # Runs of the same input differ by some 60 MB; holding all of it would need 175 MB more.
+    assert eight < one * 1.1 + 60e6
+    assert eight < 700e6
 
 
 @pytest.mark.slow

@@ -127,6 +127,6 @@ def test_bad_choices(made: Maker) -> None:
         bert.choose("a", [])
     with pytest.raises(BertsmithError, match="choices must be a list of strings, not a str"):
         bert.choose("a", "bc")
-    with pytest.raises(BertsmithError, match="input 1 has 150 tokens, but the model reads"):
+    with pytest.raises(BertsmithError, match="input 0: its second text has 150 tokens, too many"):
         bert.choose("a", ["b", "b " * 150])
     assert bert.choose("a", iter(["b", "c"])).index in (0, 1)  # type: ignore[arg-type]

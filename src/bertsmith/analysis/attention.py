@@ -62,8 +62,17 @@ def attention(
         segments=encoding.segments,
         tokens=_tokens(bert.tokenizer, encoding, (text, pair or "")),
         layers=_chosen(layers, len(config.plan), "layer"),
-        heads=_chosen(heads, config.attention_heads, "head"),
+        heads=_chosen(heads, head_count(bert), "head"),
     )
+
+
+def head_count(bert: Bert) -> int:
+    """How many heads every layer has; a model that was pruned unevenly is refused."""
+    config = bert.checkpoint.config
+    counts = {*(config.kept or (config.attention_heads,))}
+    if len(counts) > 1:
+        raise BertsmithError("the layers of this model have different numbers of heads")
+    return counts.pop()
 
 
 def _tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, str]) -> list[Token]:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertsmith.analysis.attention import Floats
+from bertsmith.analysis.attention import Floats, head_count
 from bertsmith.analysis.treebank import Sentence
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
@@ -94,7 +94,7 @@ def measure(bert: Bert, inputs: Sequence[Input]) -> HeadNumbers:
     if not inputs:
         raise BertsmithError("there is nothing to measure heads on")
     config = bert.checkpoint.config
-    shape = (len(config.plan), config.attention_heads)
+    shape = (len(config.plan), head_count(bert))
     sums = torch.zeros(shape[0] * shape[1], len(METRICS), dtype=torch.float64)
     counts = torch.zeros(len(METRICS), dtype=torch.float64)
     finder = Finder(shape, inputs)

@@ -29,6 +29,8 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
   padding: 12px 14px; min-width: 0; overflow: auto; }
 section.wide { grid-column: 1 / -1; }
 svg { display: block; width: 100%; max-width: 420px; height: auto; }
+svg.points { max-width: 820px; } svg.points circle:hover { stroke: var(--ink); stroke-width: 2; }
+svg.mark { width: 14px; height: 14px; } ul { margin: 6px 0 0; padding-left: 18px; font-size: 13px; }
 svg text { fill: var(--soft); font-size: 9px; font-family: inherit; }
 svg rect { fill: var(--heat); stroke: var(--line); stroke-width: 0.4; }
 table { border-collapse: collapse; font-size: 14px; }
@@ -44,11 +46,11 @@ def heads_page(numbers: HeadNumbers, title: str) -> str:
     for name, about in METRICS.items():
         table = numbers.metrics[name]
         top = f"{about}; from {table.min():.2f} to {table.max():.2f}"
-        parts.append(_section(name, top, heat_map(table, name)))
+        parts.append(section(name, top, heat_map(table, name)))
     for name, one in list(numbers.relations.items())[:12]:
         about = f"dependency, found by each head ({one.direction}); best {one.accuracy:.0%}"
         table = one.table.max(0)
-        parts.append(_section(name, about, heat_map(table, name, most=1.0)))
+        parts.append(section(name, about, heat_map(table, name, most=1.0)))
     if numbers.relations:
         parts.append(_relations(numbers))
     about = f"{numbers.inputs:,} inputs, {numbers.tokens:,} tokens. Rows are layers, columns heads."
@@ -79,7 +81,8 @@ def heat_map(table: Floats, name: str, most: float | None = None) -> str:
     label = f"{name}: layers by heads"
     made = [f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(label)}">']
     made += [
-        f'<text x="{(column + 1.9) * CELL:.1f}" y="{0.75 * CELL}" text-anchor="middle">{column}</text>'
+        f'<text x="{(column + 1.9) * CELL:.1f}" y="{0.75 * CELL}" text-anchor="middle">'
+        f"{column}</text>"
         for column in range(columns)
     ]
     for row in range(rows):
@@ -96,7 +99,8 @@ def heat_map(table: Floats, name: str, most: float | None = None) -> str:
     return "".join(made) + "</svg>"
 
 
-def _section(name: str, about: str, content: str, wide: bool = False) -> str:
+def section(name: str, about: str, content: str, wide: bool = False) -> str:
+    """One card of a page; `content` is HTML already."""
     kind = ' class="wide"' if wide else ""
     return f"<section{kind}><h2>{escape(name)}</h2><p>{escape(about)}</p>{content}</section>"
 
@@ -113,7 +117,7 @@ def _relations(numbers: HeadNumbers) -> str:
         rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
     about = "the best head for each relation, beside always guessing the word at one distance"
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    return _section("dependencies", about, table, wide=True)
+    return section("dependencies", about, table, wide=True)
 
 
 def save_page(path: Path, content: str) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertsmith.analysis.attention import AttentionView, Floats, Token, rollout
+from bertsmith.analysis.attention import AttentionView, Floats, Token, head_count, rollout
 from bertsmith.analysis.weights import Weights
 from bertsmith.errors import BertsmithError
 
@@ -160,7 +160,7 @@ def _overview(view: AttentionView, size: int) -> Pane:
 def _empty(view: AttentionView, about: str, tokens: list[dict[str, Any]], **more: Any) -> Pane:
     config = view.bert.checkpoint.config
     family = view.bert.checkpoint.family.name
-    made_of = f"{family}, {len(config.plan)} layers, {config.attention_heads} heads · {about}"
+    made_of = f"{family}, {len(config.plan)} layers, {head_count(view.bert)} heads · {about}"
     middle = len(view.layers) // 2
     return Pane(view.name, made_of, tokens, view.layers, view.heads, start=middle, **more)
 
@@ -168,7 +168,7 @@ def _empty(view: AttentionView, about: str, tokens: list[dict[str, Any]], **more
 def _complete(view: AttentionView) -> bool:
     """Are all layers and heads looked at? Only then there is a rollout."""
     config = view.bert.checkpoint.config
-    all_of_them = (len(config.plan), config.attention_heads)
+    all_of_them = (len(config.plan), head_count(view.bert))
     return (len(view.layers), len(view.heads)) == all_of_them
 
 

@@ -80,9 +80,23 @@ def configure(
 ) -> Config:
     """Settings and chosen heads as a Config; a bad value is a one-line error."""
     with meaningful(where):
-        config = family.config(settings)
+        config = pruned(family.config(settings), settings)
         heads = {kind: entry.config(config, settings) for kind, entry in entries.items()}
         return replace(config, heads=heads)
+
+
+def pruned(config: Config, settings: Settings) -> Config:
+    """The same without the heads that config.json says were pruned, block by block.
+
+    `pruned_heads` is the key of `transformers` up to version 4: {"0": [2, 3]}.
+    """
+    kept = [config.attention_heads] * (max(config.plan) + 1)
+    for block, heads in (settings.get("pruned_heads") or {}).items():
+        number, gone = int(block), {int(head) for head in heads}
+        if not 0 <= number < len(kept) or not gone < {*range(config.attention_heads)}:
+            raise BertsmithError(f"pruned_heads: block {block} cannot lose heads {sorted(gone)}")
+        kept[number] -= len(gone)
+    return config if {*kept} == {config.attention_heads} else replace(config, kept=tuple(kept))
 
 
 @contextmanager
@@ -113,7 +127,7 @@ def create(
     family = family_of(given)
     entries = {kind: entry_of(family, kind) for kind in heads}
     config = configure(family, given, entries)
-    names = Translation(family, given, entries, config.attention_heads)
+    names = Translation(family, given, entries, config.per_head)
     model = assemble(config, names, "cpu")
     initialise(model, config.initial_deviation, torch.Generator().manual_seed(seed))
     new = tuple(name for name, _ in model.named_parameters())

@@ -19,9 +19,9 @@ class Translation:
     """One checkpoint's names: which of theirs hold each of ours, and how to join or part them."""
 
     def __init__(
-        self, family: Family, settings: Settings, entries: Mapping[str, HeadEntry], heads: int
+        self, family: Family, settings: Settings, entries: Mapping[str, HeadEntry], per_head: int
     ) -> None:
-        self.family, self.entries, self.heads = family, entries, heads
+        self.family, self.entries, self.per_head = family, entries, per_head
         self.label: Callable[[int], str] = lambda number: family.block_label(settings, number)
 
     def theirs(self, ours: str) -> list[str]:
@@ -34,14 +34,14 @@ class Translation:
         """Stored tensors → our one."""
         rule, _ = self._rule(ours)
         if isinstance(rule, PerHead):
-            return stored[0].unflatten(0, (self.heads, 3, -1)).transpose(0, 1).flatten(0, 2)
+            return stored[0].unflatten(0, (-1, 3, self.per_head)).transpose(0, 1).flatten(0, 2)
         return torch.cat(stored) if isinstance(rule, Stacked) else stored[0]
 
     def part(self, ours: str, tensor: Tensor) -> list[Tensor]:
         """Our tensor → the stored ones; the inverse of `join`."""
         rule, _ = self._rule(ours)
         if isinstance(rule, PerHead):
-            return [tensor.unflatten(0, (3, self.heads, -1)).transpose(0, 1).flatten(0, 2)]
+            return [tensor.unflatten(0, (3, -1, self.per_head)).transpose(0, 1).flatten(0, 2)]
         return list(tensor.chunk(len(rule.parts))) if isinstance(rule, Stacked) else [tensor]
 
     def _rule(self, ours: str) -> tuple[str | Stacked | PerHead, str]:

@@ -56,7 +56,7 @@ def read(
     else:
         entries = requested(family, given, stored, heads, fresh)
     config = configure(family, given, entries, path)
-    names = Translation(family, given, entries, config.attention_heads)
+    names = Translation(family, given, entries, config.per_head)
     model = _empty(config, names, files, path)
     places, made = _match(model, names, files, stored, fresh, directory)
     _fill(model, names, files, places, device, dtype)

@@ -62,7 +62,7 @@ def write_json(path: Path, content: Any) -> None:
 def stored_tensors(checkpoint: Checkpoint, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
     """All tensors under their stored names."""
     family, config = checkpoint.family, checkpoint.config
-    names = Translation(family, checkpoint.settings, checkpoint.entries, config.attention_heads)
+    names = Translation(family, checkpoint.settings, checkpoint.entries, config.per_head)
     bare = architecture(checkpoint).endswith("Model")
     tensors = {}
     for ours, parameter in checkpoint.model.named_parameters():

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from bertsmith import __version__
-from bertsmith.cli import attention, check, convert, demo, doctor, embed, fill_mask, heads, prepare, pretrain, tokenizer
+from bertsmith.cli import ablate, attention, check, convert, demo, doctor, embed, fill_mask, heads, prepare, pretrain, senses, tokenizer
 from bertsmith.cli import options as shared
 from bertsmith.errors import BertsmithError
 
@@ -32,6 +32,8 @@ app.command("check")(check.check)
 app.command("convert")(convert.convert)
 app.command("attention")(attention.attention)
 app.command("heads")(heads.heads)
+app.command("ablate")(ablate.ablate)
+app.command("senses")(senses.senses)
 app.command("pretrain")(pretrain.pretrain)
 app.command("plan")(pretrain.plan)
 app.command("verify-resume")(pretrain.verify_resume)

@@ -1,4 +1,4 @@
-"""`bertsmith tokenizer train|show`: learn a vocabulary; look at a split."""
+"""`bertsmith tokenizer train|extend|show`: learn a vocabulary; widen one; look at a split."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tokenizer(help: shared.Help = False) -> None:
 
 @app.command()
 def train(
-    files: Annotated[list[Path], typer.Argument(help="Text files; .gz and .xz too.")],
+    files: Annotated[list[Path], typer.Argument(help="Text files; .gz, .xz and .zst too.")],
     out: Annotated[Path, typer.Option(help="The directory to write.")],
     kind: Annotated[str, typer.Option(help="wordpiece, bpe or unigram.")] = "wordpiece",
     size: Annotated[int, typer.Option(help="Tokens in the vocabulary.")] = 30_000,
@@ -62,6 +62,38 @@ def train(
         typer.echo(f"{made.kind} vocabulary of {made.size:,} tokens in {out}")
         if made.size < size:
             shared.note(f"the text gave {made.size:,} tokens, fewer than the {size:,} asked for")
+
+
+@app.command()
+def extend(
+    model: Annotated[str, typer.Argument(help="A model directory, or a hub id.")],
+    files: Annotated[list[Path], typer.Argument(help="Text files; .gz, .xz and .zst too.")],
+    out: Annotated[Path, typer.Option(help="The directory to write.")],
+    add: Annotated[int, typer.Option(help="How many words to add.", min=1)] = 1000,
+    min_frequency: Annotated[int, typer.Option(help="Leave out rarer words.")] = 5,
+    as_json: shared.Json = False,
+) -> None:
+    """Add words of text files to a model's vocabulary, each begun as the mean of its pieces.
+
+    Then prepare the text with --tokenizer OUT, and pretrain --from OUT.
+    """
+    from bertsmith.checkpoint import Sentence, extend_vocabulary, locate, read, save
+    from bertsmith.tokenizer import Tokenizer
+    from bertsmith.tokenizer import extend as widen
+
+    directory = locate(model)
+    checkpoint = read(directory, dtype=None)
+    old = Tokenizer.load(directory, family=checkpoint.family.name)
+    new, added = widen(old, files, add, min_frequency=min_frequency)
+    wider = extend_vocabulary(checkpoint, {one.id: one.pieces for one in added}, new.size)
+    save(out, wider, new, Sentence())
+    if as_json:
+        shared.print_json(one._asdict() for one in added)
+        return
+    typer.echo(f"{len(added):,} tokens added, {new.size:,} in all, in {out}")
+    for one in added[:10]:
+        parts = " ".join(old.token(number) for number in one.pieces)
+        typer.echo(f"{one.times:10,}  {one.token:24} {parts}")
 
 
 @app.command()

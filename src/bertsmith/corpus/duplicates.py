@@ -7,7 +7,7 @@ sorting, some million documents at a time, so that memory does not grow with the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -17,7 +17,7 @@ SHINGLE = 5  # tokens that count as one common feature
 PERMUTATIONS = 128
 BANDS = 16  # of 8 values each: two documents that agree in all values of one band are compared
 SEED = 42  # of the permutations; no reason to change it, since documents do not know it
-STRETCH = 1 << 20  # tokens that are hashed together
+STRETCH = 1 << 18  # tokens that are hashed together
 AT_ONCE = 2_000_000  # keys that are sorted together
 SOME = 1 << 16  # signatures in memory at a time
 
@@ -75,17 +75,26 @@ def _mixed(values: Ints) -> Ints:
 
 # ------------------------------------------------------------------ marks, over all documents
 
+Release = Callable[[], None]  # let go of what mapped files hold in memory
 
-def mark_exact(digests: Ints, repeated: Ints) -> None:
+
+def _nothing() -> None:
+    """Arrays that are not mapped hold what they hold."""
+
+
+def mark_exact(digests: Ints, repeated: Ints, release: Release = _nothing) -> None:
     """Mark every document whose digest (D, 2) an earlier one has."""
     for members in _alike(digests[:, 0]):
         low, high = digests[members, 0], digests[members, 1]
         order = np.lexsort((members, high, low))
         same = (low[order][1:] == low[order][:-1]) & (high[order][1:] == high[order][:-1])
         repeated[members[order][1:][same]] = 1
+        release()
 
 
-def mark_near(signed: Ints, similarity: float, repeated: Ints, keys: Ints) -> None:
+def mark_near(
+    signed: Ints, similarity: float, repeated: Ints, keys: Ints, release: Release = _nothing
+) -> None:
     """Mark every document that is similar to an earlier one, itself marked or not.
 
     Documents that meet in a band are compared with the first there and with the one before them.
@@ -97,11 +106,14 @@ def mark_near(signed: Ints, similarity: float, repeated: Ints, keys: Ints) -> No
             keys[first : first + SOME] = _band_keys(
                 signed[first : first + SOME, band * rows : (band + 1) * rows]
             )
+            release()
         for members in _alike(keys):
-            _mark_met(members, keys[members], signed, similarity, repeated)
+            _mark_met(members, keys[members], signed, similarity, repeated, release)
 
 
-def _mark_met(members: Ints, keys: Ints, signed: Ints, similarity: float, repeated: Ints) -> None:
+def _mark_met(
+    members: Ints, keys: Ints, signed: Ints, similarity: float, repeated: Ints, release: Release
+) -> None:
     """Mark those of some documents that are similar to an earlier one with the same key."""
     order = np.lexsort((members, keys))
     keys, members = keys[order], members[order]
@@ -114,6 +126,7 @@ def _mark_met(members: Ints, keys: Ints, signed: Ints, similarity: float, repeat
         alike = _share(mine, signed[leaders[some]]) >= similarity
         alike |= _share(mine, signed[members[some - 1]]) >= similarity
         repeated[members[some][alike]] = 1
+        release()
 
 
 def _band_keys(values: Ints) -> Ints:

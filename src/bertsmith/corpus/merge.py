@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import mmap
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from bertsmith.corpus.duplicates import SOME, mark_exact, mark_near
+from bertsmith.corpus.duplicates import mark_exact, mark_near
 from bertsmith.corpus.encode import Ints
 from bertsmith.corpus.manifest import Split
 from bertsmith.corpus.settings import SPLITS, Settings
@@ -103,21 +103,42 @@ def _repeated(work: Path, pieces: int, settings: Settings, ledger: Ledger) -> In
                 signed.write(np.ascontiguousarray(outcome.signatures).data)
     if not count:
         return None
-    repeated = _room(work / "repeated", np.dtype(np.uint8), count)
-    mark_exact(np.memmap(work / "digests", np.uint64, "r", shape=(count, 2)), repeated)
+    _zeros(work / "repeated", count)
+    maps = Maps()
+    repeated = maps.open(work / "repeated", np.uint8)
+    mark_exact(maps.open(work / "digests", np.uint64).reshape(count, 2), repeated, maps.release)
     exact = int(np.count_nonzero(repeated))
     ledger.note("exact duplicates, left out", exact)
     if near:
-        keys = _room(work / "keys", np.dtype(np.uint64), count)
-        rows = np.memmap(work / "signatures", np.uint32, "r").reshape(count, -1)
-        mark_near(rows, settings.similarity, repeated, keys)
+        _zeros(work / "keys", 8 * count)
+        keys = maps.open(work / "keys", np.uint64)
+        rows = maps.open(work / "signatures", np.uint32).reshape(count, -1)
+        mark_near(rows, settings.similarity, repeated, keys, maps.release)
         ledger.note("near-duplicates, left out", int(np.count_nonzero(repeated)) - exact)
     return repeated
 
 
-def _room(path: Path, dtype: np.dtype[Any], count: int) -> Ints:
-    """A mapped file of zeros, all on the disk: a full one shows now, as an error, not later."""
+class Maps:
+    """Files as arrays that are changed in place, and need not stay in memory."""
+
+    def __init__(self) -> None:
+        self.maps: list[mmap.mmap] = []
+
+    def open(self, path: Path, dtype: type[np.generic]) -> Ints:
+        """Map a file."""
+        with path.open("r+b") as stream:
+            self.maps.append(mmap.mmap(stream.fileno(), 0))
+        return np.frombuffer(self.maps[-1], dtype)
+
+    def release(self) -> None:
+        """Let the system have the memory back; what was written is in the files."""
+        for mapped in self.maps:
+            if hasattr(mmap, "MADV_DONTNEED"):
+                mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _zeros(path: Path, size: int) -> None:
+    """A file of zeros that has its place on the disk: a full one shows now, not when it is used."""
     with path.open("wb") as stream:
-        for start in range(0, count, SOME):
-            stream.write(np.zeros(min(SOME, count - start), dtype).data)
-    return np.memmap(path, dtype, "r+", shape=(count,))
+        for start in range(0, size, 1 << 20):
+            stream.write(bytes(min(1 << 20, size - start)))

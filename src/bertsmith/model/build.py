@@ -116,13 +116,14 @@ def _block(config: Config, depth: int) -> nn.Module:
 
 
 def _attention(config: Config, depth: int) -> Attention:
-    width, inner = config.width, config.attention_heads * config.per_head
+    heads = config.kept[config.plan[depth]] if config.kept else config.attention_heads
+    width, inner = config.width, heads * config.per_head
     joint = QueryValueLinear(width, inner) if config.partial_bias else None
     window = config.windows[depth] if config.windows else None
     parts = (
         joint or nn.Linear(width, 3 * inner, bias=config.attention_bias),
         nn.Linear(inner, width, bias=config.attention_bias),
-        config.attention_heads,
+        heads,
         Scores(1 / math.sqrt(config.per_head * config.scale_terms), window, causal=config.causal),
         config.attention_dropout,
     )

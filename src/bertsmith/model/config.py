@@ -115,6 +115,7 @@ class Config(Checked):
     max_length: int = 512
     order: tuple[int, ...] = ()  # the block at each depth if they share; (0,) * 12 is ALBERT's
     head_width: int = 0  # 0: width / attention_heads
+    kept: tuple[int, ...] = ()  # attention heads left in each block, if some were pruned
     embedding_width: int = 0  # 0: width
     project_embedding: bool = False  # a linear map from embedding_width to width
     norm_after_projection: bool = False

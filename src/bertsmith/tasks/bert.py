@@ -214,13 +214,13 @@ class Bert:
     ) -> list[Window]:
         """The windows of texts, or of pairs of texts."""
         windower = how or self.windower()
-        ids = self._known(self.tokenizer.encode_ids(texts))
+        ids = self.token_ids(texts)
         if pairs is None:
             grouped = [windower.single(number, one) for number, one in enumerate(ids)]
         else:
             if len(pairs) != len(texts):
                 raise BertsmithError(f"{len(texts)} texts cannot be paired with {len(pairs)}")
-            both = zip(ids, self._known(self.tokenizer.encode_ids(pairs)), strict=True)
+            both = zip(ids, self.token_ids(pairs), strict=True)
             grouped = [windower.pair(number, *pair) for number, pair in enumerate(both)]
         return [window for group in grouped for window in group]
 
@@ -229,6 +229,10 @@ class Bert:
         encoded = self.tokenizer.encode_many(texts, special=False)
         self._known([one.ids for one in encoded])
         return encoded
+
+    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Texts as token ids alone, without special tokens."""
+        return self._known(self.tokenizer.encode_ids(texts))
 
     def _known(self, texts: list[list[int]]) -> list[list[int]]:
         """The same ids; those that stand for unknown characters are counted."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
@@ -30,8 +30,57 @@ class Entity:
     score: float  # probability; of several words, their mean
 
 
+Place = tuple[int | None, int, int]  # a word's first token, if it has one, and its characters
+
+
 def tag_words(bert: Bert, texts: Sequence[str]) -> list[list[Entity]]:
     """Every word of every text with its label: that of the word's first token."""
+    return _labelled(bert, texts, lambda number, one: words(texts[number], one))
+
+
+def tag_given(
+    bert: Bert, texts: Sequence[str], given: Sequence[Sequence[tuple[int, int]]]
+) -> list[list[Entity]]:
+    """The label of every word that is given by where it begins and ends.
+
+    A word that the tokenizer sees nothing in gets the label O, or the first, with probability 0.
+    """
+
+    def places(number: int, encoding: Encoding) -> Iterator[Place]:
+        firsts = first_tokens(encoding.offsets, given[number])
+        for token, (start, end) in zip(firsts, given[number], strict=True):
+            yield token, start, end
+
+    return _labelled(bert, texts, places)
+
+
+def first_tokens(
+    offsets: Sequence[tuple[int, int]], given: Sequence[tuple[int, int]]
+) -> list[int | None]:
+    """For each word (its characters) the first token that begins in it, else that touches it."""
+    found: list[int | None] = []
+    token = 0
+    for start, end in given:
+        while token < len(offsets) and offsets[token][1] <= start:
+            token += 1
+        touching = None
+        for place in range(token, len(offsets)):
+            left, right = offsets[place]
+            if left >= end:
+                break
+            if right > max(left, start):
+                touching = place if touching is None else touching
+                if left >= start:
+                    touching = place
+                    break
+        found.append(touching)
+    return found
+
+
+def _labelled(
+    bert: Bert, texts: Sequence[str], places: Callable[[int, Encoding], Iterable[Place]]
+) -> list[list[Entity]]:
+    """The label of every word, read where it is clearest."""
     encoded = bert.encode(texts)
     windower, labels = bert.windower(), bert.checkpoint.labels
     grouped = [windower.single(number, one.ids) for number, one in enumerate(encoded)]
@@ -41,12 +90,17 @@ def tag_words(bert: Bert, texts: Sequence[str]) -> list[list[Entity]]:
         return list(batch.layout.split(scores))
 
     scores = iter(bert.run([window for group in grouped for window in group], compute))
+    missing = "O" if "O" in labels else labels[0]
     results = []
-    for text, encoding, group in zip(texts, encoded, grouped, strict=True):
+    for number, (text, encoding, group) in enumerate(zip(texts, encoded, grouped, strict=True)):
         found = [next(scores)[w.first : w.first + len(w.tokens)] for w in group]
         best = clearest([window.tokens for window in group], len(encoding))
         row = []
-        for token, start, end in words(text, encoding):
+        for token, start, end in places(number, encoding):
+            if token is None:
+                bert.ledger.note("words that the tokenizer sees nothing in")
+                row.append(Entity(missing, text[start:end], start, end, 0.0))
+                continue
             inside = found[best[token]][token - group[best[token]].tokens.start]
             score, label = inside.max(0)
             row.append(Entity(labels[int(label)], text[start:end], start, end, float(score)))

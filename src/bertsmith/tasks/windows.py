@@ -20,7 +20,7 @@ class Window:
     number: int  # which input it came from
     ids: list[int]
     segments: list[int]
-    tokens: range  # the tokens of the text (of a pair: of the second) that lie in it
+    tokens: range  # the tokens of the text (of a pair: of the one in stretches) in it
     first: int  # the row of the first of them
 
 
@@ -49,6 +49,20 @@ class Windower:
             )
         parts = self._parts(number, second, room)
         return [self._around(number, ids, second, part) for part in parts]
+
+    def beside(self, number: int, ids: Sequence[int], second: Sequence[int]) -> list[Window]:
+        """The windows of a pair whose second text stands whole beside stretches of the first."""
+        room = self.limit - self.tokenizer.special_count(pair=True) - len(second)
+        if len(ids) > room and room < max(1, self.limit // 4):
+            raise BertsmithError(
+                f"input {number}: its second text has {len(second)} tokens, too many beside the "
+                f"first in a model that reads {self.limit}; shorten it"
+            )
+        first = self.tokenizer.build([-1], [])[0].index(-1)
+        return [
+            Window(number, *self.tokenizer.build(ids[part.start : part.stop], second), part, first)
+            for part in self._parts(number, ids, room)
+        ]
 
     def around(self, number: int, ids: Sequence[int], row: int) -> Window:
         """One window with the token at `row` as near to its middle as the text allows."""

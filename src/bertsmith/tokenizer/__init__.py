@@ -1,8 +1,10 @@
 """Text to ids and back, over the `tokenizers` library: read, encode, decode, train, save."""
 
+from bertsmith.tokenizer.extend import Added, extend
 from bertsmith.tokenizer.families import FAMILIES, KINDS
 from bertsmith.tokenizer.read import FORMATS
 from bertsmith.tokenizer.tokenizer import Encoding, Piece, Split, Tokenizer
 from bertsmith.tokenizer.train import train
 
-__all__ = ["FAMILIES", "FORMATS", "KINDS", "Encoding", "Piece", "Split", "Tokenizer", "train"]
+__all__ = ["FAMILIES", "FORMATS", "KINDS", "Added", "Encoding", "Piece", "Split", "Tokenizer"]
+__all__ += ["extend", "train"]

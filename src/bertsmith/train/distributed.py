@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -64,6 +64,17 @@ class Ranks:
         box = [value]
         dist.broadcast_object_list(box, src=0, device=self.device)
         return box[0]
+
+    def ask_first(self, job: Callable[[], None]) -> None:
+        """Let the first rank do something; what goes wrong goes wrong for all."""
+        fault = ""
+        if self.first:
+            try:
+                job()
+            except BertsmithError as error:
+                fault = str(error)
+        if fault := self.share(fault):
+            raise BertsmithError(fault)
 
     def wrap(
         self, module: nn.Module, how: str, blocks: Sequence[nn.Module], half: bool

@@ -25,8 +25,6 @@ class RunFolder:
             raise BertsmithError(
                 f"{self.path}: there is a run in it already; --resume goes on with it"
             )
-        if not self.writes:
-            return
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             (self.path / "recipe.toml.part").write_text(recipe, "utf-8")
@@ -73,5 +71,8 @@ class RunFolder:
         """Write ledger.json."""
         if self.writes:
             part = self.path / "ledger.json.part"
-            part.write_text(json.dumps(dict(ledger.counts), indent=1) + "\n", "utf-8")
-            part.replace(self.path / "ledger.json")
+            try:
+                part.write_text(json.dumps(dict(ledger.counts), indent=1) + "\n", "utf-8")
+                part.replace(self.path / "ledger.json")
+            except OSError as error:
+                raise BertsmithError(f"{part}: cannot be written ({error.strerror})") from error

@@ -300,28 +300,30 @@ class Trainer:
         }
         averages = {name: whole(value) for name, value in self.averages.items()}
         tensors = {"model": own, "optimizer": kept} | ({"average": averages} if averages else {})
-        fault = ""
-        if self.ranks.first:
-            progress.counts = dict(self.ledger.counts)
+        progress.counts = dict(self.ledger.counts)
+
+        def write() -> None:
             on_disk = {
                 file: {name: value.cpu().contiguous() for name, value in content.items()}
                 for file, content in tensors.items()
             }
-            try:
-                self.checkpoints.save(progress.step, on_disk, asdict(progress))
-                self.folder.keep_ledger(self.ledger)
-            except (BertsmithError, OSError) as error:
-                fault = str(error)
-        if fault := self.ranks.share(fault):
-            raise BertsmithError(fault)
+            self.checkpoints.save(progress.step, on_disk, asdict(progress))
+            self.folder.keep_ledger(self.ledger)
+
+        self.ranks.ask_first(write)
         self.saved_at = time.monotonic()
 
     def resume(self) -> None:
-        """Go back to the newest whole checkpoint."""
+        """Go back to the newest whole checkpoint; a run that has none yet begins anew."""
         saved, faults = self.checkpoints.newest()
+        if saved is None and faults:
+            raise BertsmithError(
+                f"{self.folder.path}: no whole checkpoint to go on from ({faults[0]})"
+            )
         if saved is None:
-            why = f" ({faults[0]})" if faults else ""
-            raise BertsmithError(f"{self.folder.path}: no whole checkpoint to go on from{why}")
+            self.folder.cut(0)
+            self.ranks.wait()
+            return
         for line in faults:
             self.watch.say(f"{line}; going back to step {saved.numbers['step']}")
         self.load(saved)

@@ -58,9 +58,7 @@ def pretrain(
         wanted = _wanted(recipe, corpus, made.checkpoint.config.segments)
         wanted(0)  # a corpus that does not fit is found before anything is written
         if not resume:
-            ranks.wait()
-            folder.make(recipe.toml())
-            ranks.wait()
+            ranks.ask_first(lambda: folder.make(recipe.toml()))
         watch = watcher(show if ranks.first else "none", folder, recipe, made, tensorboard)
         with watch:
             return _train(recipe, folder, ranks, corpus, made, wanted, watch, resume)

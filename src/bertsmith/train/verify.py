@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -45,25 +48,39 @@ def verify_resume(
         whole = time.monotonic() - began
         say(f"uninterrupted: {whole:.1f} s")
         draw = random.Random(seed)
-        killed = 0
-        while killed < kills:
+        for number in range(kills):
             resume = (base / "killed" / "recipe.toml").exists()
             process = _start(file, base / "killed", ranks, resume)
-            try:
-                process.wait(timeout=draw.uniform(0, whole))
-            except subprocess.TimeoutExpired:
+            _wait(process, base / "killed" / "timing.jsonl", draw, whole, anywhere=number % 2 == 0)
+            if process.poll() is None:
                 _kill(process)
-                killed += 1
-                say(f"killed at step {_step(base / 'killed')}")
-            else:
-                if process.returncode:
-                    raise BertsmithError(f"the run ended with status {process.returncode}")
-                killed += 1
-                say("ended before it was killed")
+                say(f"killed; its last checkpoint is of step {_step(base / 'killed')}")
+            elif process.returncode:
+                raise BertsmithError(f"the run ended with status {process.returncode}")
         _finish(file, base / "killed", ranks, (base / "killed" / "recipe.toml").exists())
         sums = [_sums(base / name) for name in ("peace", "killed")]
     same = sums[0] == sums[1]
-    return {"equal": same, "steps": steps, "kills": killed, "sums": sums}
+    return {"equal": same, "steps": steps, "kills": kills, "sums": sums}
+
+
+def _wait(
+    process: subprocess.Popen[bytes], log: Path, draw: random.Random, whole: float, anywhere: bool
+) -> None:
+    """Until a random moment: anywhere in a run's time, or soon after its next step is logged."""
+    if anywhere:
+        _sleep(process, draw.uniform(0, whole))
+        return
+    before = log.stat().st_mtime_ns if log.exists() else 0
+    while process.poll() is None:
+        if log.exists() and log.stat().st_mtime_ns != before:
+            break
+        time.sleep(0.01)
+    _sleep(process, draw.uniform(0, whole / 10))
+
+
+def _sleep(process: subprocess.Popen[bytes], seconds: float) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=seconds)
 
 
 def _start(recipe: Path, run: Path, ranks: int, resume: bool) -> subprocess.Popen[bytes]:
@@ -72,7 +89,9 @@ def _start(recipe: Path, run: Path, ranks: int, resume: bool) -> subprocess.Pope
         launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
         command[1:3] = [*launch, "-m", "bertsmith.cli"]
     command += ["--view", "none", *(["--resume"] if resume else [])]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
+    return subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+    )
 
 
 def _finish(recipe: Path, run: Path, ranks: int, resume: bool = False) -> None:
@@ -85,9 +104,6 @@ def _finish(recipe: Path, run: Path, ranks: int, resume: bool = False) -> None:
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     """End a run and what it started, without a word."""
-    import os
-    import signal
-
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     if process.stderr:

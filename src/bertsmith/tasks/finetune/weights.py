@@ -19,9 +19,7 @@ def class_weights(asked: str, labels: Sequence[str], seen: Iterable[str]) -> lis
     if asked == "balanced":
         counts = Counter(seen)
         total = sum(counts.values())
-        return [
-            total / (len(labels) * counts[name]) if counts[name] else 1.0 for name in labels
-        ]
+        return [total / (len(labels) * counts[name]) if counts[name] else 1.0 for name in labels]
     weights = dict.fromkeys(labels, 1.0)
     for part in asked.split(","):
         name, _, number = part.rpartition("=")

@@ -1,0 +1,240 @@
+"""Taking heads and layers away while a model runs, and what that costs.
+
+A head that is masked finds nothing; one that is mean-ablated always finds what it finds on
+average. A layer that is left out passes its input on. The weights are not touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertsmith.analysis.attention import Floats
+from bertsmith.batch import Batch
+from bertsmith.errors import BertsmithError
+from bertsmith.model import Hidden
+from bertsmith.model.attention import Change
+from bertsmith.tasks.run import BUDGETS, packed
+from bertsmith.tasks.windows import Window
+
+if TYPE_CHECKING:
+    from bertsmith.tasks import Bert
+
+Heads = Iterable[tuple[int, int]]  # layer, head
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a model is measured on: inputs, and how much it loses on them.
+
+    `loss` gives the loss of every target in a batch, and the sequence each belongs to.
+    """
+
+    windows: Sequence[Window]
+    loss: Callable[[Hidden, Batch, list[int]], tuple[Tensor, Tensor]]
+
+
+def masked_words(bert: Bert, texts: Sequence[str], share: float = 0.15, seed: int = 0) -> Material:
+    """Texts with some tokens masked, the same ones every time; the loss is to guess them."""
+    bert._needs("masked_lm")
+    tokenizer = bert.tokenizer
+    if tokenizer.mask_id is None:
+        raise BertsmithError("this tokenizer has no mask token")
+    random = np.random.default_rng(seed)
+    windows, targets = [], []
+    for window in bert.windows(texts):
+        plain = [n for n, id_ in enumerate(window.ids) if id_ not in tokenizer.special_ids]
+        if not plain:
+            continue
+        count = max(1, round(share * len(plain)))
+        places = sorted(random.choice(plain, count, replace=False).tolist())
+        ids = list(window.ids)
+        targets.append([(place, ids[place]) for place in places])
+        for place in places:
+            ids[place] = tokenizer.mask_id
+        windows.append(Window(window.number, ids, window.segments, window.tokens, window.first))
+
+    def loss(hidden: Hidden, batch: Batch, chosen: list[int]) -> tuple[Tensor, Tensor]:
+        starts = list(accumulate(batch.layout.lengths, initial=0))
+        found = [(starts[n] + p, id_, n) for n, one in enumerate(chosen) for p, id_ in targets[one]]
+        rows, ids, owner = torch.tensor(found, device=hidden.last.device).unbind(1)
+        logits = bert.model.heads["masked_lm"](hidden, batch, rows).float()
+        return F.cross_entropy(logits, ids, reduction="none"), owner
+
+    return Material(windows, loss)
+
+
+def labelled(bert: Bert, texts: Sequence[str], labels: Sequence[str]) -> Material:
+    """Texts with their labels; the loss is to tell them."""
+    bert._needs("classify")
+    known = {name: number for number, name in enumerate(bert.checkpoint.labels)}
+    for label in labels:
+        if label not in known:
+            raise BertsmithError(f"the model has no label {label!r}; it has: {', '.join(known)}")
+    windows = bert.windows(texts, how=bert.windower(long="cut"))
+    gold = torch.tensor([known[labels[window.number]] for window in windows])
+
+    def loss(hidden: Hidden, batch: Batch, chosen: list[int]) -> tuple[Tensor, Tensor]:
+        logits = bert.model.heads["classify"](hidden, batch).float()
+        right = gold[chosen].to(logits.device)
+        return F.cross_entropy(logits, right, reduction="none"), torch.arange(len(chosen))
+
+    return Material(windows, loss)
+
+
+def loss(bert: Bert, material: Material) -> float:
+    """The mean loss over all targets."""
+    total, count = 0.0, 0
+    with torch.inference_mode():
+        for batch, chosen in _batches(bert, material):
+            found, _ = material.loss(bert.model.encoder(batch), batch, chosen)
+            total, count = total + float(found.double().sum()), count + len(found)
+    if not count:
+        raise BertsmithError("there is nothing to measure on")
+    return total / count
+
+
+def shape(bert: Bert) -> list[int]:
+    """How many heads each layer has."""
+    counts = block_heads(bert)
+    return [counts[number] for number, _ in bert.model.encoder.plan]
+
+
+def block_heads(bert: Bert) -> list[int]:
+    """How many heads each block has, which several layers may share."""
+    blocks: list[Any] = [getattr(block, "block", block) for block in bert.model.encoder.blocks]
+    return [block.attention.heads for block in blocks]
+
+
+@contextmanager
+def ablated(
+    bert: Bert, heads: Heads = (), layers: Iterable[int] = (), means: Sequence[Tensor] | None = None
+) -> Iterator[None]:
+    """Without some heads and some layers, as long as the block of code runs.
+
+    With `means` (see `mean_outputs`) heads are replaced by their average, not by nothing.
+    """
+    encoder, counts = bert.model.encoder, shape(bert)
+    gone, skipped = sorted(set(heads)), frozenset(layers)
+    for layer, head in gone:
+        if not (0 <= layer < len(counts) and 0 <= head < counts[layer]):
+            raise BertsmithError(f"there is no head {head} in layer {layer}")
+    for layer in skipped:
+        if not 0 <= layer < len(counts):
+            raise BertsmithError(f"there is no layer {layer}: they go from 0 to {len(counts) - 1}")
+    before = encoder.changes, encoder.skipped
+    changes = dict(encoder.changes)
+    for layer in {layer for layer, _ in gone}:
+        kept = torch.ones(counts[layer], 1, dtype=torch.bool, device=bert.device)
+        kept[[head for place, head in gone if place == layer]] = False
+        changes[layer] = _replaced(kept, None if means is None else means[layer])
+    encoder.changes, encoder.skipped = changes, encoder.skipped | skipped
+    try:
+        yield
+    finally:
+        encoder.changes, encoder.skipped = before
+
+
+def _replaced(kept: Tensor, mean: Tensor | None) -> Change:
+    """What becomes of (T, H, d) when only some heads are kept."""
+
+    def change(mixed: Tensor) -> Tensor:
+        instead = mixed.new_zeros(()) if mean is None else mean.to(mixed)
+        return torch.where(kept, mixed, instead)
+
+    return change
+
+
+def mean_outputs(bert: Bert, windows: Sequence[Window]) -> list[Tensor]:
+    """What each head finds on average: a (H, d) for each layer, over all tokens."""
+    encoder = bert.model.encoder
+    sums: dict[int, Tensor] = {}
+    count = sum(len(window.ids) for window in windows)
+
+    def watch(layer: int) -> Change:
+        def change(mixed: Tensor) -> Tensor:
+            found = mixed.double().sum(0)
+            sums[layer] = sums[layer] + found if layer in sums else found
+            return mixed
+
+        return change
+
+    before = encoder.changes
+    encoder.changes = {layer: watch(layer) for layer in range(len(encoder.plan))}
+    try:
+        with torch.inference_mode():
+            for batch, _ in _batches(bert, Material(windows, _unused)):
+                encoder(batch)
+    finally:
+        encoder.changes = before
+    return [(sums[layer] / count).float() for layer in range(len(encoder.plan))]
+
+
+def _unused(hidden: Hidden, batch: Batch, chosen: list[int]) -> tuple[Tensor, Tensor]:
+    raise AssertionError("no loss is asked for")
+
+
+def one_by_one(bert: Bert, material: Material, *, mean: bool = False) -> Floats:
+    """How much the loss grows without each head alone: (layers, heads)."""
+    counts, whole = shape(bert), loss(bert, material)
+    means = mean_outputs(bert, material.windows) if mean else None
+    found = np.full((len(counts), max(counts)), np.nan, np.float32)
+    for layer, count in enumerate(counts):
+        for head in range(count):
+            with ablated(bert, [(layer, head)], means=means):
+                found[layer, head] = loss(bert, material) - whole
+    return found
+
+
+def importance(bert: Bert, material: Material) -> Floats:
+    """How much the loss depends on each head, in one pass: (layers, heads).
+
+    The mean over inputs of |dL/dg|, where g scales what a head finds, and each layer's
+    numbers divided by their length, as in Michel et al. (2019).
+    """
+    encoder, counts = bert.model.encoder, shape(bert)
+    total = [torch.zeros(count, dtype=torch.float64) for count in counts]
+    before, inputs = encoder.changes, 0
+    try:
+        for batch, chosen in _batches(bert, material):
+            size = len(batch.layout.lengths)
+            gates = [torch.ones(size, n, device=bert.device, requires_grad=True) for n in counts]
+            owner = batch.layout.owner
+            encoder.changes = {layer: _gated(gate, owner) for layer, gate in enumerate(gates)}
+            with torch.enable_grad():
+                found, belongs = material.loss(encoder(batch), batch, chosen)
+                # The mean over each input's own targets, then one gradient for all inputs.
+                each = found.new_zeros(size).index_add(0, belongs.to(found.device), found)
+                targets = belongs.bincount(minlength=size).clamp(min=1).to(found.device)
+                slopes = torch.autograd.grad((each / targets).sum(), gates)
+            for layer, slope in enumerate(slopes):
+                total[layer] += slope.abs().sum(0).double().cpu()
+            inputs += size
+    finally:
+        encoder.changes = before
+    found_table = np.full((len(counts), max(counts)), np.nan, np.float32)
+    for layer, row in enumerate(total):
+        scaled = row / inputs / (row / inputs).norm().clamp(min=1e-30)
+        found_table[layer, : len(row)] = scaled.numpy()
+    return found_table
+
+
+def _gated(gate: Tensor, owner: Tensor) -> Change:
+    """Each sequence's heads scaled by gates of its own: (N, H) on (T, H, d)."""
+    return lambda mixed: mixed * gate[owner, :, None].to(mixed.dtype)
+
+
+def _batches(bert: Bert, material: Material) -> Iterator[tuple[Batch, list[int]]]:
+    budget = bert.budget or BUDGETS.get(bert.device.type, 2048)
+    for chosen in packed([len(window.ids) for window in material.windows], budget):
+        windows = [material.windows[number] for number in chosen]
+        batch = Batch.of([one.ids for one in windows], [one.segments for one in windows])
+        yield batch.to(bert.device), chosen

@@ -1,0 +1,252 @@
+"""Word senses: the vectors of one word in many sentences, and the groups that they fall into."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bertsmith.analysis.attention import Floats
+from bertsmith.analysis.clusters import clusters, unit
+from bertsmith.batch import Batch
+from bertsmith.errors import BertsmithError
+from bertsmith.model import Trace
+from bertsmith.tasks.run import BUDGETS, packed
+from bertsmith.tasks.windows import Window
+
+if TYPE_CHECKING:
+    from bertsmith.tasks import Bert
+
+FOLDS = 5
+
+
+@dataclass(frozen=True)
+class Place:
+    """One occurrence of a word: text[start:end]."""
+
+    text: str
+    start: int
+    end: int
+
+    def around(self, width: int = 40) -> str:
+        """The word with some of what stands about it."""
+        left = self.text[max(0, self.start - width) : self.start]
+        right = self.text[self.end : self.end + width]
+        before = "…" if self.start > width else ""
+        after = "…" if self.end + width < len(self.text) else ""
+        return f"{before}{left}[{self.text[self.start : self.end]}]{right}{after}"
+
+
+def find(word: str, texts: Sequence[str], most: int | None = None) -> list[Place]:
+    """Where a word stands in texts: whole words, upper and lower case alike."""
+    if not word.strip():
+        raise BertsmithError("no word is given")
+    pattern = re.compile(rf"(?<!\w){re.escape(word.strip())}(?!\w)", re.IGNORECASE)
+    places: list[Place] = []
+    for text in texts:
+        if most is not None and len(places) >= most:
+            break
+        places += [Place(text, *found.span()) for found in pattern.finditer(text)]
+    return places[:most]
+
+
+def vectors(bert: Bert, places: Sequence[Place]) -> Floats:
+    """The mean state of each occurrence's tokens, at every depth: (layers + 1, N, D).
+
+    Depth 0 is the embeddings' output. A long text is read in a window around the word.
+    """
+    encoded = bert.encode([place.text for place in places])
+    windower = bert.windower()
+    windows: list[Window] = []
+    rows: list[list[int]] = []
+    for number, (place, one) in enumerate(zip(places, encoded, strict=True)):
+        tokens = [
+            token
+            for token, (start, end) in enumerate(one.offsets)
+            if start < place.end and place.start < end
+        ]
+        if not tokens:
+            raise BertsmithError(f"the tokenizer has no token for {place.around()!r}")
+        whole = len(one) + bert.tokenizer.special_count() <= windower.limit
+        window = (
+            windower.single(number, one.ids)[0]
+            if whole
+            else windower.around(number, one.ids, tokens[0])
+        )
+        shift = window.first - window.tokens.start
+        windows.append(window)
+        rows.append([shift + token for token in tokens if token in window.tokens])
+    depth = len(bert.checkpoint.config.plan) + 1
+    found = np.zeros((depth, len(places), bert.checkpoint.config.width), np.float32)
+    budget = bert.budget or BUDGETS.get(bert.device.type, 2048)
+    for chosen in packed([len(window.ids) for window in windows], budget):
+        batch = Batch.of(
+            [windows[number].ids for number in chosen],
+            [windows[number].segments for number in chosen],
+        )
+        trace = Trace(states=True)
+        with torch.inference_mode():
+            last = bert.model.encoder(batch.to(bert.device), trace).last
+            for layer, states in enumerate([*trace.hidden[:-1], last]):
+                parts = batch.layout.split(states.float())
+                for number, part in zip(chosen, parts, strict=True):
+                    found[layer, number] = part[rows[number]].mean(0).cpu().numpy()
+    return found
+
+
+def static(bert: Bert, word: str) -> Floats:
+    """The word in the input table, where it has one vector whatever it means: (D,)."""
+    ids = bert.encode([word])[0].ids
+    with torch.inference_mode():
+        table = bert.model.encoder.embedding.token.weight  # type: ignore[union-attr]
+        found: Floats = table[ids].float().mean(0).cpu().numpy()  # type: ignore[index]
+    return found
+
+
+@dataclass(frozen=True)
+class Senses:
+    """Occurrences of a word, their vectors at one depth, and the group of each."""
+
+    word: str
+    places: list[Place]
+    layer: int
+    vectors: Floats  # (N, D)
+    groups: list[int]  # from 0, the largest first
+    alike: list[float]  # mean cosine between occurrences, at every depth
+    silhouette: float  # how clearly the groups are apart: 1 wholly, 0 not at all
+
+    @cached_property
+    def plane(self) -> Floats:
+        """The vectors in the plane in which they differ most: (N, 2)."""
+        centred = unit(self.vectors) - unit(self.vectors).mean(0)
+        left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
+        made: Floats = np.zeros((len(centred), 2), np.float32)
+        width = min(2, len(sizes))
+        made[:, :width] = left[:, :width] * sizes[:width]
+        return made
+
+    def members(self, group: int) -> list[int]:
+        """The occurrences of a group, the most typical first."""
+        own = [number for number, found in enumerate(self.groups) if found == group]
+        around = unit(self.vectors[own])
+        return [own[n] for n in np.argsort(-(around @ around.mean(0)), kind="stable")]
+
+    def words(self, group: int, most: int = 6) -> list[str]:
+        """Words that stand beside this group's occurrences more than beside the others'."""
+        counts = [Counter[str](), Counter[str]()]
+        for place, found in zip(self.places, self.groups, strict=True):
+            about = place.text[max(0, place.start - 80) : place.end + 80].lower()
+            spoken = set(re.findall(r"[^\W\d_]{3,}", about)) - {self.word.lower()}
+            counts[found == group].update(spoken)
+        others, own = counts
+        sizes = [max(1, sum(found != group for found in self.groups)), self.groups.count(group)]
+        scored = {
+            word: np.sqrt(count) * np.log((count / sizes[1]) / ((others[word] + 0.5) / sizes[0]))
+            for word, count in own.items()
+            if count > 1 or sizes[1] < 4
+        }
+        return sorted(scored, key=lambda word: (-scored[word], word))[:most]
+
+
+def senses(
+    bert: Bert,
+    word: str,
+    texts: Sequence[str],
+    *,
+    layer: int | None = None,
+    groups: int | None = None,
+    most: int = 1000,
+    seed: int = 0,
+) -> Senses:
+    """Group the occurrences of a word by what surrounds them.
+
+    By default the layer three quarters up is taken, and as many groups as are clearly apart.
+    """
+    places = find(word, texts, most)
+    if len(places) < 2:
+        raise BertsmithError(f"{word!r} stands {len(places)} times in these texts: too few")
+    depth = len(bert.checkpoint.config.plan)
+    chosen = round(0.75 * depth) if layer is None else layer
+    if not 0 <= chosen <= depth:
+        raise BertsmithError(f"there is no depth {chosen}: 0 is the embeddings, {depth} the last")
+    if groups is not None and not 1 <= groups <= len(places):
+        raise BertsmithError(f"{len(places)} occurrences cannot be {groups} groups")
+    found = vectors(bert, places)
+    own, apart = clusters(found[chosen], groups, seed)
+    return Senses(word, places, chosen, found[chosen], own, [_alike(x) for x in found], apart)
+
+
+def _alike(found: Floats) -> float:
+    """The mean cosine between two different vectors."""
+    total = float(np.square(unit(found).sum(0)).sum())
+    return (total - len(found)) / (len(found) * (len(found) - 1))
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two occurrences of a word: is it the same sense?"""
+
+    first: Place
+    second: Place
+    same: bool
+
+
+def read_pairs(lines: Sequence[str], name: str = "file") -> list[Pair]:
+    """Lines of word, sentence, sentence, and T or F, with tabs between them."""
+    pairs = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        fields = line.split("\t")
+        if len(fields) != 4 or fields[3].strip().upper() not in ("T", "F", "1", "0"):
+            raise BertsmithError(f"{name}, line {number}: not word, two sentences, and T or F")
+        both = [find(fields[0], [text], 1) for text in fields[1:3]]
+        if not all(both):
+            raise BertsmithError(f"{name}, line {number}: {fields[0]!r} is not in both sentences")
+        pairs.append(Pair(both[0][0], both[1][0], fields[3].strip().upper() in ("T", "1")))
+    return pairs
+
+
+def same_sense(bert: Bert, pairs: Sequence[Pair], seed: int = 0) -> list[float]:
+    """How often the cosine tells whether two occurrences share a sense, at every depth.
+
+    The cosine from which on they do is found on four fifths of the pairs and tried on the
+    rest, five times, so no pair is judged by what was learned from it.
+    """
+    if len(pairs) < 2 * FOLDS:
+        raise BertsmithError(f"{len(pairs)} pairs are too few: give {2 * FOLDS} or more")
+    found = vectors(bert, [one.first for one in pairs] + [one.second for one in pairs])
+    gold = np.array([pair.same for pair in pairs])
+    fold = np.random.default_rng(seed).permutation(len(pairs)) % FOLDS
+    scores = []
+    for layer in found:
+        near = (unit(layer[: len(pairs)]) * unit(layer[len(pairs) :])).sum(1)
+        right = 0
+        for number in range(FOLDS):
+            learn, judge = fold != number, fold == number
+            right += int(
+                ((near[judge] >= _threshold(near[learn], gold[learn])) == gold[judge]).sum()
+            )
+        scores.append(right / len(pairs))
+    return scores
+
+
+def _threshold(near: Floats, same: NDArray[np.bool_]) -> float:
+    """The value that parts true from false best: halfway between two neighbours."""
+    order = np.argsort(near)
+    values, truth = near[order], same[order]
+    # With the cut before place k: the false before it and the true from it on are right.
+    right = np.concatenate([[0], np.cumsum(~truth)]) + np.concatenate(
+        [np.cumsum(truth[::-1])[::-1], [0]]
+    )
+    best = int(right.argmax())
+    if best in (0, len(values)):
+        return float(values[0] - 1 if best == 0 else values[-1] + 1)
+    return float((values[best - 1] + values[best]) / 2)

@@ -1,0 +1,48 @@
+"""A model for a larger vocabulary: new rows begin as the mean of the pieces they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from bertsmith.checkpoint.assemble import substitute
+from bertsmith.checkpoint.checkpoint import Checkpoint
+from bertsmith.errors import BertsmithError
+
+
+def extend_vocabulary(
+    checkpoint: Checkpoint, pieces: Mapping[int, Sequence[int]], size: int
+) -> Checkpoint:
+    """The same model with a token table of at least `size` rows; it is changed in place.
+
+    `pieces` says for each new id which old ones it is made of. Rows that stand for nothing are
+    zero. The output matrix of masked LM and its bias grow alike.
+    """
+    model, old = checkpoint.model, checkpoint.config.vocabulary
+    if any(number < 0 or number >= old for parts in pieces.values() for number in parts):
+        raise BertsmithError("a new token is made of one that the model does not have")
+    rows = max(size, old)
+    token = model.encoder.embedding.token
+    others = {parameter: parameter for parameter in model.parameters()}
+    for module in (token, *(getattr(head, "output", None) for head in model.heads.values())):
+        for parameter in () if module is None else module.parameters(recurse=False):  # type: ignore[union-attr]
+            if parameter.shape[0] == old and others[parameter] is parameter:
+                others[parameter] = nn.Parameter(_grown(parameter.detach(), pieces, rows))
+    substitute(model, others)
+    token.num_embeddings = rows  # type: ignore[union-attr]
+    for head in model.heads.values():
+        output = getattr(head, "output", None)
+        if isinstance(output, nn.Linear) and output.out_features == old:
+            output.out_features = rows
+    return replace(checkpoint, settings={**checkpoint.settings, "vocab_size": rows})
+
+
+def _grown(table: Tensor, pieces: Mapping[int, Sequence[int]], rows: int) -> Tensor:
+    more = table.new_zeros(rows, *table.shape[1:])
+    more[: len(table)] = table
+    for number, parts in pieces.items():
+        more[number] = table[torch.tensor(list(parts))].mean(0)
+    return more

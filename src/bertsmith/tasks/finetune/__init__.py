@@ -1,0 +1,11 @@
+"""Fine-tuning: a data file → a model directory that predicts, with a report.
+
+finetune("bert-base-uncased", "reviews.csv", "model")     # guesses the task, holds out 10 %
+"""
+
+from bertsmith.tasks.finetune.run import Result, Run, finetune
+from bertsmith.tasks.finetune.settings import Settings, settings_for
+from bertsmith.tasks.finetune.splits import Splits, read_splits, split_off
+
+__all__ = ["Result", "Run", "Settings", "Splits", "finetune", "read_splits", "settings_for"]
+__all__ += ["split_off"]

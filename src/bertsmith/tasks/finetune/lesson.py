@@ -1,0 +1,64 @@
+"""What the loop asks of a task: how examples become pieces, and what a mistake costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from bertsmith.batch import Batch
+from bertsmith.model import Model
+from bertsmith.tasks.bert import Bert
+from bertsmith.tasks.data import Dataset
+from bertsmith.tasks.finetune.pieces import Piece, Sample
+from bertsmith.tasks.finetune.settings import Settings
+from bertsmith.tasks.windows import Windower
+
+
+class Lesson:
+    """One task as it is learned; made for one training file and one run's settings."""
+
+    head: ClassVar[str | None]  # the head that it trains, if any
+    together: ClassVar[bool] = False  # must all pieces of a step pass at once?
+
+    def __init__(self, dataset: Dataset[Any], settings: Settings) -> None:
+        self.dataset, self.settings = dataset, settings
+
+    def changes(self) -> dict[str, Any]:
+        """What config.json is to say of it."""
+        return {}
+
+    def windower(self, bert: Bert) -> Windower:
+        """How its inputs become windows."""
+        return bert.windower(limit=self.settings.max_length or None)
+
+    def samples(self, bert: Bert, examples: Sequence[Any]) -> list[Sample]:
+        """Examples with gold as samples; those that cannot be learned from are left out."""
+        raise NotImplementedError
+
+    def outputs(self, model: Model, batch: Batch) -> Tensor:
+        """What the model makes of a batch."""
+        return model(batch, self.head)
+
+    def loss(self, outputs: Tensor, batch: Batch, pieces: Sequence[Piece]) -> Tensor:
+        """The sum of all pieces' losses, each times its weight."""
+        raise NotImplementedError
+
+    @contextmanager
+    def settled(self, model: Model) -> Iterator[None]:
+        """The model as it is to be used, while it is looked at or copied."""
+        yield
+
+
+class Learner(nn.Module):
+    """A model and what it learns, as one module: from a batch to its loss."""
+
+    def __init__(self, model: Model, lesson: Lesson) -> None:
+        super().__init__()
+        self.model, self.lesson = model, lesson
+
+    def forward(self, batch: Batch, pieces: Sequence[Piece]) -> Tensor:
+        """The sum of losses, computed in float32 whatever the model computes in."""
+        return self.lesson.loss(self.lesson.outputs(self.model, batch).float(), batch, pieces)

@@ -1,0 +1,203 @@
+"""The loop: epochs of steps over shuffled samples, a look after each, and the best kept."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bertsmith.errors import BertsmithError
+from bertsmith.examples.draw import bits, shuffled
+from bertsmith.tasks.bert import Bert
+from bertsmith.tasks.finetune.lesson import Learner, Lesson
+from bertsmith.tasks.finetune.pieces import Sample, batch_of, parts
+from bertsmith.tasks.finetune.settings import Settings
+from bertsmith.tasks.finetune.surgery import groups, keep_all_states, keep_few_states
+from bertsmith.train.precision import Halved
+from bertsmith.train.schedule import Shape, rate_at
+
+BUDGETS = {"cpu": 8192, "cuda": 32768}  # tokens that pass through the model at once
+PATIENCE = 3  # steps in a row without a number before the run gives up
+Scores = dict[str, float]
+
+
+class Watcher(Protocol):
+    """Who is told how far a run is."""
+
+    def step(self, done: int, total: int, loss: float) -> None:
+        """A step is done."""
+
+    def epoch(self, row: dict[str, Any]) -> None:
+        """An epoch is done."""
+
+
+class Nobody:
+    """A watcher that looks away."""
+
+    def step(self, done: int, total: int, loss: float) -> None:
+        """Look away."""
+
+    def epoch(self, row: dict[str, Any]) -> None:
+        """Look away."""
+
+
+@dataclass
+class History:
+    """What happened in a run."""
+
+    losses: list[float] = field(default_factory=list)  # a step each
+    epochs: list[dict[str, Any]] = field(default_factory=list)
+    best: int = 0  # the epoch that was kept, from 1
+    steps: int = 0
+    examples: int = 0
+    seconds: float = 0.0  # of training alone, without looks at the dev file
+
+    @property
+    def speed(self) -> float:
+        """Examples a second."""
+        return self.examples / self.seconds if self.seconds else 0.0
+
+
+class Autocast(nn.Module):
+    """A module whose products are computed in bfloat16 (where its weights may not be swapped)."""
+
+    def __init__(self, inner: nn.Module, device: torch.device) -> None:
+        super().__init__()
+        self.inner, self.device = inner, device
+
+    def forward(self, *inputs: Any) -> Any:
+        """What the module inside gives."""
+        with torch.autocast(self.device.type, torch.bfloat16):
+            return self.inner(*inputs)
+
+
+def train(
+    bert: Bert,
+    lesson: Lesson,
+    samples: Sequence[Sample],
+    settings: Settings,
+    look: Callable[[], Scores] | None,
+    watch: Watcher | None = None,
+) -> History:
+    """Train a model on samples; afterwards it has the weights of the best epoch.
+
+    `look` scores the model as it is; the score called settings.metric decides. Without it the
+    last epoch is kept.
+    """
+    if not samples:
+        raise BertsmithError(f"{lesson.dataset.path}: there is nothing to learn from in it")
+    watch = watch or Nobody()
+    module = _module(bert, lesson, settings)
+    optimizer = torch.optim.AdamW(
+        groups(bert.model, settings.learning_rate, settings.weight_decay, settings.layer_decay),
+        fused=True,
+    )
+    peaks = [group["lr"] for group in optimizer.param_groups]
+    each = -(-len(samples) // settings.batch_size)
+    total, history = each * settings.epochs, History()
+    kept: dict[str, Tensor] = {}
+    highest, waited, bad = -math.inf, 0, 0
+    try:
+        for epoch in range(1, settings.epochs + 1):
+            places = np.arange(len(samples))
+            order = shuffled(places, len(samples), settings.seed, "epoch", epoch)
+            bert.model.train()
+            began = time.perf_counter()
+            for first in range(0, len(samples), settings.batch_size):
+                chosen = [samples[place] for place in order[first : first + settings.batch_size]]
+                share = rate_at(
+                    settings.schedule, history.steps / total, Shape(settings.warmup, 0.1)
+                )
+                for group, peak in zip(optimizer.param_groups, peaks, strict=True):
+                    group["lr"] = peak * share
+                torch.manual_seed(int(bits(settings.seed, "step", history.steps) >> 1))
+                loss = _step(bert, module, optimizer, lesson, chosen, settings)
+                bad = 0 if math.isfinite(loss) else bad + 1
+                bert.ledger.note("steps skipped because the loss was not a number", int(bad > 0))
+                if bad >= PATIENCE:
+                    raise BertsmithError(
+                        f"the loss was not a number {bad} times in a row: lower the learning rate"
+                    )
+                history.losses.append(loss)
+                history.steps += 1
+                watch.step(history.steps, total, loss)
+            history.seconds += time.perf_counter() - began
+            history.examples += len(samples)
+            bert.model.eval()
+            with lesson.settled(bert.model):
+                row = _epoch(epoch, history, each, look)
+                value = math.inf if look is None else row[settings.metric]
+                if value > highest or settings.keep == "last" or look is None or not kept:
+                    kept = _copied(bert.model)
+                    history.best = epoch
+            waited = 0 if value > highest else waited + 1
+            highest = max(highest, value)
+            history.epochs.append(row)
+            watch.epoch(row)
+            if look is not None and settings.patience and waited >= settings.patience:
+                break
+    finally:
+        keep_all_states(bert.model)
+        bert.model.eval()
+    _restore(bert.model, kept)
+    return history
+
+
+def _module(bert: Bert, lesson: Lesson, settings: Settings) -> nn.Module:
+    learner = Learner(bert.model, lesson)
+    if settings.checkpointing:
+        keep_few_states(bert.model)
+    if settings.dtype == "float32":
+        return learner
+    # What is computed again in the backward pass must find the same weights as before.
+    return Autocast(learner, bert.device) if settings.checkpointing else Halved(learner)
+
+
+def _step(
+    bert: Bert,
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    lesson: Lesson,
+    chosen: Sequence[Sample],
+    settings: Settings,
+) -> float:
+    """One step; its mean loss."""
+    weight = sum(piece.weight for sample in chosen for piece in sample)
+    if not weight:
+        return 0.0  # classes that count nothing
+    budget = settings.budget or BUDGETS.get(bert.device.type, 8192)
+    found = 0.0
+    for pieces in parts(chosen, 0 if lesson.together else budget):
+        loss = module(batch_of(pieces, bert.device), pieces) / weight
+        loss.backward()
+        found += float(loss.detach())
+    learning = [p for group in optimizer.param_groups for p in group["params"]]
+    norm = float(nn.utils.clip_grad_norm_(learning, settings.clip))
+    if math.isfinite(norm) and math.isfinite(found):
+        optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return found if math.isfinite(norm) else math.nan
+
+
+def _epoch(
+    epoch: int, history: History, each: int, look: Callable[[], Scores] | None
+) -> dict[str, Any]:
+    losses = [loss for loss in history.losses[-each:] if math.isfinite(loss)]
+    row: dict[str, Any] = {"epoch": epoch, "loss": sum(losses) / max(1, len(losses))}
+    return row if look is None else row | look()
+
+
+def _copied(model: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in model.named_parameters()}
+
+
+@torch.no_grad()
+def _restore(model: nn.Module, kept: dict[str, Tensor]) -> None:
+    for name, parameter in model.named_parameters():
+        parameter.copy_(kept[name])

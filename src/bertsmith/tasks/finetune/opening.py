@@ -1,0 +1,74 @@
+"""A model with a fresh head, ready to learn a lesson; and a finished one in its directory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from bertsmith.checkpoint import Checkpoint, Sentence, locate, read, read_sentence
+from bertsmith.errors import BertsmithError
+from bertsmith.tasks.bert import Bert, pick_device
+from bertsmith.tasks.finetune.lesson import Lesson
+from bertsmith.tasks.finetune.settings import Settings
+from bertsmith.tasks.finetune.surgery import freeze, reinitialise
+from bertsmith.tokenizer import Tokenizer
+
+
+def open_fresh(
+    model: str | Path, lesson: Lesson, settings: Settings, device: str | torch.device | None = None
+) -> Bert:
+    """Read a model and give it the head that a lesson needs."""
+    directory = locate(model)
+    directory, sentence = read_sentence(directory) or (directory, Sentence())
+    checkpoint = _read(directory, lesson, settings, pick_device(device))
+    tokenizer = Tokenizer.load(directory, family=checkpoint.family.name)
+    reinitialise(checkpoint.model, checkpoint.config, settings.reinitialise, settings.seed)
+    freeze(checkpoint.model, settings.freeze)
+    return Bert(checkpoint, tokenizer, sentence=sentence, progress=False)
+
+
+def _read(directory: Path, lesson: Lesson, settings: Settings, device: torch.device) -> Checkpoint:
+    if lesson.head is not None:
+        return read(
+            directory,
+            heads=(),
+            new=[lesson.head],
+            settings=lesson.changes(),
+            device=device,
+            seed=settings.seed,
+        )
+    found = read(directory, device=device)
+    kept = [kind for kind in found.entries if kind == "pooler"]
+    return found if len(kept) == len(found.entries) else read(directory, heads=kept, device=device)
+
+
+def check_out(out: Path, overwrite: bool) -> None:
+    """Refuse, before any work is done, to write where something lies."""
+    if out.exists() and not out.is_dir():
+        raise BertsmithError(f"{out} is a file; a model is a directory")
+    if out.is_dir() and any(out.iterdir()) and not overwrite:
+        raise BertsmithError(f"{out} is not empty: choose another directory, or overwrite it")
+
+
+def write_whole(out: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a folder, which then appears under its name all at once."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as folder:
+            part = Path(folder) / out.name
+            part.mkdir()
+            write(part)
+            if out.exists():
+                out.replace(Path(folder) / "old")
+            part.replace(out)
+    except OSError as error:
+        raise BertsmithError(f"{out}: cannot be written ({error.strerror})") from error
+
+
+def write_json(path: Path, content: object) -> None:
+    """A JSON file that people can read too."""
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,140 @@
+"""Kill runs at random moments, resume them, and compare with a run in peace, byte for byte.
+
+    python tests/slow/kill_runs.py --kills 200 --ranks 1
+    python tests/slow/kill_runs.py --kills 50 --ranks 2
+
+Every run is a process forked from this one, in which everything is imported already, so that a
+run begins at once and most moments lie within steps, evaluations and checkpoint writes. Every
+few kills the run is let end, its files are compared, and a new one begins. Checkpoints are
+written every other step, so that many kills fall into a write.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("--kills", type=int, default=200)
+parser.add_argument("--ranks", type=int, default=1)
+parser.add_argument("--seed", type=int, default=0)
+parser.add_argument("--each", type=int, default=8, help="kills of one run before it may end")
+options = parser.parse_args()
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+import pydoc_data.topics  # noqa: E402
+
+import torch  # noqa: E402
+import torch._dynamo  # noqa: E402 - the first step of an optimizer would import it
+
+from bertsmith.corpus import prepare  # noqa: E402
+from bertsmith.tokenizer import train  # noqa: E402
+from bertsmith.train import pretrain  # noqa: E402
+from bertsmith.train.recipe import checked  # noqa: E402
+from bertsmith.train.state import Checkpoints, digest  # noqa: E402
+
+torch.set_num_threads(1)
+SETTINGS = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+
+
+def corpus(folder: Path) -> Path:
+    text = folder / "topics.txt"
+    topics = list(pydoc_data.topics.topics.values())[:40]
+    text.write_text("\n\n".join("\n".join(filter(str.strip, t.splitlines())) for t in topics))
+    train([text], "wordpiece", size=600).save(folder / "tokenizer")
+    prepare([text], folder / "tokenizer", folder / "corpus", workers=1, progress=False)
+    return folder / "corpus"
+
+
+def begin(recipe: Any, run: Path) -> list[int]:
+    """Fork a process for each rank; returns their ids."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    resume = (run / "recipe.toml").exists()
+    children = []
+    for rank in range(options.ranks):
+        child = os.fork()
+        if child == 0:
+            os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(options.ranks)}
+            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            status = 1
+            try:
+                status = 0 if pretrain(recipe, run, resume=resume, show="none")["finished"] else 3
+            except BaseException as error:  # noqa: BLE001 - a child must end here
+                print(f"rank {rank}: {error!r}", file=sys.stderr, flush=True)
+            finally:
+                os._exit(status)
+        children.append(child)
+    return children
+
+
+def end(children: list[int], kill: bool) -> list[int]:
+    """Kill processes, or wait for them; returns how each ended."""
+    if kill:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+
+
+def sums(run: Path) -> dict[str, str]:
+    checkpoints = Checkpoints(run / "checkpoints")
+    last = checkpoints.path(checkpoints.steps()[-1])
+    files = [run / "log.jsonl", run / "model" / "model.safetensors", *last.glob("*.safetensors")]
+    return {str(path.relative_to(run)): digest(path) for path in sorted(files)}
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        recipe = checked(
+            {
+                "model": {"size": "bert-tiny", "settings": {**SETTINGS, "intermediate_size": 64}},
+                "data": {"corpus": str(corpus(folder)), "length": 32, "format": "next"},
+                "objectives": {"masked_lm": 1, "next_sentence": 1},
+                "train": {"steps": 40, "batch_tokens": 512, "micro_tokens": 256, "ema": 0.9},
+                "evaluate": {"tokens": 512, "pseudo": 1, "every": 7},
+                "checkpoint": {"every": 2},
+            },
+            "kill_runs",
+        )
+        began = time.monotonic()
+        assert end(begin(recipe, folder / "peace"), kill=False) == [0] * options.ranks
+        whole = time.monotonic() - began
+        expected = sums(folder / "peace")
+        draw = random.Random(options.seed)
+        seen: Counter[str] = Counter()
+        killed, runs = 0, 0
+        run = folder / "killed"
+        while killed < options.kills:
+            children = begin(recipe, run)
+            time.sleep(draw.uniform(0, 0.6 * whole))
+            ended = [os.waitpid(child, os.WNOHANG)[0] for child in children]
+            left = [child for child, gone in zip(children, ended, strict=True) if not gone]
+            writing = list((run / "checkpoints").glob(".writing-*"))
+            end(left, kill=True)
+            if left:
+                killed += 1
+                kind = "in a checkpoint write" if writing else "elsewhere"
+                seen["before the first step" if not (run / "log.jsonl").exists() else kind] += 1
+            if killed % options.each == 0 or not left or killed == options.kills:
+                assert end(begin(recipe, run), kill=False) == [0] * options.ranks, "no end"
+                found = sums(run)
+                assert found == expected, (found, expected)
+                shutil.rmtree(run)
+                runs += 1
+        print(f"{killed} kills of {options.ranks} processes, {dict(seen)}: {runs} runs equal")
+
+
+main()
