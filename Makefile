@@ -11,7 +11,7 @@ WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-LOCKED := $(PIP) install -qq --no-deps --only-binary :all: --require-hashes
+LOCKED := $(PIP) install -qq --no-deps --only-binary :all: --no-binary seqeval --require-hashes
 LOCKS := requirements.lock requirements-torch.lock requirements-torch-cpu.lock
 TOO_OLD := bertsmith needs Python 3.11 or newer, not %d.%d: try make PYTHON=python3.12
 

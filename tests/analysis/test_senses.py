@@ -25,12 +25,22 @@ from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.model import Trace
 
-MONEY = ["The bank lent us money for the house.", "I opened an account at the bank.",
-         "The bank raised its interest rates.", "She works in a bank and counts cash.",
-         "The robbers stole a million from the bank.", "Our bank charges a fee for each loan."]  # fmt: skip
-WATER = ["We sat on the bank of the river.", "The boat was tied to the muddy bank.",
-         "Willows grow along the bank of the stream.", "He swam to the other bank of the lake.",
-         "The flood washed away the river bank.", "Fishermen stood on the bank in the rain."]  # fmt: skip
+MONEY = [
+    "The bank lent us money for the house.",
+    "I opened an account at the bank.",
+    "The bank raised its interest rates.",
+    "She works in a bank and counts cash.",
+    "The robbers stole a million from the bank.",
+    "Our bank charges a fee for each loan.",
+]
+WATER = [
+    "We sat on the bank of the river.",
+    "The boat was tied to the muddy bank.",
+    "Willows grow along the bank of the stream.",
+    "He swam to the other bank of the lake.",
+    "The flood washed away the river bank.",
+    "Fishermen stood on the bank in the rain.",
+]
 
 
 @pytest.fixture(scope="module")
@@ -150,8 +160,11 @@ def test_the_two_banks(minilm: Bert) -> None:
 
 
 def test_same_sense_is_told_better_than_by_chance(minilm: Bert) -> None:
-    lines = [f"bank\t{a}\t{b}\t{'T' if (a in MONEY) == (b in MONEY) else 'F'}"
-             for k, a in enumerate(MONEY + WATER) for b in (MONEY + WATER)[k + 1 :]]  # fmt: skip
+    lines = [
+        f"bank\t{a}\t{b}\t{'T' if (a in MONEY) == (b in MONEY) else 'F'}"
+        for k, a in enumerate(MONEY + WATER)
+        for b in (MONEY + WATER)[k + 1 :]
+    ]
     pairs = read_pairs(lines)
     assert len(pairs) == 66
     scores = same_sense(minilm, pairs)

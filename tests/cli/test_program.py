@@ -10,8 +10,10 @@ import pytest
 import bertsmith
 from cli.conftest import Run
 
-VERBS = ["demo", "tokenizer", "fill-mask", "embed", "convert", "doctor"]
-NESTED = [["tokenizer", "train"], ["tokenizer", "show"]]
+VERBS = ["demo", "tokenizer", "prepare", "pretrain", "plan", "verify-resume", "recipes"]
+VERBS += ["check", "fill-mask", "embed", "convert", "attention", "heads", "senses", "ablate"]
+VERBS += ["doctor"]
+NESTED = [["tokenizer", "train"], ["tokenizer", "extend"], ["tokenizer", "show"]]
 
 
 @pytest.mark.parametrize("words", [[], *([verb] for verb in VERBS), *NESTED])

@@ -42,6 +42,8 @@ def test_frequent_words_become_tokens(kind: Any, texts: tuple[Path, Path]) -> No
     assert new.decode(after) == old.decode(before)
     for one in added:
         assert old.decode(one.pieces).strip() == new.decode([one.id]).strip()
+    roles = ("pad_id", "unk_id", "cls_id", "sep_id", "mask_id")
+    assert [getattr(new, role) for role in roles] == [getattr(old, role) for role in roles]
     # What was known before is split as before.
     assert new.encode_ids([BASE]) == old.encode_ids([BASE])
 

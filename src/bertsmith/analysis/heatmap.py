@@ -29,7 +29,7 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
   padding: 12px 14px; min-width: 0; overflow: auto; }
 section.wide { grid-column: 1 / -1; }
 svg { display: block; width: 100%; max-width: 420px; height: auto; }
-svg.points { max-width: 820px; } svg.points circle:hover { stroke: var(--ink); stroke-width: 2; }
+svg.points { max-width: 560px; } svg.points circle:hover { stroke: var(--ink); stroke-width: 2; }
 svg.mark { width: 14px; height: 14px; } ul { margin: 6px 0 0; padding-left: 18px; font-size: 13px; }
 svg text { fill: var(--soft); font-size: 9px; font-family: inherit; }
 svg rect { fill: var(--heat); stroke: var(--line); stroke-width: 0.4; }

@@ -124,7 +124,7 @@ def verify_resume(
     changes: Set = None,
     as_json: shared.Json = False,
 ) -> None:
-    """Prove here that a run which is killed and resumed equals one that is not, bit for bit."""
+    """Prove that a run which is killed and resumed loses nothing."""
     from bertsmith.train import load_recipe
     from bertsmith.train import verify_resume as verify
 
@@ -145,7 +145,7 @@ def recipes(
     changes: Set = None,
     as_json: shared.Json = False,
 ) -> None:
-    """List the recipes that come with bertsmith, or print one with every key spelled out."""
+    """List the recipes that come with bertsmith, or print one."""
     from bertsmith.train import load_recipe, recipe_names
 
     if name is not None:

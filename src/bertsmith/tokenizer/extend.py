@@ -48,9 +48,23 @@ def extend(
         raise BertsmithError("no word of this text is frequent enough and in pieces")
     content = json.loads(backend.to_str())
     with guarded("the vocabulary cannot be extended"):
+        _settle(content)
         added = ADD[tokenizer.kind](content["model"], chosen, tokenizer.size, words.total())
         made = Backend.from_str(json.dumps(content))
     return Tokenizer(tokenizer.parts._replace(backend=made)), added
+
+
+def _settle(content: dict[str, Any]) -> None:
+    """Give tokens that stand beside the model's vocabulary their places in it.
+
+    The library numbers them anew behind the vocabulary when a file is read, and it grows.
+    """
+    vocabulary = content["model"]["vocab"]
+    for token in sorted(content["added_tokens"], key=lambda one: int(one["id"])):
+        if isinstance(vocabulary, dict):
+            vocabulary.setdefault(token["content"], token["id"])
+        elif token["id"] == len(vocabulary):
+            vocabulary.append([token["content"], 0.0])
 
 
 def _choose(

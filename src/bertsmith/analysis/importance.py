@@ -1,0 +1,119 @@
+"""Word importance: what a model's answer loses when a word is hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from bertsmith.batch import Batch
+from bertsmith.errors import BertsmithError
+from bertsmith.model import Hidden
+from bertsmith.tasks.tagging import words
+from bertsmith.tasks.windows import Window
+from bertsmith.tokenizer import Encoding
+
+if TYPE_CHECKING:
+    from bertsmith.tasks import Bert
+
+Score = Callable[[Hidden, Batch, list[int]], Sequence[float]]
+
+
+@dataclass(frozen=True)
+class WordImportance:
+    """A word, text[start:end], and how much the score falls without it."""
+
+    text: str
+    start: int
+    end: int
+    source: int  # 0 the first text, 1 the second
+    importance: float  # of log probability; negative where the word speaks against the answer
+
+
+def for_label(
+    bert: Bert, text: str, pair: str | None = None, label: str | None = None
+) -> list[WordImportance]:
+    """How much each word speaks for a label (by default the one the model gives)."""
+    bert._needs("classify")
+    names = bert.checkpoint.labels
+    chosen = bert.classify(text, pair).label if label is None else label
+    if chosen not in names:
+        raise BertsmithError(f"the model has no label {chosen!r}; it has: {', '.join(names)}")
+    column = names.index(chosen)
+
+    def score(hidden: Hidden, batch: Batch, windows: list[int]) -> list[float]:
+        logits = bert.model.heads["classify"](hidden, batch).float()
+        found: list[float] = logits.log_softmax(-1)[:, column].tolist()
+        return found
+
+    return _hidden_one_by_one(bert, (text, pair), score)
+
+
+def for_answer(bert: Bert, question: str, passage: str) -> list[WordImportance]:
+    """How much each word of question and passage speaks for the answer that the model gives."""
+    best = bert.answer(question, passage)[0]
+    encoding = bert.tokenizer.encode(question, passage)
+    inside = [
+        row
+        for row, (start, end) in enumerate(encoding.offsets)
+        if encoding.sources[row] == 1 and start < best.end and best.start < end
+    ]
+
+    def score(hidden: Hidden, batch: Batch, windows: list[int]) -> list[float]:
+        logits = bert.model.heads["answer"](hidden, batch).float()
+        parts = [part.log_softmax(0) for part in batch.layout.split(logits)]
+        return [float(part[inside[0], 0] + part[inside[-1], 1]) for part in parts]
+
+    return _hidden_one_by_one(bert, (question, passage), score)
+
+
+def _hidden_one_by_one(
+    bert: Bert, texts: tuple[str, str | None], score: Score
+) -> list[WordImportance]:
+    """The score with every word in place, less the score with each of them masked."""
+    tokenizer = bert.tokenizer
+    mask = tokenizer.mask_id if tokenizer.mask_id is not None else tokenizer.unk_id
+    if mask is None:
+        raise BertsmithError("this tokenizer has neither a mask nor an unknown token")
+    encoding = tokenizer.encode(*texts)
+    if len(encoding) > bert.max_length:
+        raise BertsmithError(
+            f"the text has {len(encoding):,} tokens, but the model reads {bert.max_length:,} at "
+            "once: shorten it"
+        )
+    found = _words(encoding, texts)
+    windows = [_window(encoding, encoding.ids)]
+    for _, rows in found:
+        ids = [mask if row in rows else id_ for row, id_ in enumerate(encoding.ids)]
+        windows.append(_window(encoding, ids))
+    whole, *without = bert.run(windows, score)
+    return [
+        WordImportance(word.text, word.start, word.end, word.source, whole - one)
+        for (word, _), one in zip(found, without, strict=True)
+    ]
+
+
+def _window(encoding: Encoding, ids: list[int]) -> Window:
+    return Window(0, ids, encoding.segments, range(len(ids)), 0)
+
+
+def _words(
+    encoding: Encoding, texts: tuple[str, str | None]
+) -> list[tuple[WordImportance, set[int]]]:
+    """Every word, and the rows of its tokens."""
+    found = []
+    for source, text in enumerate(texts):
+        own = [row for row, owner in enumerate(encoding.sources) if owner == source]
+        part = Encoding(
+            *([getattr(encoding, name)[row] for row in own] for name in Encoding.__slots__)
+        )
+        for _, start, end in words(text or "", part):
+            rows = {
+                row
+                for row in own
+                if encoding.offsets[row][0] < end and start < encoding.offsets[row][1]
+            }
+            found.append((WordImportance((text or "")[start:end], start, end, source, 0.0), rows))
+    return found
