@@ -21,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+from bisect import bisect_left
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from pathlib import Path
@@ -58,11 +59,13 @@ def timed(call: Any, times: int = 3) -> tuple[float, Any]:
 
 def text_of(bert: bs.Bert, tokens: int) -> str:
     """A text of just so many tokens."""
-    words = (WORDS * tokens).split()
-    count = tokens
-    while len(bert.tokenizer.encode(" ".join(words[:count]))) > tokens:
-        count -= 1
-    return " ".join(words[:count])
+    words = (WORDS * (tokens // 10)).split()
+    fits = bisect_left(
+        range(1, len(words)),
+        tokens + 1,
+        key=lambda count: len(bert.tokenizer.encode(" ".join(words[:count]))),
+    )
+    return " ".join(words[:fits])
 
 
 def page(bert: bs.Bert, text: str, folder: Path) -> dict[str, Any]:

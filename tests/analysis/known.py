@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import torch
 
 from bertsmith import Bert, create
@@ -16,7 +18,8 @@ def known() -> Bert:
 
     Each place has a direction of its own, [SEP] one more; queries are keys turned by one place.
     """
-    words = tokenizer("bert")
+    words = copy(tokenizer("bert"))  # other tests use the same one
+    words.max_length = None
     per_head = PLACES + 2
     settings = {
         "model_type": "bert",
@@ -29,7 +32,6 @@ def known() -> Bert:
         "initializer_range": 0.0,
     }
     bert = Bert(create(settings), words)
-    bert.tokenizer.max_length = None
     embedding = bert.model.encoder.embedding
     attention = bert.model.encoder.blocks[0].attention
     place = torch.arange(PLACES)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 from analysis.conftest import KINDS, Small
 from bertsmith.analysis.layers import alike, cka, lens, states
@@ -70,4 +69,3 @@ def test_layers_and_models(small: Small) -> None:
     assert np.allclose(np.diag(own), 1, atol=1e-5)
     assert np.allclose(own, own.T, atol=1e-5)
     assert own[0, 3] < own[2, 3]
-    assert torch.is_inference_mode_enabled() is False

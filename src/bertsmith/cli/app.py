@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from bertsmith import __version__
-from bertsmith.cli import ablate, attention, check, convert, demo, doctor, embed, fill_mask, heads, prepare, pretrain, senses, tokenizer
+from bertsmith.cli import ablate, attention, check, convert, demo, doctor, embed, fill_mask, heads, prepare, pretrain, probe, senses, tokenizer
 from bertsmith.cli import options as shared
 from bertsmith.errors import BertsmithError
 
@@ -34,6 +34,7 @@ app.command("attention")(attention.attention)
 app.command("heads")(heads.heads)
 app.command("ablate")(ablate.ablate)
 app.command("senses")(senses.senses)
+app.command("probe")(probe.probe)
 app.command("pretrain")(pretrain.pretrain)
 app.command("plan")(pretrain.plan)
 app.command("verify-resume")(pretrain.verify_resume)

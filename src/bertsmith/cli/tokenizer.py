@@ -73,9 +73,9 @@ def extend(
     min_frequency: Annotated[int, typer.Option(help="Leave out rarer words.")] = 5,
     as_json: shared.Json = False,
 ) -> None:
-    """Add words of text files to a model's vocabulary, each begun as the mean of its pieces.
+    """Add words of text files to a model's vocabulary.
 
-    Then prepare the text with --tokenizer OUT, and pretrain --from OUT.
+    Each begins as the mean of the pieces that it was. Then prepare the text with --tokenizer OUT, and pretrain --from OUT.
     """
     from bertsmith.checkpoint import Sentence, extend_vocabulary, locate, read, save
     from bertsmith.tokenizer import Tokenizer

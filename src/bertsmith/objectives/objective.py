@@ -47,6 +47,7 @@ class Objective(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.score = score
+        self.ratios: dict[str, tuple[Tensor, Tensor]] = {}  # of the last terms: a part, the whole
 
     @staticmethod
     def head(config: Config) -> HeadConfig:

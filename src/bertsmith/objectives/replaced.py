@@ -67,7 +67,7 @@ class ReplacedTokens(Objective):
         loss = F.binary_cross_entropy_with_logits(scores, wanted, reduction="sum")
         right = ((scores.detach() > 0) == (wanted > 0)).sum()
         found = ((scores.detach() > 0) & (wanted > 0)).sum()
-        self.recall = (found, wanted.sum())  # of the tokens that were changed, those found
+        self.ratios = {"replaced_recall": (found, wanted.sum())}  # of those changed, those found
         return [generated, LossTerm(self.name, loss, right)]
 
     @torch.no_grad()

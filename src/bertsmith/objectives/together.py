@@ -37,7 +37,8 @@ class Together(nn.Module):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss, each term divided by the count it is given (of all parts of a step).
 
-        Beside it, for each term, its sum and how many guesses were right.
+        Beside it, for each term, its sum and how many guesses were right; and for each ratio
+        that is reported, which has no count beforehand, the whole and the part.
         """
         view = View(self.model, example)
         losses, found = [], {}
@@ -46,4 +47,6 @@ class Together(nn.Module):
                 share = self.weights.get(term.name, 1.0) / max(counts[term.name], 1)
                 losses.append(term.sum * share)
                 found[term.name] = torch.stack([term.sum.detach().double(), term.right.double()])
+            for name, (part, whole) in objective.ratios.items():
+                found[name] = torch.stack([whole.double(), part.double()])
         return torch.stack(losses).sum(), found

@@ -49,7 +49,7 @@ def held_out(
                 _, found = module(example.to(ranks.device), own)
             for name, pair in found.items():
                 sums[name] = sums.get(name, 0.0) + pair.cpu() * (0.0 if idle else 1.0)
-                counts[name] = counts.get(name, 0) + (0 if idle else own[name])
+                counts[name] = counts.get(name, 0) + (0 if idle else own.get(name, 0))
     finally:
         module.train()
     names = list(sums)
@@ -57,8 +57,11 @@ def held_out(
     result: dict[str, float] = {}
     for place, name in enumerate(names):
         loss, right, of = total[3 * place : 3 * place + 3]
-        result[name] = loss / max(of, 1)
-        result[f"{name}_accuracy"] = right / max(of, 1)
+        if not of:  # a ratio: the whole and the part
+            result[name] = right / max(loss, 1)
+            continue
+        result[name] = loss / of
+        result[f"{name}_accuracy"] = right / of
     return result
 
 

@@ -181,9 +181,12 @@ class Trainer:
         row: dict[str, Any] = {"step": progress.step + 1}
         loss = 0.0
         for place, name in enumerate(names):
-            count = max(counts[name], 1)
-            row[name] = sums[2 * place] / count
-            row[f"{name}_accuracy"] = sums[2 * place + 1] / count
+            total_loss, right = sums[2 * place : 2 * place + 2]
+            if name not in counts:  # a ratio: the whole and the part
+                row[name] = right / max(total_loss, 1)
+                continue
+            row[name] = total_loss / max(counts[name], 1)
+            row[f"{name}_accuracy"] = right / max(counts[name], 1)
             loss += self.learner.weights.get(name, 1.0) * row[name]
         row |= {"loss": loss, "gradient_norm": norm}
         row |= {"learning_rate": train.learning_rate * share, "samples": loaded.plan.end}
