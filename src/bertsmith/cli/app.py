@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from bertsmith import __version__
-from bertsmith.cli import ablate, attention, check, convert, demo, doctor, embed, fill_mask, heads, prepare, pretrain, probe, senses, tokenizer
+from bertsmith.cli import ablate, attention, benchmarks, check, convert, demo, doctor, embed, evaluate, fill_mask, finetune, heads, predict, prepare, pretrain, probe, senses, tokenizer
 from bertsmith.cli import options as shared
 from bertsmith.errors import BertsmithError
 
@@ -29,6 +29,12 @@ app.command("prepare")(prepare.prepare)
 app.command("fill-mask")(fill_mask.fill_mask)
 app.command("embed")(embed.embed)
 app.command("check")(check.check)
+app.command("finetune")(finetune.finetune)
+app.command("evaluate")(evaluate.evaluate)
+app.command("predict")(predict.predict)
+app.command("glue")(benchmarks.glue)
+app.command("squad")(benchmarks.squad)
+app.command("conll")(benchmarks.conll)
 app.command("convert")(convert.convert)
 app.command("attention")(attention.attention)
 app.command("heads")(heads.heads)

@@ -10,7 +10,7 @@ import numpy as np
 
 from bertsmith.errors import BertsmithError
 from bertsmith.tasks.bert import Bert
-from bertsmith.tasks.data import Dataset, Related, has_gold
+from bertsmith.tasks.data import Dataset, Related
 from bertsmith.tasks.metrics import Comparison, bootstrap, calibration, paired_bootstrap, score
 from bertsmith.tasks.metrics.answers import raw_scores
 from bertsmith.tasks.predicting import Prediction, predict, task_of
@@ -82,6 +82,8 @@ def scored(bert: Bert, dataset: Dataset[Any], predictions: list[Prediction]) -> 
             named = ", ".join(sorted(strange)[:5])
             notes.append(f"{count} examples have labels the model does not know: {named}")
     scores = score(dataset, values, positive)
+    if dataset.task == "similarity":
+        del scores["mean_squared_error"]  # a cosine has another unit than the file's scores
     if dataset.task in ("classification", "choice"):
         right = [value == gold(e) for value, e in zip(values, dataset.examples, strict=True)]
         sure = [min(1.0, max(0.0, one.confidence)) for one in predictions]
@@ -169,8 +171,3 @@ def _positive(labels: Sequence[str]) -> str | None:
         return None
     known = [name for name in labels if name.lower() in POSITIVE]
     return known[0] if len(known) == 1 else sorted(labels)[1]
-
-
-def gold_only(examples: Sequence[Any]) -> list[Any]:
-    """Examples of which the file says what is right."""
-    return [example for example in examples if has_gold(example)]

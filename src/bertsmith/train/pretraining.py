@@ -25,7 +25,7 @@ from bertsmith.train.folder import RunFolder
 from bertsmith.train.loop import Trainer
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.recipe import Recipe, checked
-from bertsmith.train.watch import Watch, watcher
+from bertsmith.train.watch import Watch, check_view, watcher
 
 FILL = 64  # parts are filled up to a multiple of so many tokens: few shapes to prepare for
 
@@ -44,6 +44,7 @@ def pretrain(
     "lines" or "none"; by default a live view on a terminal and lines elsewhere. Returns what the
     run came to; `finished` is False where a signal stopped it.
     """
+    check_view(show, tensorboard)
     device = _device(recipe)
     ranks = Ranks(device)
     with ranks.together():

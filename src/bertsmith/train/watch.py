@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.errors import BertsmithError
@@ -175,18 +176,22 @@ def watcher(
     show: str | None, folder: RunFolder, recipe: Recipe, made: Built, tensorboard: bool
 ) -> Watch:
     """The watch that is asked for; by default what fits where standard error goes."""
-    kinds = {"live": Live, "lines": Lines, "none": Watch}
-    if show is not None and show not in kinds:
-        raise BertsmithError(f"unknown view {show!r}; known: {', '.join(kinds)}")
     kind = show or ("live" if sys.stderr.isatty() else "lines")
-    return kinds[kind](folder, recipe, made, tensorboard and folder.writes)
+    return VIEWS[kind](folder, recipe, made, tensorboard and folder.writes)
+
+
+VIEWS = {"live": Live, "lines": Lines, "none": Watch}
+
+
+def check_view(show: str | None, tensorboard: bool) -> None:
+    """Refuse a view that is not there, before anything is written."""
+    if show is not None and show not in VIEWS:
+        raise BertsmithError(f"unknown view {show!r}; known: {', '.join(VIEWS)}")
+    if tensorboard and find_spec("tensorboard") is None:
+        raise BertsmithError('TensorBoard is missing: pip install "bertsmith[tensorboard]"')
 
 
 def _events(folder: RunFolder) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise BertsmithError(
-            'TensorBoard is missing: pip install "bertsmith[tensorboard]"'
-        ) from error
+    from torch.utils.tensorboard import SummaryWriter
+
     return SummaryWriter(str(folder.path / "tensorboard"))

@@ -28,7 +28,25 @@ def write_report(
     path.write_text(page(content, found, history), encoding="utf-8")
 
 
-def page(content: Mapping[str, Any], found: Evaluation | None, history: History) -> str:
+def write_evaluation(path: Path, found: Evaluation, model: str, metric: str) -> None:
+    """Write a page about one model on one file."""
+    content = {
+        "task": found.dataset.task,
+        "model": model,
+        "metric": metric,
+        "files": {"test": {"file": found.dataset.path.name, "examples": len(found.dataset)}},
+        "scores": {"dev": None, "test": found.scores},
+        "over_seeds": {"dev": None, "test": None},
+        "seeds": [],
+        "sweep": [],
+        "notes": found.notes,
+        "ledger": dict(found.dataset.ledger.counts),
+        "settings": {},
+    }
+    path.write_text(page(content, found, None), encoding="utf-8")
+
+
+def page(content: Mapping[str, Any], found: Evaluation | None, history: History | None) -> str:
     """The whole file. Nothing but its own style and script may act in it."""
     style, script = _asset("report.css"), _asset("report.js")
     policy = (
@@ -44,11 +62,12 @@ def page(content: Mapping[str, Any], found: Evaluation | None, history: History)
 
 
 def _sections(
-    content: Mapping[str, Any], found: Evaluation | None, history: History, title: str
+    content: Mapping[str, Any], found: Evaluation | None, history: History | None, title: str
 ) -> list[str]:
     made = [_head(content, title)]
     made.append(_section("Scores", _scores(content)))
-    made.append(_section("Curves", _curves(content, history)))
+    if history is not None:
+        made.append(_section("Curves", _curves(content, history)))
     if content["sweep"]:
         rows = [
             (f"{one['learning_rate']:g}", one["epochs"], one["dev"][content["metric"]])
@@ -62,7 +81,8 @@ def _sections(
     lost = table(("what", "how often"), list(ledger.items())) if ledger else ""
     none = '<p class="soft">Nothing was cut, skipped or unknown.</p>'
     made.append(_section("Ledger", lost or none))
-    made.append(_section("Settings", table(("", ""), list(content["settings"].items()))))
+    if content["settings"]:
+        made.append(_section("Settings", table(("", ""), list(content["settings"].items()))))
     return made
 
 
