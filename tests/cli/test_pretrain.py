@@ -47,7 +47,7 @@ def test_a_run_from_the_command_line(corpus: Path, tmp_path: Path, run: Run) -> 
         run("pretrain", *given)
     resumed = run("pretrain", *given, "--resume")
     assert resumed.status == 0
-    assert "steps                        3" in resumed.out
+    assert "steps                            3" in resumed.out
     from_it = run(
         "pretrain", "tiny-bert-no-nsp", "--data", corpus, "--from", tmp_path / "run" / "model",
         "--out", tmp_path / "more", "--set", "train.steps=1", "--view", "none",

@@ -105,3 +105,16 @@ def test_a_folder_with_a_run_is_not_begun_anew(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BertsmithError, match="cannot be written"):
         RunFolder(tmp_path / "file" / "run").make("")
+
+
+def test_a_checkpoint_that_is_being_replaced_is_not_lost(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints.save(5, tensors(5), {"step": 5, "closed": False})
+    checkpoints.save(5, tensors(5), {"step": 5, "closed": True})
+    assert checkpoints.newest()[0].numbers["closed"]  # type: ignore[union-attr]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000005"]
+    # Killed between the two renames: the old one comes back.
+    checkpoints.path(5).rename(tmp_path / ".replaced-step-00000005")
+    (tmp_path / ".writing-step-00000005").mkdir()
+    assert checkpoints.newest()[0].numbers["step"] == 5  # type: ignore[union-attr]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000005"]

@@ -69,8 +69,9 @@ def _show_run(found: dict[str, Any], as_json: bool) -> None:
         shared.print_json([found])
         return
     for key, value in found.items():
-        shown = f"{value:,.4g}" if isinstance(value, float) else str(value)
-        typer.echo(f"{key:28} {shown}")
+        shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+        shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else shown
+        typer.echo(f"{key:32} {shown}")
 
 
 def plan(

@@ -48,6 +48,23 @@ def main_metric(dataset: Dataset[Any]) -> str:
     }[dataset.task]
 
 
+def metrics_of(dataset: Dataset[Any]) -> tuple[str, ...]:
+    """The scores of a task that are the better the higher they are."""
+    if dataset.task == "tagging":
+        return ("f1", "precision", "recall", "accuracy") if dataset.scheme else ("accuracy",)
+    if dataset.task == "similarity" and isinstance(dataset.examples[0], Related):
+        return "accuracy_at_1", "mean_reciprocal_rank"
+    binary = ("f1",) if len(dataset.labels) == 2 else ()
+    return {
+        "classification": ("accuracy", "macro_f1", "mcc", *binary),
+        "multilabel": ("exact", "micro_f1", "macro_f1"),
+        "regression": ("pearson", "spearman"),
+        "similarity": ("pearson", "spearman"),
+        "answering": ("exact", "f1"),
+        "choice": ("accuracy",),
+    }[dataset.task]
+
+
 def evaluate(bert: Bert, dataset: Dataset[Any]) -> Evaluation:
     """Score a model on every example of which the file says what is right."""
     dataset = with_gold(dataset)

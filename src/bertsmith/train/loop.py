@@ -56,6 +56,7 @@ class Progress:
     tokens: int = 0
     elapsed: float = 0.0  # seconds
     skipped: int = 0  # bad steps in a row
+    closed: bool = False  # the budget is spent and the last evaluation done
     recent: list[float] = field(default_factory=list)  # norms of the last good steps
     counts: dict[str, int] = field(default_factory=dict)  # the ledger
 
@@ -97,7 +98,7 @@ class Trainer:
 
     def run(self) -> bool:
         """Train to the end of the budget; False if a signal stopped it before."""
-        if self._over():
+        if self.progress.closed:
             return True
         self.saved_at = time.monotonic()
         if not self.checkpoints.steps():
@@ -106,10 +107,10 @@ class Trainer:
             while not self._over():
                 if not self._steps():
                     break
-            if self.ranks.sum([self.stopped])[0] == 0:
-                self._evaluate()
+            if self._over():
+                self.progress.closed = self._evaluate()
         self.save()
-        return self._over()
+        return self.progress.closed
 
     def _over(self) -> bool:
         train, progress = self.train, self.progress
@@ -259,16 +260,19 @@ class Trainer:
         if (keeping.every and step % keeping.every == 0) or self.ranks.share(bool(late)):
             self.save()
 
-    def _evaluate(self) -> None:
+    def _evaluate(self) -> bool:
+        """Evaluate on held-out text; False if a signal came."""
         if self.evaluate is None:
-            return
+            return True
         with self._averaged():
             found = self.evaluate(lambda: bool(self.stopped))
-        if found is not None:  # else a signal came
-            row = {"step": self.progress.step, **{f"held_out_{k}": v for k, v in found.items()}}
-            self.folder.log(row, {"step": self.progress.step, "evaluated": True})
-            self.last |= {key: value for key, value in row.items() if key != "step"}
-            self.watch.step(row, {})
+        if found is None:
+            return False
+        row = {"step": self.progress.step, **{f"held_out_{k}": v for k, v in found.items()}}
+        self.folder.log(row, {"step": self.progress.step, "evaluated": True})
+        self.last |= {key: value for key, value in row.items() if key != "step"}
+        self.watch.step(row, {})
+        return True
 
     @contextmanager
     def _averaged(self) -> Iterator[None]:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bertsmith.errors import BertsmithError
 
-WRITING = ".writing-"
+WRITING, REPLACED = ".writing-", ".replaced-"
 Tensors = Mapping[str, Tensor]
 
 
@@ -56,9 +56,10 @@ class Checkpoints:
             for path in (*part.iterdir(), part):
                 flush(path)
             if self.path(step).exists():
-                shutil.rmtree(self.path(step))
+                self.path(step).rename(self.folder / f"{REPLACED}{self.path(step).name}")
             part.rename(self.path(step))
             flush(self.folder)
+            self.sweep()
         except (OSError, SafetensorError) as error:
             shutil.rmtree(part, ignore_errors=True)
             why = getattr(error, "strerror", None) or str(error)
@@ -71,9 +72,15 @@ class Checkpoints:
             shutil.rmtree(self.path(old), ignore_errors=True)
 
     def sweep(self) -> None:
-        """Remove what an interrupted writer left."""
+        """Remove what an interrupted writer left; what it had not replaced yet comes back."""
         for part in self.folder.glob(f"{WRITING}*"):
             shutil.rmtree(part, ignore_errors=True)
+        for old in self.folder.glob(f"{REPLACED}*"):
+            place = self.folder / old.name.removeprefix(REPLACED)
+            if place.exists():
+                shutil.rmtree(old, ignore_errors=True)
+            else:
+                old.rename(place)
 
     def read(self, step: int) -> Saved:
         """Read a checkpoint; a damaged one is an error that names the file."""
@@ -92,6 +99,8 @@ class Checkpoints:
 
     def newest(self) -> tuple[Saved | None, list[str]]:
         """The newest whole checkpoint, and what is wrong with newer ones."""
+        if any(self.folder.glob(f"{REPLACED}*")):
+            self.sweep()
         faults: list[str] = []
         for step in reversed(self.steps()):
             try:

@@ -13,7 +13,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 from bertsmith.tasks.bert import Bert
 from bertsmith.tasks.data import Dataset
-from bertsmith.tasks.evaluating import Evaluation, evaluate, main_metric, with_gold
+from bertsmith.tasks.evaluating import Evaluation, evaluate, main_metric, metrics_of, with_gold
 from bertsmith.tasks.finetune.lessons import lesson_for
 from bertsmith.tasks.finetune.loop import History, Scores, Watcher, train
 from bertsmith.tasks.finetune.opening import check_out, open_fresh, write_json, write_whole
@@ -22,9 +22,6 @@ from bertsmith.tasks.finetune.splits import Splits, read_splits
 from bertsmith.tasks.finetune.threshold import has_empty, tuned
 from bertsmith.tasks.metrics import Summary, over_seeds
 from bertsmith.tasks.report import write_report
-
-HIGHER_IS_WORSE = ("mean_squared_error", "calibration_error", "count")
-
 
 @dataclass
 class Run:
@@ -170,8 +167,9 @@ def _count(bert: Bert, dev: Dataset[Any]) -> None:
 def _decided(splits: Splits, settings: Settings) -> Settings:
     """The settings with the metric that decides, which must be one that there will be."""
     metric = settings.metric or main_metric(splits.train)
-    if metric in HIGHER_IS_WORSE:
-        raise BertsmithError(f"{metric} cannot decide which epoch is best: higher is not better")
+    known = metrics_of(splits.train)
+    if metric not in known:
+        raise BertsmithError(f"no score {metric!r} can decide; known: {', '.join(known)}")
     return replace(settings, metric=metric)
 
 

@@ -1,0 +1,54 @@
+"""Tiny models to fine-tune, and small files that can be learned in a second."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.models import Made, Maker
+
+Write = Callable[[str, list[dict[str, Any]]], Path]
+FAST: dict[str, Any] = {"learning_rate": 3e-3, "epochs": 8, "batch_size": 16, "warmup": 0.0}
+CITIES, OTHERS = ("Prague", "Warsaw", "Paris"), ("bees", "storm", "violin")
+
+
+@pytest.fixture(scope="session")
+def base(made: Maker) -> Callable[[str], Made]:
+    """A tiny encoder of a family, without a head and without dropout."""
+
+    def make(family: str = "bert") -> Made:
+        off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        return made(family, "Model", **({} if family == "modernbert" else off))
+
+    return make
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write rows as a jsonl file."""
+
+    def call(name: str, rows: list[dict[str, Any]]) -> Path:
+        path = tmp_path / name
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+        return path
+
+    return call
+
+
+def texts(count: int = 48, filler: str = "the old river flows") -> list[tuple[str, str]]:
+    """Texts with the name of a city or of something else, and which of the two it is."""
+    rows = []
+    for number in range(count):
+        city = number % 2 == 0
+        word = (CITIES if city else OTHERS)[number // 2 % 3]
+        rows.append((f"{filler} {word} number {number % 7}", "city" if city else "thing"))
+    return rows
+
+
+def labelled(count: int = 48) -> list[dict[str, Any]]:
+    """Rows of texts and labels."""
+    return [{"text": text, "label": label} for text, label in texts(count)]
