@@ -8,8 +8,11 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import pytest
 import torch
+from hypothesis import settings
 
 torch.set_num_threads(1)
+settings.register_profile("here", deadline=None)  # machines that are busy are slow, not wrong
+settings.load_profile("here")
 
 DATA = Path(os.environ.get("BERTSMITH_DATA", Path(__file__).parents[2] / "shared" / "data"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -178,9 +178,17 @@ class AttentionView:
         return self.page()._repr_html_()
 
     def _gather(self, make: Callable[[Weights], Tensor]) -> Floats:
-        found: list[Any] = []
-        self.visit(lambda layer, weights: found.append(make(weights).cpu().numpy()))
-        return np.stack(found)
+        found = np.empty(0, np.float32)
+
+        def look(layer: int, weights: Weights) -> None:
+            nonlocal found
+            one = make(weights).cpu().numpy()
+            if not found.size:
+                found = np.empty((len(self.layers), *one.shape), np.float32)
+            found[self.layers.index(layer)] = one
+
+        self.visit(look)
+        return found
 
     def _check(self, places: Sequence[int]) -> None:
         for place in places:

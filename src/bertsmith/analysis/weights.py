@@ -33,6 +33,8 @@ class Weights:
     def of(cls, query: Tensor, key: Tensor, scores: Scores, heads: Sequence[int]) -> Weights:
         """The attention of chosen heads, in float32 whatever the model computes in."""
         chosen = list(heads)
+        if chosen == list(range(query.shape[1])):  # all of them: no copy is needed
+            return cls(query.float(), key.float(), scores)
         return cls(query[:, chosen].float(), key[:, chosen].float(), scores.of(chosen))
 
     def __len__(self) -> int:

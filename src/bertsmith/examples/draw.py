@@ -41,22 +41,27 @@ def below(limit: int | Numbers, *keys: Key) -> Numbers:
 def shuffled(places: Numbers, count: int, *keys: Key) -> Numbers:
     """Where each of `places` goes when 0 to count-1 are shuffled, without shuffling them all.
 
-    A Feistel network permutes the next power of four; a place that lands outside goes on until
+    A Feistel network permutes the next power of two; a place that lands outside goes on until
     it lands inside.
     """
-    half = np.uint64(max(1, (int(count - 1).bit_length() + 1) // 2))
-    mask = (np.uint64(1) << half) - np.uint64(1)
+    size = max(2, int(count - 1).bit_length())
+    low = size // 2
 
     def once(place: Numbers) -> Numbers:
-        left, right = place >> half, place & mask
-        for turn in range(ROUNDS):
-            left, right = right, left ^ (bits(*keys, turn, right) & mask)
-        return (left << half) | right
+        left, right, width = place >> np.uint64(low), place & _ones(low), size - low
+        for turn in range(ROUNDS):  # an even number: the halves, unlike by a bit, change sides
+            left, right = right, left ^ (bits(*keys, turn, right) & _ones(width))
+            width = size - width
+        return (left << np.uint64(low)) | right
 
     found = once(places.astype(np.uint64))
     while (outside := found >= count).any():
         found[outside] = once(found[outside])
     return found.astype(np.int64)
+
+
+def _ones(width: int) -> np.uint64:
+    return np.uint64((1 << width) - 1)
 
 
 def _mix(state: Numbers) -> Numbers:

@@ -83,7 +83,13 @@ def test_several_labels(base: Base, write: Write, tmp_path: Path) -> None:
     for number, row in enumerate(rows):
         row["text"] += " daughter" if number % 3 == 0 else ""
     out = tmp_path / "out"
-    result = finetune(base().folder, write("t.jsonl", rows), out, dev=write("d.jsonl", rows), **FAST | {"epochs": 16})
+    result = finetune(
+        base().folder,
+        write("t.jsonl", rows),
+        out,
+        dev=write("d.jsonl", rows),
+        **FAST | {"epochs": 16},
+    )
     assert result.task == "multilabel"
     assert result.kept.dev is not None
     assert result.kept.dev.scores["micro_f1"] > 0.95

@@ -23,6 +23,7 @@ from bertsmith.tasks.finetune.threshold import has_empty, tuned
 from bertsmith.tasks.metrics import Summary, over_seeds
 from bertsmith.tasks.report import write_report
 
+
 @dataclass
 class Run:
     """One training: its settings, what happened, the model and what it scores."""

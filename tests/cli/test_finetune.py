@@ -1,0 +1,217 @@
+"""`finetune`, `evaluate`, `predict` and the benchmarks, as a person runs them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertsmith import BertsmithError
+from cli.conftest import Run
+
+FAST = ("--learning-rate", "0.01", "--batch-size", "8", "--device", "cpu")
+
+
+def rows(count: int = 24) -> list[dict[str, Any]]:
+    words = (("Paris", "city"), ("bees", "thing"))
+    return [
+        {"text": f"the old {words[n % 2][0]} number {n}", "label": words[n % 2][1]}
+        for n in range(count)
+    ]
+
+
+def jsonl(path: Path, content: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in content), "utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return jsonl(tmp_path_factory.mktemp("data") / "train.jsonl", rows())
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, model: Path, file: Path) -> Path:
+    """A classifier that has learned."""
+    from typer.testing import CliRunner
+
+    from bertsmith.cli.app import app
+
+    out = tmp_path_factory.mktemp("trained") / "out"
+    words = ["finetune", model, file, "--dev", file, "--out", out, "--epochs", "10", *FAST]
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == 0, done.output
+    assert "accuracy" in done.stdout
+    assert "report.html" in done.stdout
+    return out
+
+
+def test_finetune_tells_machines(run: Run, model: Path, file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = run(
+        "finetune", model, file, "--out", out, "--epochs", "1", "--seeds", "2", "--json", *FAST
+    )
+    (report,) = done.rows
+    assert report == json.loads((out / "report.json").read_text("utf-8"))
+    assert report["task"] == "classification"
+    assert report["over_seeds"]["dev"]["count"] == 2
+    assert report["files"]["dev"]["examples"] == 2
+    assert any("held out" in note for note in report["notes"])
+
+
+def test_evaluate_and_compare(
+    run: Run, trained: Path, model: Path, file: Path, tmp_path: Path
+) -> None:
+    done = run("evaluate", trained, file, "--json", "--report", tmp_path / "page.html")
+    (found,) = done.rows
+    assert found["models"][0]["scores"]["accuracy"] == 1.0
+    assert found["interval"]["low"] == found["interval"]["high"] == 1.0
+    assert "Confusion matrix" in (tmp_path / "page.html").read_text("utf-8")
+    weak = tmp_path / "weak"
+    run("finetune", model, file, "--out", weak, "--epochs", "1", "--learning-rate", "1e-8")
+    (both,) = run("evaluate", weak, trained, file, "--json", "--draws", "200").rows
+    assert both["comparison"]["difference"] > 0.2
+    assert both["comparison"]["p_value"] < 0.05
+    shown = run("evaluate", weak, trained, file, "--draws", "200")
+    assert "out is better" in shown.out
+    (same,) = run("evaluate", trained, trained, file, "--json", "--draws", "50").rows
+    assert same["comparison"]["p_value"] == 1.0
+
+
+def test_predict_streams_in_order(run: Run, trained: Path, file: Path, tmp_path: Path) -> None:
+    done = run("predict", trained, file)
+    assert [row["text"] for row in done.rows] == [row["text"] for row in rows()]
+    assert [row["label"] for row in done.rows] == [row["label"] for row in rows()]
+    lines = tmp_path / "lines.txt"
+    lines.write_text("the old Paris\nthe old bees\n")
+    out = tmp_path / "out.jsonl"
+    run("predict", trained, lines, "--out", out)
+    found = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
+    assert [row["label"] for row in found] == ["city", "thing"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lines.txt", "out.jsonl"]
+
+
+def test_explanations_point_at_the_word(run: Run, trained: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text("the old Paris number 3\n")
+    (row,) = run("predict", trained, lines, "--explain").rows
+    words = {one["word"]: one["score"] for one in row["explanation"]}
+    assert max(words, key=words.__getitem__) == "Paris"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("finetune", "{model}", "{none}", "--out", "{out}"), "none.csv"),
+        (("finetune", "{none}", "{file}", "--out", "{out}"), "none.csv"),
+        (("finetune", "{model}", "{file}", "--out", "{file}"), "is a file"),
+        (("finetune", "{model}", "{file}", "--out", "{out}", "--task", "tags"), "unknown task"),
+        (("finetune", "{model}", "{file}", "--out", "{out}", "--column", "x"), "ROLE=NAME"),
+        (("finetune", "{model}", "{file}", "--out", "{out}", "--column", "text=x"), "no column"),
+        (("finetune", "{model}", "{file}", "--out", "{out}", "--sweep-rates", "a"), "numbers"),
+        (("finetune", "{model}", "{file}", "--out", "{out}", "--epochs", "0"), "epochs is 0"),
+        (("finetune", "{model}", "{file}", "--out", "{out}", "--dtype", "x"), "unknown dtype"),
+        (("evaluate", "{trained}"), "give MODEL FILE"),
+        (("evaluate", "{trained}", "{none}"), "none.csv"),
+        (("evaluate", "{trained}", "{file}", "--metric", "x"), "there is no score 'x'"),
+        (("evaluate", "{trained}", "{file}", "--draws", "0"), "--draws"),
+        (("predict", "{trained}", "{none}"), "none.csv"),
+        (("predict", "{trained}", "{file}", "--top", "0"), "--top"),
+        (("glue", "{model}", "{none}"), "there is no such folder"),
+        (("glue", "{model}", "{folder}"), "there is no task of GLUE"),
+        (("glue", "{model}", "{folder}", "--task", "x"), "unknown GLUE task"),
+        (("squad", "{model}", "{folder}"), "there is no dev-v1.1.json"),
+        (("conll", "{model}", "{none}"), "there is no such folder"),
+    ],
+)
+def test_mistakes(
+    words: tuple[str, ...],
+    message: str,
+    run: Run,
+    model: Path,
+    trained: Path,
+    file: Path,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "folder").mkdir()
+    places = {"model": model, "trained": trained, "file": file, "none": tmp_path / "none.csv"}
+    places |= {"out": tmp_path / "out", "folder": tmp_path / "folder"}
+    with pytest.raises(BertsmithError, match=message) as error:
+        run(*(word.format(**places) for word in words))
+    assert "\n" not in str(error.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_mistake_is_one_line(shell: Run, model: Path, tmp_path: Path) -> None:
+    bad = jsonl(tmp_path / "t.jsonl", [{"text": "a", "label": "x"}] * 3)
+    done = shell("finetune", model, bad, "--out", tmp_path / "out", "--hold-out", "0")
+    assert done.status == 2
+    assert done.err.count("\n") == 1
+    assert "two labels or more are needed" in done.err
+
+
+def glue_folder(folder: Path) -> Path:
+    """SST-2 and STS-B in small, QNLI without a training file."""
+    for name, head, cells in (
+        ("SST-2", "sentence\tlabel", lambda n: f"the old {('Paris', 'bees')[n % 2]}\t{n % 2}"),
+        (
+            "STS-B",
+            "index\tsentence1\tsentence2\tscore",
+            lambda n: f"{n}\tthe old\t{('Paris', 'bees')[n % 2]}\t{n % 2 * 5}.0",
+        ),
+    ):
+        (folder / name).mkdir(parents=True)
+        for split in ("train", "dev"):
+            lines = [head, *(cells(n) for n in range(12))]
+            (folder / name / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+    (folder / "QNLI").mkdir()
+    text = "index\tquestion\tsentence\tlabel\n0\twhy\tbees\tentailment\n"
+    (folder / "QNLI" / "dev.tsv").write_text(text)
+    return folder
+
+
+def test_glue(run: Run, model: Path, tmp_path: Path) -> None:
+    folder = glue_folder(tmp_path / "glue")
+    done = run("glue", model, folder, "--seeds", "2", "--epochs", "1", *FAST)
+    lines = done.out.splitlines()
+    assert [line.split()[:2] for line in lines[1:4]] == [
+        ["sst2", "accuracy"],
+        ["stsb", "pearson"],
+        ["stsb", "spearman"],
+    ]
+    assert "mean of 2 tasks, without cola, mrpc, qqp, mnli, qnli, rte, wnli" in lines[4]
+    assert "qnli: absent" in done.err
+    assert "train.tsv" in done.err
+    one = run("glue", model, folder, "--task", "sst2", "--epochs", "1", "--json", *FAST).rows
+    assert [row["task"] for row in one] == ["sst2"]
+    assert one[0]["scores"]["accuracy"]["count"] == 1
+    assert (one[0]["train"], one[0]["scored"]) == (12, 12)
+
+
+def test_squad(run: Run, model: Path, tmp_path: Path) -> None:
+    articles = []
+    for number in range(6):
+        passage = f"the old Paris flows {number}"
+        answer = {"text": "Paris", "answer_start": 8}
+        qas = [{"id": str(number), "question": "why", "answers": [answer]}]
+        articles.append({"title": f"t{number}", "paragraphs": [{"context": passage, "qas": qas}]})
+    content = {"version": "1.1", "data": articles}
+    (tmp_path / "dev-v1.1.json").write_text(json.dumps(content))
+    done = run("squad", model, tmp_path, "--epochs", "1", "--json", *FAST)
+    (row,) = done.rows
+    assert row["task"] == "squad v1.1"
+    assert "not the official split" in row["note"]
+    assert (row["train"], row["scored"]) == (5, 1)
+    assert set(row["scores"]) == {"exact", "f1"}
+
+
+def test_conll(run: Run, model: Path, tmp_path: Path) -> None:
+    for name in ("train", "valid"):
+        (tmp_path / f"{name}.txt").write_text("Paris B-LOC\nflows O\n\nthe O\nbees O\n\n" * 4)
+    done = run("conll", model, tmp_path, "--epochs", "1", "--limit", "4", "--json", *FAST)
+    first, second = done.rows
+    assert set(first["scores"]) == {"f1", "precision", "recall"}
+    assert (first["train"], first["scored"]) == (4, 8)
+    assert "absent: no test file" in second["note"]
