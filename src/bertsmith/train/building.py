@@ -13,11 +13,11 @@ from bertsmith.checkpoint.checkpoint import configure, entry_of
 from bertsmith.corpus import Corpus
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Examples, Masking, Pairs, Source, Spans
-from bertsmith.families import preset
+from bertsmith.families import family_of, preset
 from bertsmith.model import Config, Model, build, build_head, initialise
 from bertsmith.objectives import OBJECTIVES, Objective, ReplacedTokens, Together, generator_config
 from bertsmith.tokenizer import Tokenizer
-from bertsmith.train.recipe import Recipe, _nearest
+from bertsmith.train.recipe import Recipe, nearest
 
 MULTIPLE = 64  # rows of a new token table are a multiple of this: matrix units like it
 
@@ -73,7 +73,7 @@ def _objectives(recipe: Recipe) -> list[Any]:
         if name not in OBJECTIVES and name != "generator":
             known = ", ".join(OBJECTIVES)
             raise BertsmithError(
-                f"unknown objective {name!r}{_nearest(name, OBJECTIVES)}; known: {known}"
+                f"unknown objective {name!r}{nearest(name, OBJECTIVES)}; known: {known}"
             )
     return [OBJECTIVES[name] for name in recipe.objectives if name != "generator"]
 
@@ -92,7 +92,7 @@ def _checkpoint(recipe: Recipe, tokenizer: Tokenizer, kinds: tuple[str, ...]) ->
             f"model.settings.vocab_size is {settings['vocab_size']:,}, but the corpus has"
             f" {tokenizer.size:,} tokens"
         )
-    held = {entry.kind for entry in _family(settings).heads}
+    held = {entry.kind for entry in family_of(settings).heads}
     return create(settings, heads=[k for k in kinds if k in held], seed=recipe.train.seed)
 
 
@@ -114,12 +114,6 @@ def _continued(
     new = [kind for kind in wanted if kind not in stored.entries]
     old = [kind for kind in wanted if kind in stored.entries]
     return read(directory, heads=old, new=new, settings=settings or None)
-
-
-def _family(settings: Any) -> Any:
-    from bertsmith.families import family_of
-
-    return family_of(settings)
 
 
 def _check_lengths(recipe: Recipe, config: Config) -> None:

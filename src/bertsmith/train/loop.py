@@ -56,6 +56,7 @@ class Progress:
     tokens: int = 0
     elapsed: float = 0.0  # seconds
     skipped: int = 0  # bad steps in a row
+    corpus: str = ""  # the fingerprint of what is read
     closed: bool = False  # the budget is spent and the last evaluation done
     recent: list[float] = field(default_factory=list)  # norms of the last good steps
     counts: dict[str, int] = field(default_factory=dict)  # the ledger
@@ -320,8 +321,8 @@ class Trainer:
         self.ranks.ask_first(write)
         self.saved_at = time.monotonic()
 
-    def resume(self) -> None:
-        """Go back to the newest whole checkpoint; a run that has none yet begins anew."""
+    def resume(self) -> bool:
+        """Go back to the newest whole checkpoint; False where there is none yet."""
         saved, faults = self.checkpoints.newest()
         if saved is None and faults:
             raise BertsmithError(
@@ -330,7 +331,7 @@ class Trainer:
         if saved is None:
             self.folder.cut(0)
             self.ranks.wait()
-            return
+            return False
         for line in faults:
             self.watch.say(f"{line}; going back to step {saved.numbers['step']}")
         self.load(saved)
@@ -339,6 +340,7 @@ class Trainer:
             self.checkpoints.forget_after(self.progress.step)
         self.folder.cut(self.progress.step)
         self.ranks.wait()
+        return True
 
     def load(self, saved: Saved) -> None:
         """Take everything from a checkpoint."""

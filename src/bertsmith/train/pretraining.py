@@ -99,9 +99,11 @@ def _train(
         evaluate=evaluate,
         evaluate_every=recipe.evaluate.every,
     )
-    if resume:
-        trainer.resume()
+    if resume and trainer.resume():
+        if trainer.progress.corpus != corpus.fingerprint():
+            raise BertsmithError(f"{corpus.directory}: this is not the corpus the run began with")
     else:
+        trainer.progress.corpus = corpus.fingerprint()
         trainer.ledger.counts.update(wanted(0).examples.source.ledger.counts)
         family = made.checkpoint.family.name
         for kind in made.extra:
@@ -133,8 +135,11 @@ def _finish(
             parameter.data.copy_(state[name])
         model = fresh.together.model.to(ranks.device)
         summary |= _measures(recipe, model, ranks, made.checkpoint.config.segments)
-        _store(folder.path / "model", fresh, corpus, recipe, summary)
-        (folder.path / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", "utf-8")
+        try:
+            _store(folder.path / "model", fresh, corpus, recipe, summary)
+            (folder.path / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", "utf-8")
+        except OSError as error:
+            raise BertsmithError(f"{folder.path}: cannot be written ({error.strerror})") from error
         for line in trainer.ledger.lines():
             watch.say(line)
     ranks.wait()
@@ -166,8 +171,9 @@ def _store(
     checkpoint = made.checkpoint
     kept = {kind: checkpoint.model.heads[kind] for kind in checkpoint.entries}
     plain = replace(checkpoint, model=Model(checkpoint.model.encoder, kept).cpu().eval())
-    save(directory, plain, corpus.tokenizer, Sentence())
     card = directory / "README.md"
+    card.unlink(missing_ok=True)  # of a run that was killed while it was stored
+    save(directory, plain, corpus.tokenizer, Sentence())
     card.write_text(card.read_text("utf-8") + _card(recipe, corpus, summary), "utf-8")
     if made.generator is not None:
         save(directory.with_name("generator"), made.generator, corpus.tokenizer, Sentence())

@@ -185,7 +185,7 @@ def load_recipe(source: str | Path, changes: Iterable[str] = ()) -> Recipe:
     elif str(source) in recipe_names():
         text = (files("bertsmith.recipes") / f"{source}.toml").read_text("utf-8")
     else:
-        near = _nearest(str(source), recipe_names())
+        near = nearest(str(source), recipe_names())
         raise BertsmithError(f"{source}: no such recipe file, and none comes by that name{near}")
     try:
         given = tomllib.loads(text)
@@ -256,7 +256,7 @@ def _complaint(error: ValidationError) -> str:
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     place = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        return f"unknown key {place}{_nearest(str(first['loc'][-1]), _keys(first['loc'][:-1]))}"
+        return f"unknown key {place}{nearest(str(first['loc'][-1]), _keys(first['loc'][:-1]))}"
     return f"{place}: {first['msg'][0].lower()}{first['msg'][1:]}"
 
 
@@ -270,7 +270,8 @@ def _keys(table: tuple[int | str, ...]) -> list[str]:
     return list(part.model_fields)
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Say which known name a person may have meant, if one is near."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean {close[0]}?" if close else ""
 
