@@ -3,6 +3,7 @@
 # make check   linter, formatter, types
 # make format  let the formatter and the linter repair what they can
 # make lock    resolve pyproject.toml anew into the lock files (needs uv)
+# make browser find or install a browser for the tests of pages; without one they are skipped
 # make clean   remove what the others made
 
 PYTHON ?= python3
@@ -15,12 +16,12 @@ LOCKED := $(PIP) install -qq --no-deps --only-binary :all: --no-binary seqeval -
 LOCKS := requirements.lock requirements-torch.lock requirements-torch-cpu.lock
 TOO_OLD := bertsmith needs Python 3.11 or newer, not %d.%d: try make PYTHON=python3.12
 
-.PHONY: help test demo check format lock clean
+.PHONY: help test demo check browser format lock clean
 
 help:
 	@grep "^# make" Makefile | cut -c3-
 
-test: check
+test: check browser
 	$(BIN)/python -m pytest -n $(WORKERS)
 
 demo: $(VENV)/ready
@@ -30,6 +31,13 @@ check: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+browser: $(VENV)/ready
+	@for name in chromium chromium-browser google-chrome; do command -v $$name && exit; done > /dev/null; \
+	echo "looking for a browser for the tests of pages"; \
+	{ test "$$(id -u)" = 0 && apt-get -qq update && apt-get -qq install -y chromium; } > /dev/null 2>&1 \
+	|| timeout 180 $(BIN)/python -m playwright install chromium > /dev/null 2>&1 \
+	|| echo "none found: install chromium, and the tests of pages will run"
 
 format: $(VENV)/ready
 	$(BIN)/ruff check --fix .

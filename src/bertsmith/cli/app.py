@@ -9,7 +9,26 @@ from typing import Annotated
 import typer
 
 from bertsmith import __version__
-from bertsmith.cli import ablate, attention, benchmarks, check, convert, demo, doctor, embed, evaluate, fill_mask, finetune, heads, predict, prepare, pretrain, probe, senses, tokenizer
+from bertsmith.cli import (
+    ablate,
+    attention,
+    benchmarks,
+    check,
+    convert,
+    demo,
+    doctor,
+    embed,
+    evaluate,
+    fill_mask,
+    finetune,
+    heads,
+    predict,
+    prepare,
+    pretrain,
+    probe,
+    senses,
+    tokenizer,
+)
 from bertsmith.cli import options as shared
 from bertsmith.errors import BertsmithError
 

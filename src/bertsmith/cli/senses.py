@@ -36,7 +36,7 @@ def senses(
     family: shared.Family = None,
     as_json: shared.Json = False,
 ) -> None:
-    """Find the senses of a word: its vectors in many sentences, in groups."""
+    """Find the senses of a word by its vectors in many sentences."""
     if out is not None and out.suffix not in (".html", ".htm"):
         raise BertsmithError(f"{out}: the picture is a .html file")
     texts = shared.read_texts(None, file)
