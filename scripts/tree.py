@@ -1,6 +1,7 @@
 """Rewrite the file tree in README.md from the first line of every file's docstring."""
 
 import ast
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -8,7 +9,14 @@ HOUSE = ROOT / "src" / "bertsmith"
 WIDTH = 20
 
 
+PAGES = {".css": "How the page looks", ".html": "The page's frame", ".js": "What the page does"}
+
+
 def said(path: Path) -> str:
+    if path.suffix == ".toml":
+        return str(tomllib.loads(path.read_text("utf-8"))["about"])
+    if path.suffix in PAGES:
+        return PAGES[path.suffix]
     return (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").split("\n")[0].rstrip(".")
 
 
@@ -21,7 +29,10 @@ def lines(folder: Path, depth: int) -> list[str]:
                 f"{indent}{path.name + '/':{WIDTH - 2 * depth}} {said(path / '__init__.py')}"
             )
             found += lines(path, depth + 1)
-        elif path.suffix == ".py" and path.name != "__init__.py":
+        elif path.is_dir() and path.name == "assets":
+            found.append(f"{indent}{path.name}/")
+            found += lines(path, depth + 1)
+        elif path.suffix in (".py", ".toml", *PAGES) and path.name != "__init__.py":
             found.append(f"{indent}{path.name:{WIDTH - 2 * depth}} {said(path)}")
     return found
 

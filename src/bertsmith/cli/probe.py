@@ -33,7 +33,7 @@ def probe(
     family: shared.Family = None,
     as_json: shared.Json = False,
 ) -> None:
-    """Read labels of words off every layer, beside a control task.
+    """Read labels off every layer, beside a control task.
 
     As many sentences of TEST are judged as are learned from.
     """
