@@ -48,6 +48,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import torch  # noqa: E402
 
+from bertsmith import load  # noqa: E402
 from bertsmith.tasks.data import GLUE, glue_folders, read_data, read_glue  # noqa: E402
 from bertsmith.tasks.evaluating import metrics_of  # noqa: E402
 from bertsmith.tasks.finetune import Splits, finetune, settings_for, split_off  # noqa: E402
@@ -106,7 +107,9 @@ def ours(task: str, dtype: str, seed: int, epochs: int | None) -> dict[str, Any]
         epochs=epochs,
         clip=1.0,
     )
-    bert = result.kept.bert
+    with tempfile.TemporaryDirectory() as folder:
+        result.kept.bert.save(folder)
+        bert = load(folder, device=options.device, dtype=dtype)
     began = time.perf_counter()
     found = predict(bert, dev.examples)
     seconds = time.perf_counter() - began

@@ -71,8 +71,7 @@ def settings(size: str, dropout: float) -> dict[str, Any]:
 
 
 def optimizer_of(module: torch.nn.Module) -> torch.optim.Optimizer:
-    fused = device.type == "cuda"
-    return torch.optim.AdamW(module.parameters(), lr=1e-4, weight_decay=0.01, fused=fused)
+    return torch.optim.AdamW(module.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
 
 
 def ours(size: str, dropout: float, fill: float, compiled: bool) -> tuple[Step, int, float]:

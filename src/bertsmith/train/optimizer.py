@@ -132,7 +132,8 @@ def groups(named: Named, decay: float) -> list[dict[str, Any]]:
 
 
 def _adamw(named: Named, train: Any) -> list[Optimizer]:
-    fused = all(parameter.is_cuda for parameter in named.values())
+    # One pass over the weights instead of ten; shares of a matrix (FSDP) are no plain tensors.
+    fused = all(type(parameter) is nn.Parameter for parameter in named.values())
     return [
         torch.optim.AdamW(
             groups(named, train.weight_decay),

@@ -12,7 +12,7 @@ import pytest
 from tasks.models import Made, Maker
 
 Write = Callable[[str, list[dict[str, Any]]], Path]
-FAST: dict[str, Any] = {"learning_rate": 3e-3, "epochs": 8, "batch_size": 16, "warmup": 0.0}
+FAST: dict[str, Any] = {"learning_rate": 3e-3, "epochs": 16, "batch_size": 16, "warmup": 0.0}
 CITIES, OTHERS = ("Prague", "Warsaw", "Paris"), ("bees", "storm", "violin")
 
 

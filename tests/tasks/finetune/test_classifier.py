@@ -14,7 +14,7 @@ from tasks.finetune.conftest import texts
 from tasks.models import Made
 
 Base = Callable[..., Made]
-FAST = {"learning_rate": 3e-3, "epochs": 8, "batch_size": 16}
+FAST = {"learning_rate": 3e-3, "epochs": 20, "batch_size": 8}
 
 
 def test_fit_and_predict(base: Base, tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_scikit_learn_takes_it(base: Base) -> None:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import FunctionTransformer
 
-    rows = texts(36)
+    rows = texts(60)
     given, labels = np.array([t for t, _ in rows]), np.array([label for _, label in rows])
     model = Classifier(base().folder, **FAST)
     assert sklearn.base.clone(model).get_params() == model.get_params()

@@ -88,7 +88,7 @@ def test_several_labels(base: Base, write: Write, tmp_path: Path) -> None:
         write("t.jsonl", rows),
         out,
         dev=write("d.jsonl", rows),
-        **FAST | {"epochs": 16},
+        **FAST | {"epochs": 24},
     )
     assert result.task == "multilabel"
     assert result.kept.dev is not None

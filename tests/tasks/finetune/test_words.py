@@ -79,7 +79,7 @@ def sentences(count: int = 48, length: int = 6) -> list[dict[str, Any]]:
 
 def test_tags_are_learned(base: Base, write: Write, tmp_path: Path) -> None:
     file, out = write("t.jsonl", sentences()), tmp_path / "out"
-    result = finetune(base().folder, file, out, dev=file, **FAST | {"epochs": 16})
+    result = finetune(base().folder, file, out, dev=file, **FAST | {"epochs": 24})
     assert (result.task, result.metric) == ("tagging", "f1")
     assert result.kept.value == 1.0
     bert = load(out, device="cpu")
@@ -111,7 +111,7 @@ def test_a_long_sentence_is_learned_and_scored_whole(
     assert [sum(len(piece.target) for piece in sample) for sample in samples] == [60] * 12
     assert bert.ledger.counts["long texts read in windows"] == 12
     near = write("s.jsonl", sentences(64, 12))
-    learned = finetune(folder, near, out, dev=file, **FAST | {"epochs": 16})
+    learned = finetune(folder, near, out, dev=file, **FAST | {"epochs": 24})
     assert learned.kept.value > 0.9
     assert learned.kept.bert.ledger.counts == {
         "dev examples longer than the model reads at once, read in windows": 12
@@ -201,7 +201,7 @@ def test_answers_lie_where_they_are_learned(base: Base, tmp_path: Path) -> None:
 def test_answers_are_learned(base: Base, tmp_path: Path) -> None:
     train = stored(tmp_path / "t.json", asked(60, lead=7))
     out = tmp_path / "out"
-    result = finetune(base().folder, train, out, dev=train, **FAST | {"epochs": 12})
+    result = finetune(base().folder, train, out, dev=train, **FAST | {"epochs": 20})
     assert (result.task, result.metric) == ("answering", "f1")
     assert result.kept.value > 0.9
     bert = load(out, device="cpu")
@@ -224,7 +224,7 @@ def test_answers_are_learned(base: Base, tmp_path: Path) -> None:
 def test_the_threshold_of_no_answer_is_tuned_and_kept(base: Base, tmp_path: Path) -> None:
     file = stored(tmp_path / "t.json", asked(60, impossible=True))
     out = tmp_path / "out"
-    result = finetune(base().folder, file, out, dev=file, **FAST | {"epochs": 12})
+    result = finetune(base().folder, file, out, dev=file, **FAST | {"epochs": 20})
     assert result.kept.dev is not None
     assert result.kept.value > 0.9
     bert = load(out, device="cpu")
@@ -281,7 +281,7 @@ def chosen(count: int = 48, padding: int = 0) -> list[dict[str, Any]]:
 
 def test_choices_are_learned(base: Base, write: Write, tmp_path: Path) -> None:
     file, out = write("t.jsonl", chosen()), tmp_path / "out"
-    result = finetune(base().folder, file, out, dev=file, **FAST | {"epochs": 12})
+    result = finetune(base().folder, file, out, dev=file, **FAST | {"epochs": 20})
     assert result.task == "choice"
     assert result.kept.value > 0.9
     bert = load(out, device="cpu")

@@ -1,0 +1,181 @@
+"""Predictions of every task, explanations, and comparisons."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bertsmith import BertsmithError
+from bertsmith.batch import Batch
+from bertsmith.tasks.answering import find_answers
+from bertsmith.tasks.data import Labelled, Options, Question, Related, Where, read_data
+from bertsmith.tasks.evaluating import compare, evaluate, interval, retrieval
+from bertsmith.tasks.explaining import attribute, explain
+from bertsmith.tasks.inputs import read_inputs
+from bertsmith.tasks.predicting import Prediction, predict, task_of
+from tasks.models import LINES, Maker
+
+HERE = Where("x", 1)
+TEXTS = LINES.splitlines()
+NAMES = {"id2label": {0: "O", 1: "B-LOC", 2: "I-LOC"}}
+
+
+def lines(*texts: str) -> list[Labelled]:
+    return [Labelled(text, None, None, HERE) for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "settings", "task"),
+    [
+        ("ForSequenceClassification", {"num_labels": 3}, "classification"),
+        ("ForSequenceClassification", {"num_labels": 1}, "regression"),
+        (
+            "ForSequenceClassification",
+            {"num_labels": 3, "problem_type": "multi_label_classification"},
+            "multilabel",
+        ),
+        ("ForTokenClassification", NAMES, "tagging"),
+        ("ForQuestionAnswering", {}, "answering"),
+        ("ForMultipleChoice", {"type_vocab_size": 2}, "choice"),
+        ("Model", {}, "similarity"),
+    ],
+)
+def test_a_model_says_what_it_is_for(
+    suffix: str, settings: dict[str, Any], task: str, made: Maker
+) -> None:
+    assert task_of(made("bert", suffix, **settings).ours) == task
+
+
+def test_labels(made: Maker) -> None:
+    bert = made("bert", "ForSequenceClassification", num_labels=3).ours
+    found = predict(bert, lines(*TEXTS))
+    assert [one.value for one in found] == [one.label for one in bert.classify(TEXTS)]
+    assert all(one.confidence == max(one.shown["scores"].values()) for one in found)
+    assert predict(bert, []) == []
+
+
+def test_several_labels(made: Maker) -> None:
+    settings = {"num_labels": 3, "problem_type": "multi_label_classification"}
+    bert = made("bert", "ForSequenceClassification", **settings).ours
+    for one in predict(bert, lines(*TEXTS)):
+        assert set(one.value) == {name for name, s in one.shown["scores"].items() if s > 0.5}
+
+
+def test_tags_of_plain_texts_and_of_given_words(made: Maker, tmp_path: Path) -> None:
+    bert = made("bert", "ForTokenClassification", **NAMES).ours
+    text = TEXTS[1]
+    (plain,) = predict(bert, lines(text))
+    assert plain.shown["entities"] == [one.__dict__ for one in bert.tag(text)]
+    words = text.replace(",", " ,").split()
+    path = tmp_path / "t.jsonl"
+    path.write_text(json.dumps({"tokens": words}) + "\n")
+    (given,) = predict(bert, read_inputs(path, "tagging").examples)
+    assert given.shown["words"] == words
+    assert len(given.value) == len(words)
+    path.write_text(json.dumps({"text": text}) + "\n")
+    (again,) = predict(bert, read_inputs(path, "tagging").examples)
+    assert again == plain
+
+
+def test_answers_of_many_questions_are_those_of_each(made: Maker) -> None:
+    bert = made("bert", "ForQuestionAnswering").ours
+    passages = [TEXTS[1], " ".join(TEXTS * 3), TEXTS[3]]
+    found = find_answers(bert, ["Who lives in Uppsala?"] * 3, passages, 5)
+    for passage, one in zip(passages, found, strict=True):
+        alone = bert.answer("Who lives in Uppsala?", passage, top=5)
+        together = one.answers(5, empty=False)
+        assert [a.text for a in together] == [a.text for a in alone]
+        assert len(together) == 5
+        scores = [a.score for a in together]
+        assert scores == pytest.approx([a.score for a in alone], abs=1e-5)
+        assert 0 < one.no_answer < 1
+    questions = [Question(str(n), "Who?", text, None, "", HERE) for n, text in enumerate(passages)]
+    assert len(predict(bert, questions, top=3)[1].shown["answers"]) == 3
+
+
+def test_similarity(made: Maker) -> None:
+    bert = made("bert", "Model").ours
+    pairs = [Related(TEXTS[n], TEXTS[n + 1], None, HERE) for n in range(3)]
+    vectors = bert.embed(TEXTS, normalise=True)
+    cosines = [float(np.dot(vectors[n], vectors[n + 1])) for n in range(3)]
+    assert [one.value for one in predict(bert, pairs)] == pytest.approx(cosines, abs=1e-5)
+    assert predict(bert, lines(TEXTS[0]))[0].shown["vector"] == pytest.approx(
+        vectors[0].tolist(), abs=1e-5
+    )
+    same = [Related(text, text, None, HERE) for text in TEXTS]
+    assert retrieval(bert, same)["accuracy_at_1"] == 1.0
+
+
+def test_examples_that_a_model_cannot_read(made: Maker) -> None:
+    bert = made("bert", "ForSequenceClassification", num_labels=3).ours
+    with pytest.raises(BertsmithError, match="this model is for classification"):
+        predict(bert, [Options("a", ("b", "c"), None, HERE)])
+
+
+# ------------------------------------------------------------------ explanations
+
+
+def test_shares_add_up_to_the_gain(made: Maker) -> None:
+    """What every token adds is, in sum, how far the output moved from that of nothing."""
+    bert = made("bert", "ForSequenceClassification", num_labels=3).ours
+    (window,) = bert.windows([TEXTS[0]])
+    gains = attribute(bert, window, lambda out: out[0, 1], steps=128)
+    special = bert.tokenizer.special_ids
+    blank = [i if i in special else bert.tokenizer.pad_id or 0 for i in window.ids]
+    with torch.no_grad():
+        full, void = (
+            float(bert.model(Batch.of([ids], [window.segments]), "classify")[0, 1])
+            for ids in (window.ids, blank)
+        )
+    assert sum(gains) == pytest.approx(full - void, abs=0.02)
+    assert gains[0] == gains[-1] == 0.0  # what is the same in both adds nothing
+
+
+def test_words_of_both_texts_are_explained(made: Maker) -> None:
+    bert = made("bert", "ForSequenceClassification", num_labels=3).ours
+    pair = Labelled("the river", "flows through Prague", None, HERE)
+    (found,) = predict(bert, [pair])
+    rows = explain(bert, pair, found, steps=4)
+    assert [(row["text"], row["word"]) for row in rows] == [
+        (0, "the"),
+        (0, "river"),
+        (1, "flows"),
+        (1, "through"),
+        (1, "Prague"),
+    ]
+    assert any(row["score"] for row in rows)
+    long = Labelled(" ".join(TEXTS), None, None, HERE)
+    assert len(explain(bert, long, found, steps=1)) > 120
+    tagger = made("bert", "ForTokenClassification", **NAMES).ours
+    with pytest.raises(BertsmithError, match="explanations are for labels"):
+        explain(tagger, pair, Prediction((), 1.0))
+
+
+# ------------------------------------------------------------------ evaluation
+
+
+def test_gold_that_the_model_does_not_know_counts(made: Maker, tmp_path: Path) -> None:
+    bert = made("bert", "ForSequenceClassification", num_labels=2).ours
+    path = tmp_path / "t.csv"
+    rows = [f"{n} river,{'strange' if n < 5 else 'LABEL_0'}" for n in range(10)]
+    path.write_text("text,label\n" + "\n".join(rows) + "\n")
+    found = evaluate(bert, read_data(path))
+    assert found.scores["count"] == 10
+    assert found.scores["accuracy"] <= 0.5
+    assert any("5 examples have labels the model does not know" in note for note in found.notes)
+    summary = interval(found, "accuracy", bert.checkpoint.labels, 50)
+    assert summary.low <= found.scores["accuracy"] <= summary.high
+    equal = compare(found, found, "macro_f1", 20)
+    assert (equal.difference, equal.p_value) == (0.0, 1.0)
+
+
+def test_a_file_of_another_task(made: Maker, tmp_path: Path) -> None:
+    bert = made("bert", "ForTokenClassification", **NAMES).ours
+    (tmp_path / "t.csv").write_text("text,label\na,b\nc,d\n")
+    with pytest.raises(BertsmithError, match="is for classification, but the model is for tagging"):
+        evaluate(bert, read_data(tmp_path / "t.csv"))
