@@ -25,6 +25,7 @@ class Answers(Lesson):
     """A window that holds the answer learns its first and last token; others learn "none"."""
 
     head = "answer"
+    each_token = True
 
     def __init__(self, dataset: Dataset[Any], settings: Settings) -> None:
         super().__init__(dataset, settings)

@@ -12,7 +12,7 @@ from bertsmith.batch import Batch
 from bertsmith.model import Model
 from bertsmith.tasks.bert import Bert
 from bertsmith.tasks.data import Dataset
-from bertsmith.tasks.finetune.pieces import Piece, Sample
+from bertsmith.tasks.finetune.pieces import Piece, Sample, filled
 from bertsmith.tasks.finetune.settings import Settings
 from bertsmith.tasks.windows import Windower
 
@@ -21,6 +21,7 @@ class Lesson:
     """One task as it is learned; made for one training file and one run's settings."""
 
     head: ClassVar[str | None]  # the head that it trains, if any
+    each_token: ClassVar[bool] = False  # are there outputs for every token, or for sequences?
     together: ClassVar[bool] = False  # must all pieces of a step pass at once?
 
     def __init__(self, dataset: Dataset[Any], settings: Settings) -> None:
@@ -53,12 +54,17 @@ class Lesson:
 
 
 class Learner(nn.Module):
-    """A model and what it learns, as one module: from a batch to its loss."""
+    """A model and what it learns, as one module: from a batch to its loss.
 
-    def __init__(self, model: Model, lesson: Lesson) -> None:
+    Batches are filled up to a multiple of `step` tokens, for kernels that want few sizes.
+    """
+
+    def __init__(self, model: Model, lesson: Lesson, step: int = 1) -> None:
         super().__init__()
-        self.model, self.lesson = model, lesson
+        self.model, self.lesson, self.step = model, lesson, step
 
     def forward(self, batch: Batch, pieces: Sequence[Piece]) -> Tensor:
         """The sum of losses, computed in float32 whatever the model computes in."""
-        return self.lesson.loss(self.lesson.outputs(self.model, batch).float(), batch, pieces)
+        outputs = self.lesson.outputs(self.model, filled(batch, self.step))
+        real = batch.layout.total if self.lesson.each_token else len(batch.layout.lengths)
+        return self.lesson.loss(outputs[:real].float(), batch, pieces)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.examples.draw import bits, shuffled
 from bertsmith.tasks.bert import Bert
@@ -19,10 +20,12 @@ from bertsmith.tasks.finetune.lesson import Learner, Lesson
 from bertsmith.tasks.finetune.pieces import Sample, batch_of, parts
 from bertsmith.tasks.finetune.settings import Settings
 from bertsmith.tasks.finetune.surgery import groups, keep_all_states, keep_few_states
+from bertsmith.tasks.run import STEP
 from bertsmith.train.precision import Halved
 from bertsmith.train.schedule import Shape, rate_at
 
 BUDGETS = {"cpu": 8192, "cuda": 32768}  # tokens that pass through the model at once
+SHORT = 128  # tokens
 PATIENCE = 3  # steps in a row without a number before the run gives up
 Scores = dict[str, float]
 
@@ -130,6 +133,7 @@ def train(
             history.seconds += time.perf_counter() - began
             history.examples += len(samples)
             bert.model.eval()
+            bert.model.use_kernel(None)
             with lesson.settled(bert.model):
                 row = _epoch(epoch, history, each, look)
                 value = math.inf if look is None else row[settings.metric]
@@ -144,16 +148,19 @@ def train(
                 break
     finally:
         keep_all_states(bert.model)
+        bert.model.use_kernel(None)
         bert.model.eval()
     _restore(bert.model, kept)
     return history
 
 
 def _module(bert: Bert, lesson: Lesson, settings: Settings) -> nn.Module:
-    learner = Learner(bert.model, lesson)
+    half = settings.dtype != "float32"
+    # oneDNN prepares anew for each number of rows it has not seen in half precision.
+    learner = Learner(bert.model, lesson, STEP if half and bert.device.type == "cpu" else 1)
     if settings.checkpointing:
         keep_few_states(bert.model)
-    if settings.dtype == "float32":
+    if not half:
         return learner
     # What is computed again in the backward pass must find the same weights as before.
     return Autocast(learner, bert.device) if settings.checkpointing else Halved(learner)
@@ -174,7 +181,9 @@ def _step(
     budget = settings.budget or BUDGETS.get(bert.device.type, 8192)
     found = 0.0
     for pieces in parts(chosen, 0 if lesson.together else budget):
-        loss = module(batch_of(pieces, bert.device), pieces) / weight
+        batch = batch_of(pieces, bert.device)
+        bert.model.use_kernel(_kernel(batch))
+        loss = module(batch, pieces) / weight
         loss.backward()
         found += float(loss.detach())
     learning = [p for group in optimizer.param_groups for p in group["params"]]
@@ -183,6 +192,12 @@ def _step(
         optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return found if math.isfinite(norm) else math.nan
+
+
+def _kernel(batch: Batch) -> str | None:
+    """On a CPU short sequences are padded a little: few large calls beat many small ones."""
+    short = batch.layout.longest <= SHORT and not batch.ids.is_cuda
+    return "grouped" if short else None
 
 
 def _epoch(

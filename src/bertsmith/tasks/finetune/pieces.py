@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bertsmith.batch import Batch
+from bertsmith.batch import Batch, Layout
 from bertsmith.tasks.windows import Window
 
 
@@ -53,3 +53,20 @@ def batch_of(pieces: Sequence[Piece], device: torch.device) -> Batch:
     windows = [window for piece in pieces for window in piece.windows]
     ids = [window.ids for window in windows]
     return Batch.of(ids, [window.segments for window in windows]).to(device)
+
+
+def filled(batch: Batch, step: int) -> Batch:
+    """The same batch, with sequences of no use behind it up to a multiple of `step` tokens.
+
+    They are no longer than those before them: position tables end somewhere.
+    """
+    spare = -batch.layout.total % step
+    if not spare:
+        return batch
+    longest = batch.layout.longest
+    more = [longest] * (spare // longest) + [spare % longest] * (spare % longest > 0)
+    return Batch(
+        torch.cat([batch.ids, batch.ids.new_zeros(spare)]),
+        torch.cat([batch.segments, batch.segments.new_zeros(spare)]),
+        Layout.of([*batch.layout.lengths, *more]).to(batch.ids.device),
+    )

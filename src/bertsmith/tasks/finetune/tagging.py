@@ -28,6 +28,7 @@ class Tags(Lesson):
     """A word's first token learns its tag, in the window in which it is clearest."""
 
     head = "tag"
+    each_token = True
 
     def __init__(self, dataset: Dataset[Any], settings: Settings) -> None:
         super().__init__(dataset, settings)
