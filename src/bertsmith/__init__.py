@@ -9,19 +9,20 @@ if TYPE_CHECKING:
     from bertsmith.checkpoint import create
     from bertsmith.errors import BertsmithError
     from bertsmith.families import presets
-    from bertsmith.tasks import Bert, load
+    from bertsmith.tasks import Bert, Classifier, load
     from bertsmith.tokenizer import Tokenizer
 
 # Found when first used, so that `import bertsmith` costs nothing.
 _HOMES = {
     "Bert": "tasks",
     "BertsmithError": "errors",
+    "Classifier": "tasks",
     "Tokenizer": "tokenizer",
     "create": "checkpoint",
     "load": "tasks",
     "presets": "families",
 }
-__all__ = ["Bert", "BertsmithError", "Tokenizer", "create", "load", "presets"]
+__all__ = ["Bert", "BertsmithError", "Classifier", "Tokenizer", "create", "load", "presets"]
 
 
 def __getattr__(name: str) -> Any:

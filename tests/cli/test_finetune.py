@@ -14,10 +14,10 @@ from cli.conftest import Run
 FAST = ("--learning-rate", "0.01", "--batch-size", "8", "--device", "cpu")
 
 
-def rows(count: int = 24) -> list[dict[str, Any]]:
+def rows(count: int = 48) -> list[dict[str, Any]]:
     words = (("Paris", "city"), ("bees", "thing"))
     return [
-        {"text": f"the old {words[n % 2][0]} number {n}", "label": words[n % 2][1]}
+        {"text": f"the old {words[n % 2][0]} number {n // 2 % 6}", "label": words[n % 2][1]}
         for n in range(count)
     ]
 
@@ -40,7 +40,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, model: Path, file: Path) -
     from bertsmith.cli.app import app
 
     out = tmp_path_factory.mktemp("trained") / "out"
-    words = ["finetune", model, file, "--dev", file, "--out", out, "--epochs", "10", *FAST]
+    words = ["finetune", model, file, "--dev", file, "--out", out, "--epochs", "20", *FAST]
     done = CliRunner().invoke(app, [str(word) for word in words])
     assert done.exit_code == 0, done.output
     assert "accuracy" in done.stdout
@@ -57,7 +57,7 @@ def test_finetune_tells_machines(run: Run, model: Path, file: Path, tmp_path: Pa
     assert report == json.loads((out / "report.json").read_text("utf-8"))
     assert report["task"] == "classification"
     assert report["over_seeds"]["dev"]["count"] == 2
-    assert report["files"]["dev"]["examples"] == 2
+    assert report["files"]["dev"]["examples"] == 4
     assert any("held out" in note for note in report["notes"])
 
 
@@ -85,7 +85,7 @@ def test_predict_streams_in_order(run: Run, trained: Path, file: Path, tmp_path:
     assert [row["text"] for row in done.rows] == [row["text"] for row in rows()]
     assert [row["label"] for row in done.rows] == [row["label"] for row in rows()]
     lines = tmp_path / "lines.txt"
-    lines.write_text("the old Paris\nthe old bees\n")
+    lines.write_text("the old Paris number 3\nthe old bees number 4\n")
     out = tmp_path / "out.jsonl"
     run("predict", trained, lines, "--out", out)
     found = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
@@ -93,12 +93,13 @@ def test_predict_streams_in_order(run: Run, trained: Path, file: Path, tmp_path:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lines.txt", "out.jsonl"]
 
 
-def test_explanations_point_at_the_word(run: Run, trained: Path, tmp_path: Path) -> None:
+def test_explanations_name_every_word(run: Run, trained: Path, tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("the old Paris number 3\n")
     (row,) = run("predict", trained, lines, "--explain").rows
     words = {one["word"]: one["score"] for one in row["explanation"]}
-    assert max(words, key=words.__getitem__) == "Paris"
+    assert list(words) == ["the", "old", "Paris", "number", "3"]
+    assert len(set(words.values())) == 5
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from cli.conftest import Run
 
 VERBS = ["demo", "tokenizer", "prepare", "pretrain", "plan", "verify-resume", "recipes"]
 VERBS += ["check", "fill-mask", "embed", "convert", "attention", "heads", "senses", "ablate"]
-VERBS += ["probe", "doctor"]
+VERBS += ["probe", "finetune", "evaluate", "predict", "glue", "squad", "conll", "doctor"]
 NESTED = [["tokenizer", "train"], ["tokenizer", "extend"], ["tokenizer", "show"]]
 
 

@@ -40,7 +40,7 @@ def glue(
     dtype: Half = None,
     as_json: shared.Json = False,
 ) -> None:
-    """Fine-tune and score a model on the tasks of GLUE that a folder holds."""
+    """Fine-tune and score a model on tasks of GLUE."""
     from bertsmith.tasks.benchmarks import run_glue
 
     given = _given(seeds, limit, learning_rate, epochs, batch_size, device, dtype)
@@ -60,7 +60,7 @@ def squad(
     dtype: Half = None,
     as_json: shared.Json = False,
 ) -> None:
-    """Fine-tune and score a model on SQuAD v1.1 and v2.0."""
+    """Fine-tune and score a model on SQuAD."""
     from bertsmith.tasks.benchmarks import run_squad
 
     given = _given(seeds, limit, learning_rate, epochs, batch_size, device, dtype)
@@ -79,7 +79,7 @@ def conll(
     dtype: Half = None,
     as_json: shared.Json = False,
 ) -> None:
-    """Fine-tune and score a model on tagged sentences: entities or parts of speech."""
+    """Fine-tune and score a model on tagged words."""
     from bertsmith.tasks.benchmarks import run_conll
 
     given = _given(seeds, limit, learning_rate, epochs, batch_size, device, dtype)

@@ -30,9 +30,10 @@ def evaluate(
     dtype: shared.Dtype = "float32",
     as_json: shared.Json = False,
 ) -> None:
-    """Score a model on all gold of a file; with two models, test which is better.
+    """Score a model on a file, or compare two.
 
-    The test draws examples anew and asks how often the lead is gone (a paired bootstrap).
+    All gold counts. The comparison draws examples anew and asks how often the lead is gone (a
+    paired bootstrap).
     """
     from bertsmith.tasks.data import read_data
     from bertsmith.tasks.evaluating import compare, interval, main_metric

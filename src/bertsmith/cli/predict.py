@@ -32,9 +32,10 @@ def predict(
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
 ) -> None:
-    """Predict for every example of a file, in its order, as JSON lines.
+    """Label, tag or answer what is in a file.
 
-    They are written as they are made, so that a long file can be watched, or piped on.
+    Predictions are JSON lines in the file's order, written as they are made, so that a long file
+    can be watched, or piped on.
     """
     from bertsmith.tasks.explaining import explain as why
     from bertsmith.tasks.inputs import read_inputs

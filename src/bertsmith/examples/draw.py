@@ -41,22 +41,25 @@ def below(limit: int | Numbers, *keys: Key) -> Numbers:
 def shuffled(places: Numbers, count: int, *keys: Key) -> Numbers:
     """Where each of `places` goes when 0 to count-1 are shuffled, without shuffling them all.
 
+    Keys may be arrays: then each place is shuffled by its own.
+
     A Feistel network permutes the next power of two; a place that lands outside goes on until
     it lands inside.
     """
     size = max(2, int(count - 1).bit_length())
     low = size // 2
 
-    def once(place: Numbers) -> Numbers:
+    def once(place: Numbers, chosen: Numbers | slice) -> Numbers:
+        own = [key[chosen] if isinstance(key, np.ndarray) else key for key in keys]
         left, right, width = place >> np.uint64(low), place & _ones(low), size - low
         for turn in range(ROUNDS):  # an even number: the halves, unlike by a bit, change sides
-            left, right = right, left ^ (bits(*keys, turn, right) & _ones(width))
+            left, right = right, left ^ (bits(*own, turn, right) & _ones(width))
             width = size - width
         return (left << np.uint64(low)) | right
 
-    found = once(places.astype(np.uint64))
+    found = once(places.astype(np.uint64), slice(None))
     while (outside := found >= count).any():
-        found[outside] = once(found[outside])
+        found[outside] = once(found[outside], outside)
     return found.astype(np.int64)
 
 

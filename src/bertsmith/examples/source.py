@@ -39,12 +39,7 @@ class Source(Protocol):
 
 def place_in_epoch(samples: Numbers, count: int, seed: int) -> Numbers:
     """Which of `count` things each sample is: every epoch is a new shuffle of all of them."""
-    found = np.empty(len(samples), dtype=np.int64)
-    epochs = samples // count
-    for epoch in np.unique(epochs):
-        chosen = epochs == epoch
-        found[chosen] = shuffled(samples[chosen] % count, count, seed, "epoch", int(epoch))
-    return found
+    return shuffled(samples % count, count, seed, "epoch", samples // count)
 
 
 class Template:

@@ -99,7 +99,7 @@ class Trainer:
 
     def run(self) -> bool:
         """Train to the end of the budget; False if a signal stopped it before."""
-        if self.progress.closed:
+        if self.progress.closed and self._over():
             return True
         self.saved_at = time.monotonic()
         if not self.checkpoints.steps():
@@ -108,8 +108,7 @@ class Trainer:
             while not self._over():
                 if not self._steps():
                     break
-            if self._over():
-                self.progress.closed = self._evaluate()
+            self.progress.closed = self._over() and self._evaluate()
         self.save()
         return self.progress.closed
 

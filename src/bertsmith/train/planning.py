@@ -41,18 +41,20 @@ def plan(
     """
     if count < 1:
         raise BertsmithError("a run needs at least one device")
+    here = device in ("", "cpu", "cuda")
+    if not here and device not in DEVICES:
+        raise BertsmithError(f"unknown device {device!r}; known: cpu, cuda, {', '.join(DEVICES)}")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BertsmithError("there is no GPU here: name one to reckon with, such as h200")
     made = built(recipe, _Sized(tokenizer_size))  # type: ignore[arg-type]
     parameters = sum(p.numel() for p in made.together.parameters())
     stages = recipe.lengths()
     cost = {length: training_flops(made.together, length) for length, _, _ in stages}
-    here = device in ("", "cpu", "cuda")
     if here:
         rate, used = _measured(recipe, made.together, device)  # at the first stage's length
         power = rate * cost[stages[0][0]]
-    elif device in DEVICES:
-        power, used = DEVICES[device][0] * SHARE, None
     else:
-        raise BertsmithError(f"unknown device {device!r}; known: cpu, cuda, {', '.join(DEVICES)}")
+        power, used = DEVICES[device][0] * SHARE, None
     power *= count
     shares = _steps(recipe, {length: power / each for length, each in cost.items()})
     tokens = sum(batch * steps for _, batch, steps in shares)
@@ -114,8 +116,6 @@ def _memory(recipe: Recipe, module: torch.nn.Module, parameters: int) -> int:
 def _measured(recipe: Recipe, module: Any, device: str) -> tuple[float, int | None]:
     """Tokens a second over a few steps with random tokens, and the memory they took."""
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise BertsmithError("there is no GPU here: name one to reckon with, such as h200")
     length = recipe.lengths()[0][0]
     sequences = max(1, min(recipe.train.micro_tokens, 16384) // length)
     example = random_example(sequences, length, recipe).to(chosen)
