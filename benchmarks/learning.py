@@ -112,7 +112,8 @@ def draw(written: dict[str, Any], path: Path) -> None:
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4))
     for name, result in written["recipes"].items():
         for key, axis in (
-            ("held_out_masked_lm", left), ("held_out_following_lm", left), ("held_out_generator", left),
+            ("held_out_masked_lm", left), ("held_out_following_lm", left),
+            ("held_out_generator", left),
             ("held_out_next_sentence_accuracy", right), ("held_out_sentence_order_accuracy", right),
             ("held_out_replaced_recall", right),
         ):  # fmt: skip

@@ -75,7 +75,8 @@ def extend(
 ) -> None:
     """Add words of text files to a model's vocabulary.
 
-    Each begins as the mean of the pieces that it was. Then prepare the text with --tokenizer OUT, and pretrain --from OUT.
+    Each begins as the mean of the pieces that it was. Then prepare the text with
+    --tokenizer OUT, and pretrain --from OUT.
     """
     from bertsmith.checkpoint import Sentence, extend_vocabulary, locate, read, save
     from bertsmith.tokenizer import Tokenizer
