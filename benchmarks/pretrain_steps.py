@@ -7,7 +7,8 @@
 Each contender does whole masked-LM steps with float32 weights and bf16 products (`transformers`
 by autocast; forward, backward, clipping, fused AdamW) with the same number of tokens in a batch.
 At "70% full", rows of 128 hold 64 to 115 real tokens: `transformers` pads them, bertsmith does not.
-Contenders take turns in one process; the median of several timed rounds counts. Peak is what a wide bf16 matrix product reaches here.
+Contenders take turns in one process; the median of several timed rounds counts. Peak is what a
+wide bf16 matrix product reaches here.
 """
 
 from __future__ import annotations
