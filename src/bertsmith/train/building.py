@@ -172,4 +172,7 @@ def open_corpus(recipe: Recipe, split: str = "train") -> Corpus:
     """The corpus that a recipe names."""
     if not recipe.data.corpus:
         raise BertsmithError("no corpus: give --data, or data.corpus in the recipe")
-    return Corpus.open(Path(recipe.data.corpus), split)
+    folder = Path(recipe.data.corpus)
+    if folder.is_file():
+        raise BertsmithError(f"{folder}: a file, not a corpus; run `bertsmith prepare` on it first")
+    return Corpus.open(folder, split)

@@ -112,7 +112,8 @@ class Finder:
             what = f"its columns are {has}" if self.table.header else self._headerless()
             raise BertsmithError(
                 f"{self.table.path}: no column is known to hold the {role}: {what}; "
-                f"name it with --{option or role}-column"
+                f"name it with --{option or role}-column (finetune and predict:"
+                f" --column {role}=NAME)"
             )
         return name
 

@@ -89,7 +89,10 @@ class OneLabel(Labelling):
         super().__init__(dataset, settings)
         if len(self.labels) < 2:
             only = ", ".join(map(repr, self.labels)) or "none"
-            raise BertsmithError(f"{dataset.path}: two labels or more are needed; there is {only}")
+            raise BertsmithError(
+                f"{dataset.path}: two labels or more are needed to train"
+                f" on; there is {only} (without --dev a share of the file is held out)"
+            )
         seen = (example.label for example in dataset.gold())
         self.weights = class_weights(settings.class_weights, self.labels, seen)
 

@@ -137,7 +137,8 @@ def train(
             with lesson.settled(bert.model):
                 row = _epoch(epoch, history, each, look)
                 value = math.inf if look is None else row[settings.metric]
-                if value > highest or settings.keep == "last" or look is None or not kept:
+                # Of equals the later: with few dev examples scores tie while losses still fall.
+                if value >= highest or settings.keep == "last" or look is None or not kept:
                     kept = _copied(bert.model)
                     history.best = epoch
             waited = 0 if value > highest else waited + 1

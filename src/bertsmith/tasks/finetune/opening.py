@@ -51,7 +51,7 @@ def check_out(out: Path, overwrite: bool) -> None:
     if out.exists() and not out.is_dir():
         raise BertsmithError(f"{out} is a file; a model is a directory")
     if out.is_dir() and any(out.iterdir()) and not overwrite:
-        raise BertsmithError(f"{out} is not empty: choose another directory, or overwrite it")
+        raise BertsmithError(f"{out} is not empty: choose another directory, or give --overwrite")
 
 
 def write_whole(out: Path, write: Callable[[Path], None]) -> None:
