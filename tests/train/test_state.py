@@ -118,3 +118,13 @@ def test_a_checkpoint_that_is_being_replaced_is_not_lost(tmp_path: Path) -> None
     (tmp_path / ".writing-step-00000005").mkdir()
     assert checkpoints.newest()[0].numbers["step"] == 5  # type: ignore[union-attr]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000005"]
+
+
+def test_a_log_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.make("")
+    (tmp_path / "log.jsonl").mkdir()
+    with pytest.raises(BertsmithError, match=r"log.jsonl: cannot be written \(Is a directory\)"):
+        folder.log({"step": 1}, {"step": 1})
+    with pytest.raises(BertsmithError, match=r"log.jsonl: cannot be written"):
+        folder.cut(0)

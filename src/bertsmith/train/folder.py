@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,15 @@ from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 
 LOGS = ("log.jsonl", "timing.jsonl")
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """A full disk or a folder that may not be written is one line."""
+    try:
+        yield
+    except OSError as error:
+        raise BertsmithError(f"{path}: cannot be written ({error.strerror})") from error
 
 
 class RunFolder:
@@ -25,12 +35,10 @@ class RunFolder:
             raise BertsmithError(
                 f"{self.path}: there is a run in it already; --resume goes on with it"
             )
-        try:
+        with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             (self.path / "recipe.toml.part").write_text(recipe, "utf-8")
             (self.path / "recipe.toml.part").replace(self.path / "recipe.toml")
-        except OSError as error:
-            raise BertsmithError(f"{self.path}: cannot be written ({error.strerror})") from error
 
     def recipe(self) -> str:
         """The recipe that this run was begun with."""
@@ -43,7 +51,8 @@ class RunFolder:
         """Forget what the logs say of later steps."""
         if self.writes:
             for name in LOGS:
-                self._cut(self.path / name, step)
+                with writing(self.path / name):
+                    self._cut(self.path / name, step)
 
     def _cut(self, path: Path, step: int) -> None:
         if not path.exists():
@@ -64,15 +73,14 @@ class RunFolder:
         """Write what happened in a step, apart from how long it took."""
         if self.writes:
             for name, content in zip(LOGS, (row, timing), strict=True):
-                with (self.path / name).open("ab", buffering=0) as stream:
+                path = self.path / name
+                with writing(path), path.open("ab", buffering=0) as stream:
                     stream.write(json.dumps(content).encode() + b"\n")
 
     def keep_ledger(self, ledger: Ledger) -> None:
         """Write ledger.json."""
         if self.writes:
             part = self.path / "ledger.json.part"
-            try:
+            with writing(part):
                 part.write_text(json.dumps(dict(ledger.counts), indent=1) + "\n", "utf-8")
                 part.replace(self.path / "ledger.json")
-            except OSError as error:
-                raise BertsmithError(f"{part}: cannot be written ({error.strerror})") from error

@@ -32,9 +32,13 @@ class Learner(Protocol):
     """What the loop asks of the module it trains."""
 
     objectives: Any
+    weights: dict[str, float]  # of loss terms, by name; 1 for others
 
     def counts(self, example: Example) -> Counter[str]:
         """How many guesses each loss term makes on an example."""
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """All that learns."""
 
 
 class Watcher(Protocol):
@@ -67,7 +71,7 @@ class Trainer:
 
     def __init__(
         self,
-        learner: Any,
+        learner: Learner,
         module: nn.Module,
         optimizer: Several,
         *,
@@ -297,7 +301,7 @@ class Trainer:
     # ------------------------------------------------------------------ saving and going back
 
     def save(self) -> None:
-        """Write a checkpoint, unless the last one is of this step."""
+        """Write a checkpoint; one of this step is replaced."""
         progress = self.progress
         own = {name: whole(parameter.detach()) for parameter, name in self.names.items()}
         kept = {

@@ -12,8 +12,8 @@ from torch.optim import Optimizer
 Named = Mapping[str, nn.Parameter]
 
 
-class Lamb(Optimizer):
-    """AdamW whose step is as long, layer by layer, as a share of the weights (You et al. 2020)."""
+class AdamKind(Optimizer):
+    """What Adam's kin share: their settings, and the walk over parameters with a gradient."""
 
     def __init__(
         self,
@@ -23,58 +23,51 @@ class Lamb(Optimizer):
         eps: float = 1e-6,
         weight_decay: float = 0.01,
     ) -> None:
-        super().__init__(
-            params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        )
+        settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, settings)
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Change the weights once."""
         for group in self.param_groups:
             for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                update = adam_update(self.state[parameter], parameter.grad, group)
-                update = update + group["weight_decay"] * parameter
-                trust: Tensor | float = 1.0
-                if group["weight_decay"]:  # biases and norms are not adapted, as in the paper
-                    size, length = parameter.norm(), update.norm()
-                    whole = (size > 0) & (length > 0)
-                    trust = torch.where(whole, size / length, torch.ones_like(size))
-                parameter.sub_(update * (group["lr"] * trust))
+                if parameter.grad is not None:
+                    update = adam_update(self.state[parameter], parameter.grad, group)
+                    self.change(parameter, update, group)
+
+    def change(self, parameter: nn.Parameter, update: Tensor, group: Mapping[str, Any]) -> None:
+        """Change one parameter, given Adam's step for it."""
+        raise NotImplementedError
 
 
-class StableAdamW(Optimizer):
+class Lamb(AdamKind):
+    """AdamW whose step is as long, layer by layer, as a share of the weights (You et al. 2020)."""
+
+    def change(self, parameter: nn.Parameter, update: Tensor, group: Mapping[str, Any]) -> None:
+        """Scale the step to the weights; biases and norms are not adapted, as in the paper."""
+        update = update + group["weight_decay"] * parameter
+        trust: Tensor | float = 1.0
+        if group["weight_decay"]:
+            size, length = parameter.norm(), update.norm()
+            whole = (size > 0) & (length > 0)
+            trust = torch.where(whole, size / length, torch.ones_like(size))
+        parameter.sub_(update * (group["lr"] * trust))
+
+
+class StableAdamW(AdamKind):
     """AdamW whose step is shortened where gradients outgrow their second moment.
 
     (Wortsman et al. 2023.) It needs no clipping of gradients.
     """
 
-    def __init__(
-        self,
-        params: Any,
-        lr: float,
-        betas: tuple[float, float] = (0.9, 0.98),
-        eps: float = 1e-6,
-        weight_decay: float = 0.01,
-    ) -> None:
-        super().__init__(
-            params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        )
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Change the weights once."""
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                state = self.state[parameter]
-                update = adam_update(state, parameter.grad, group)
-                second = state["exp_avg_sq"] / (1 - group["betas"][1] ** int(state["step"]))
-                ratio = parameter.grad.square() / second.clamp(min=group["eps"] ** 2)
-                rate = group["lr"] / ratio.mean().sqrt().clamp(min=1.0)
-                parameter.mul_(1 - rate * group["weight_decay"]).sub_(update * rate)
+    def change(self, parameter: nn.Parameter, update: Tensor, group: Mapping[str, Any]) -> None:
+        """Shorten the step by the root mean square of gradients over their usual size."""
+        state, gradient = self.state[parameter], parameter.grad
+        assert gradient is not None
+        second = state["exp_avg_sq"] / (1 - group["betas"][1] ** int(state["step"]))
+        ratio = gradient.square() / second.clamp(min=group["eps"] ** 2)
+        rate = group["lr"] / ratio.mean().sqrt().clamp(min=1.0)
+        parameter.mul_(1 - rate * group["weight_decay"]).sub_(update * rate)
 
 
 def adam_update(state: dict[str, Any], gradient: Tensor, group: Mapping[str, Any]) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from bertsmith.batch import Batch, Layout
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example
+from bertsmith.model.attention import Attention
 from bertsmith.train.building import built
 from bertsmith.train.flops import training_flops
 from bertsmith.train.optimizer import optimizer_for
@@ -105,7 +106,8 @@ def _memory(recipe: Recipe, module: torch.nn.Module, parameters: int) -> int:
     for name, part in module.named_modules():
         if name.endswith("blocks"):
             for block in part.children():
-                width = block.attention.output.out_features if hasattr(block, "attention") else 768
+                attention: Any = next(p for p in block.modules() if isinstance(p, Attention))
+                width = attention.output.out_features
                 inner = max(p.shape[0] for p in block.parameters() if p.ndim > 1)
                 kept += half * (12 * width + 3 * inner)
     masked = recipe.masking.rate * recipe.train.micro_tokens

@@ -21,7 +21,7 @@ from bertsmith.train.building import Built, built, examples_of, open_corpus
 from bertsmith.train.compiling import compile_rows
 from bertsmith.train.distributed import Ranks, demand_plain, whole
 from bertsmith.train.evaluate import held_out, pseudo_perplexity
-from bertsmith.train.folder import RunFolder
+from bertsmith.train.folder import RunFolder, writing
 from bertsmith.train.loop import Trainer
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.recipe import Recipe, checked
@@ -135,11 +135,10 @@ def _finish(
             parameter.data.copy_(state[name])
         model = fresh.together.model.to(ranks.device)
         summary |= _measures(recipe, model, ranks, made.checkpoint.config.segments)
-        try:
+        with writing(folder.path):
             _store(folder.path / "model", fresh, corpus, recipe, summary)
-            (folder.path / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", "utf-8")
-        except OSError as error:
-            raise BertsmithError(f"{folder.path}: cannot be written ({error.strerror})") from error
+            text = json.dumps(summary, indent=1) + "\n"
+            (folder.path / "summary.json").write_text(text, "utf-8")
         for line in trainer.ledger.lines():
             watch.say(line)
     ranks.wait()
