@@ -106,7 +106,8 @@ class Trainer:
         if self.progress.closed and self._over():
             return True
         self.saved_at = time.monotonic()
-        if not self.checkpoints.steps():
+        # The first rank decides: the others may look when it has written already.
+        if self.ranks.share(not self.checkpoints.steps()):
             self.save()
         with self._signals():
             while not self._over():
@@ -338,6 +339,7 @@ class Trainer:
         for line in faults:
             self.watch.say(f"{line}; going back to step {saved.numbers['step']}")
         self.load(saved)
+        self.ranks.wait()  # nothing is swept away while others read
         if self.ranks.first:
             self.checkpoints.sweep()
             self.checkpoints.forget_after(self.progress.step)
