@@ -1,6 +1,6 @@
 """Kill runs at random moments, resume them, and compare with a run in peace, byte for byte.
 
-    python tests/slow/kill_runs.py --kills 200 --ranks 1
+    python tests/slow/kill_runs.py --kills 200
     python tests/slow/kill_runs.py --kills 50 --ranks 2
 
 Every run is a process forked from this one, in which everything is imported already, so that a
@@ -26,7 +26,7 @@ from typing import Any
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--kills", type=int, default=200)
-parser.add_argument("--ranks", type=int, default=1)
+parser.add_argument("--ranks", type=int, nargs="+", default=[1], help="in one run after another")
 parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--each", type=int, default=8, help="kills of one run before it may end")
 options = parser.parse_args()
@@ -57,17 +57,17 @@ def corpus(folder: Path) -> Path:
     return folder / "corpus"
 
 
-def begin(recipe: Any, run: Path) -> list[int]:
+def begin(recipe: Any, run: Path, ranks: int) -> list[int]:
     """Fork a process for each rank; returns their ids."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     resume = (run / "recipe.toml").exists()
     children = []
-    for rank in range(options.ranks):
+    for rank in range(ranks):
         child = os.fork()
         if child == 0:
-            os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(options.ranks)}
+            os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(ranks)}
             os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
             status = 1
             try:
@@ -109,32 +109,39 @@ def main() -> None:
             },
             "kill_runs",
         )
-        began = time.monotonic()
-        assert end(begin(recipe, folder / "peace"), kill=False) == [0] * options.ranks
-        whole = time.monotonic() - began
-        expected = sums(folder / "peace")
-        draw = random.Random(options.seed)
-        seen: Counter[str] = Counter()
-        killed, runs = 0, 0
-        run = folder / "killed"
-        while killed < options.kills:
-            children = begin(recipe, run)
-            time.sleep(draw.uniform(0, 0.6 * whole))
-            ended = [os.waitpid(child, os.WNOHANG)[0] for child in children]
-            left = [child for child, gone in zip(children, ended, strict=True) if not gone]
-            writing = list((run / "checkpoints").glob(".writing-*"))
-            end(left, kill=True)
-            if left:
-                killed += 1
-                kind = "in a checkpoint write" if writing else "elsewhere"
-                seen["before the first step" if not (run / "log.jsonl").exists() else kind] += 1
-            if killed % options.each == 0 or not left or killed == options.kills:
-                assert end(begin(recipe, run), kill=False) == [0] * options.ranks, "no end"
-                found = sums(run)
-                assert found == expected, (found, expected)
-                shutil.rmtree(run)
-                runs += 1
-        print(f"{killed} kills of {options.ranks} processes, {dict(seen)}: {runs} runs equal")
+        for ranks in options.ranks:
+            torment(recipe, folder / str(ranks), ranks)
+
+
+def torment(recipe: Any, folder: Path, ranks: int) -> None:
+    """Kill runs of so many processes, and compare what they come to with a run in peace."""
+    folder.mkdir()
+    began = time.monotonic()
+    assert end(begin(recipe, folder / "peace", ranks), kill=False) == [0] * ranks
+    whole = time.monotonic() - began
+    expected = sums(folder / "peace")
+    draw = random.Random(options.seed)
+    seen: Counter[str] = Counter()
+    killed, runs = 0, 0
+    run = folder / "killed"
+    while killed < options.kills:
+        children = begin(recipe, run, ranks)
+        time.sleep(draw.uniform(0, 0.6 * whole))
+        ended = [os.waitpid(child, os.WNOHANG)[0] for child in children]
+        left = [child for child, gone in zip(children, ended, strict=True) if not gone]
+        writing = list((run / "checkpoints").glob(".writing-*"))
+        end(left, kill=True)
+        if left:
+            killed += 1
+            kind = "in a checkpoint write" if writing else "elsewhere"
+            seen["before the first step" if not (run / "log.jsonl").exists() else kind] += 1
+        if killed % options.each == 0 or not left or killed == options.kills:
+            assert end(begin(recipe, run, ranks), kill=False) == [0] * ranks, "no end"
+            found = sums(run)
+            assert found == expected, (found, expected)
+            shutil.rmtree(run)
+            runs += 1
+    print(f"{killed} kills of {ranks} processes, {dict(seen)}: {runs} runs equal")
 
 
 main()

@@ -2,9 +2,12 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from select import select
 from typing import Any
 
 import pytest
@@ -13,41 +16,40 @@ from safetensors.torch import load_file
 from bertsmith.errors import BertsmithError
 from bertsmith.train import Recipe, verify_resume
 
-RUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-
-# The command, with a second rank that is late: what the first wrote meanwhile is on disk.
-LATE = """
-import os, time
-from bertsmith.cli.app import main
-from bertsmith.train.loop import Trainer
-
-def run(self, run=Trainer.run):
-    time.sleep(2 * int(os.environ.get("RANK", "0")))
-    return run(self)
-
-Trainer.run = run
-main()
-"""
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+PATIENCE = 300  # seconds, after which ranks wait for one another in vain
+Runner = Callable[..., Path]
 
 
-def trained(recipe: Recipe, folder: Path, name: str, ranks: int, *more: str) -> Path:
-    """A run by the command line, alone or with torchrun."""
-    file = folder / f"{name}.toml"
-    file.write_text(recipe.toml())
-    script = folder / "late.py"
-    script.write_text(LATE)
-    launch = [*RUN, f"--nproc-per-node={ranks}"] if ranks > 1 else [sys.executable]
-    command = [*launch, str(script), "pretrain", str(file), "--out", str(folder / name)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*command, "--view", "none", *more],
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return folder / name
+@pytest.fixture(scope="session")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Path]]:
+    """Train by a recipe in so many processes; see ranks.py."""
+    errors = tmp_path_factory.mktemp("ranks") / "errors.txt"
+    with errors.open("w") as stderr:
+        server = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("ranks.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            start_new_session=True,
+        )
+    assert server.stdin is not None
+    assert server.stdout is not None
+
+    def run(recipe: Recipe, out: Path, count: int, resume: bool = False) -> Path:
+        file = out.with_suffix(".toml")
+        file.write_text(recipe.toml())
+        order = {"recipe": str(file), "out": str(out), "ranks": count, "resume": resume}
+        print(json.dumps(order), file=server.stdin, flush=True)
+        assert select([server.stdout], [], [], PATIENCE)[0], "the ranks wait for one another"
+        assert json.loads(server.stdout.readline() or "[]") == [0] * count, errors.read_text()
+        return out
+
+    yield run
+    os.killpg(server.pid, signal.SIGKILL)
+    server.wait()
 
 
 def rows(run: Path) -> list[dict[str, Any]]:
@@ -85,19 +87,36 @@ def plain(recipe: Any) -> Recipe:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["ddp", "fsdp"])
-def test_two_processes_give_the_losses_of_one(how: str, plain: Recipe, tmp_path: Path) -> None:
+def test_two_processes_give_the_losses_of_one(
+    how: str, plain: Recipe, ranks: Runner, tmp_path: Path
+) -> None:
     two = plain.model_copy(update={"train": plain.train.model_copy(update={"parallel": how})})
-    assert_alike(trained(plain, tmp_path, "one", 1), trained(two, tmp_path, "two", 2))
+    assert_alike(ranks(plain, tmp_path / "one", 1), ranks(two, tmp_path / "two", 2))
 
 
 @pytest.mark.slow
-def test_another_number_of_processes_goes_on(plain: Recipe, tmp_path: Path) -> None:
-    whole = trained(plain, tmp_path, "whole", 1)
+def test_torchrun_starts_it(plain: Recipe, ranks: Runner, tmp_path: Path) -> None:
+    one, two = ranks(plain, tmp_path / "one", 1), tmp_path / "two"
+    command = [*TORCHRUN, "-m", "bertsmith.cli", "pretrain", str(one.with_suffix(".toml"))]
+    done = subprocess.run(
+        [*command, "--out", str(two), "--view", "none"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    assert_alike(one, two)
+
+
+@pytest.mark.slow
+def test_another_number_of_processes_goes_on(plain: Recipe, ranks: Runner, tmp_path: Path) -> None:
+    whole = ranks(plain, tmp_path / "whole", 1)
     half = plain.model_copy(update={"train": plain.train.model_copy(update={"steps": 4})})
-    run = trained(half, tmp_path, "part", 1)
+    run = ranks(half, tmp_path / "part", 1)
     # The same run with its full number of steps, from there on with two processes.
     (run / "recipe.toml").write_text(plain.toml())
-    trained(plain, tmp_path, "part", 2, "--resume")
+    ranks(plain, run, 2, resume=True)
     mine, theirs = ([r for r in rows(x) if "loss" in r] for x in (whole, run))
     assert [r["samples"] for r in mine] == [r["samples"] for r in theirs]
     for a, b in zip(mine, theirs, strict=True):
@@ -107,20 +126,19 @@ def test_another_number_of_processes_goes_on(plain: Recipe, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_kills_are_survived_to_the_bit(ranks: int) -> None:
-    """Ten real kills of one process, four of two; the script does two hundred when asked."""
+def test_kills_are_survived_to_the_bit() -> None:
+    """Five real kills of one process, five of two; the script does hundreds when asked."""
     script = Path(__file__).parents[1] / "slow" / "kill_runs.py"
-    command = [sys.executable, str(script), f"--ranks={ranks}", f"--kills={(10, 4)[ranks - 1]}"]
-    done = subprocess.run([*command, "--each=5"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "runs equal" in done.stdout
+    command = [sys.executable, str(script), "--ranks", "1", "2", "--kills=5", "--each=5"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("runs equal") == 2
 
 
 @pytest.mark.slow
 def test_a_person_can_prove_it(recipe: Any) -> None:
-    found = verify_resume(recipe(train={"steps": 16}), steps=16, kills=2)
+    found = verify_resume(recipe(train={"steps": 8}), steps=8, kills=1)
     assert found["equal"], found
-    assert found["kills"] == 2
+    assert found["kills"] == 1
     with pytest.raises(BertsmithError, match="by the clock"):
         verify_resume(recipe(train={"steps": 0, "minutes": 1}))

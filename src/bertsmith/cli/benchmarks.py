@@ -17,95 +17,68 @@ if TYPE_CHECKING:
     from bertsmith.tasks.benchmarks import Row
 
 Data = Annotated[Path, typer.Argument(help="The folder with the benchmark's files.")]
-Seeds = Annotated[int, typer.Option(help="Train so often; more give mean and deviation.")]
-Limit = Annotated[int, typer.Option(help="Use only the first examples to train on; 0: all.")]
-Rate = Annotated[float | None, typer.Option("--learning-rate", help="At its highest.")]
-Epochs = Annotated[int | None, typer.Option(help="Passes over the training file.")]
-Size = Annotated[int | None, typer.Option("--batch-size", help="Examples in a step.")]
-Half = Annotated[str | None, typer.Option("--dtype", help="float32 or bfloat16.")]
+TRAINING: tasks.Options = {
+    "seeds": (
+        Annotated[int, typer.Option(help="Train so often; more give mean and deviation.")],
+        1,
+    ),
+    "limit": (
+        Annotated[int, typer.Option(help="Use only the first examples to train on; 0: all.")],
+        0,
+    ),
+    "learning_rate": (Annotated[float | None, typer.Option(help="At its highest.")], None),
+    "epochs": (Annotated[int | None, typer.Option(help="Passes over the training file.")], None),
+    "batch_size": (Annotated[int | None, typer.Option(help="Examples in a step.")], None),
+    "device": (shared.Device, None),
+    "dtype": (Annotated[str | None, typer.Option(help="float32 or bfloat16.")], None),
+}
 
 
+@tasks.takes(TRAINING, "training")
 def glue(
     model: shared.Model,
     data: Data,
     task: Annotated[
         list[str] | None, typer.Option(help="Only this task (again for more): sst2, mrpc, ...")
     ] = None,
-    seeds: Seeds = 1,
-    limit: Limit = 0,
-    learning_rate: Rate = None,
-    epochs: Epochs = None,
-    batch_size: Size = None,
-    device: shared.Device = None,
-    dtype: Half = None,
     as_json: shared.Json = False,
+    training: Any = None,
 ) -> None:
     """Fine-tune and score a model on tasks of GLUE."""
     from bertsmith.tasks.benchmarks import run_glue
 
-    given = _given(seeds, limit, learning_rate, epochs, batch_size, device, dtype)
-    _show(run_glue(model, data, task or (), **given), as_json, average=True)
+    _show(run_glue(model, data, task or (), **_checked(training)), as_json, average=True)
 
 
+@tasks.takes(TRAINING, "training")
 def squad(
     model: shared.Model,
     data: Data,
     version: Annotated[str, typer.Option(help="1.1 or 2.0; default: those that are there.")] = "",
-    seeds: Seeds = 1,
-    limit: Limit = 0,
-    learning_rate: Rate = None,
-    epochs: Epochs = None,
-    batch_size: Size = None,
-    device: shared.Device = None,
-    dtype: Half = None,
     as_json: shared.Json = False,
+    training: Any = None,
 ) -> None:
     """Fine-tune and score a model on SQuAD."""
     from bertsmith.tasks.benchmarks import run_squad
 
-    given = _given(seeds, limit, learning_rate, epochs, batch_size, device, dtype)
-    _show(run_squad(model, data, version=version, **given), as_json)
+    _show(run_squad(model, data, version=version, **_checked(training)), as_json)
 
 
+@tasks.takes(TRAINING, "training")
 def conll(
-    model: shared.Model,
-    data: Data,
-    seeds: Seeds = 1,
-    limit: Limit = 0,
-    learning_rate: Rate = None,
-    epochs: Epochs = None,
-    batch_size: Size = None,
-    device: shared.Device = None,
-    dtype: Half = None,
-    as_json: shared.Json = False,
+    model: shared.Model, data: Data, as_json: shared.Json = False, training: Any = None
 ) -> None:
     """Fine-tune and score a model on tagged words."""
     from bertsmith.tasks.benchmarks import run_conll
 
-    given = _given(seeds, limit, learning_rate, epochs, batch_size, device, dtype)
-    _show(run_conll(model, data, **given), as_json)
+    _show(run_conll(model, data, **_checked(training)), as_json)
 
 
-def _given(
-    seeds: int,
-    limit: int,
-    learning_rate: float | None,
-    epochs: int | None,
-    batch_size: int | None,
-    device: str | None,
-    dtype: str | None,
-) -> dict[str, Any]:
-    if limit < 0:
+def _checked(training: dict[str, Any]) -> dict[str, Any]:
+    if training["limit"] < 0:
+        limit = training["limit"]
         raise BertsmithError(f"--limit is a number of examples, or 0 for all, not {limit}")
-    return {
-        "seeds": seeds,
-        "limit": limit,
-        "learning_rate": learning_rate,
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "device": device,
-        "dtype": dtype,
-    }
+    return training
 
 
 def _show(rows: Iterator[Row], as_json: bool, average: bool = False) -> None:

@@ -9,59 +9,33 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertsmith.cli import options as shared
+from bertsmith.cli import tasks
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
     from bertsmith.tasks.check import Finding, Report
     from bertsmith.tasks.data import Dataset
 
-Column = Annotated[str | None, typer.Option(help="Its column, where it is not found.")]
 MOST = 20  # labels that the table shows
 
 
+@tasks.takes(tasks.COLUMNS, "columns")
 def check(
     train: Annotated[Path, typer.Argument(help="A file, or a folder with train and dev files.")],
     dev: Annotated[Path | None, typer.Option(help="A file to tune on.")] = None,
     test: Annotated[Path | None, typer.Option(help="A file to score on.")] = None,
-    task: Annotated[
-        str | None,
-        typer.Option(
-            help="classification, multilabel, regression, tagging, answering, choice or "
-            "similarity; guessed where not given."
-        ),
-    ] = None,
+    task: tasks.Task = None,
     model: Annotated[str | None, typer.Option(help="Measure lengths for this model.")] = None,
-    text_column: Column = None,
-    pair_column: Column = None,
-    label_column: Column = None,
-    score_column: Column = None,
-    tokens_column: Column = None,
-    tags_column: Column = None,
-    question_column: Column = None,
-    passage_column: Column = None,
-    answers_column: Column = None,
-    label_names: Annotated[
-        str | None, typer.Option(help="What labels 0, 1, ... mean: O,B-PER,I-PER")
-    ] = None,
+    label_names: tasks.LabelNames = None,
     as_json: shared.Json = False,
+    columns: Any = None,
 ) -> None:
     """Lint data files: labels, duplicates, leaks, lengths, tags."""
     from bertsmith.tasks.check import check as lint
     from bertsmith.tasks.check import open_reader
 
-    columns = {
-        "text": text_column,
-        "pair": pair_column,
-        "label": label_column,
-        "score": score_column,
-        "tokens": tokens_column,
-        "tags": tags_column,
-        "question": question_column,
-        "passage": passage_column,
-        "answers": answers_column,
-    }
     files = _files(train, dev, test)
-    splits = _read(files, task, {k: v for k, v in columns.items() if v}, label_names)
+    splits = _read(files, task, tasks.columns_of(columns), label_names)
     report = lint(splits, None if model is None else open_reader(model))
     if as_json:
         shared.print_json([_plain(report)])
@@ -89,7 +63,7 @@ def _read(
     """Every split; the others are of the task that the first is of."""
     from bertsmith.tasks.data import read_data
 
-    names = [name.strip() for name in label_names.split(",")] if label_names else None
+    names = tasks.names_of(label_names)
     splits: dict[str, Dataset[Any]] = {}
     for name, path in files.items():
         unlabelled = {"label", "score", "answers", "tags"} if name == "test" else set()
@@ -136,11 +110,8 @@ def _show(report: Report) -> None:
 
     console = shared.console()
     train = report.splits["train"]
-    typer.echo(f"task: {train.task}" + (f" (guessed: {train.guessed})" if train.guessed else ""))
-    columns = ", ".join(f"{role} = {name}" for role, name in train.columns.items())
-    typer.echo(
-        f"columns: {columns}" + (f"; tags in {train.scheme.upper()}" if train.scheme else "")
-    )
+    for line in tasks.understood(train):
+        typer.echo(line)
     unit = next(iter(report.lengths.values())).unit
     table = Table(box=None, padding=(0, 2, 0, 0))
     headings = ("", "examples", "labels", f"median {unit}", "95 %", "longest")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bertsmith.tasks.evaluating import Evaluation
 
 
+@tasks.takes(tasks.COLUMNS, "columns")
 def evaluate(
     models_and_file: Annotated[
         list[str], typer.Argument(help="MODEL FILE, or MODEL OTHER FILE to compare two.")
@@ -24,11 +25,11 @@ def evaluate(
     metric: Annotated[str | None, typer.Option(help="The score to compare by.")] = None,
     draws: Annotated[int, typer.Option(help="Of the bootstrap behind intervals.")] = 1000,
     report: Annotated[Path | None, typer.Option(help="Write a page about it: report.html")] = None,
-    column: tasks.Columns = None,
     label_names: tasks.LabelNames = None,
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
     as_json: shared.Json = False,
+    columns: Any = None,
 ) -> None:
     """Score a model on a file, or compare two.
 
@@ -54,7 +55,7 @@ def evaluate(
             dataset = read_data(
                 file,
                 task_of(bert),
-                columns=tasks.columns_of(column),
+                columns=tasks.columns_of(columns),
                 label_names=tasks.names_of(label_names),
             )
             labels = bert.checkpoint.labels if task_of(bert) == "classification" else []

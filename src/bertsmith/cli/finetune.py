@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from bertsmith.tasks.finetune import Result
 
 
+@tasks.takes(tasks.COLUMNS, "columns")
 def finetune(
     model: shared.Model,
     train: Annotated[Path, typer.Argument(help="A file, or a folder with train and dev files.")],
@@ -23,7 +24,6 @@ def finetune(
     dev: Annotated[Path | None, typer.Option(help="A file to tune on.")] = None,
     test: Annotated[Path | None, typer.Option(help="A file to score on at the end.")] = None,
     task: tasks.Task = None,
-    column: tasks.Columns = None,
     label_names: tasks.LabelNames = None,
     hold_out: Annotated[
         float, typer.Option(help="Share of the training file to tune on, where there is no --dev.")
@@ -73,24 +73,32 @@ def finetune(
         str | None, typer.Option(help="float32, or bfloat16 (with float32 weights).")
     ] = None,
     as_json: shared.Json = False,
+    columns: Any = None,
 ) -> None:
     """Fine-tune a model on a file of yours.
 
     The task and the columns are found out; without --dev a share of the file is held out. The
     directory opens in transformers, and holds report.html.
     """
+    from bertsmith.tasks.finetune import check_out, read_splits
     from bertsmith.tasks.finetune import finetune as train_on
 
-    result = train_on(
-        model,
+    check_out(out, overwrite)
+    splits = read_splits(
         train,
-        out,
-        dev=dev,
-        test=test,
+        dev,
+        test,
         task=task,
-        columns=tasks.columns_of(column),
+        columns=tasks.columns_of(columns),
         label_names=tasks.names_of(label_names),
         hold_out=hold_out,
+    )
+    for line in tasks.understood(splits.train):
+        shared.note(line)
+    result = train_on(
+        model,
+        splits,
+        out,
         seeds=seeds,
         sweep=sweep or bool(sweep_rates or sweep_epochs),
         sweep_rates=_numbers(sweep_rates, float, "--sweep-rates"),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -15,9 +15,13 @@ from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
 from bertsmith.errors import BertsmithError
 
-CHUNK = 512  # examples that are predicted, and written, at once
+if TYPE_CHECKING:
+    from bertsmith.tasks.inputs import Stretch
+
+FEW = 32  # examples at once that are explained, which takes long
 
 
+@tasks.takes(tasks.COLUMNS, "columns")
 def predict(
     model: shared.Model,
     file: Annotated[Path, typer.Argument(help="Examples in any known format, or lines of text.")],
@@ -28,17 +32,17 @@ def predict(
     explain: Annotated[
         bool, typer.Option("--explain", help="Mark the words that mattered (slower).")
     ] = False,
-    column: tasks.Columns = None,
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
+    columns: Any = None,
 ) -> None:
     """Label, tag or answer what is in a file.
 
-    Predictions are JSON lines in the file's order, written as they are made, so that a long file
-    can be watched, or piped on.
+    Predictions are JSON lines in the file's order, written as they are made, so that a file of any
+    size can be watched, or piped on.
     """
     from bertsmith.tasks.explaining import explain as why
-    from bertsmith.tasks.inputs import read_inputs
+    from bertsmith.tasks.inputs import SIZE, read_inputs
     from bertsmith.tasks.predicting import predict as guess
     from bertsmith.tasks.predicting import task_of
 
@@ -46,17 +50,19 @@ def predict(
         raise BertsmithError(f"--top is from 1 up, not {top}")
     bert = shared.open_model(model, device, dtype, None)
     bert.progress = False
-    inputs = read_inputs(file, task_of(bert), tasks.columns_of(column))
-    with _stream(out) as stream:
-        for start in range(0, len(inputs.examples), CHUNK):
-            chunk = inputs.examples[start : start + CHUNK]
-            for example, one in zip(chunk, guess(bert, chunk, top), strict=True):
+    size = FEW if explain else SIZE
+    stretches = read_inputs(file, task_of(bert), tasks.columns_of(columns), size, bert.ledger)
+    with _stream(out) as stream, _bar(out) as advance:
+        for stretch in stretches:
+            for example, one in zip(
+                stretch.examples, guess(bert, stretch.examples, top), strict=True
+            ):
                 row = _row(example) | one.shown
                 if explain:
                     row["explanation"] = why(bert, example, one)
                 stream.write(json.dumps(row, ensure_ascii=False) + "\n")
             stream.flush()
-            _progress(start + len(chunk), len(inputs.examples))
+            advance(stretch)
     shared.close(bert)
 
 
@@ -86,7 +92,22 @@ def _stream(out: Path | None) -> Iterator[TextIO]:
         part.unlink(missing_ok=True)
 
 
-def _progress(done: int, total: int) -> None:
-    if sys.stderr.isatty():
-        end = "\n" if done == total else ""
-        typer.echo(f"\r{done:,} of {total:,} examples{end}", err=True, nl=False)
+@contextmanager
+def _bar(out: Path | None) -> Iterator[Callable[[Stretch], None]]:
+    """How much of the file is done and how long the rest may take, where a person watches."""
+    if not sys.stderr.isatty() or (out is None and sys.stdout.isatty()):
+        yield lambda stretch: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    shown = TextColumn("{task.percentage:.0f} %, {task.fields[examples]:,} examples")
+    columns = (BarColumn(), shown, TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=1.0, examples=0)
+
+        def advance(stretch: Stretch) -> None:
+            done = bar.tasks[0].fields["examples"] + len(stretch.examples)
+            bar.update(task, completed=stretch.share, examples=done)
+
+        yield advance

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bertsmith.cli import options as shared
+
+if TYPE_CHECKING:
+    from bertsmith.tasks.data import Dataset
 
 Task = Annotated[
     str | None,
@@ -16,28 +21,47 @@ Task = Annotated[
         "guessed where not given."
     ),
 ]
-Columns = Annotated[
-    list[str] | None,
-    typer.Option("--column", help="Which column is what: --column text=review (again for more)."),
-]
 LabelNames = Annotated[str | None, typer.Option(help="What labels 0, 1, ... mean: O,B-PER,I-PER")]
 
+Options = Mapping[str, tuple[Any, Any]]  # an option's name → what it takes, and its default
+ROLES = (
+    *("text", "pair", "label", "score", "tokens", "tags", "question", "passage", "answers"),
+    *("start", "id", "anchor", "positive", "negative", "prompt", "options", "answer"),
+)
+COLUMNS: Options = {
+    f"{role}_column": (
+        Annotated[str | None, typer.Option(help="Its column, where it is not found.")],
+        None,
+    )
+    for role in ROLES
+}
 
-def columns_of(given: Sequence[str] | None) -> dict[str, str]:
-    """Roles and columns from words like text=review."""
-    from bertsmith.errors import BertsmithError
-    from bertsmith.tasks.data.columns import NAMES
 
-    roles = {*NAMES, "pair"}
-    found = {}
-    for word in given or ():
-        role, equals, name = word.partition("=")
-        if not equals or role not in roles:
-            raise BertsmithError(
-                f"--column is ROLE=NAME, not {word!r}; roles: {', '.join(sorted(roles))}"
-            )
-        found[role] = name
-    return found
+def takes(options: Options, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let a verb take options that it shares with others; it gets them together, as `name`."""
+
+    def wrap(verb: Callable[..., None]) -> Callable[..., None]:
+        @wraps(verb)
+        def call(**given: Any) -> None:
+            verb(**{name: {option: given.pop(option) for option in options}}, **given)
+
+        own = signature(verb, eval_str=True).parameters.values()
+        more = [
+            Parameter(option, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for option, (kind, default) in options.items()
+        ]
+        kept = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in own if one.name != name]
+        parameters = [*kept, *more]
+        call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        call.__annotations__ = {one.name: one.annotation for one in parameters}
+        return call
+
+    return wrap
+
+
+def columns_of(given: Mapping[str, str | None]) -> dict[str, str]:
+    """Roles and columns from the options that name them."""
+    return {option.removesuffix("_column"): name for option, name in given.items() if name}
 
 
 def names_of(given: str | None) -> list[str] | None:
@@ -73,3 +97,10 @@ def show_scores(columns: Mapping[str, Mapping[str, float] | None]) -> None:
     names = list(dict.fromkeys(name for scores in there.values() for name in scores))
     rows = [(name, *(scores.get(name) for scores in there.values())) for name in names]
     show_table(("", *there), rows)
+
+
+def understood(dataset: Dataset[Any]) -> Iterator[str]:
+    """How a file was understood: its task, and which column is what."""
+    yield f"task: {dataset.task}" + (f" (guessed: {dataset.guessed})" if dataset.guessed else "")
+    columns = ", ".join(f"{role} = {name}" for role, name in dataset.columns.items())
+    yield f"columns: {columns}" + (f"; tags in {dataset.scheme.upper()}" if dataset.scheme else "")

@@ -185,8 +185,9 @@ def _local(sdpa: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, window:
         mine = slice(start, min(start + CHUNK, length))
         near = slice(max(0, start - window), min(mine.stop + window, length))
         seen = (place[mine, None] - place[None, near]).abs() <= window
-        done.append(sdpa(q[:, :, mine], k[:, :, near], v[:, :, near], attn_mask=seen))
-    return torch.cat(done, dim=2)
+        out = sdpa(q[:, :, mine], k[:, :, near], v[:, :, near], attn_mask=seen)
+        done.append(out.transpose(1, 2))
+    return torch.cat(done, dim=1).transpose(1, 2)  # as it lies when heads are put together
 
 
 def _skewed(q: Tensor, k: Tensor, bias: RelativeBias) -> Tensor:

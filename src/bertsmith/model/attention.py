@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from bertsmith.batch import Layout
 from bertsmith.model.attend import RelativeBias, Scores, attend
 from bertsmith.model.position import Signal, rotate
+from bertsmith.model.rows import by_rows
 
 Look = Callable[[Tensor, Tensor, Scores], None]  # two (T, H, d), as they meet
 Change = Callable[[Tensor], Tensor]  # (T, H, d) → (T, H, d)
@@ -84,7 +85,8 @@ class RotaryAttention(Attention):
 
     def place(self, query: Tensor, key: Tensor, signal: Signal) -> tuple[Tensor, Tensor, Any]:
         """Rotate queries and keys."""
-        return rotate(query, *signal), rotate(key, *signal), None
+        query, key = (by_rows(rotate, x, *signal, into=x) for x in (query, key))
+        return query, key, None
 
 
 class DisentangledAttention(Attention):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from bertsmith.batch import Layout
 from bertsmith.model.attention import Attention, Context
+from bertsmith.model.rows import by_rows
 
 
 class Block(nn.Module):
@@ -40,7 +41,7 @@ class PostNormBlock(Block):
     def forward(self, x: Tensor, context: Context, queries: Tensor | None = None) -> Tensor:
         """(T, D) → (T, D)."""
         mixed = self.attention(x, context, queries)
-        return self.finish(x if queries is None else queries, mixed)
+        return by_rows(self.finish, x if queries is None else queries, mixed)
 
     def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
         """All that comes after attention; no row of it knows of another."""
@@ -55,7 +56,7 @@ class PreNormBlock(Block):
         """(T, D) → (T, D)."""
         asking = None if queries is None else self.attention_norm(queries)
         mixed = self.attention(self.attention_norm(x), context, asking)
-        return self.finish(x if queries is None else queries, mixed)
+        return by_rows(self.finish, x if queries is None else queries, mixed)
 
     def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
         """All that comes after attention; no row of it knows of another."""

@@ -74,8 +74,10 @@ class Encoder(nn.Module):
         for depth, (number, signal) in enumerate(self.plan):
             look, change = trace.look(depth, batch.layout), self.changes.get(depth)
             context = Context(batch.layout, signals[signal], look, change)
-            skipped = depth in self.skipped
-            before, x = x, trace.keep(x if skipped else self.blocks[number](x, context))
+            before = x  # at once: what the last block read is not needed longer
+            if depth not in self.skipped:
+                x = self.blocks[number](x, context)
+            trace.keep(x)
         return Hidden(self.norm(x), before, context)
 
 

@@ -1,61 +1,212 @@
-"""Files to predict on: any data file, with or without gold, or plain lines of text."""
+"""Files to predict on: examples without gold, some thousand at a time, in bounded memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bertsmith.errors import BertsmithError
-from bertsmith.tasks.data import Labelled, Where, read_data
-from bertsmith.tasks.data.conll import looks_like_conll
-from bertsmith.tasks.data.files import read_text, suffix_of
+from bertsmith.ledger import Ledger
+from bertsmith.tasks.data import Labelled, Question, Related, Tagged, Where
+from bertsmith.tasks.data.choices import read_choices
+from bertsmith.tasks.data.columns import Finder, known_name, plain, without_header
+from bertsmith.tasks.data.conll import (
+    conll_sentences,
+    conllu_column,
+    conllu_sentences,
+    looks_like_conll,
+    tagged,
+)
+from bertsmith.tasks.data.delimited import open_delimited
+from bertsmith.tasks.data.documents import (
+    json_rows,
+    names_of,
+    open_parquet,
+    read_json,
+    table_of,
+)
+from bertsmith.tasks.data.examples import joined
+from bertsmith.tasks.data.files import Stream, suffix_of
+from bertsmith.tasks.data.read import CONLL, FORMATS
+from bertsmith.tasks.data.rows import Row, Table, list_cell, text_cell
+from bertsmith.tasks.data.squad import is_squad, passage_cell, read_squad
+
+SIZE = 2048  # examples that are read, predicted and written at once
+TEXTS = ("classification", "multilabel", "regression", "tagging", "similarity")  # a text each
+
+Columns = Mapping[str, str]
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """What to predict on."""
+class Stretch:
+    """Some examples of a file, and how much of it has been read with them, from 0 to 1."""
 
-    path: Path
     examples: list[Any]
+    share: float
 
 
-def read_inputs(path: str | Path, task: str, columns: Mapping[str, str] | None = None) -> Inputs:
-    """Read a file for a model of a task. A .txt file is a text a line; of tagging, words too."""
-    path = Path(path)
-    single = task in ("classification", "multilabel", "regression", "tagging", "similarity")
-    if single and suffix_of(path) == ".txt":
-        content = read_text(path)
-        if not (task == "tagging" and looks_like_conll(content)):
-            return Inputs(path, _lines(path, content))
-    if task == "tagging" and suffix_of(path) not in (".txt", ".conllu", ".conll"):
-        try:
-            return Inputs(path, read_data(path, task, columns=columns).examples)
-        except BertsmithError as error:
-            plain = _texts(path, columns)
-            if plain is None:
-                raise error from None
-            return Inputs(path, plain)
-    if task == "similarity":
-        task = "regression"  # two texts, or one, whatever else there is
-    return Inputs(path, read_data(path, task, columns=columns).examples)
+def read_inputs(
+    path: str | Path,
+    task: str,
+    columns: Columns | None = None,
+    size: int = SIZE,
+    ledger: Ledger | None = None,
+) -> Iterator[Stretch]:
+    """Read a file for a model of a task, stretch by stretch, whatever its labels say.
+
+    A .txt file is a text a line; of tagging, words too. A .json document is read whole, since
+    only its end tells what it is.
+    """
+    path, given = Path(path), {role: name for role, name in (columns or {}).items() if name}
+    if path.is_dir():
+        raise BertsmithError(f"{path} is a folder; give a file")
+    ending = suffix_of(path)
+    if ending == ".txt":
+        words = task == "tagging" and looks_like_conll(Stream(path).head())
+        ending = ".conll" if words else ".txt" if task in TEXTS else ".tsv"
+    found = False
+    for stretch in _stretches(path, ending, task, given, size, ledger or Ledger()):
+        found = found or bool(stretch.examples)
+        yield stretch
+    if not found:
+        raise BertsmithError(f"{path}: there are no examples in it")
 
 
-def _lines(path: Path, content: str) -> list[Labelled]:
-    lines = content.splitlines()
-    if not lines:
-        raise BertsmithError(f"{path}: there are no lines in it")
-    return [
-        Labelled(line, None, None, Where(str(path), number)) for number, line in enumerate(lines, 1)
-    ]
+def _stretches(
+    path: Path, ending: str, task: str, given: Columns, size: int, ledger: Ledger
+) -> Iterator[Stretch]:
+    if ending == ".txt":
+        stream = Stream(path)
+        for lines in portions(stream.numbered(), size):
+            texts = [Labelled(text, None, None, Where(str(path), n)) for n, text in lines]
+            yield Stretch(list(texts), stream.share)
+    elif ending == ".conllu" or ending in CONLL:
+        if task != "tagging":
+            raise BertsmithError(f"{path} holds words with tags; the model is for {task}")
+        yield from _sentences(path, ending, given, size, ledger)
+    elif ending == ".json":
+        yield from _document(path, task, given, size, ledger)
+    else:
+        given = dict(given)
+        for table, share in _tables(path, ending, given, size):
+            if not table.header:
+                # What the first rows show holds for all.
+                given.update({**without_header(table), **given})
+            finder = Finder(table, given)
+            yield Stretch(_examples(table, finder, task, ledger), share)
+            given.update((role, name) for role, name in finder.found.items() if name in table.names)
 
 
-def _texts(path: Path, columns: Mapping[str, str] | None) -> list[Labelled] | None:
-    """Rows of whole texts, where a file has no lists of words."""
-    named = {role: name for role, name in (columns or {}).items() if role == "text"}
-    try:
-        found = read_data(path, "classification", columns=named).examples
-    except BertsmithError:
-        return None
-    return [Labelled(one.text, None, None, one.where) for one in found]
+def _sentences(
+    path: Path, ending: str, given: Columns, size: int, ledger: Ledger
+) -> Iterator[Stretch]:
+    """Sentences of words, a word a line."""
+    stream = Stream(path)
+    if ending == ".conllu":
+        column = conllu_column(path, given.get("tags"))
+        for group in portions(conllu_sentences(path, stream.numbered(), column, ledger), size):
+            yield Stretch(group, stream.share)
+        return
+    for lines in portions(conll_sentences(path, stream.numbered(), ledger), size):
+        examples, _ = tagged(path, lines, ledger, given.get("tokens"), given.get("tags"))
+        yield Stretch(list(examples), stream.share)
+
+
+def _document(
+    path: Path, task: str, given: Columns, size: int, ledger: Ledger
+) -> Iterator[Stretch]:
+    """A JSON document: SQuAD's, or rows."""
+    content = read_json(path)
+    if is_squad(content):
+        if task != "answering":
+            raise BertsmithError(f"{path} is in SQuAD's layout; the model is for {task}")
+        examples: list[Any] = list(read_squad(path, content, ledger))
+    else:
+        table = table_of(path, content)
+        examples = _examples(table, Finder(table, given), task, ledger)
+    for start in range(0, len(examples), size):
+        share = min(1.0, (start + size) / len(examples))
+        yield Stretch(examples[start : start + size], share)
+
+
+def _tables(path: Path, ending: str, given: Columns, size: int) -> Iterator[tuple[Table, float]]:
+    """The rows of a file, so many at a time, with how much of it has been read."""
+    stream = Stream(path)
+    if ending in (".csv", ".tsv", ".tab"):
+        names, tabs = known_name(given), ending != ".csv"
+        table, rows = open_delimited(
+            path, stream.head(), stream, lambda name: plain(name) in names, Ledger(), tabs=tabs
+        )
+        for some in portions(rows, size):
+            yield replace(table, rows=some), stream.share
+    elif ending in (".jsonl", ".ndjson"):
+        table = Table(path, (), [])
+        for some in portions(json_rows(path, stream.numbered()), size):
+            # A key that was there once is a column, also where these rows lack it.
+            seen = tuple(dict.fromkeys((*table.names, *names_of(some))))
+            table = replace(table, names=seen, rows=some)
+            yield table, stream.share
+    elif ending in (".parquet", ".pq"):
+        table, total, batches = open_parquet(path, size)
+        for some in batches:
+            yield replace(table, rows=some), some[-1].number / max(1, total) if some else 1.0
+    else:
+        raise BertsmithError(f"{path}: what kind of file is this? Known: {FORMATS}")
+
+
+def _examples(table: Table, finder: Finder, task: str, ledger: Ledger) -> list[Any]:
+    """What a model of a task reads of a table's rows."""
+    if task == "choice":
+        return [replace(example, label=None) for example in read_choices(table, finder)]
+    if task == "answering":
+        return _questions(table, finder, ledger)
+    if task == "similarity" and {"anchor", "positive"} <= {*finder.given, *finder.by_plain}:
+        first, second = finder.needed("anchor"), finder.needed("positive")
+        return _each(table, lambda row, where: Related(*_cells(row, where, first, second), where))
+    if task == "tagging" and "text" not in finder.given and finder.known("tokens"):
+        return _each(table, lambda row, where: _words(row, where, finder.found["tokens"]))
+    text, pair = finder.couple()
+    if task == "tagging":
+        pair = None
+    return _each(table, lambda row, where: Labelled(*_cells(row, where, text, pair), where))
+
+
+def _questions(table: Table, finder: Finder, ledger: Ledger) -> list[Any]:
+    question, passage = finder.needed("question"), finder.needed("passage")
+    name = finder.known("id")
+
+    def ask(row: Row, where: Where) -> Question:
+        asked = text_cell(row.cells.get(question), where, question)
+        known = row.cells.get(name) if name else None
+        read = passage_cell(row, where, passage, ledger)
+        return Question(str(row.number if known is None else known), asked, read, None, "", where)
+
+    return _each(table, ask)
+
+
+def _each(table: Table, make: Callable[[Row, Where], Any]) -> list[Any]:
+    return [make(row, table.where(row)) for row in table.rows]
+
+
+def _cells(row: Row, where: Where, text: str, pair: str | None) -> tuple[str, str | None, None]:
+    """One text or two, and no gold."""
+    second = None if pair is None else text_cell(row.cells.get(pair), where, pair)
+    return text_cell(row.cells.get(text), where, text), second, None
+
+
+def _words(row: Row, where: Where, column: str) -> Tagged:
+    cells = list_cell(row.cells.get(column), where, column)
+    words = tuple(text_cell(word, where, column) for word in cells)
+    text, offsets = joined(words)
+    return Tagged(text, words, offsets, None, where)
+
+
+def portions(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """So many of something at a time."""
+    rest = iter(items)
+    while some := list(islice(rest, size)):
+        yield some

@@ -104,7 +104,7 @@ class Finder:
             name = next(free, None)
         return None if name is None else self.note(role, name)
 
-    def needed(self, role: str, option: str | None = None) -> str:
+    def needed(self, role: str) -> str:
         """The column for a role, or an error that says how to name it."""
         name = self.known(role)
         if name is None:
@@ -112,8 +112,7 @@ class Finder:
             what = f"its columns are {has}" if self.table.header else self._headerless()
             raise BertsmithError(
                 f"{self.table.path}: no column is known to hold the {role}: {what}; "
-                f"name it with --{option or role}-column (finetune and predict:"
-                f" --column {role}=NAME)"
+                f"name it with --{role}-column"
             )
         return name
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,9 +34,20 @@ def read_conll(
 
     Columns are told by number from 1, or, where there are four as in CoNLL-2003, by name.
     """
-    sentences = list(_sentences(path, ledger))
+    sentences = list(conll_sentences(path, numbered_lines(read_text(path)), ledger))
     if not sentences:
         raise BertsmithError(f"{path}: there are no sentences in it")
+    return tagged(path, sentences, ledger, words, tags)
+
+
+def tagged(
+    path: Path,
+    sentences: Sequence[list[Line]],
+    ledger: Ledger,
+    words: str | None = None,
+    tags: str | None = None,
+) -> tuple[list[Tagged], dict[str, str]]:
+    """Sentences of lines as tagged words, and the columns that were read."""
     first = sentences[0][0]
     width = len(first.cells)
     if width < 2:
@@ -67,11 +79,13 @@ def looks_like_conll(text: str) -> bool:
     return grouped and 2 <= width <= 20 and times > 0.5 * widths.total()
 
 
-def _sentences(path: Path, ledger: Ledger) -> Iterator[list[Line]]:
+def conll_sentences(
+    path: Path, numbered: Iterable[tuple[int, str]], ledger: Ledger
+) -> Iterator[list[Line]]:
     """Groups of lines between blank ones; documents and comments are counted and left out."""
     lines: list[Line] = []
     width = 0
-    for number, text in numbered_lines(read_text(path)):
+    for number, text in numbered:
         cells = _cells(text)
         if not text.strip():
             if lines:
@@ -136,16 +150,34 @@ def read_conllu(
     Every word is a stretch of the text. Words that share a multiword token stand as they do in
     it where they spell it (do, n't), and apart where they do not (du: de, le).
     """
+    column = conllu_column(path, tags)
+    numbered = numbered_lines(read_text(path))
+    examples = list(conllu_sentences(path, numbered, column, ledger))
+    wanted = CONLL_U[column]
+    if not examples:
+        raise BertsmithError(f"{path}: there are no sentences in it")
+    if all(tag == "_" for example in examples for tag in example.tags or ()):
+        raise BertsmithError(f"{path}: its column {wanted} is empty; choose with --tags-column")
+    return examples, {"tokens": "form", "tags": wanted}
+
+
+def conllu_column(path: Path, tags: str | None = None) -> int:
+    """Which column holds the tags: parts of speech, unless another is named."""
     wanted = (tags or "upos").lower()
     if wanted not in CONLL_U[2:]:
         raise BertsmithError(f"{path}: no column {tags!r}; known: {', '.join(CONLL_U[2:])}")
-    column = CONLL_U.index(wanted)
-    examples = []
+    return CONLL_U.index(wanted)
+
+
+def conllu_sentences(
+    path: Path, numbered: Iterable[tuple[int, str]], column: int, ledger: Ledger
+) -> Iterator[Tagged]:
+    """Every sentence of a treebank's lines."""
     lines: list[Line] = []
-    for number, text in [*numbered_lines(read_text(path)), (0, "")]:
+    for number, text in chain(numbered, [(0, "")]):
         if not text.strip():
             if lines:
-                examples.append(_sentence(path, lines, column, ledger))
+                yield _sentence(path, lines, column, ledger)
             lines = []
         elif not text.startswith("#"):
             cells = text.split("\t")
@@ -154,11 +186,6 @@ def read_conllu(
                     f"{path}, line {number}: {len(cells)} columns where CoNLL-U has {len(CONLL_U)}"
                 )
             lines.append(Line(number, cells))
-    if not examples:
-        raise BertsmithError(f"{path}: there are no sentences in it")
-    if all(tag == "_" for example in examples for tag in example.tags or ()):
-        raise BertsmithError(f"{path}: its column {wanted} is empty; choose with --tags-column")
-    return examples, {"tokens": "form", "tags": wanted}
 
 
 def _sentence(path: Path, lines: list[Line], column: int, ledger: Ledger) -> Tagged:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
@@ -19,6 +22,13 @@ LONGEST = 1 << 30  # characters in a cell; the csv module stops at 131,072 unles
 Known = Callable[[str], bool]  # is this a name that columns have?
 
 
+class Dialect(NamedTuple):
+    """What stands between cells, and whether quotes hold one together."""
+
+    delimiter: str
+    quoted: bool
+
+
 def read_delimited(
     path: Path, known: Known, ledger: Ledger, *, tabs: bool = False, skip: bool = False
 ) -> Table:
@@ -28,28 +38,55 @@ def read_delimited(
     them; else the first of them is an error.
     """
     text = read_text(path)
-    delimiter = "\t" if tabs else _delimiter(path, text, known)
-    records = _tabbed(text) if delimiter == "\t" else _quoted(path, text, delimiter)
-    if not records:
+    lines = io.StringIO(text)
+    table, rows = open_delimited(path, text, lines, known, ledger, tabs=tabs, skip=skip)
+    return replace(table, rows=list(rows))
+
+
+def open_delimited(
+    path: Path,
+    head: str,
+    lines: Iterable[str],
+    known: Known,
+    ledger: Ledger,
+    *,
+    tabs: bool = False,
+    skip: bool = False,
+) -> tuple[Table, Iterator[Row]]:
+    """A table without rows, and its rows as they are read from lines.
+
+    By `head`, the beginning of the text or all of it, is told how cells are parted and quoted.
+    """
+    delimiter = "\t" if tabs else _delimiter(path, head, known)
+    dialect = Dialect(delimiter, delimiter != "\t" or _quotes_tabs(head))
+    records = _records(path, lines, dialect)
+    first = next(records, None)
+    if first is None:
         raise BertsmithError(f"{path} is empty")
-    header = any(known(cell) for cell in records[0][1])
-    first = records[0][1]
-    names = [cell.strip() for cell in first] if header else [str(n + 1) for n in range(len(first))]
+    cells = first[1]
+    header = any(known(cell) for cell in cells)
+    names = [cell.strip() for cell in cells] if header else [str(n + 1) for n in range(len(cells))]
     twice = {name for name in names if names.count(name) > 1}
     if twice:
         raise BertsmithError(f"{path}: two columns are called {min(twice)!r}")
-    rows = []
-    for number, cells in records[header:]:
-        if len(cells) == len(names):
-            rows.append(Row(number, dict(zip(names, cells, strict=True))))
+    table = Table(path, tuple(names), [], header=header)
+    return table, _rows(table, records if header else chain([first], records), ledger, skip)
+
+
+def _rows(
+    table: Table, records: Iterable[tuple[int, list[str]]], ledger: Ledger, skip: bool
+) -> Iterator[Row]:
+    for number, cells in records:
+        if len(cells) == len(table.names):
+            yield Row(number, dict(zip(table.names, cells, strict=True)))
         elif skip:
             ledger.note("rows with a wrong number of columns, left out")
         else:
-            what = "the header" if header else "the first line"
+            what = "the header" if table.header else "the first line"
             raise BertsmithError(
-                f"{path}, line {number}: {len(cells)} columns where {what} has {len(names)}"
+                f"{table.path}, line {number}: {len(cells)} columns where {what} has "
+                f"{len(table.names)}"
             )
-    return Table(path, tuple(names), rows, header=header)
 
 
 def _delimiter(path: Path, text: str, known: Known) -> str:
@@ -65,49 +102,65 @@ def _delimiter(path: Path, text: str, known: Known) -> str:
         return max(DELIMITERS, key=promise)
 
 
-def _quoted(path: Path, text: str, delimiter: str) -> list[tuple[int, list[str]]]:
-    """Records of a csv file, with the line on which each begins."""
-    records = []
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    start = 1
-    with _long_cells(path, lambda: start):
-        for cells in reader:
-            if cells:  # an empty line is none
-                records.append((start, cells))
-            start = reader.line_num + 1
-    return records
+def _records(path: Path, lines: Iterable[str], dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each record, with the line on which it begins; an empty line is none."""
+    if not dialect.quoted:
+        for number, line in enumerate(lines, 1):
+            spelled = line.removesuffix("\n").removesuffix("\r")
+            if spelled.strip():
+                yield number, spelled.split(dialect.delimiter)
+        return
+    reader = csv.reader(_returned(lines), delimiter=dialect.delimiter, strict=True)
+    while True:
+        start = reader.line_num + 1
+        with _long_cells(path, start):  # for one record: whoever waits for the next sees no change
+            cells = next(reader, None)
+        if cells is None:
+            return
+        if cells:
+            yield start, cells
+
+
+def _returned(lines: Iterable[str]) -> Iterator[str]:
+    """Lines that end with carriage returns too, as csv has them."""
+    for line in lines:
+        if "\r" in line.removesuffix("\r\n"):
+            yield from io.StringIO(line, newline="")
+        else:
+            yield line
 
 
 @contextmanager
-def _long_cells(path: Path, line: Callable[[], int] = lambda: 1) -> Iterator[None]:
+def _long_cells(path: Path, line: int = 1) -> Iterator[None]:
     """Let cells be long for a while; a fault of the file is one line."""
     before = csv.field_size_limit(LONGEST)
     try:
         yield
     except csv.Error as error:
         raise BertsmithError(
-            f"{path}, line {line()}: the quotes of this row do not pair ({error})"
+            f"{path}, line {line}: the quotes of this row do not pair ({error})"
         ) from error
     finally:
         csv.field_size_limit(before)
 
 
-def _tabbed(text: str) -> list[tuple[int, list[str]]]:
-    """Records of a tsv file. Most write quotes as they are (GLUE does), some as csv does.
+def _quotes_tabs(text: str) -> bool:
+    """Do quotes hold cells of a tsv file together? Most write them as they are (GLUE does).
 
-    Quotes are csv's if every cell that has one is wrapped as csv wraps it, or if only so all rows
-    have the same number of cells.
+    They do if every cell that has one is wrapped as csv wraps it, or if only so all rows have the
+    same number of cells.
     """
-    plain = [(number, line.split("\t")) for number, line in numbered_lines(text) if line.strip()]
-    spoken = [cell for _, cells in plain for cell in cells if '"' in cell]
-    even = len({len(cells) for _, cells in plain}) == 1
+    plain = [line.split("\t") for _, line in numbered_lines(text) if line.strip()]
+    spoken = [cell for cells in plain for cell in cells if '"' in cell]
+    even = len({len(cells) for cells in plain}) == 1
     if not spoken or (even and not all(map(_wrapped, spoken))):
-        return plain
+        return False
     try:
-        quoted = _quoted(Path(), text, "\t")
+        records = _records(Path(), io.StringIO(text), Dialect("\t", True))
+        widths = {len(cells) for _, cells in records}
     except BertsmithError:
-        return plain
-    return quoted if len({len(cells) for _, cells in quoted}) == 1 else plain
+        return False
+    return len(widths) == 1
 
 
 def _wrapped(cell: str) -> bool:

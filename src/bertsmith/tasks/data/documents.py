@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,20 @@ from bertsmith.errors import BertsmithError
 from bertsmith.tasks.data.examples import Where
 from bertsmith.tasks.data.files import numbered_lines, read_bytes, read_text
 from bertsmith.tasks.data.rows import Row, Table
+from bertsmith.tokenizer.streams import inner
 
 
 def read_json_lines(path: Path) -> Table:
     """A file with a JSON object a line."""
-    rows = []
-    for number, line in numbered_lines(read_text(path)):
+    rows = list(json_rows(path, numbered_lines(read_text(path))))
+    return Table(path, names_of(rows), rows)
+
+
+def json_rows(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[Row]:
+    """The object on each line."""
+    for number, line in lines:
         if line.strip():
-            rows.append(Row(number, _object(line, Where(str(path), number))))
-    return Table(path, _names(row.cells for row in rows), rows)
+            yield Row(number, _object(line, Where(str(path), number)))
 
 
 def read_json(path: Path) -> Any:
@@ -46,7 +52,7 @@ def table_of(path: Path, content: Any) -> Table:
             f"{path}: neither SQuAD's layout nor a list of objects (nor an object a line)"
         )
     rows = [Row(number, one) for number, one in enumerate(listed, 1)]
-    return Table(path, _names(listed), rows, unit="row")
+    return Table(path, names_of(rows), rows, unit="row")
 
 
 def _object(line: str, where: Where) -> dict[str, Any]:
@@ -60,13 +66,19 @@ def _object(line: str, where: Where) -> dict[str, Any]:
     return value
 
 
-def _names(rows: Iterable[dict[str, Any]]) -> tuple[str, ...]:
+def names_of(rows: Iterable[Row]) -> tuple[str, ...]:
     """Every key of the rows, in the order in which they first come."""
-    return tuple(dict.fromkeys(str(key) for row in rows for key in row))
+    return tuple(dict.fromkeys(str(key) for row in rows for key in row.cells))
 
 
 def read_parquet(path: Path) -> Table:
     """A parquet file, with the class names that the `datasets` library writes into it."""
+    table, _, batches = open_parquet(path, 1 << 16)
+    return replace(table, rows=[row for rows in batches for row in rows])
+
+
+def open_parquet(path: Path, size: int) -> tuple[Table, int, Iterator[list[Row]]]:
+    """A table without rows, how many it has, and these, so many at a time."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -74,16 +86,33 @@ def read_parquet(path: Path) -> Table:
         raise BertsmithError(
             f"{path}: reading parquet needs pyarrow: pip install pyarrow"
         ) from error
-    content = read_bytes(path)
-    try:
-        table = parquet.read_table(pyarrow.BufferReader(content))
-        listed = table.to_pylist()
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
+    broken = (pyarrow.ArrowException, OSError, ValueError)
+
+    def fault(error: BaseException) -> BertsmithError:
         why = " ".join(str(error).split())[:120]
-        raise BertsmithError(f"{path}: not a parquet file that can be read ({why})") from error
-    rows = [Row(number, row) for number, row in enumerate(listed, 1)]
-    classes = _classes((table.schema.metadata or {}).get(b"huggingface", b"{}"))
-    return Table(path, tuple(table.column_names), rows, unit="row", classes=classes)
+        return BertsmithError(f"{path}: not a parquet file that can be read ({why})")
+
+    def batches() -> Iterator[list[Row]]:
+        done = 0
+        try:
+            for batch in file.iter_batches(batch_size=size):
+                listed = batch.to_pylist()
+                yield [Row(number, cells) for number, cells in enumerate(listed, done + 1)]
+                done += len(listed)
+        except broken as error:
+            raise fault(error) from error
+
+    # A packed file cannot be read from any place, so it is unpacked whole.
+    plain = inner(path) == path and path.is_file() and path.stat().st_size > 0
+    source = path if plain else pyarrow.BufferReader(read_bytes(path))
+    try:
+        file = parquet.ParquetFile(source)
+    except broken as error:
+        raise fault(error) from error
+    schema = file.schema_arrow
+    classes = _classes((schema.metadata or {}).get(b"huggingface", b"{}"))
+    table = Table(path, tuple(schema.names), [], unit="row", classes=classes)
+    return table, file.metadata.num_rows, batches()
 
 
 def _classes(metadata: bytes) -> dict[str, list[str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from bertsmith.errors import BertsmithError
@@ -16,8 +18,7 @@ def read_bytes(path: Path) -> bytes:
         with open_bytes(path) as (stream, _):
             content = stream.read()
     except UNREADABLE as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise BertsmithError(f"{path} cannot be read: {why}") from error
+        raise _unreadable(path, error) from error
     if not content.strip():
         raise BertsmithError(f"{path} is empty")
     return content
@@ -25,19 +26,66 @@ def read_bytes(path: Path) -> bytes:
 
 def read_text(path: Path) -> str:
     """All of a UTF-8 file; a byte that is not names its line."""
-    content = read_bytes(path)
-    wide = WIDE.get(content[:2])
+    return _decoded(path, read_bytes(path))
+
+
+class Stream:
+    """The lines of a UTF-8 file, read only as they are asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.share = 0.0  # of the file that has been read
+
+    def __iter__(self) -> Iterator[str]:
+        """Every line with its end."""
+        blank = True
+        try:
+            size = max(1, self.path.stat().st_size)
+            with open_bytes(self.path) as (stream, file):
+                for number, raw in enumerate(stream, 1):
+                    blank = blank and not raw.strip()
+                    # A packed file tells how far it is by its own bytes.
+                    self.share = file.tell() / size
+                    yield _decoded(self.path, raw, number)
+        except UNREADABLE as error:
+            raise _unreadable(self.path, error) from error
+        if blank:
+            raise BertsmithError(f"{self.path} is empty")
+
+    def numbered(self) -> Iterator[tuple[int, str]]:
+        """Every line from 1, without its end."""
+        for number, line in enumerate(self, 1):
+            yield number, line.removesuffix("\n").removesuffix("\r")
+
+    def head(self, most: int = 1000) -> str:
+        """The first lines; where there are more, up to one after which no quote is open."""
+        lines = list(islice(self, most + 1))
+        if len(lines) > most:
+            lines.pop()
+            while lines and sum(line.count('"') for line in lines) % 2:
+                lines.pop()
+        return "".join(lines)
+
+
+def _decoded(path: Path, content: bytes, number: int = 1) -> str:
+    """The text of bytes that begin on this line of a file."""
+    wide = WIDE.get(content[:2]) if number == 1 else None
     if wide:
         raise BertsmithError(f"{path} is {wide} text: save it as UTF-8")
     try:
-        return content.decode("utf-8-sig")
+        return content.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
+        line = error.object.count(b"\n", 0, error.start) + number
         value = error.object[error.start]
         raise BertsmithError(
             f"{path}, line {line}: the byte 0x{value:02x} is not UTF-8 text; "
             "is a part of the file in another encoding? Save all of it as UTF-8"
         ) from None
+
+
+def _unreadable(path: Path, error: BaseException) -> BertsmithError:
+    why = getattr(error, "strerror", None) or str(error)
+    return BertsmithError(f"{path} cannot be read: {why}")
 
 
 def numbered_lines(text: str) -> list[tuple[int, str]]:

@@ -12,7 +12,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 from bertsmith.tasks.data.columns import Finder
 from bertsmith.tasks.data.examples import Question, Span, Where
-from bertsmith.tasks.data.rows import Table, text_cell
+from bertsmith.tasks.data.rows import Row, Table, text_cell
 
 NO_ANSWER = "ANSWERNOTFOUND"  # what SubjQA writes at the end of such a passage
 
@@ -99,10 +99,7 @@ def read_questions(table: Table, finder: Finder, ledger: Ledger) -> list[Questio
     examples = []
     for number, row in enumerate(table.rows, 1):
         where = table.where(row)
-        read = text_cell(row.cells.get(passage), where, passage)
-        if read.endswith(NO_ANSWER):
-            ledger.note(f"passages without the {NO_ANSWER} at their end")
-            read = read.removesuffix(NO_ANSWER).rstrip()
+        read = passage_cell(row, where, passage, ledger)
         gold = None
         if answers is not None:
             start = row.cells.get(starts) if starts else None
@@ -118,6 +115,15 @@ def read_questions(table: Table, finder: Finder, ledger: Ledger) -> list[Questio
             )
         )
     return _merged(examples, ledger)
+
+
+def passage_cell(row: Row, where: Where, column: str, ledger: Ledger) -> str:
+    """A passage, without what says at its end that nothing is found in it."""
+    read = text_cell(row.cells.get(column), where, column)
+    if read.endswith(NO_ANSWER):
+        ledger.note(f"passages without the {NO_ANSWER} at their end")
+        read = read.removesuffix(NO_ANSWER).rstrip()
+    return read
 
 
 def _merged(examples: list[Question], ledger: Ledger) -> list[Question]:

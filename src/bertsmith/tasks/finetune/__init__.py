@@ -3,9 +3,10 @@
 finetune("bert-base-uncased", "reviews.csv", "model")     # guesses the task, holds out 10 %
 """
 
+from bertsmith.tasks.finetune.opening import check_out
 from bertsmith.tasks.finetune.run import Result, Run, finetune
 from bertsmith.tasks.finetune.settings import Settings, settings_for
 from bertsmith.tasks.finetune.splits import Splits, read_splits, split_off
 
-__all__ = ["Result", "Run", "Settings", "Splits", "finetune", "read_splits", "settings_for"]
-__all__ += ["split_off"]
+__all__ = ["Result", "Run", "Settings", "Splits", "check_out", "finetune", "read_splits"]
+__all__ += ["settings_for", "split_off"]
