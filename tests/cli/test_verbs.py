@@ -213,19 +213,22 @@ def test_doctor(run: Run) -> None:
     assert (shown.status, shown.err) == (0, "")
     keys = "bertsmith python platform libraries extras threads cpu_capability bf16_matrix_units"
     keys += " gpus kernels kernel_disagreement kernels_agree bfloat16_speedup"
+    keys += " compile tokens_per_second"
     assert [*found] == keys.split()
     assert found["kernels_agree"] is True
     assert found["libraries"]["torch"]
-    assert found["extras"].keys() == {"serve", "search", "onnx", "ray"}
+    assert found["extras"].keys() == {"corpus", "ray", "tensorboard"}
+    assert all(speed > 0 for speed in found["tokens_per_second"]["cpu"].values())
 
 
 def test_doctor_for_a_person(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {
         "bertsmith": "1", "python": "3", "platform": "here", "libraries": {"torch": None},
-        "extras": {"serve": False}, "threads": 4, "cpu_capability": "AVX",
+        "extras": {"ray": False}, "threads": 4, "cpu_capability": "AVX",
         "bf16_matrix_units": True, "gpus": [], "kernel_disagreement": 0.5,
         "kernels": {"cpu": {"float32": "runs", "bfloat16": "reference"}},
         "kernels_agree": False, "bfloat16_speedup": {"cpu": 3.0},
+        "compile": None, "tokens_per_second": {"cpu": {"reading, float32": 1234}},
     }  # fmt: skip
     monkeypatch.setattr("bertsmith.cli.doctor.examine", lambda: found)
     shown = run("doctor")
@@ -233,10 +236,12 @@ def test_doctor_for_a_person(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown.err == "note: attention kernels disagree on this machine: please report it\n"
     lines = [line.rstrip() for line in shown.out.splitlines()]
     assert "torch             missing" in lines
-    assert "extra serve       not installed: pip install 'bertsmith[serve]'" in lines
+    assert "extra ray         not installed: pip install 'bertsmith[ray]'" in lines
     assert "attention on cpu  float32: runs, bfloat16: reference" in lines
     assert "kernels           DISAGREE (largest difference 5.0e-01)" in lines
     assert 'bfloat16 on cpu   3.0 x float32: use dtype="bfloat16" for speed' in lines
+    assert "torch.compile     needs a C++ compiler; all runs without" in lines
+    assert "speed on cpu      a BERT-base, reading, float32: about 1,234 tokens/s" in lines
 
 
 def test_demo(run: Run, tmp_path: Path) -> None:

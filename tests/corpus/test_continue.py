@@ -74,7 +74,7 @@ def test_killed_again_and_again(
             process.wait()
             kills += 1
             assert all_gone(team), "workers end with their parent"
-        wait += rng.uniform(0.02, 0.25)
+        wait *= rng.uniform(1.1, 1.5)  # it gets through on slow machines too
     assert process.returncode == 0, process.stderr and process.stderr.read()
     assert kills >= 2
     assert files(out) == files(case[2])

@@ -106,6 +106,8 @@ def test_tables(words: Tokenizer, tmp_path: Path) -> None:
     path, out = tmp_path / "a.parquet", tmp_path / "out"
     parquet.write_table(pyarrow.table({"body": ["a"], "n": [1]}), path)
     refused("no column 'text'; there are body, n", [path], words, out)
+    # Nothing was done yet: the folder takes the corrected call.
+    assert prepare([path], words, out, text_field="body", workers=0).splits["train"].documents == 1
     refused(
         "the column 'n' holds int64, not strings", [path], words, tmp_path / "b", text_field="n"
     )

@@ -36,7 +36,6 @@ app = typer.Typer(
     name="bertsmith",
     help="Forge, fine-tune, look inside and serve a BERT of your own.",
     no_args_is_help=True,
-    add_completion=False,
     add_help_option=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help is read as well, and comes twice as fast

@@ -12,15 +12,14 @@ from bertsmith.cli import options as shared
 
 LIBRARIES = ("torch", "tokenizers", "safetensors", "numpy", "huggingface_hub")
 EXTRAS = {
-    "serve": ("fastapi", "uvicorn", "prometheus_client"),
-    "search": ("faiss",),
-    "onnx": ("onnx", "onnxruntime"),
+    "corpus": ("ftfy", "py3langid", "pyarrow", "rensa", "zstandard"),
     "ray": ("ray",),
+    "tensorboard": ("tensorboard",),
 }
 
 
 def doctor(as_json: shared.Json = False) -> None:
-    """Look at this machine: versions, devices, attention kernels."""
+    """Look at this machine: versions, devices, attention kernels, and the speed to expect."""
     found = examine()
     if as_json:
         shared.print_json([found])
@@ -57,6 +56,8 @@ def examine() -> dict[str, Any]:
         "kernel_disagreement": largest,
         "kernels_agree": largest < 0.02,
         "bfloat16_speedup": {device: round(_bfloat16_speedup(device), 2) for device in devices},
+        "compile": _compiler(cuda),
+        "tokens_per_second": {device: _speed(device) for device in devices},
     }
 
 
@@ -135,6 +136,48 @@ def _bfloat16_speedup(device: str) -> float:
     return seconds(torch.float32) / seconds(torch.bfloat16)
 
 
+def _compiler(cuda: bool) -> str | None:
+    """What torch.compile makes its kernels with, if it is here."""
+    import shutil
+    from importlib.util import find_spec
+
+    if cuda:
+        return "triton" if find_spec("triton") else None
+    return next((name for name in ("c++", "g++", "clang++") if shutil.which(name)), None)
+
+
+def _speed(device: str) -> dict[str, float]:
+    """Tokens a second that a BERT-base reads (from one of its layers), and that one learns from."""
+    import time
+
+    import torch
+
+    from bertsmith.batch import Batch
+    from bertsmith.checkpoint import create
+    from bertsmith.train import load_recipe, plan
+
+    model = create("bert-base-uncased", heads=[], num_hidden_layers=1, vocab_size=1000).model.to(
+        device
+    )
+    batch = Batch.of([[5] * 128] * 8).to(device)
+    found = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        encoder = model.encoder.to(dtype)
+        best = float("inf")
+        with torch.inference_mode():
+            for _ in range(4):
+                began = time.perf_counter()
+                encoder(batch)
+                if device == "cuda":
+                    torch.cuda.synchronize()
+                best = min(best, time.perf_counter() - began)
+        found[f"reading, {str(dtype).removeprefix('torch.')}"] = round(len(batch.ids) / best / 12)
+    found["pre-training, tiny-bert"] = round(
+        plan(load_recipe("tiny-bert"), 8000, device)["tokens_per_second"]
+    )
+    return found
+
+
 def _show(found: dict[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
@@ -166,3 +209,9 @@ def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for device, ratio in found["bfloat16_speedup"].items():
         advice = 'use dtype="bfloat16" for speed' if ratio > 1.5 else "stay with float32"
         yield f"bfloat16 on {device}", f"{ratio:.1f} x float32: {advice}"
+    missing = "needs triton" if found["gpus"] else "needs a C++ compiler; all runs without"
+    yield "torch.compile", f"with {found['compile']}" if found["compile"] else missing
+    for device, speeds in found["tokens_per_second"].items():
+        for job, speed in speeds.items():
+            model = "a BERT-base, " if job.startswith("reading") else ""
+            yield f"speed on {device}", f"{model}{job}: about {speed:,.0f} tokens/s"

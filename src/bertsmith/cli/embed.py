@@ -41,7 +41,8 @@ def embed(
         if as_json:
             shared.print_json([{"out": str(out), "texts": len(given), "width": vectors.shape[1]}])
         else:
-            typer.echo(f"{len(given):,} vectors of width {vectors.shape[1]} in {out}")
+            many = "1 vector" if len(given) == 1 else f"{len(given):,} vectors"
+            typer.echo(f"{many} of width {vectors.shape[1]} in {out}")
     elif as_json:
         rows = zip(given, vectors, strict=True)
         shared.print_json({"text": text, "vector": vector.tolist()} for text, vector in rows)

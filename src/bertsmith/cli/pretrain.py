@@ -80,7 +80,11 @@ def plan(
         str, typer.Option(help="cpu or cuda: timed here; h200, a100, ...: reckoned.")
     ] = "",
     count: Annotated[int, typer.Option(help="How many such devices.")] = 1,
-    vocabulary: Annotated[int, typer.Option(help="Tokens in the vocabulary.")] = 30522,
+    data: Data = None,
+    vocabulary: Annotated[
+        int | None,
+        typer.Option(help="Tokens in the vocabulary; by default the corpus's, or 30522."),
+    ] = None,
     changes: Set = None,
     as_json: shared.Json = False,
 ) -> None:
@@ -88,14 +92,14 @@ def plan(
     from bertsmith.train import load_recipe
     from bertsmith.train import plan as reckon
 
-    found = reckon(load_recipe(recipe, changes or []), vocabulary, device, count)
+    found = reckon(load_recipe(recipe, _changes(changes, data)), vocabulary, device, count)
     if as_json:
         shared.print_json([found])
         return
     how = "timed here" if found["measured"] else f"reckoned for {device}"
     memory = found["measured_memory_bytes"] or found["memory_bytes"]
     for name, text in (
-        ("parameters", f"{found['parameters']:,}"),
+        ("parameters", f"{found['parameters']:,} ({found['vocabulary']:,} tokens known)"),
         ("steps", f"{found['steps']:,}"),
         ("tokens", f"{found['tokens']:,}"),
         ("operations", f"{found['operations']:.2e}"),

@@ -100,7 +100,11 @@ def prepare(
     with _writing(Path(out)), _begun(Path(out), _plan(settings, inputs, loaded)):
         made = Preparation(Path(out), settings, inputs, loaded, progress or (lambda *_: None))
         if not (Path(out) / NAME).exists():
-            made.run(engine, workers, left)
+            try:
+                made.run(engine, workers, left)
+            except BertsmithError:
+                made.forget_if_fruitless()
+                raise
         return made.finish()
 
 
@@ -139,7 +143,7 @@ class Preparation:
             lambda done, total: self.progress("shards", done, total),
         )
         if not splits["train"].documents:
-            self._discard()
+            self.discard()
             why = "; ".join(ledger.lines()) or "there is no text in the files"
             raise BertsmithError(f"no documents are left to train on ({why})")
         write_json(self.out / "ledger.json", ledger.counts)
@@ -191,11 +195,16 @@ class Preparation:
             raise BertsmithError(f"{complaints[0]}; remove {self.out} to prepare it anew")
         return Summary(self.out, manifest.splits, manifest.ledger)
 
-    def _discard(self) -> None:
+    def forget_if_fruitless(self) -> None:
+        """After a mistake that stopped the first piece, let the corrected call use the folder."""
+        if not any(self.work.glob("*.npz")):
+            self.discard()
+
+    def discard(self) -> None:
         """Leave nothing behind, so that other settings can be tried."""
         for name in ("work", "tokenizer", *SPLITS):
             shutil.rmtree(self.out / name, ignore_errors=True)
-        (self.out / PLAN).unlink()
+        (self.out / PLAN).unlink(missing_ok=True)
 
 
 # ------------------------------------------------------------------ the same again, or not

@@ -6,8 +6,6 @@ import re
 from collections.abc import Callable, Iterator
 from itertools import accumulate, pairwise
 
-import sentencex
-
 from bertsmith.corpus.settings import LINES
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
@@ -43,6 +41,8 @@ class Splitter:
         return found
 
     def _split(self, line: str) -> list[str]:
+        import sentencex  # late: who trains on labels reads no corpus, and may not have it
+
         return list(sentencex.segment(self.language, line))
 
     def _split_or_not(self, line: str, ledger: Ledger) -> list[str]:

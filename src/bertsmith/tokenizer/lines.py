@@ -33,4 +33,5 @@ def _lines(path: Path) -> Iterator[str]:
             f"{path}, line {number}: the byte 0x{value:02x} is not UTF-8 text"
         ) from None
     except UNREADABLE as error:
-        raise BertsmithError(f"{path} cannot be read: {error}") from error
+        why = getattr(error, "strerror", None) or str(error)
+        raise BertsmithError(f"{path}: cannot be read ({why})") from error

@@ -11,7 +11,7 @@ from bertsmith.batch import Batch, Layout
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example
 from bertsmith.model.attention import Attention
-from bertsmith.train.building import built
+from bertsmith.train.building import built, open_corpus
 from bertsmith.train.flops import training_flops
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.precision import Halved
@@ -33,11 +33,12 @@ SHARE = 0.35  # of the maker's peak; what training reaches with some care, if no
 
 
 def plan(
-    recipe: Recipe, tokenizer_size: int = 30522, device: str = "", count: int = 1
+    recipe: Recipe, tokenizer_size: int | None = None, device: str = "", count: int = 1
 ) -> dict[str, Any]:
     """Tokens, operations, memory and time of a run on one device or several.
 
-    With no device, or "cpu" or "cuda", a few steps are timed here; a name such as "h200" is
+    The vocabulary is the corpus's, where the recipe names one, unless its size is given; without
+    either it is BERT's. With no device, or "cpu" or "cuda", a few steps are timed here; a name such as "h200" is
     reckoned from the maker's figures.
     """
     if count < 1:
@@ -47,6 +48,8 @@ def plan(
         raise BertsmithError(f"unknown device {device!r}; known: cpu, cuda, {', '.join(DEVICES)}")
     if device == "cuda" and not torch.cuda.is_available():
         raise BertsmithError("there is no GPU here: name one to reckon with, such as h200")
+    if tokenizer_size is None:
+        tokenizer_size = open_corpus(recipe).tokenizer.size if recipe.data.corpus else 30522
     made = built(recipe, _Sized(tokenizer_size))  # type: ignore[arg-type]
     parameters = sum(p.numel() for p in made.together.parameters())
     stages = recipe.lengths()
@@ -64,6 +67,7 @@ def plan(
     train = recipe.train
     return {
         "parameters": parameters,
+        "vocabulary": tokenizer_size,
         "steps": sum(steps for _, _, steps in shares),
         "tokens": tokens,
         "operations": work,

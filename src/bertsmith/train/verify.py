@@ -99,7 +99,8 @@ def _finish(recipe: Path, run: Path, ranks: int, resume: bool = False) -> None:
     _, error = process.communicate()
     if process.returncode:
         last = error.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
-        raise BertsmithError(f"the run ended with status {process.returncode}: {last[0]}")
+        why = last[0].removeprefix("bertsmith: ")
+        raise BertsmithError(f"the run ended with status {process.returncode}: {why}")
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
