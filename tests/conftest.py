@@ -11,7 +11,10 @@ import torch
 from hypothesis import settings
 
 torch.set_num_threads(1)
-settings.register_profile("here", deadline=None)  # machines that are busy are slow, not wrong
+# Busy machines are slow, not wrong; the same examples each time, so that a failure is of the change
+# that was made. `pytest --hypothesis-profile explore` looks for new ones.
+settings.register_profile("here", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("here")
 
 DATA = Path(os.environ.get("BERTSMITH_DATA", Path(__file__).parents[2] / "shared" / "data"))

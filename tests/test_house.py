@@ -39,9 +39,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "search": WORK,
     "compare": WORK,
     "serve": WORK,
+    "demo": WORK | USES,
     "recipes": set(),
     "bertsmith": WORK | USES,  # the front door, `import bertsmith`
-    "cli": WORK | USES | {"recipes", "bertsmith"},
+    "cli": WORK | USES | {"demo", "recipes", "bertsmith"},
 }
 
 FAMILIES = ["bert", "roberta", "albert", "distilbert", "electra", "deberta", "modernbert"]

@@ -22,8 +22,10 @@ from bertsmith.analysis.ablation import (
     masked_words,
     mean_outputs,
     one_by_one,
-    shape,
 )
+from bertsmith.analysis.attention import head_counts
+from bertsmith.analysis.heads import METRICS, measure, texts
+from bertsmith.analysis.heatmap import heads_page
 from bertsmith.analysis.pruning import least, pruned, zeroed
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
@@ -98,13 +100,24 @@ def test_means(small: Small) -> None:
     means = mean_outputs(bert, windows)
     plain = torch.cat(found).view(-1, 4, 8)
     found.clear()
-    assert torch.allclose(means[1], plain.mean(0), atol=1e-5)
+    assert torch.allclose(means.heads[1], plain.mean(0), atol=1e-5)
     with ablated(bert, [(1, 2)], means=means):
         states(bert)
     hook.remove()
     changed = found[0].view(-1, 4, 8)
-    assert torch.allclose(changed[:, 2], means[1][2].expand(len(changed), 8), atol=1e-6)
+    assert torch.allclose(changed[:, 2], means.heads[1][2].expand(len(changed), 8), atol=1e-6)
     assert not torch.allclose(changed[:, 1], changed[:1, 1], atol=1e-3)
+
+
+def test_a_layer_that_adds_what_it_adds_on_average(small: Small) -> None:
+    bert = small()
+    whole = states(bert)
+    means = mean_outputs(bert, bert.windows(TEXTS))
+    assert torch.allclose(means.layers[1], (whole[2] - whole[1]).mean(0), atol=1e-5)
+    with ablated(bert, layers=[1], means=means):
+        found = states(bert)
+    assert torch.allclose(found[2], whole[1] + means.layers[1], atol=1e-6)
+    assert bert.model.encoder.skipped == {}
 
 
 def test_enhanced_decoders_lose_their_heads_too(small: Small) -> None:
@@ -156,12 +169,14 @@ def test_the_loss_is_that_of_the_masked_tokens(small: Small) -> None:
 def test_without_each_head_alone(small: Small) -> None:
     bert = small()
     material = masked_words(bert, TEXTS)
-    table = one_by_one(bert, material)
+    table = one_by_one(bert, lambda: loss(bert, material))
     assert table.shape == (3, 4)
     whole = loss(bert, material)
     with ablated(bert, [(2, 1)]):
         assert table[2, 1] == pytest.approx(loss(bert, material) - whole, abs=1e-6)
-    assert not np.allclose(table, one_by_one(bert, material, mean=True), atol=1e-4)
+    means = mean_outputs(bert, material.windows)
+    averaged = one_by_one(bert, lambda: loss(bert, material), means)
+    assert not np.allclose(table, averaged, atol=1e-4)
 
 
 def test_importance_is_the_slope_of_the_loss(small: Small) -> None:
@@ -231,7 +246,7 @@ def test_a_useless_head_is_of_no_importance() -> None:
         bert.model.heads["masked_lm"].transform["dense"].weight.normal_()
     material = masked_words(bert, ["the river flows .", "the river"])
     assert importance(bert, material)[0] == pytest.approx([1, 0, 0, 0], abs=1e-6)
-    assert least(importance(bert, material), 2, shape(bert)) == [(0, 1), (0, 2)]
+    assert least(importance(bert, material), 2, head_counts(bert)) == [(0, 1), (0, 2)]
 
 
 # ------------------------------------------------------------------ for good
@@ -250,15 +265,44 @@ def test_pruned_is_ablated_and_smaller(name: str, small: Small, tmp_path: Path) 
     assert sum(parameter.numel() for parameter in smaller.model.parameters()) < count
     smaller.save(tmp_path)
     again = load(tmp_path, device="cpu")
-    assert shape(again) == shape(smaller)
+    assert head_counts(again) == head_counts(smaller)
     assert same(states(again), states(smaller), 0.0)
 
 
-def test_uneven_models_are_not_drawn(small: Small) -> None:
-    even = pruned(small(), [(layer, 2) for layer in range(3)])
-    assert even.attention(TEXTS[0]).maps().shape[:2] == (3, 3)
-    with pytest.raises(BertsmithError, match="different numbers of heads"):
-        pruned(small(), [(0, 1)]).attention(TEXTS[0])
+def test_pruned_models_are_looked_into(small: Small) -> None:
+    """Layers of 2, 4 and 3 heads: what is left attends as it did in the same surroundings."""
+    bert, gone = small(), [(0, 1), (0, 2), (2, 0)]
+    smaller = pruned(bert, gone)
+    with ablated(bert, gone):
+        whole = bert.attention(TEXTS[0]).maps()
+    found = smaller.attention(TEXTS[0])
+    maps = found.maps()
+    assert np.isnan(maps).any(axis=(2, 3)).tolist() == [
+        [False, False, True, True],
+        [False] * 4,
+        [False, False, False, True],
+    ]
+    assert np.allclose(maps[0, :2], whole[0, [0, 3]], atol=1e-5)
+    assert np.allclose(maps[2, :3], whole[2, 1:], atol=1e-5)
+    assert np.abs(found.rollout().sum(-1) - 1).max() <= 1e-5
+    assert '"counts": [2, 4, 3]' in found.page().html()
+    assert "2 to 4 heads" in found.page().html()
+    with pytest.raises(BertsmithError, match="there is no head 2: they go from 0 to 1"):
+        smaller.attention(TEXTS[0], layers=[0], heads=[2])
+
+
+def test_heads_of_pruned_models(small: Small) -> None:
+    bert, gone = small(), [(0, 1), (0, 2), (2, 0)]
+    smaller = pruned(bert, gone)
+    inputs = texts(bert, TEXTS)
+    with ablated(bert, gone):
+        whole = measure(bert, inputs).metrics["distance"]
+    numbers = measure(smaller, inputs)
+    table = numbers.metrics["distance"]
+    assert np.allclose(table[0], [*whole[0, [0, 3]], np.nan, np.nan], atol=1e-4, equal_nan=True)
+    assert np.allclose(table[2], [*whole[2, 1:], np.nan], atol=1e-4, equal_nan=True)
+    assert len(list(numbers.rows())) == len(numbers.strongest("entropy", 99)) == 9
+    assert heads_page(numbers, "m").count("<rect") == 9 * len(METRICS)
 
 
 def test_pruned_twice(small: Small) -> None:
@@ -267,7 +311,7 @@ def test_pruned_twice(small: Small) -> None:
     once = pruned(bert, [(0, 1), (2, 0)])
     twice = pruned(once, [(0, 1), (1, 3)])
     assert twice.checkpoint.settings["pruned_heads"] == {"0": [1, 2], "1": [3], "2": [0]}
-    assert shape(twice) == [2, 3, 3]
+    assert head_counts(twice) == [2, 3, 3]
     with ablated(bert, [(0, 1), (0, 2), (1, 3), (2, 0)]):
         assert same(states(twice), states(bert))
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from analysis.conftest import Small
-from bertsmith.analysis.importance import for_answer, for_label
+from bertsmith.analysis.importance import explained, for_answer, for_label
 from bertsmith.errors import BertsmithError
 from tasks.models import Maker
 
@@ -37,6 +37,26 @@ def test_pairs_and_other_labels(made: Maker) -> None:
     assert all(sign <= 1e-9 for sign in signs)  # of two labels, what helps one harms the other
     with pytest.raises(BertsmithError, match="the model has no label 'good'"):
         for_label(bert, TEXT, label="good")
+
+
+def test_numbers_and_labels_that_do_not_exclude_each_other(made: Maker) -> None:
+    number = made("bert", "ForSequenceClassification", num_labels=1).ours
+    several = made(
+        "bert",
+        "ForSequenceClassification",
+        num_labels=2,
+        problem_type="multi_label_classification",
+    ).ours
+    for bert in (number, several):
+        label = bert.checkpoint.labels[-1]
+        word = for_label(bert, TEXT, label=label)[0]
+        masked = "[MASK]" * len(word.tokens) + TEXT[word.end :]
+        scores = [bert.classify(text).scores[label] for text in (TEXT, masked)]
+        if bert is several:
+            scores = [math.log(score) for score in scores]
+        assert word.importance == pytest.approx(scores[0] - scores[1], abs=1e-4)
+        assert abs(word.importance) > 1e-4
+    assert explained(number, TEXT).kind == "number"
 
 
 def test_answers(made: Maker) -> None:

@@ -15,7 +15,10 @@ import pytest
 
 from analysis.browser import Watched, chromium
 from analysis.conftest import Small
-from bertsmith.analysis import AttentionView
+from bertsmith.analysis import AttentionView, attention
+from bertsmith.analysis.importance import for_label
+from bertsmith.analysis.pruning import pruned
+from tasks.models import Maker
 
 HOSTILE = "The river <script>document.title='gone'</script> flows & <b>sings</b>"
 SECOND = "Nobody could answer her question."
@@ -140,6 +143,14 @@ def test_all_heads(opened: Watched) -> None:
     assert heads.count() == 12
     labels = [one.get_attribute("aria-label") for one in heads.all()]
     assert all(re.match(r"layer \d, head \d: (spread out|\d.* % on )", label) for label in labels)
+    heads.nth(7).hover()
+    assert opened.page.locator(".detail h3").text_content() == "layer 1, head 3"
+    assert opened.page.locator('.grid button[tabindex="0"]').count() == 1  # one stop of the Tab key
+    heads.nth(0).focus()
+    for key in ("ArrowDown", "ArrowRight", "ArrowLeft", "ArrowLeft", "ArrowRight"):
+        opened.page.keyboard.press(key)
+    focused = opened.page.evaluate("document.activeElement.ariaLabel")
+    assert focused.startswith("layer 1, head 1: ")
     heads.nth(7).click()
     opened.page.locator('.asks[data-token="1"]').hover()
     assert "layer 1, head 3" in opened.page.locator(".detail h3").text_content()
@@ -212,6 +223,56 @@ def test_two_models_side_by_side(browser: Any, small: Small, tmp_path: Path) -> 
     watched.chip("layer-1", 3)
     watched.page.locator(".pane").nth(1).locator('.token[data-token="2"]').hover()
     assert "layer 3" in watched.page.locator(".pane").nth(1).locator("h3").text_content()
+    assert watched.faults == []
+    watched.context.close()
+
+
+def test_word_importance_beside_attention(browser: Any, made: Maker, tmp_path: Path) -> None:
+    bert = made("bert", "ForSequenceClassification", num_labels=2).ours
+    view = attention(bert, "Anna lives in Uppsala.", importance=True)
+    words = for_label(bert, "Anna lives in Uppsala.")
+    view.save(tmp_path / "page.html")
+    watched = Watched(browser, tmp_path / "page.html")
+    page = watched.page
+    strongest = max(words, key=lambda word: abs(word.importance))
+    place = strongest.tokens[0]
+    token = page.locator(f'.token[data-token="{place}"]')
+    assert page.locator(".token.worth").count() == sum(len(word.tokens) for word in words)
+    assert token.evaluate("e => e.style.getPropertyValue('--tall')") == "5.0px"
+    token.hover()
+    kind = "for" if strongest.importance > 0 else "against"
+    label = bert.classify("Anna lives in Uppsala.").label
+    said = page.locator(".detail .speaks").text_content()
+    assert said.startswith(f"Its word speaks {kind} the label “{label}”: ")
+    assert said.endswith(f"{abs(strongest.importance):.2f}.")
+    assert (
+        f"Underlined: words that speak for the label “{label}”"
+        in page.locator("#note").text_content()
+    )
+    watched.chip("switch", "worth")
+    assert page.locator(".token.worth").count() == 0
+    assert page.locator("#note").text_content() == ""
+    assert watched.faults == []
+    watched.context.close()
+
+
+def test_a_pruned_model(browser: Any, small: Small, tmp_path: Path) -> None:
+    smaller = pruned(small(), [(1, 1), (1, 2)])
+    view = smaller.attention("The river flows.")
+    view.save(tmp_path / "page.html")
+    watched = Watched(browser, tmp_path / "page.html")
+    page = watched.page
+    assert page.locator("input[name=head-0]:disabled").count() == 2  # layer 1 is shown first
+    page.locator('.token[data-token="2"]').hover()
+    assert "mean of all heads" in page.locator(".detail h3").text_content()
+    assert_same(table(watched, 0), shares(view, view.maps()[1, :2].mean(0)[2]))
+    watched.chip("layer-0", 0)
+    page.locator('.token[data-token="2"]').hover()
+    assert_same(table(watched, 0), shares(view, view.maps()[0].mean(0)[2]))
+    assert page.locator("input[name=head-0]:disabled").count() == 0
+    watched.chip("view", "heads")
+    page.locator(".grid button").nth(9).wait_for()
+    assert page.locator(".grid button").count() == 10
     assert watched.faults == []
     watched.context.close()
 

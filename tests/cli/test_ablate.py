@@ -1,14 +1,22 @@
 """`bertsmith ablate`, for a person and for a machine."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from bertsmith import load
-from bertsmith.analysis.ablation import ablated, loss, masked_words, shape
+from bertsmith.analysis.ablation import ablated, loss, masked_words
+from bertsmith.analysis.attention import head_counts
+from bertsmith.analysis.scoring import scores
 from bertsmith.errors import BertsmithError
+from bertsmith.tasks.data import read_data
 from cli.conftest import Run
+from tasks.conftest import made
+from tasks.models import Maker
 from tasks.words import LINES
+
+__all__ = ["made"]
 
 
 @pytest.fixture
@@ -24,19 +32,19 @@ def test_without_some_heads(run: Run, model: Path, file: Path) -> None:
     bert = load(model)
     material = masked_words(bert, LINES.split("\n")[:3], seed=4)
     with ablated(bert, [(0, 1), (1, 0), (1, 1)]):
-        assert row["without"] == pytest.approx(loss(bert, material), abs=1e-6)
-    assert row["loss"] == pytest.approx(loss(bert, material), abs=1e-6)
+        assert row["without"]["loss"] == pytest.approx(loss(bert, material), abs=1e-6)
+    assert row["with"]["loss"] == pytest.approx(loss(bert, material), abs=1e-6)
     assert row["heads"] == [[0, 1], [1, 0], [1, 1]]
     shown = run("ablate", model, file, *options).out.splitlines()
     assert shown[0] == "without 3: 0.1, 1.0, 1.1"
-    assert shown[1].startswith(f"loss {row['loss']:.4f} → {row['without']:.4f} (")
+    assert shown[1].startswith(f"loss {row['with']['loss']:.4f} → {row['without']['loss']:.4f} (")
 
 
 def test_without_layers_or_with_means(run: Run, model: Path, file: Path) -> None:
     (skipped,) = run("ablate", model, file, "--layers", "0-1", "--json").rows
     (masked,) = run("ablate", model, file, "--heads", "1.*", "--json").rows
     (averaged,) = run("ablate", model, file, "--heads", "1.*", "--mean", "--json").rows
-    assert len({skipped["without"], masked["without"], averaged["without"]}) == 3
+    assert len({one["without"]["loss"] for one in (skipped, masked, averaged)}) == 3
 
 
 @pytest.mark.parametrize("options", [[], ["--alone"], ["--alone", "--mean"]])
@@ -57,11 +65,66 @@ def test_pruning(run: Run, model: Path, file: Path, tmp_path: Path) -> None:
     assert row["heads"] == [[worst["layer"], worst["head"]]]
     before, after = row["parameters"]
     assert before - after == 4 * 8 * 16 + 3 * 8  # the four maps of a head of width 8, three biases
-    assert sorted(shape(load(out))) == [1, 2]
+    assert sorted(head_counts(load(out))) == [1, 2]
     same = tmp_path / "same"
     shown = run("ablate", model, file, "--prune", "1", "--out", same, "--keep-shapes").out
     assert f"{before:,} → {before:,} parameters, saved in {same}" in shown
-    assert shape(load(same)) == [2, 2]
+    assert head_counts(load(same)) == [2, 2]
+
+
+def labels(made: Maker, tmp_path: Path) -> tuple[Path, Path]:
+    """A classifier and a file on which it is right three times out of four."""
+    source = made("bert", "ForSequenceClassification", num_labels=2)
+    texts = LINES.split("\n")[:4]
+    gold = [one.label for one in source.ours.classify(texts)]
+    gold[0] = next(name for name in source.ours.checkpoint.labels if name != gold[0])
+    rows = [f"{text}\t{label}" for text, label in zip(texts, gold, strict=True)]
+    (tmp_path / "data.tsv").write_text("\n".join(["text\tlabel", *rows]), "utf-8")
+    return source.folder, tmp_path / "data.tsv"
+
+
+def test_scores_on_labels(run: Run, made: Maker, tmp_path: Path) -> None:
+    folder, data = labels(made, tmp_path)
+    (row,) = run("ablate", folder, data, "--heads", "0.*,1.*", "--json").rows
+    assert row["with"]["accuracy"] == 0.75
+    bert = load(folder)
+    with ablated(bert, [(layer, head) for layer in range(2) for head in range(4)]):
+        expected = scores(bert, read_data(data, "classification"))
+    assert row["without"] == pytest.approx(expected)
+    assert row["without"] != pytest.approx(row["with"])
+    shown = run("ablate", folder, data, "--heads", "0.*,1.*").out
+    assert f"accuracy 0.7500 → {expected['accuracy']:.4f} (" in shown
+
+
+def test_ranks_by_score_and_by_gradient(run: Run, made: Maker, tmp_path: Path) -> None:
+    folder, data = labels(made, tmp_path)
+    by_slope = run("ablate", folder, data, "--json").rows
+    assert len(by_slope) == 8
+    by_score = run("ablate", folder, data, "--alone", "--json").rows
+    bert = load(folder)
+    for row in (by_score[0], by_score[-1]):
+        with ablated(bert, [(row["layer"], row["head"])]):
+            left = scores(bert, read_data(data, "classification"))["accuracy"]
+        assert row["importance"] == pytest.approx(0.75 - left)
+    (pruned,) = run(
+        "ablate", folder, data, "--prune", "2", "--out", tmp_path / "small", "--json"
+    ).rows
+    smaller = load(tmp_path / "small")
+    assert pruned["without"] == pytest.approx(scores(smaller, read_data(data, "classification")))
+
+
+def test_answers_are_scored_and_not_ranked_by_gradient(
+    run: Run, made: Maker, tmp_path: Path
+) -> None:
+    folder = made("bert", "ForQuestionAnswering").folder
+    row = {"question": "Who flows?", "context": "The river flows.", "answers": ["The river"]}
+    (tmp_path / "data.jsonl").write_text(json.dumps(row), "utf-8")
+    words = ["ablate", folder, tmp_path / "data.jsonl"]
+    (found,) = run(*words, "--layers", "1", "--mean", "--json").rows
+    assert found["with"].keys() == found["without"].keys() >= {"exact", "f1"}
+    assert len(run(*words, "--alone", "--json").rows) == 8
+    with pytest.raises(BertsmithError, match="not on answering: add --alone"):
+        run(*words)
 
 
 @pytest.mark.parametrize(
@@ -74,8 +137,7 @@ def test_pruning(run: Run, model: Path, file: Path, tmp_path: Path) -> None:
         (["--prune", "2"], "--prune and --out go together"),
         (["--prune", "1", "--heads", "0.0"], "--prune chooses heads itself"),
         (["--prune", "half", "--out", "x"], "'half' is not a number of heads"),
-        (["--task", "tag"], "--task is masked or classify"),
-        (["--task", "classify"], "text 1: no tab and label"),
+        (["--task", "tag"], "--task is masked or labels, not 'tag'"),
     ],
 )
 def test_mistakes(words: list[str], fault: str, run: Run, model: Path, file: Path) -> None:

@@ -45,6 +45,11 @@ def test_arrays_of_a_file(run: Run, model: Path, tmp_path: Path) -> None:
         assert np.array_equal(stored["weights"], view.rows([2, 3, 4]))
 
 
+def test_importance_needs_a_label_or_an_answer(run: Run, model: Path) -> None:
+    with pytest.raises(BertsmithError, match="for models that classify or answer questions"):
+        run("attention", model, TEXT, "--importance")
+
+
 @pytest.mark.parametrize(
     ("words", "fault"),
     [

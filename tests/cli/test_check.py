@@ -6,6 +6,7 @@ import pytest
 
 from bertsmith.errors import BertsmithError
 from cli.conftest import Run
+from cli.told import told
 
 GOOD = "text,label\n" + "".join(f"text number {n},{'yes' if n % 2 else 'no'}\n" for n in range(30))
 
@@ -54,9 +55,15 @@ def test_errors_are_status_1(run: Run, tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_read_is_one_line_and_status_2(
-    name: str, content: str, words: list[str], fault: str, shell: Run, tmp_path: Path
+    name: str,
+    content: str,
+    words: list[str],
+    fault: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    shown = shell("check", write(tmp_path / name, content), *words)
+    shown = told(monkeypatch, capsys, "check", write(tmp_path / name, content), *words)
     assert shown.status == 2
     assert shown.out == ""
     assert shown.err.startswith("bertsmith: ")

@@ -10,6 +10,7 @@ import pytest
 
 from bertsmith import BertsmithError
 from cli.conftest import Run
+from cli.told import told
 
 FAST = ("--learning-rate", "0.01", "--batch-size", "8", "--device", "cpu")
 
@@ -59,6 +60,8 @@ def test_finetune_tells_machines(run: Run, model: Path, file: Path, tmp_path: Pa
     assert report["over_seeds"]["dev"]["count"] == 2
     assert report["files"]["dev"]["examples"] == 4
     assert any("held out" in note for note in report["notes"])
+    assert "task: classification (guessed: it has texts and labels)" in done.err
+    assert "columns: text = text, label = label" in done.err
 
 
 def test_evaluate_and_compare(
@@ -76,6 +79,7 @@ def test_evaluate_and_compare(
     assert both["comparison"]["p_value"] < 0.05
     shown = run("evaluate", weak, trained, file, "--draws", "200")
     assert "out is better" in shown.out
+    assert "columns: text = text, label = label" in shown.err
     (same,) = run("evaluate", trained, trained, file, "--json", "--draws", "50").rows
     assert same["comparison"]["p_value"] == 1.0
 
@@ -83,6 +87,7 @@ def test_evaluate_and_compare(
 def test_predict_streams_in_order(run: Run, trained: Path, file: Path, tmp_path: Path) -> None:
     done = run("predict", trained, file)
     assert [row["text"] for row in done.rows] == [row["text"] for row in rows()]
+    assert "columns: text = text\n" in done.err
     assert [row["label"] for row in done.rows] == [row["label"] for row in rows()]
     lines = tmp_path / "lines.txt"
     lines.write_text("the old Paris number 3\nthe old bees number 4\n")
@@ -93,13 +98,51 @@ def test_predict_streams_in_order(run: Run, trained: Path, file: Path, tmp_path:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lines.txt", "out.jsonl"]
 
 
+def test_a_file_is_predicted_stretch_by_stretch(
+    run: Run, trained: Path, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never more than one stretch is held, and what comes out does not depend on it."""
+    from bertsmith.tasks import inputs, predicting
+
+    whole = run("predict", trained, file, "--text-column", "text").rows
+    sizes: list[int] = []
+    predict = predicting.predict
+
+    def counted(bert: Any, examples: Any, top: int) -> Any:
+        sizes.append(len(examples))
+        return predict(bert, examples, top)
+
+    monkeypatch.setattr(inputs, "SIZE", 7)
+    monkeypatch.setattr(predicting, "predict", counted)
+    parts = run("predict", trained, file).rows
+    assert sizes == [7] * 6 + [6]
+    assert [(row["text"], row["label"]) for row in parts] == [
+        (row["text"], row["label"]) for row in whole
+    ]
+    # A mistake far down the file: what was written stays on standard output, but no half file.
+    late = tmp_path / "late.jsonl"
+    late.write_text(file.read_text("utf-8") + '{"text": 5\n', "utf-8")
+    out = tmp_path / "out.jsonl"
+    with pytest.raises(BertsmithError, match="line 49: not JSON"):
+        run("predict", trained, late, "--out", out)
+    assert not out.exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["late.jsonl"]
+
+
+def test_every_role_of_a_column_has_an_option() -> None:
+    from bertsmith.cli.tasks import ROLES
+    from bertsmith.tasks.data.columns import NAMES
+
+    assert set(ROLES) == {*NAMES, "pair"}
+
+
 def test_explanations_name_every_word(run: Run, trained: Path, tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("the old Paris number 3\n")
     (row,) = run("predict", trained, lines, "--explain").rows
     words = {one["word"]: one["score"] for one in row["explanation"]}
     assert list(words) == ["the", "old", "Paris", "number", "3"]
-    assert len(set(words.values())) == 5
+    assert any(words.values())
 
 
 @pytest.mark.parametrize(
@@ -109,8 +152,7 @@ def test_explanations_name_every_word(run: Run, trained: Path, tmp_path: Path) -
         (("finetune", "{none}", "{file}", "--out", "{out}"), "none.csv"),
         (("finetune", "{model}", "{file}", "--out", "{file}"), "is a file"),
         (("finetune", "{model}", "{file}", "--out", "{out}", "--task", "tags"), "unknown task"),
-        (("finetune", "{model}", "{file}", "--out", "{out}", "--column", "x"), "ROLE=NAME"),
-        (("finetune", "{model}", "{file}", "--out", "{out}", "--column", "text=x"), "no column"),
+        (("finetune", "{model}", "{file}", "--out", "{out}", "--text-column", "x"), "no column"),
         (("finetune", "{model}", "{file}", "--out", "{out}", "--sweep-rates", "a"), "numbers"),
         (("finetune", "{model}", "{file}", "--out", "{out}", "--epochs", "0"), "epochs is 0"),
         (("finetune", "{model}", "{file}", "--out", "{out}", "--dtype", "x"), "unknown dtype"),
@@ -119,6 +161,8 @@ def test_explanations_name_every_word(run: Run, trained: Path, tmp_path: Path) -
         (("evaluate", "{trained}", "{file}", "--metric", "x"), "there is no score 'x'"),
         (("evaluate", "{trained}", "{file}", "--draws", "0"), "--draws"),
         (("predict", "{trained}", "{none}"), "none.csv"),
+        (("predict", "{trained}", "{file}", "--text-column", "x"), "no column 'x'"),
+        (("predict", "{model}", "{file}"), "no head for a task"),
         (("predict", "{trained}", "{file}", "--top", "0"), "--top"),
         (("glue", "{model}", "{none}"), "there is no such folder"),
         (("glue", "{model}", "{folder}"), "there is no task of GLUE"),
@@ -145,9 +189,15 @@ def test_mistakes(
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
-def test_a_mistake_is_one_line(shell: Run, model: Path, tmp_path: Path) -> None:
+def test_a_mistake_is_one_line(
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     bad = jsonl(tmp_path / "t.jsonl", [{"text": "a", "label": "x"}] * 3)
-    done = shell("finetune", model, bad, "--out", tmp_path / "out", "--hold-out", "0")
+    words = ("finetune", model, bad, "--out", tmp_path / "out", "--hold-out", "0")
+    done = told(monkeypatch, capsys, *words)
     assert done.status == 2
     assert done.err.count("\n") == 1
     assert "two labels or more are needed" in done.err

@@ -46,7 +46,7 @@ def test_dependencies(run: Run, model: Path, tmp_path: Path) -> None:
 
 
 def test_mistakes(run: Run, model: Path, file: Path, tmp_path: Path) -> None:
-    with pytest.raises(BertsmithError, match="heat maps are written"):
+    with pytest.raises(BertsmithError, match=r"the page is a \.html file"):
         run("heads", model, file, "--out", "heads.png")
     with pytest.raises(BertsmithError, match="cannot be read"):
         run("heads", model, tmp_path / "none.txt")

@@ -12,7 +12,19 @@ from cli.conftest import Run
 
 VERBS = ["demo", "tokenizer", "prepare", "pretrain", "plan", "verify-resume", "recipes"]
 VERBS += ["check", "fill-mask", "embed", "convert", "attention", "heads", "senses", "ablate"]
-VERBS += ["probe", "finetune", "evaluate", "predict", "glue", "squad", "conll", "doctor"]
+VERBS += [
+    "probe",
+    "lens",
+    "cka",
+    "importance",
+    "finetune",
+    "evaluate",
+    "predict",
+    "glue",
+    "squad",
+    "conll",
+    "doctor",
+]
 NESTED = [["tokenizer", "train"], ["tokenizer", "extend"], ["tokenizer", "show"]]
 
 
@@ -65,8 +77,8 @@ def test_version(run: Run) -> None:
         ["nonsense"],
         ["embed", "--nonsense", "model", "text"],
         ["embed"],
-        ["demo", "--steps", "nine"],
-        ["demo", "--steps", "9"],
+        ["demo", "--nonsense"],
+        ["heads", "model"],
         ["doctor", "extra"],
         ["tokenizer", "nonsense"],
         ["tokenizer", "train", "file.txt"],
@@ -138,3 +150,14 @@ def test_output_that_the_terminal_cannot_spell(model: Path) -> None:
         done = subprocess.run([*command, *more], capture_output=True, text=True, env=plain)
         assert "Traceback" not in done.stderr
         assert done.returncode == 0
+
+
+def test_shells_can_complete() -> None:
+    command = [sys.executable, "-m", "bertsmith.cli"]
+    asked = {**os.environ, "_BERTSMITH_COMPLETE": "complete_bash", "_TYPER_COMPLETE_TESTING": "1"}
+    asked |= {"COMP_WORDS": "bertsmith fine", "COMP_CWORD": "1"}
+    code = "import sys; sys.argv = ['bertsmith']; from bertsmith.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=asked)
+    assert done.stdout.split() == ["finetune"]
+    shown = subprocess.run([*command, "--show-completion", "bash"], capture_output=True, text=True)
+    assert "COMP_WORDS" in shown.stdout

@@ -3,7 +3,6 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from rich.console import Console
 
 from bertsmith import load
 from bertsmith.cli import options
-from bertsmith.cli.demo import sentences
 from bertsmith.errors import BertsmithError
 from bertsmith.tokenizer import Tokenizer
 from cli.conftest import Run
@@ -204,7 +202,7 @@ def test_tokenizer_show_fits_the_terminal(run: Run, model: Path) -> None:
     assert shown[0].endswith("…  120 tokens, 40 unknown")
 
 
-# ------------------------------------------------------------------ doctor, demo
+# ------------------------------------------------------------------ doctor
 
 
 def test_doctor(run: Run) -> None:
@@ -242,22 +240,3 @@ def test_doctor_for_a_person(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert 'bfloat16 on cpu   3.0 x float32: use dtype="bfloat16" for speed' in lines
     assert "torch.compile     needs a C++ compiler; all runs without" in lines
     assert "speed on cpu      a BERT-base, reading, float32: about 1,234 tokens/s" in lines
-
-
-def test_demo(run: Run, tmp_path: Path) -> None:
-    out = tmp_path / "demo"
-    shown = run("demo", "--steps", "10", "--out", out, "--json")
-    assert (shown.status, shown.err) == (0, "")
-    assert len(shown.rows) == 4
-    assert all(len(row["guesses"]) == 3 for row in shown.rows)
-    again = run("fill-mask", out, shown.rows[0]["text"], "--top", "3", "--json")
-    for one, other in zip(again.rows[0]["guesses"], shown.rows[0]["guesses"], strict=True):
-        assert one == other | {"score": pytest.approx(other["score"], abs=1e-6)}
-    assert load(out).embed(sentences()[:3]).shape == (3, 128)
-
-
-def test_demo_for_a_person(run: Run, tmp_path: Path, monkeypatch: Any) -> None:
-    shown = run("demo", "--steps", "10", "--out", tmp_path).out.splitlines()
-    assert shown[0].endswith("sentences of capitals, animals and opposites")
-    assert shown[1].startswith("step    0  loss ")
-    assert shown[-1].startswith("The opposite of hot is [MASK].")

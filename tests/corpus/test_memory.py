@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 CALL = """
 import json, sys
 from bertsmith.corpus import prepare
-made = prepare(sys.argv[3:], sys.argv[1], sys.argv[2], workers=2, duplicates="near", held_out=0)
+made = prepare(sys.argv[3:], sys.argv[1], sys.argv[2], workers=2, duplicates="exact", held_out=0)
 print(json.dumps([made.splits["train"].tokens, made.splits["train"].documents]))
 """
 

@@ -63,13 +63,33 @@ def results(kernel: str, parts: list[Tensor], layout: Layout, scores: Scores) ->
     return [out, *torch.autograd.grad(out, parts + tables(scores), pull)]
 
 
+def exactly(parts: list[Tensor], layout: Layout, scores: Scores) -> list[Tensor]:
+    """What `reference` gives for the same values in float64."""
+
+    def wide(x: Tensor | None) -> Tensor | None:
+        return None if x is None else x.detach().double().requires_grad_()
+
+    bias = scores.bias
+    if bias is not None:
+        bias = RelativeBias(wide(bias.keys), wide(bias.queries), bias.rows)
+    widened = [x.detach().double().requires_grad_() for x in parts]
+    return results("reference", widened, layout, scores._replace(bias=bias))
+
+
 def assert_agree(parts: list[Tensor], layout: Layout, scores: Scores) -> None:
-    """The kernels `runs` and `grouped` give what `reference` gives, forward and backward."""
-    exact = results("reference", parts, layout, scores)
+    """The kernels `runs` and `grouped` are right, forward and backward.
+
+    Sums over many rounded numbers, such as gradients of tables, are as far from what is exact in
+    any kernel: twice as far as `reference` in the same dtype is right as well.
+    """
+    exact = exactly(parts, layout, scores)
+    plain = results("reference", parts, layout, scores)
     for kernel in ("runs", "grouped"):
-        for expected, found in zip(exact, results(kernel, parts, layout, scores), strict=True):
+        found = results(kernel, parts, layout, scores)
+        for expected, rounded, made in zip(exact, plain, found, strict=True):
             room = TIGHT[parts[0].dtype] * max(1.0, float(expected.detach().abs().max()))
-            assert difference(found, expected) <= room
+            room = max(room, 2 * difference(rounded.double(), expected))
+            assert difference(made.double(), expected) <= room
 
 
 DTYPES = pytest.mark.parametrize("dtype", TIGHT, ids=str)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from bertsmith import BertsmithError
 from bertsmith.batch import Batch
 from bertsmith.tasks.answering import find_answers
-from bertsmith.tasks.data import Labelled, Options, Question, Related, Where, read_data
+from bertsmith.tasks.data import Labelled, Options, Question, Related, Tagged, Where, read_data
 from bertsmith.tasks.evaluating import compare, evaluate, interval, retrieval
 from bertsmith.tasks.explaining import attribute, explain
 from bertsmith.tasks.inputs import read_inputs
@@ -74,11 +75,11 @@ def test_tags_of_plain_texts_and_of_given_words(made: Maker, tmp_path: Path) -> 
     words = text.replace(",", " ,").split()
     path = tmp_path / "t.jsonl"
     path.write_text(json.dumps({"tokens": words}) + "\n")
-    (given,) = predict(bert, read_inputs(path, "tagging").examples)
+    (given,) = predict(bert, next(read_inputs(path, "tagging")).examples)
     assert given.shown["words"] == words
     assert len(given.value) == len(words)
     path.write_text(json.dumps({"text": text}) + "\n")
-    (again,) = predict(bert, read_inputs(path, "tagging").examples)
+    (again,) = predict(bert, next(read_inputs(path, "tagging")).examples)
     assert again == plain
 
 
@@ -104,9 +105,8 @@ def test_similarity(made: Maker) -> None:
     vectors = bert.embed(TEXTS, normalise=True)
     cosines = [float(np.dot(vectors[n], vectors[n + 1])) for n in range(3)]
     assert [one.value for one in predict(bert, pairs)] == pytest.approx(cosines, abs=1e-5)
-    assert predict(bert, lines(TEXTS[0]))[0].shown["vector"] == pytest.approx(
-        vectors[0].tolist(), abs=1e-5
-    )
+    with pytest.raises(BertsmithError, match="no head for a task"):
+        predict(bert, lines(TEXTS[0]))
     same = [Related(text, text, None, HERE) for text in TEXTS]
     assert retrieval(bert, same)["accuracy_at_1"] == 1.0
 
@@ -120,17 +120,28 @@ def test_examples_that_a_model_cannot_read(made: Maker) -> None:
 # ------------------------------------------------------------------ explanations
 
 
-def test_shares_add_up_to_the_gain(made: Maker) -> None:
-    """What every token adds is, in sum, how far the output moved from that of nothing."""
-    bert = made("bert", "ForSequenceClassification", num_labels=3).ours
+@pytest.mark.parametrize(
+    ("suffix", "head", "aims"),
+    [
+        ("ForSequenceClassification", "classify", [(0, 1)]),
+        ("ForTokenClassification", "tag", [(2, 1), (3, 0)]),
+        ("ForQuestionAnswering", "answer", [(2, 0), (5, 1)]),
+    ],
+)
+def test_shares_add_up_to_the_gain(
+    suffix: str, head: str, aims: list[tuple[int, int]], made: Maker
+) -> None:
+    """What every token adds is, in sum, how far the outputs moved from those of nothing."""
+    bert = made("bert", suffix, **({} if head == "answer" else {"num_labels": 3})).ours
     (window,) = bert.windows([TEXTS[0]])
-    gains = attribute(bert, window, lambda out: out[0, 1], steps=128)
+    gains = attribute(bert, window, head, aims, steps=128)
     special = bert.tokenizer.special_ids
     blank = [i if i in special else bert.tokenizer.pad_id or 0 for i in window.ids]
     with torch.no_grad():
         full, void = (
-            float(bert.model(Batch.of([ids], [window.segments]), "classify")[0, 1])
+            sum(float(found[aim]) for aim in aims)
             for ids in (window.ids, blank)
+            for found in [bert.model(Batch.of([ids], [window.segments]), head)]
         )
     assert sum(gains) == pytest.approx(full - void, abs=0.02)
     assert gains[0] == gains[-1] == 0.0  # what is the same in both adds nothing
@@ -149,11 +160,56 @@ def test_words_of_both_texts_are_explained(made: Maker) -> None:
         (1, "Prague"),
     ]
     assert any(row["score"] for row in rows)
+    before = dict(bert.ledger.counts)
     long = Labelled(" ".join(TEXTS), None, None, HERE)
     assert len(explain(bert, long, found, steps=1)) > 120
-    tagger = made("bert", "ForTokenClassification", **NAMES).ours
-    with pytest.raises(BertsmithError, match="explanations are for labels"):
-        explain(tagger, pair, Prediction((), 1.0))
+    assert bert.ledger.counts == before  # the prediction has counted its windows
+    bare = made("bert", "Model").ours
+    with pytest.raises(BertsmithError, match="not for similarity"):
+        explain(bare, pair, Prediction(0.5, 1.0))
+
+
+def test_tags_are_explained_entity_by_entity(made: Maker) -> None:
+    bert = made("bert", "ForTokenClassification", **NAMES).ours
+    text = " ".join(TEXTS)  # longer than the model
+    (found,) = predict(bert, lines(text))
+    assert found.shown["entities"]
+    some = replace(found, shown=found.shown | {"entities": found.shown["entities"][-2:]})
+    rows = explain(bert, lines(text)[0], some, steps=2)
+    assert [{k: one[k] for k in ("label", "text", "start", "end")} for one in rows] == [
+        {k: one[k] for k in ("label", "text", "start", "end")} for one in some.shown["entities"]
+    ]
+    for one in rows:
+        places = [(word["start"], word["end"]) for word in one["words"]]
+        assert places == sorted(places)
+        assert any(start == one["start"] for start, _ in places)  # it is in the window shown
+        assert all(text[slice(*place)] for place in places)
+        assert any(word["score"] for word in one["words"])
+    # Where tags spell no entities, every word is explained.
+    speech = made("bert", "ForTokenClassification", id2label={0: "DET", 1: "NOUN"}).ours
+    words = Tagged("the river", ("the", "river"), ((0, 3), (4, 9)), None, HERE)
+    (tags,) = predict(speech, [words])
+    rows = explain(speech, words, tags, steps=2)
+    assert [(one["text"], one["label"]) for one in rows] == list(
+        zip(("the", "river"), tags.value, strict=True)
+    )
+
+
+def test_answers_are_explained(made: Maker) -> None:
+    bert = made("bert", "ForQuestionAnswering").ours
+    passage = " ".join(TEXTS)
+    asked = Question("1", "Who lives in Uppsala?", passage, None, "", HERE)
+    (found,) = predict(bert, [asked])
+    rows = explain(bert, asked, found, steps=2)
+    asked_words = [row["word"] for row in rows if row["text"] == 0]
+    assert asked_words == ["Who", "lives", "in", "Uppsala", "?"]
+    read = [row for row in rows if row["text"] == 1]
+    assert len(read) < len(passage.split())  # the window that decided, not all of the passage
+    best = found.shown["answers"][0]
+    assert read[0]["start"] <= best["start"] < best["end"] <= read[-1]["end"]
+    assert any(row["score"] for row in rows if row["text"] == 0)
+    none = replace(found, value="")
+    assert explain(bert, asked, none, steps=2) != rows
 
 
 # ------------------------------------------------------------------ evaluation

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from bertsmith.train.guard import ENOUGH, fault
-from bertsmith.train.optimizer import Lamb, StableAdamW, optimizer_for
+from bertsmith.train.optimizer import Lamb, StableAdamW, WholeMuon, optimizer_for
 from bertsmith.train.schedule import SCHEDULES, Shape, rate_at
 
 
@@ -107,6 +107,21 @@ def test_muon_takes_the_matrices_of_blocks_only() -> None:
     muon, adamw = optimizer_for(model, options(optimizer="muon")).optimizers
     assert [p.shape for p in muon.param_groups[0]["params"]] == [(8, 8)]
     assert sum(len(g["params"]) for g in adamw.param_groups) == 2
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6)])
+def test_muon_in_whole_precision_is_torchs(shape: tuple[int, int]) -> None:
+    def walk(kind: Any) -> torch.Tensor:
+        torch.manual_seed(0)
+        weight = nn.Parameter(torch.randn(shape))
+        optimizer = kind([weight], lr=0.1, weight_decay=0.1, momentum=0.95, nesterov=True)
+        for _ in range(4):
+            weight.grad = torch.randn(shape)
+            optimizer.step()
+        return weight.detach()
+
+    # torch rounds to bfloat16 on the way: three digits.
+    torch.testing.assert_close(walk(WholeMuon), walk(torch.optim.Muon), rtol=0.02, atol=0.02)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

@@ -1,7 +1,8 @@
 """Taking heads and layers away while a model runs, and what that costs.
 
 A head that is masked finds nothing; one that is mean-ablated always finds what it finds on
-average. A layer that is left out passes its input on. The weights are not touched.
+average. A layer that is left out passes its input on, or adds to it what it adds on average. The
+weights are not touched.
 """
 
 from __future__ import annotations
@@ -9,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertsmith.analysis.attention import Floats
+from bertsmith.analysis.attention import Floats, by_layer, head_counts
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
-from bertsmith.model import Hidden
+from bertsmith.model import Hidden, Trace
 from bertsmith.model.attention import Change
 from bertsmith.tasks.run import BUDGETS, packed
 from bertsmith.tasks.windows import Window
@@ -72,14 +73,16 @@ def masked_words(bert: Bert, texts: Sequence[str], share: float = 0.15, seed: in
     return Material(windows, loss)
 
 
-def labelled(bert: Bert, texts: Sequence[str], labels: Sequence[str]) -> Material:
-    """Texts with their labels; the loss is to tell them."""
+def labelled(
+    bert: Bert, texts: Sequence[str], labels: Sequence[str], pairs: Sequence[str] | None = None
+) -> Material:
+    """Texts (or pairs of texts) with their labels; the loss is to tell them."""
     bert._needs("classify")
     known = {name: number for number, name in enumerate(bert.checkpoint.labels)}
     for label in labels:
         if label not in known:
             raise BertsmithError(f"the model has no label {label!r}; it has: {', '.join(known)}")
-    windows = bert.windows(texts, how=bert.windower(long="cut"))
+    windows = bert.windows(texts, pairs, how=bert.windower(long="cut"))
     gold = torch.tensor([known[labels[window.number]] for window in windows])
 
     def loss(hidden: Hidden, batch: Batch, chosen: list[int]) -> tuple[Tensor, Tensor]:
@@ -94,18 +97,12 @@ def loss(bert: Bert, material: Material) -> float:
     """The mean loss over all targets."""
     total, count = 0.0, 0
     with torch.inference_mode():
-        for batch, chosen in _batches(bert, material):
+        for batch, chosen in _batches(bert, material.windows):
             found, _ = material.loss(bert.model.encoder(batch), batch, chosen)
             total, count = total + float(found.double().sum()), count + len(found)
     if not count:
         raise BertsmithError("there is nothing to measure on")
     return total / count
-
-
-def shape(bert: Bert) -> list[int]:
-    """How many heads each layer has."""
-    counts = block_heads(bert)
-    return [counts[number] for number, _ in bert.model.encoder.plan]
 
 
 def block_heads(bert: Bert) -> list[int]:
@@ -114,20 +111,27 @@ def block_heads(bert: Bert) -> list[int]:
     return [block.attention.heads for block in blocks]
 
 
+class Means(NamedTuple):
+    """What heads find and layers add on average, over all tokens."""
+
+    heads: list[Tensor]  # (H, d) for each layer
+    layers: list[Tensor]  # (D,) for each layer
+
+
 @contextmanager
 def ablated(
-    bert: Bert, heads: Heads = (), layers: Iterable[int] = (), means: Sequence[Tensor] | None = None
+    bert: Bert, heads: Heads = (), layers: Iterable[int] = (), means: Means | None = None
 ) -> Iterator[None]:
     """Without some heads and some layers, as long as the block of code runs.
 
-    With `means` (see `mean_outputs`) heads are replaced by their average, not by nothing.
+    With `means` they are replaced by their average, not by nothing.
     """
-    encoder, counts = bert.model.encoder, shape(bert)
-    gone, skipped = sorted(set(heads)), frozenset(layers)
+    encoder, counts = bert.model.encoder, head_counts(bert)
+    gone, left_out = sorted(set(heads)), sorted(set(layers))
     for layer, head in gone:
         if not (0 <= layer < len(counts) and 0 <= head < counts[layer]):
             raise BertsmithError(f"there is no head {head} in layer {layer}")
-    for layer in skipped:
+    for layer in left_out:
         if not 0 <= layer < len(counts):
             raise BertsmithError(f"there is no layer {layer}: they go from 0 to {len(counts) - 1}")
     before = encoder.changes, encoder.skipped
@@ -135,8 +139,10 @@ def ablated(
     for layer in {layer for layer, _ in gone}:
         kept = torch.ones(counts[layer], 1, dtype=torch.bool, device=bert.device)
         kept[[head for place, head in gone if place == layer]] = False
-        changes[layer] = _replaced(kept, None if means is None else means[layer])
-    encoder.changes, encoder.skipped = changes, encoder.skipped | skipped
+        changes[layer] = _replaced(kept, None if means is None else means.heads[layer])
+    nothing = next(bert.model.parameters()).new_zeros(bert.checkpoint.config.width)
+    added = {n: nothing if means is None else means.layers[n].to(nothing) for n in left_out}
+    encoder.changes, encoder.skipped = changes, {**encoder.skipped, **added}
     try:
         yield
     finally:
@@ -153,45 +159,45 @@ def _replaced(kept: Tensor, mean: Tensor | None) -> Change:
     return change
 
 
-def mean_outputs(bert: Bert, windows: Sequence[Window]) -> list[Tensor]:
-    """What each head finds on average: a (H, d) for each layer, over all tokens."""
-    encoder = bert.model.encoder
-    sums: dict[int, Tensor] = {}
-    count = sum(len(window.ids) for window in windows)
+def mean_outputs(bert: Bert, windows: Sequence[Window]) -> Means:
+    """What each head finds and each layer adds on average."""
+    encoder, counts = bert.model.encoder, head_counts(bert)
+    width, per_head = bert.checkpoint.config.width, bert.checkpoint.config.per_head
+    nothing = torch.zeros((), dtype=torch.float64, device=bert.device)
+    heads = [nothing.new_zeros(count, per_head) for count in counts]
+    layers = [nothing.new_zeros(width) for _ in counts]
 
     def watch(layer: int) -> Change:
         def change(mixed: Tensor) -> Tensor:
-            found = mixed.double().sum(0)
-            sums[layer] = sums[layer] + found if layer in sums else found
+            heads[layer] += mixed.double().sum(0)
             return mixed
 
         return change
 
     before = encoder.changes
-    encoder.changes = {layer: watch(layer) for layer in range(len(encoder.plan))}
+    encoder.changes = {layer: watch(layer) for layer in range(len(counts))}
     try:
         with torch.inference_mode():
-            for batch, _ in _batches(bert, Material(windows, _unused)):
-                encoder(batch)
+            for batch, _ in _batches(bert, windows):
+                trace = Trace(states=True)
+                encoder(batch, trace)
+                for layer, (given, made) in enumerate(pairwise(trace.hidden)):
+                    layers[layer] += (made.double() - given.double()).sum(0)
     finally:
         encoder.changes = before
-    return [(sums[layer] / count).float() for layer in range(len(encoder.plan))]
+    tokens = max(1, sum(len(window.ids) for window in windows))
+    return Means(*([(one / tokens).float() for one in sums] for sums in (heads, layers)))
 
 
-def _unused(hidden: Hidden, batch: Batch, chosen: list[int]) -> tuple[Tensor, Tensor]:
-    raise AssertionError("no loss is asked for")
-
-
-def one_by_one(bert: Bert, material: Material, *, mean: bool = False) -> Floats:
-    """How much the loss grows without each head alone: (layers, heads)."""
-    counts, whole = shape(bert), loss(bert, material)
-    means = mean_outputs(bert, material.windows) if mean else None
-    found = np.full((len(counts), max(counts)), np.nan, np.float32)
+def one_by_one(bert: Bert, cost: Callable[[], float], means: Means | None = None) -> Floats:
+    """How much a cost (a loss, or a score's negative) grows without each head: (layers, heads)."""
+    counts, whole = head_counts(bert), cost()
+    found = []
     for layer, count in enumerate(counts):
         for head in range(count):
             with ablated(bert, [(layer, head)], means=means):
-                found[layer, head] = loss(bert, material) - whole
-    return found
+                found.append(cost() - whole)
+    return by_layer(torch.tensor(found), counts)
 
 
 def importance(bert: Bert, material: Material) -> Floats:
@@ -200,11 +206,11 @@ def importance(bert: Bert, material: Material) -> Floats:
     The mean over inputs of |dL/dg|, where g scales what a head finds, and each layer's
     numbers divided by their length, as in Michel et al. (2019).
     """
-    encoder, counts = bert.model.encoder, shape(bert)
+    encoder, counts = bert.model.encoder, head_counts(bert)
     total = [torch.zeros(count, dtype=torch.float64) for count in counts]
     before, inputs = encoder.changes, 0
     try:
-        for batch, chosen in _batches(bert, material):
+        for batch, chosen in _batches(bert, material.windows):
             size = len(batch.layout.lengths)
             gates = [torch.ones(size, n, device=bert.device, requires_grad=True) for n in counts]
             owner = batch.layout.owner
@@ -220,11 +226,8 @@ def importance(bert: Bert, material: Material) -> Floats:
             inputs += size
     finally:
         encoder.changes = before
-    found_table = np.full((len(counts), max(counts)), np.nan, np.float32)
-    for layer, row in enumerate(total):
-        scaled = row / inputs / (row / inputs).norm().clamp(min=1e-30)
-        found_table[layer, : len(row)] = scaled.numpy()
-    return found_table
+    scaled = [row / inputs / (row / inputs).norm().clamp(min=1e-30) for row in total]
+    return by_layer(torch.cat(scaled), counts)
 
 
 def _gated(gate: Tensor, owner: Tensor) -> Change:
@@ -232,9 +235,9 @@ def _gated(gate: Tensor, owner: Tensor) -> Change:
     return lambda mixed: mixed * gate[owner, :, None].to(mixed.dtype)
 
 
-def _batches(bert: Bert, material: Material) -> Iterator[tuple[Batch, list[int]]]:
+def _batches(bert: Bert, windows: Sequence[Window]) -> Iterator[tuple[Batch, list[int]]]:
     budget = bert.budget or BUDGETS.get(bert.device.type, 2048)
-    for chosen in packed([len(window.ids) for window in material.windows], budget):
-        windows = [material.windows[number] for number in chosen]
-        batch = Batch.of([one.ids for one in windows], [one.segments for one in windows])
+    for chosen in packed([len(window.ids) for window in windows], budget):
+        group = [windows[number] for number in chosen]
+        batch = Batch.of([one.ids for one in group], [one.segments for one in group])
         yield batch.to(bert.device), chosen

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bertsmith.analysis.importance import explained
 from bertsmith.analysis.weights import Weights
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from bertsmith.tasks import Bert
 
 Floats = NDArray[np.float32]
+LONG = 2048  # tokens from which on memory is watched
 BLANKS = ("▁", "Ġ")  # how vocabularies spell a space that is a token by itself
 
 
@@ -45,9 +49,14 @@ def attention(
     *,
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
+    importance: bool = False,
     name: str = "",
 ) -> AttentionView:
-    """What a model attends to in a text, or in a pair of texts; all layers and heads by default."""
+    """What a model attends to in a text, or in a pair of texts; all layers and heads by default.
+
+    With `importance`, what each word does for the label or answer that the model gives is there
+    beside it (see `bertsmith.analysis.importance`).
+    """
     config = bert.checkpoint.config
     encoding = bert.tokenizer.encode(text, pair)
     if len(encoding) > bert.max_length:
@@ -55,24 +64,39 @@ def attention(
             f"the text has {len(encoding):,} tokens, but the model reads {bert.max_length:,} at "
             "once: shorten it"
         )
+    counts, shown = head_counts(bert), _chosen(layers, len(config.plan), "layer")
+    said, worth = "", [0.0] * (len(encoding) * importance)
+    if importance:
+        found = explained(bert, text, pair)
+        said = f"{found.kind} “{found.said}”"
+        for word in found.words:
+            for place in word.tokens:
+                worth[place] = word.importance
     return AttentionView(
         bert=bert,
         name=name or f"{bert.checkpoint.family.name} {config.layers}x{config.width}",
         ids=encoding.ids,
         segments=encoding.segments,
         tokens=_tokens(bert.tokenizer, encoding, (text, pair or "")),
-        layers=_chosen(layers, len(config.plan), "layer"),
-        heads=_chosen(heads, head_count(bert), "head"),
+        layers=shown,
+        heads=_chosen(heads, max(counts[layer] for layer in shown), "head"),
+        said=said,
+        worth=worth,
     )
 
 
-def head_count(bert: Bert) -> int:
-    """How many heads every layer has; a model that was pruned unevenly is refused."""
+def head_counts(bert: Bert) -> list[int]:
+    """How many heads each layer has: after pruning they may differ."""
     config = bert.checkpoint.config
-    counts = {*(config.kept or (config.attention_heads,))}
-    if len(counts) > 1:
-        raise BertsmithError("the layers of this model have different numbers of heads")
-    return counts.pop()
+    return [config.kept[block] if config.kept else config.attention_heads for block in config.plan]
+
+
+def by_layer(values: Tensor, heads: Sequence[int]) -> Floats:
+    """A number for every head, layer after layer, as (layers, heads); NaN where there is none."""
+    table = np.full((len(heads), max(heads)), np.nan, np.float32)
+    for row, own in zip(table, values.split(list(heads)), strict=True):
+        row[: len(own)] = own.numpy()
+    return table
 
 
 def _tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, str]) -> list[Token]:
@@ -99,7 +123,10 @@ def _tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, str]) ->
 
 @dataclass(frozen=True)
 class AttentionView:
-    """A text as a model sees it. Weights are made anew for each question, none are kept."""
+    """A text as a model sees it. Weights are made anew for each question, none are kept.
+
+    In arrays, a head that a pruned layer does not have is NaN.
+    """
 
     bert: Bert
     name: str
@@ -108,6 +135,8 @@ class AttentionView:
     tokens: list[Token]
     layers: tuple[int, ...]
     heads: tuple[int, ...]
+    said: str = ""  # what the model makes of the text, where that was asked
+    worth: list[float] = field(default_factory=list)  # what each token's word does for it
 
     def __repr__(self) -> str:
         return (
@@ -119,17 +148,25 @@ class AttentionView:
         return len(self.ids)
 
     def visit(self, look: Callable[[int, Weights], None]) -> None:
-        """Run the model once and show the weights of each chosen layer as it passes."""
+        """Run the model once and show the weights of each chosen layer as it passes.
+
+        They are those of the chosen heads that the layer has, which come first in `heads`.
+        """
         batch = Batch.of([self.ids], [self.segments]).to(self.bert.device)
 
         def shown(layer: int) -> Look:
             def call(query: Tensor, key: Tensor, scores: Scores) -> None:
-                look(layer, Weights.of(query, key, scores, self.heads))
+                if len(self) > LONG:
+                    give_back()
+                if layer in self.layers:
+                    own = [head for head in self.heads if head < query.shape[1]]
+                    look(layer, Weights.of(query, key, scores, own))
 
             return call
 
+        looks = {layer: shown(layer) for layer in range(len(self.bert.model.encoder.plan))}
         with torch.inference_mode():
-            self.bert.model.encoder(batch, Trace(looks={n: shown(n) for n in self.layers}))
+            self.bert.model.encoder(batch, Trace(looks=looks))
 
     def rows(self, places: Sequence[int]) -> Floats:
         """What these tokens look at: (layers, heads, r, n); each row sums to one."""
@@ -156,7 +193,7 @@ class AttentionView:
 
         `causal` is what the same scores would give if no token saw what follows it.
         """
-        return rollout(self.maps().mean(1), causal=causal)
+        return rollout(np.nanmean(self.maps(), axis=1), causal=causal)
 
     def beside(self, other: AttentionView) -> AttentionPage:
         """A page with this view and another side by side: two models, or two texts."""
@@ -184,8 +221,9 @@ class AttentionView:
             nonlocal found
             one = make(weights).cpu().numpy()
             if not found.size:
-                found = np.empty((len(self.layers), *one.shape), np.float32)
-            found[self.layers.index(layer)] = one
+                shape = (len(self.layers), len(self.heads), *one.shape[1:])
+                found = np.full(shape, np.nan, np.float32)
+            found[self.layers.index(layer), : len(one)] = one
 
         self.visit(look)
         return found
@@ -194,6 +232,14 @@ class AttentionView:
         for place in places:
             if not 0 <= place < len(self):
                 raise BertsmithError(f"there is no token {place}: the text has {len(self)}")
+
+
+def give_back() -> None:
+    """Hand freed memory back to the system, of which Linux's C library would keep tens of MB."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl has not
+        if trim is not None:
+            trim(0)
 
 
 def rollout(means: Floats, *, causal: bool = False) -> Floats:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertsmith.analysis.attention import Floats, head_count
+from bertsmith.analysis.attention import Floats, by_layer, head_counts
 from bertsmith.analysis.treebank import Sentence
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
@@ -66,7 +66,7 @@ class Relation:
 
 @dataclass(frozen=True)
 class HeadNumbers:
-    """Every number, of every head: (layers, heads) each."""
+    """Every number, of every head: (layers, heads) each; NaN where a layer was pruned."""
 
     metrics: dict[str, Floats]
     inputs: int
@@ -79,12 +79,13 @@ class HeadNumbers:
         for layer in range(layers):
             for head in range(heads):
                 numbers = {name: float(table[layer, head]) for name, table in self.metrics.items()}
-                yield {"layer": layer, "head": head, **numbers}
+                if not np.isnan(numbers["entropy"]):
+                    yield {"layer": layer, "head": head, **numbers}
 
     def strongest(self, metric: str, most: int = 3) -> list[tuple[int, int, float]]:
         """The heads with most of something: layer, head, number."""
         table = self.metrics[metric]
-        order = np.argsort(-table, axis=None, kind="stable")[:most]
+        order = np.argsort(-table, axis=None, kind="stable")[: min(most, np.isfinite(table).sum())]
         places = [np.unravel_index(int(place), table.shape) for place in order]
         return [(int(layer), int(head), float(table[layer, head])) for layer, head in places]
 
@@ -93,19 +94,18 @@ def measure(bert: Bert, inputs: Sequence[Input]) -> HeadNumbers:
     """Look at the attention of every head in every input."""
     if not inputs:
         raise BertsmithError("there is nothing to measure heads on")
-    config = bert.checkpoint.config
-    shape = (len(config.plan), head_count(bert))
-    sums = torch.zeros(shape[0] * shape[1], len(METRICS), dtype=torch.float64)
+    heads = head_counts(bert)
+    sums = torch.zeros(sum(heads), len(METRICS), dtype=torch.float64)
     counts = torch.zeros(len(METRICS), dtype=torch.float64)
-    finder = Finder(shape, inputs)
+    finder = Finder(heads, inputs)
     for one, maps in seen(bert, inputs):
         targets, weight = _targets(bert, one)
         counts += weight
         sums += _totals(maps, targets)
         if one.sentence is not None:
             finder.see(maps, one)
-    means = (sums.unflatten(0, shape) / counts.clamp(min=1)).float().numpy()
-    metrics = {name: means[:, :, number] for number, name in enumerate(METRICS)}
+    means = sums / counts.clamp(min=1)
+    metrics = {name: by_layer(means[:, number], heads) for number, name in enumerate(METRICS)}
     tokens = sum(len(one.ids) for one in inputs)
     return HeadNumbers(metrics, len(inputs), tokens, finder.relations())
 
@@ -207,7 +207,7 @@ class Finder:
     attention from it the mean; the word looked at most, other than itself, is the guess.
     """
 
-    def __init__(self, shape: tuple[int, int], inputs: Sequence[Input]) -> None:
+    def __init__(self, heads: Sequence[int], inputs: Sequence[Input]) -> None:
         found = Counter(
             word.relation
             for one in inputs
@@ -216,8 +216,8 @@ class Finder:
         )
         self.names = sorted(found)
         self.counts = torch.tensor([found[name] for name in self.names], dtype=torch.float64)
-        self.shape = shape
-        self.hits = torch.zeros(2, shape[0] * shape[1], len(self.names), dtype=torch.float64)
+        self.heads = heads  # how many each layer has
+        self.hits = torch.zeros(2, sum(heads), len(self.names), dtype=torch.float64)
         self.fixed = torch.zeros(len(OFFSETS), len(self.names), dtype=torch.float64)
         for one in inputs:
             if one.sentence is not None:
@@ -272,8 +272,10 @@ class Finder:
         found = {}
         for kind in self.counts.argsort(descending=True, stable=True).tolist():
             count = int(self.counts[kind])
-            table = (self.hits[..., kind] / count).unflatten(1, self.shape).float().numpy()
-            direction, layer, head = (int(n) for n in np.unravel_index(table.argmax(), table.shape))
+            shares = self.hits[..., kind] / count
+            table = np.stack([by_layer(one, self.heads) for one in shares])
+            best = np.unravel_index(np.nanargmax(table), table.shape)
+            direction, layer, head = (int(n) for n in best)
             offset = int(self.fixed[:, kind].argmax())
             found[self.names[kind]] = Relation(
                 count=count,

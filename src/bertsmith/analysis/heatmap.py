@@ -35,8 +35,17 @@ svg text { fill: var(--soft); font-size: 9px; font-family: inherit; }
 svg rect { fill: var(--heat); stroke: var(--line); stroke-width: 0.4; }
 table { border-collapse: collapse; font-size: 14px; }
 th, td { text-align: right; padding: 3px 18px 3px 0; font-variant-numeric: tabular-nums; }
+table.guesses td { text-align: left; }
+blockquote { margin: 8px 0; line-height: 2; white-space: pre-wrap; }
+mark { color: inherit; background: none; padding: 3px 1px; border-radius: 3px; }
 th { color: var(--soft); font-weight: 500; } th:first-child, td:first-child { text-align: left; }
 """
+# Shades, as classes: a style on an element of its own would need a laxer policy.
+STYLE += "".join(
+    f"mark.{kind}{step} {{ background: rgb({colour} / {0.08 * step:.2f}); }}\n"
+    for kind, colour in (("for", "31 111 208"), ("against", "210 105 30"))
+    for step in range(1, 10)
+)
 CELL = 18
 
 
@@ -45,7 +54,7 @@ def heads_page(numbers: HeadNumbers, title: str) -> str:
     parts = []
     for name, about in METRICS.items():
         table = numbers.metrics[name]
-        top = f"{about}; from {table.min():.2f} to {table.max():.2f}"
+        top = f"{about}; from {np.nanmin(table):.2f} to {np.nanmax(table):.2f}"
         parts.append(section(name, top, heat_map(table, name)))
     for name, one in list(numbers.relations.items())[:12]:
         about = f"dependency, found by each head ({one.direction}); best {one.accuracy:.0%}"
@@ -72,13 +81,18 @@ def page(title: str, about: str, parts: Sequence[str]) -> str:
     )
 
 
-def heat_map(table: Floats, name: str, most: float | None = None) -> str:
+def heat_map(
+    table: Floats,
+    name: str,
+    most: float | None = None,
+    axes: tuple[str, str] = ("layer", "head"),
+) -> str:
     """Rows of a table as squares, darker where there is more; each says its number."""
     rows, columns = table.shape
-    low = 0.0 if table.min() >= 0 else float(table.min())
-    reach = (float(table.max()) if most is None else most) - low or 1.0
+    low = min(0.0, float(np.nanmin(table)))
+    reach = (float(np.nanmax(table)) if most is None else most) - low or 1.0
     width, height = (columns + 1.4) * CELL, (rows + 1.2) * CELL
-    label = f"{name}: layers by heads"
+    label = f"{name}: {axes[0]}s by {axes[1]}s"
     made = [f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(label)}">']
     made += [
         f'<text x="{(column + 1.9) * CELL:.1f}" y="{0.75 * CELL}" text-anchor="middle">'
@@ -90,11 +104,13 @@ def heat_map(table: Floats, name: str, most: float | None = None) -> str:
         made.append(f'<text x="{CELL}" y="{y + 0.66 * CELL:.1f}" text-anchor="end">{row}</text>')
         for column in range(columns):
             value = float(table[row, column])
+            if np.isnan(value):
+                continue
             depth = min(1.0, max(0.0, (value - low) / reach))
             made.append(
                 f'<rect x="{(column + 1.4) * CELL:.1f}" y="{y:.1f}" width="{CELL - 1.5}" '
                 f'height="{CELL - 1.5}" rx="2" fill-opacity="{np.sqrt(depth):.3f}">'
-                f"<title>layer {row}, head {column}: {value:.3f}</title></rect>"
+                f"<title>{axes[0]} {row}, {axes[1]} {column}: {value:.3f}</title></rect>"
             )
     return "".join(made) + "</svg>"
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from torch.nn.functional import logsigmoid
 
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.model import Hidden
+from bertsmith.tasks.answering import Answer
+from bertsmith.tasks.predicting import task_of
 from bertsmith.tasks.tagging import words
 from bertsmith.tasks.windows import Window
 from bertsmith.tokenizer import Encoding
@@ -28,6 +32,38 @@ class WordImportance:
     end: int
     source: int  # 0 the first text, 1 the second
     importance: float  # of log probability; negative where the word speaks against the answer
+    tokens: tuple[int, ...]  # its places in the input
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What a model says of a text, how sure it is, and what each word does for that."""
+
+    kind: str  # label, answer or number
+    said: str
+    score: float  # a probability; of a number its value
+    words: list[WordImportance]
+
+
+def explained(
+    bert: Bert, text: str, pair: str | None = None, label: str | None = None
+) -> Explained:
+    """What a model's own task makes of a text: a label, a number, or an answer in `pair`."""
+    if "classify" in bert.model.heads:
+        scores = bert.classify(text, pair).scores
+        chosen = max(scores, key=scores.__getitem__) if label is None else label
+        words = for_label(bert, text, pair, chosen)
+        kind = "number" if task_of(bert) == "regression" else "label"
+        return Explained(kind, chosen, scores[chosen], words)
+    if "answer" not in bert.model.heads:
+        has = ", ".join(bert.checkpoint.entries) or "none"
+        raise BertsmithError(
+            f"word importance is for models that classify or answer questions (heads: {has})"
+        )
+    if pair is None or label is not None:
+        raise BertsmithError("this model answers questions: give a question and a passage")
+    best = _best(bert, text, pair)
+    return Explained("answer", best.text, best.score, for_answer(bert, text, pair))
 
 
 def for_label(
@@ -36,14 +72,18 @@ def for_label(
     """How much each word speaks for a label (by default the one the model gives)."""
     bert._needs("classify")
     names = bert.checkpoint.labels
-    chosen = bert.classify(text, pair).label if label is None else label
-    if chosen not in names:
-        raise BertsmithError(f"the model has no label {chosen!r}; it has: {', '.join(names)}")
-    column = names.index(chosen)
+    if label is not None and label not in names:
+        raise BertsmithError(f"the model has no label {label!r}; it has: {', '.join(names)}")
+    column = names.index(bert.classify(text, pair).label if label is None else label)
+    task = task_of(bert)
 
     def score(hidden: Hidden, batch: Batch, windows: list[int]) -> list[float]:
-        logits = bert.model.heads["classify"](hidden, batch).float()
-        found: list[float] = logits.log_softmax(-1)[:, column].tolist()
+        scores = bert.model.heads["classify"](hidden, batch).float()
+        if task == "classification":
+            scores = scores.log_softmax(-1)
+        elif task == "multilabel":
+            scores = logsigmoid(scores)
+        found: list[float] = scores[:, column].tolist()
         return found
 
     return _hidden_one_by_one(bert, (text, pair), score)
@@ -51,7 +91,7 @@ def for_label(
 
 def for_answer(bert: Bert, question: str, passage: str) -> list[WordImportance]:
     """How much each word of question and passage speaks for the answer that the model gives."""
-    best = bert.answer(question, passage)[0]
+    best = _best(bert, question, passage)
     encoding = bert.tokenizer.encode(question, passage)
     inside = [
         row
@@ -65,6 +105,13 @@ def for_answer(bert: Bert, question: str, passage: str) -> list[WordImportance]:
         return [float(part[inside[0], 0] + part[inside[-1], 1]) for part in parts]
 
     return _hidden_one_by_one(bert, (question, passage), score)
+
+
+def _best(bert: Bert, question: str, passage: str) -> Answer:
+    found = bert.answer(question, passage)
+    if not found:
+        raise BertsmithError("there is no answer in this passage")
+    return found[0]
 
 
 def _hidden_one_by_one(
@@ -83,24 +130,19 @@ def _hidden_one_by_one(
         )
     found = _words(encoding, texts)
     windows = [_window(encoding, encoding.ids)]
-    for _, rows in found:
-        ids = [mask if row in rows else id_ for row, id_ in enumerate(encoding.ids)]
+    for word in found:
+        ids = [mask if row in word.tokens else id_ for row, id_ in enumerate(encoding.ids)]
         windows.append(_window(encoding, ids))
     whole, *without = bert.run(windows, score)
-    return [
-        WordImportance(word.text, word.start, word.end, word.source, whole - one)
-        for (word, _), one in zip(found, without, strict=True)
-    ]
+    return [replace(word, importance=whole - one) for word, one in zip(found, without, strict=True)]
 
 
 def _window(encoding: Encoding, ids: list[int]) -> Window:
     return Window(0, ids, encoding.segments, range(len(ids)), 0)
 
 
-def _words(
-    encoding: Encoding, texts: tuple[str, str | None]
-) -> list[tuple[WordImportance, set[int]]]:
-    """Every word, and the rows of its tokens."""
+def _words(encoding: Encoding, texts: tuple[str, str | None]) -> list[WordImportance]:
+    """Every word, of no importance yet."""
     found = []
     for source, text in enumerate(texts):
         own = [row for row, owner in enumerate(encoding.sources) if owner == source]
@@ -108,10 +150,11 @@ def _words(
             *([getattr(encoding, name)[row] for row in own] for name in Encoding.__slots__)
         )
         for _, start, end in words(text or "", part):
-            rows = {
+            tokens = tuple(
                 row
                 for row in own
                 if encoding.offsets[row][0] < end and start < encoding.offsets[row][1]
-            }
-            found.append((WordImportance((text or "")[start:end], start, end, source, 0.0), rows))
+            )
+            shown = (text or "")[start:end]
+            found.append(WordImportance(shown, start, end, source, 0.0, tokens))
     return found

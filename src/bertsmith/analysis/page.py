@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertsmith.analysis.attention import AttentionView, Floats, Token, head_count, rollout
+from bertsmith.analysis.attention import AttentionView, Floats, Token, head_counts, rollout
 from bertsmith.analysis.weights import Weights
 from bertsmith.errors import BertsmithError
 
@@ -77,12 +77,16 @@ class Pane:
     first: int = 0  # the place of the first token in its text
     unit: int = 1  # tokens in a block
     partial: bool = False  # are there tokens that look outside?
+    counts: list[int] = field(default_factory=list)  # of the heads, how many each layer has
     maps: list[str] = field(default_factory=list)  # a layer each
     means: list[Floats] = field(default_factory=list)  # of all heads, a layer each
     rollout: bool = False
+    said: str = ""  # what the model makes of the text
+    worth: list[float] = field(default_factory=list)  # what each token's word does for that
 
     def add(self, weights: Tensor) -> None:
         """Take in the next layer: (H, n, n)."""
+        self.counts.append(len(weights))
         self.maps.append(_packed(weights))
         if self.rollout:
             self.means.append(weights.mean(0).cpu().numpy())
@@ -141,7 +145,9 @@ def _pane(view: AttentionView, places: range) -> Pane:
     about = f"{len(view):,} tokens" if whole else f"tokens {places.start} to {places.stop - 1}"
     tokens = [_shown(view.tokens[place]) for place in places]
     complete = whole and _complete(view)
-    return _empty(view, about, tokens, first=places.start, partial=not whole, rollout=complete)
+    pane = _empty(view, about, tokens, first=places.start, partial=not whole, rollout=complete)
+    pane.said, pane.worth = view.said, view.worth[places.start : places.stop]
+    return pane
 
 
 def _overview(view: AttentionView, size: int) -> Pane:
@@ -158,18 +164,17 @@ def _overview(view: AttentionView, size: int) -> Pane:
 
 
 def _empty(view: AttentionView, about: str, tokens: list[dict[str, Any]], **more: Any) -> Pane:
-    config = view.bert.checkpoint.config
-    family = view.bert.checkpoint.family.name
-    made_of = f"{family}, {len(config.plan)} layers, {head_count(view.bert)} heads · {about}"
+    counts, family = head_counts(view.bert), view.bert.checkpoint.family.name
+    heads = f"{min(counts)} to {max(counts)}" if len({*counts}) > 1 else f"{counts[0]}"
+    made_of = f"{family}, {len(counts)} layers, {heads} heads · {about}"
     middle = len(view.layers) // 2
     return Pane(view.name, made_of, tokens, view.layers, view.heads, start=middle, **more)
 
 
 def _complete(view: AttentionView) -> bool:
     """Are all layers and heads looked at? Only then there is a rollout."""
-    config = view.bert.checkpoint.config
-    all_of_them = (len(config.plan), head_count(view.bert))
-    return (len(view.layers), len(view.heads)) == all_of_them
+    counts = head_counts(view.bert)
+    return (len(view.layers), len(view.heads)) == (len(counts), max(counts))
 
 
 def _shown(token: Token) -> dict[str, Any]:

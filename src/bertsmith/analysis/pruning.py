@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from bertsmith.analysis.ablation import block_heads, shape
+from bertsmith.analysis.ablation import block_heads
+from bertsmith.analysis.attention import head_counts
 from bertsmith.checkpoint import Checkpoint
 from bertsmith.checkpoint.assemble import assemble, substitute
 from bertsmith.checkpoint.names import Translation
@@ -84,7 +85,7 @@ def least(table: Any, count: int, counts: Iterable[int]) -> list[tuple[int, int]
 
 def _by_block(bert: Bert, heads: Iterable[tuple[int, int]]) -> dict[int, set[int]]:
     """The heads that go, by block. Where layers share a block, it loses a head for all."""
-    counts, plan = shape(bert), bert.model.encoder.plan
+    counts, plan = head_counts(bert), bert.model.encoder.plan
     gone: dict[int, set[int]] = {}
     for layer, head in heads:
         if not (0 <= layer < len(counts) and 0 <= head < counts[layer]):

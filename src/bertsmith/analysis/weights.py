@@ -1,8 +1,8 @@
 """Attention weights of one sequence, as many as are wanted and no more: rows, columns, blocks.
 
 The kernel that ran keeps no weights. They are computed again from the queries and keys that
-it was given: a row is a softmax; a single cell, or a column, is exp(score - log-sum-exp of its
-row), so no more than a few rows of an n × n matrix ever stand in memory.
+it was given: a row is a softmax; a column is exp(score - log-sum-exp of each row), and that a fast
+kernel keeps. So no more than a few rows of an n × n matrix ever stand in memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from torch.nn.functional import pad
 from bertsmith.model import Scores
 from bertsmith.model.attend import written_out
 
-CELLS = 2**21  # scores that stand in memory at once: 8 MiB, and a few copies of it
+CELLS = 2**19  # scores that stand in memory at once: 2 MiB, and a few copies of it
+KERNEL = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
 
 
 @dataclass(frozen=True)
@@ -42,28 +43,43 @@ class Weights:
 
     def rows(self, places: Sequence[int] | Tensor) -> Tensor:
         """What these tokens look at: (H, r, n); each row sums to one."""
-        return self._scores(torch.as_tensor(places, device=self.key.device)).softmax(-1)
+        return self.cells(places, range(len(self)))
 
     def columns(self, places: Sequence[int] | Tensor) -> Tensor:
         """Who looks at these tokens, and how much: (H, n, c)."""
         chosen = torch.as_tensor(places, device=self.key.device)
-        met = written_out(self.query, self.key[chosen], self.scores, columns=chosen)
-        return met.sub_(self.logsumexp[:, :, None]).exp_()
+        found = self.key.new_empty(self.key.shape[1], len(self), len(chosen))
+        for heads, part in self._parts(len(self)):
+            own = self._of(heads)
+            rows = torch.arange(part.start, part.stop, device=chosen.device)
+            met = written_out(own.query[part], own.key[chosen], own.scores, rows, chosen)
+            found[heads, part] = met.sub_(self.logsumexp[heads, part, None]).exp_()
+        return found
 
-    def cells(self, rows: Sequence[int], columns: Sequence[int]) -> Tensor:
+    def cells(self, rows: Sequence[int] | Tensor, columns: Sequence[int]) -> Tensor:
         """What some tokens look at, of some others: (H, r, c), shares of the whole row."""
         asked = torch.as_tensor(rows, device=self.key.device)
         wanted = torch.as_tensor(columns, device=self.key.device)
-        parts = [
-            self._scores(part).softmax(-1)[:, :, wanted] for part in asked.split(self._at_once)
-        ]
-        return torch.cat(parts, dim=1)
+        found = self.key.new_empty(self.key.shape[1], len(asked), len(wanted))
+        for heads, part in self._parts(len(asked)):
+            own, places = self._of(heads), asked[part]
+            weights = written_out(own.query[places], own.key, own.scores, places).softmax(-1)
+            found[heads, part] = weights[:, :, wanted]
+        return found
 
     @cached_property
     def logsumexp(self) -> Tensor:
-        """The logarithm of each row's sum of exponentials (H, n): what fast kernels keep."""
-        parts = torch.arange(len(self), device=self.key.device).split(self._at_once)
-        return torch.cat([self._scores(part).logsumexp(-1) for part in parts], dim=1)
+        """The logarithm of each row's sum of exponentials (H, n)."""
+        plain = self.scores.bias is None and self.scores.window is None
+        if KERNEL is not None and plain and self.key.device.type == "cpu":
+            query, key = (x.transpose(0, 1)[None] for x in (self.query, self.key))
+            how = {"is_causal": self.scores.causal, "scale": self.scores.scale}
+            kept: Tensor = KERNEL(query, key, key, **how)[1]  # what it mixes does not matter
+            return kept[0]
+        found = self.key.new_empty(self.key.shape[1], len(self))
+        for heads, part in self._parts(len(self)):
+            found[heads, part] = self._of(heads)._near(part)[0].logsumexp(-1)
+        return found
 
     def blocks(self, size: int) -> Tensor:
         """Attention between blocks of `size` neighbours: (H, b, b), and rows sum to one.
@@ -73,27 +89,36 @@ class Weights:
         count = -(-len(self) // size)
         place = torch.arange(len(self), device=self.key.device) // size
         total = self.key.new_zeros(self.key.shape[1], count, count)
-        for first, rows in self.stretches():
-            across = pad(rows, (0, count * size - len(self))).unflatten(-1, (count, size)).sum(-1)
-            total.index_add_(1, place[first : first + rows.shape[1]], across)
+        for heads, part in self._parts(len(self)):
+            met, left = self._of(heads)._near(part)
+            rows = pad(met.softmax(-1), (left, count * size - left - met.shape[-1]))
+            total[heads].index_add_(1, place[part], rows.unflatten(-1, (count, size)).sum(-1))
         return total / place.bincount()[:, None]
 
-    def stretches(self) -> Iterator[tuple[int, Tensor]]:
-        """All rows, a few at a time: the first one's place, and (H, r, n)."""
-        for part in torch.arange(len(self), device=self.key.device).split(self._at_once):
-            first, last = int(part[0]), int(part[-1])
-            if self.scores.window is None:
-                yield first, self._scores(part).softmax(-1)
-                continue
-            # What lies outside the window of every row is zero, and not worth computing.
-            left = max(0, first - self.scores.window)
-            near = torch.arange(left, min(len(self), last + self.scores.window + 1)).to(part)
-            found = written_out(self.query[part], self.key[near], self.scores, part, near)
-            yield first, pad(found.softmax(-1), (left, len(self) - left - len(near)))
+    def _near(self, part: slice) -> tuple[Tensor, int]:
+        """Scores of neighbouring rows with all that any of them sees: (H, r, c), from where on.
 
-    @property
-    def _at_once(self) -> int:
-        return max(1, CELLS // (len(self) * self.key.shape[1]))
+        What lies outside the window of every row is not worth computing.
+        """
+        reach = len(self) if self.scores.window is None else self.scores.window
+        near = slice(max(0, part.start - reach), min(len(self), part.stop + reach))
+        place = torch.arange(len(self), device=self.key.device)
+        met = written_out(self.query[part], self.key[near], self.scores, place[part], place[near])
+        return met, near.start
 
-    def _scores(self, places: Tensor) -> Tensor:
-        return written_out(self.query[places], self.key, self.scores, places)
+    def _parts(self, count: int) -> Iterator[tuple[slice, slice]]:
+        """Some heads, some of `count` rows: together all of them, each part small.
+
+        Few heads and many rows make larger products than the other way round.
+        """
+        heads = self.key.shape[1]
+        rows = max(1, min(count, CELLS // len(self)))
+        together = max(1, min(heads, CELLS // (rows * len(self))))
+        for head in range(0, heads, together):
+            for row in range(0, count, rows):
+                yield slice(head, head + together), slice(row, min(row + rows, count))
+
+    def _of(self, heads: slice) -> Weights:
+        """The same for neighbouring heads, without a copy."""
+        chosen = range(self.key.shape[1])[heads]
+        return Weights(self.query[:, heads], self.key[:, heads], self.scores.of(chosen))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -14,6 +15,7 @@ from bertsmith.errors import BertsmithError
 if TYPE_CHECKING:
     from bertsmith.analysis.ablation import Material
     from bertsmith.tasks import Bert
+    from bertsmith.tasks.windows import Window
 
 
 def ablate(
@@ -21,7 +23,7 @@ def ablate(
     file: Annotated[
         Path,
         typer.Argument(
-            help="Texts, a line each; for --task classify with a tab and a label behind each.",
+            help="Texts, a line each; or a data file of the model's own task (--task labels).",
             show_default=False,
         ),
     ],
@@ -30,10 +32,10 @@ def ablate(
     ] = None,
     layers: Annotated[str | None, typer.Option(help="Without these layers: 3,5-6.")] = None,
     mean: Annotated[
-        bool, typer.Option(help="Replace heads by their average, not by nothing.")
+        bool, typer.Option(help="Replace heads and layers by their average, not by nothing.")
     ] = False,
     alone: Annotated[
-        bool, typer.Option(help="Rank heads by the loss without each alone, not by gradient.")
+        bool, typer.Option(help="Rank heads by the cost of each alone, not by gradient.")
     ] = False,
     prune: Annotated[
         str | None, typer.Option(help="Prune the least important: how many, or a share: 25%.")
@@ -42,8 +44,11 @@ def ablate(
     keep_shapes: Annotated[
         bool, typer.Option(help="Save zeros in place of pruned heads: transformers 5 opens it.")
     ] = False,
-    task: Annotated[str, typer.Option(help="masked or classify.")] = "masked",
-    limit: Annotated[int, typer.Option(help="How many texts.", min=1)] = 500,
+    task: Annotated[
+        str | None,
+        typer.Option(help="masked (words) or labels; default: what the model has a head for."),
+    ] = None,
+    limit: Annotated[int, typer.Option(help="How many texts or examples.", min=1)] = 500,
     seed: Annotated[int, typer.Option(help="Chooses what is masked.")] = 0,
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
@@ -52,8 +57,8 @@ def ablate(
 ) -> None:
     """Measure what a model loses without some heads or layers.
 
-    With --heads or --layers: the loss without them. Otherwise all heads are ranked by how much
-    the loss depends on them; --prune then cuts the least important out.
+    With --heads or --layers: the loss, and the score on labels, without them. Otherwise all heads
+    are ranked by how much depends on them; --prune then cuts the least important out.
     """
     if prune is not None and (heads or layers):
         raise BertsmithError("--prune chooses heads itself: leave out --heads and --layers")
@@ -61,15 +66,20 @@ def ablate(
         raise BertsmithError("--prune and --out go together")
     if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise BertsmithError(f"{out}: is there already and not empty; use another")
-    if task not in ("masked", "classify"):
-        raise BertsmithError(f"--task is masked or classify, not {task!r}")
-    lines = [line for line in shared.read_texts(None, file) if line.strip()][:limit]
+    if task not in (None, "masked", "labels"):
+        raise BertsmithError(f"--task is masked or labels, not {task!r}")
+    if not file.exists():
+        raise BertsmithError(f"{file}: is not there")
     bert = shared.open_model(model, device, dtype, family)
-    material = _material(bert, lines, task, seed, file)
-    if heads or layers:
-        shown = _without(bert, material, heads, layers, mean)
+    if (task or ("masked" if "masked_lm" in bert.model.heads else "labels")) == "masked":
+        lines = [line for line in shared.read_texts(None, file) if line.strip()][:limit]
+        bench: Bench = _masked(bert, lines, seed)
     else:
-        shown = _ranked(bert, material, alone, mean, prune, out, keep_shapes)
+        bench = _labels(bert, file, limit)
+    if heads or layers:
+        shown = _without(bert, bench, heads, layers, mean)
+    else:
+        shown = _ranked(bert, bench, alone, mean, prune, out, keep_shapes)
     if as_json:
         shared.print_json(shown.pop("rows", None) or [shown])
     else:
@@ -77,46 +87,80 @@ def ablate(
     shared.close(bert)
 
 
-def _material(bert: Bert, lines: list[str], task: str, seed: int, file: Path) -> Material:
-    from bertsmith.analysis.ablation import labelled, masked_words
+class Bench(NamedTuple):
+    """What a model is measured on: numbers of a model, what it reads, one cost, one gradient."""
 
-    if task == "masked":
-        return masked_words(bert, lines, seed=seed)
-    pairs = [line.rpartition("\t") for line in lines]
-    for number, (text, tab, _) in enumerate(pairs, 1):
-        if not tab or not text:
-            raise BertsmithError(f"{file}, text {number}: no tab and label behind it")
-    return labelled(bert, [text for text, _, _ in pairs], [label.strip() for *_, label in pairs])
+    numbers: Callable[[Bert], dict[str, float]]  # the loss, or scores
+    windows: Callable[[], Sequence[Window]]
+    cost: Callable[[], float]  # the higher the worse
+    material: Callable[[], Material]  # whose loss has a gradient
+
+
+def _masked(bert: Bert, lines: list[str], seed: int) -> Bench:
+    from bertsmith.analysis.ablation import loss, masked_words
+
+    material = masked_words(bert, lines, seed=seed)
+    return Bench(
+        lambda one: {"loss": loss(one, material)},
+        lambda: material.windows,
+        lambda: loss(bert, material),
+        lambda: material,
+    )
+
+
+def _labels(bert: Bert, file: Path, limit: int) -> Bench:
+    from dataclasses import replace
+
+    from bertsmith.analysis import scoring
+    from bertsmith.tasks.data import read_data
+    from bertsmith.tasks.evaluating import main_metric
+    from bertsmith.tasks.predicting import task_of
+
+    dataset = read_data(file, task_of(bert))
+    dataset = replace(dataset, examples=dataset.examples[:limit])
+    metric = main_metric(dataset)
+    return Bench(
+        lambda one: scoring.scores(one, dataset),
+        lambda: scoring.windows(bert, dataset),
+        lambda: -scoring.scores(bert, dataset)[metric],
+        lambda: scoring.material(bert, dataset),
+    )
 
 
 def _without(
-    bert: Bert, material: Material, heads: str | None, layers: str | None, mean: bool
+    bert: Bert, bench: Bench, heads: str | None, layers: str | None, mean: bool
 ) -> dict[str, Any]:
-    from bertsmith.analysis.ablation import ablated, loss, mean_outputs, shape
+    from bertsmith.analysis.ablation import ablated, mean_outputs
+    from bertsmith.analysis.attention import head_counts
 
-    gone = named(heads, shape(bert)) if heads else []
+    gone = named(heads, head_counts(bert)) if heads else []
     skipped = numbers(layers, "--layers") or []
-    before = loss(bert, material)
-    means = mean_outputs(bert, material.windows) if mean else None
+    before = bench.numbers(bert)
+    means = mean_outputs(bert, bench.windows()) if mean else None
     with ablated(bert, gone, skipped, means):
-        after = loss(bert, material)
-    return {"loss": before, "without": after, "heads": gone, "layers": skipped}
+        after = bench.numbers(bert)
+    return {"heads": gone, "layers": skipped, "with": before, "without": after}
 
 
 def _ranked(
     bert: Bert,
-    material: Material,
+    bench: Bench,
     alone: bool,
     mean: bool,
     prune: str | None,
     out: Path | None,
     keep_shapes: bool,
 ) -> dict[str, Any]:
-    from bertsmith.analysis.ablation import importance, loss, one_by_one, shape
+    from bertsmith.analysis.ablation import importance, mean_outputs, one_by_one
+    from bertsmith.analysis.attention import head_counts
     from bertsmith.analysis.pruning import least, pruned, zeroed
 
-    counts = shape(bert)
-    table = one_by_one(bert, material, mean=mean) if alone else importance(bert, material)
+    counts = head_counts(bert)
+    if alone:
+        means = mean_outputs(bert, bench.windows()) if mean else None
+        table = one_by_one(bert, bench.cost, means)
+    else:
+        table = importance(bert, bench.material())
     if prune is None or out is None:
         rows = [
             {"layer": layer, "head": head, "importance": float(table[layer, head])}
@@ -125,14 +169,14 @@ def _ranked(
         ]
         return {"rows": sorted(rows, key=lambda row: -row["importance"])}
     gone = least(table, _count(prune, sum(counts)), counts)
-    before, size = loss(bert, material), _size(bert)
+    before, size = bench.numbers(bert), _size(bert)
     smaller = bert
     if keep_shapes:
         zeroed(bert, gone)
     else:
         smaller = pruned(bert, gone)
     smaller.save(out)
-    found = {"loss": before, "without": loss(smaller, material), "heads": gone, "layers": []}
+    found = {"heads": gone, "layers": [], "with": before, "without": bench.numbers(smaller)}
     return {**found, "out": str(out), "parameters": [size, _size(smaller)]}
 
 
@@ -168,11 +212,12 @@ def _show(shown: dict[str, Any]) -> None:
             bar = "█" * max(0, round(30 * row["importance"] / max(rows[0]["importance"], 1e-9)))
             typer.echo(f"{row['layer']:>3}.{row['head']:<3} {row['importance']:8.4f}  {bar}")
         return
-    change = shown["without"] - shown["loss"]
     gone = [f"{layer}.{head}" for layer, head in shown["heads"]]
     gone += [f"layer {layer}" for layer in shown["layers"]]
     typer.echo(f"without {len(gone)}: {', '.join(gone)}")
-    typer.echo(f"loss {shown['loss']:.4f} → {shown['without']:.4f} ({change:+.4f})")
+    for name, before in shown["with"].items():
+        after = shown["without"][name]
+        typer.echo(f"{name} {before:.4f} → {after:.4f} ({after - before:+.4f})")
     if "out" in shown:
         before, after = shown["parameters"]
         typer.echo(f"{before:,} → {after:,} parameters, saved in {shown['out']}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from io import TextIOWrapper
 from typing import Annotated
@@ -14,6 +15,7 @@ from bertsmith.cli import (
     attention,
     benchmarks,
     check,
+    cka,
     convert,
     demo,
     doctor,
@@ -22,6 +24,8 @@ from bertsmith.cli import (
     fill_mask,
     finetune,
     heads,
+    importance,
+    lens,
     predict,
     prepare,
     pretrain,
@@ -32,10 +36,14 @@ from bertsmith.cli import (
 from bertsmith.cli import options as shared
 from bertsmith.errors import BertsmithError
 
+# What completes words in a shell doubles the time that help takes: it is there when asked for.
+COMPLETION = {"--install-completion", "--show-completion"}
 app = typer.Typer(
     name="bertsmith",
     help="Forge, fine-tune, look inside and serve a BERT of your own.",
+    epilog="bertsmith --install-completion teaches your shell the verbs and their options.",
     no_args_is_help=True,
+    add_completion="_BERTSMITH_COMPLETE" in os.environ or not COMPLETION.isdisjoint(sys.argv),
     add_help_option=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help is read as well, and comes twice as fast
@@ -59,6 +67,9 @@ app.command("heads")(heads.heads)
 app.command("ablate")(ablate.ablate)
 app.command("senses")(senses.senses)
 app.command("probe")(probe.probe)
+app.command("lens")(lens.lens)
+app.command("cka")(cka.cka)
+app.command("importance")(importance.importance)
 app.command("pretrain")(pretrain.pretrain)
 app.command("plan")(pretrain.plan)
 app.command("verify-resume")(pretrain.verify_resume)

@@ -31,6 +31,9 @@ def attention(
     ] = None,
     versus: Annotated[str | None, typer.Option(help="Another text, side by side.")] = None,
     versus_model: Annotated[str | None, typer.Option(help="Another model, side by side.")] = None,
+    importance: Annotated[
+        bool, typer.Option(help="Underline words that the model's label or answer depends on.")
+    ] = False,
     view: Annotated[str, typer.Option(help="Open with: text, lines, matrix or heads.")] = "text",
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
@@ -59,7 +62,7 @@ def attention(
     berts = [shared.open_model(name, device, dtype, family) for name in names]
     labels = [Path(name).name or name for name in names]
     views = [
-        look(bert, given, pair, name=label, **chosen)
+        look(bert, given, pair, name=label, importance=importance, **chosen)
         for bert, label in zip(berts, labels, strict=True)
         for given, pair in (
             [(text, text_b)] if versus is None else [(text, text_b), (versus, None)]

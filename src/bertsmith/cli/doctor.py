@@ -19,7 +19,7 @@ EXTRAS = {
 
 
 def doctor(as_json: shared.Json = False) -> None:
-    """Look at this machine: versions, devices, attention kernels, and the speed to expect."""
+    """Look at this machine: versions, kernels, speed."""
     found = examine()
     if as_json:
         shared.print_json([found])
@@ -146,7 +146,7 @@ def _compiler(cuda: bool) -> str | None:
     return next((name for name in ("c++", "g++", "clang++") if shutil.which(name)), None)
 
 
-def _speed(device: str) -> dict[str, float]:
+def _speed(device: str) -> dict[str, int]:
     """Tokens a second that a BERT-base reads (from one of its layers), and that one learns from."""
     import time
 

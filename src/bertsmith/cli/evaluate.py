@@ -37,7 +37,7 @@ def evaluate(
     paired bootstrap).
     """
     from bertsmith.tasks.data import read_data
-    from bertsmith.tasks.evaluating import compare, interval, main_metric
+    from bertsmith.tasks.evaluating import compare, drawable, interval, main_metric
     from bertsmith.tasks.evaluating import evaluate as score
     from bertsmith.tasks.predicting import task_of
 
@@ -72,7 +72,7 @@ def evaluate(
         "metric": chosen,
         "models": [{"model": n, "scores": one.scores} for n, one in zip(names, found, strict=True)],
     }
-    drawn = chosen not in ("calibration_error", "accuracy_at_1", "mean_reciprocal_rank")
+    drawn = drawable(found[0], chosen)
     if len(found) == 2:
         if not drawn:
             raise BertsmithError(f"two models cannot be compared by {chosen}")
@@ -85,6 +85,7 @@ def evaluate(
         shared.print_json([rows])
     else:
         _show(rows, names, found)
+        shared.note(tasks.told(dataset.columns))
 
 
 def _write(path: Path, rows: dict[str, Any], found: Evaluation, model: str) -> None:

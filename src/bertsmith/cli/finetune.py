@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -93,8 +94,6 @@ def finetune(
         label_names=tasks.names_of(label_names),
         hold_out=hold_out,
     )
-    for line in tasks.understood(splits.train):
-        shared.note(line)
     result = train_on(
         model,
         splits,
@@ -105,7 +104,7 @@ def finetune(
         sweep_epochs=_numbers(sweep_epochs, int, "--sweep-epochs"),
         device=device,
         overwrite=overwrite,
-        watch=Progress(quiet=as_json),
+        watch=Progress(tasks.understood(splits.train), quiet=as_json),
         learning_rate=learning_rate,
         epochs=epochs,
         batch_size=batch_size,
@@ -140,11 +139,14 @@ def _numbers(given: str, kind: type, option: str) -> list[Any]:
 class Progress:
     """Tells a person how far a run is: a line that changes on a terminal, one each epoch else."""
 
-    def __init__(self, quiet: bool) -> None:
+    def __init__(self, told: Iterable[str], quiet: bool) -> None:
+        self.told = iter(told)  # once training has begun: before, a mistake is to stand alone
         self.quiet, self.live = quiet, sys.stderr.isatty() and not quiet
 
     def step(self, done: int, total: int, loss: float) -> None:
         """Show a step, where it can be shown over the last."""
+        for line in self.told:
+            shared.note(line)
         if self.live and (done % 5 == 0 or done == total):
             typer.echo(f"\rstep {done:,} of {total:,}, loss {loss:.4f}  ", err=True, nl=False)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bertsmith.cli import options as shared
-from bertsmith.errors import BertsmithError
+from bertsmith.cli import pages
 
 if TYPE_CHECKING:
     from bertsmith.analysis.heads import HeadNumbers
@@ -26,7 +26,7 @@ def heads(
         ),
     ],
     limit: Annotated[int, typer.Option(help="How many texts or sentences.", min=1)] = 1000,
-    out: Annotated[Path | None, typer.Option(help="Write heat maps to a .html file.")] = None,
+    out: pages.Out = None,
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
     family: shared.Family = None,
@@ -37,8 +37,7 @@ def heads(
     How spread out it is, how far it looks, how much goes to special tokens, punctuation, the
     tokens beside it and others like it; and on CoNLL-U data which dependencies it finds.
     """
-    if out is not None and out.suffix not in (".html", ".htm"):
-        raise BertsmithError(f"{out}: heat maps are written to a .html file")
+    pages.check(out)
     lines = shared.read_texts(None, file)
     from bertsmith.analysis.heads import measure, parsed, texts
     from bertsmith.analysis.heatmap import heads_page, save_page
@@ -66,6 +65,7 @@ def heads(
 
 def _show(numbers: HeadNumbers) -> None:
     """The strongest heads of every kind; below, the best head for each relation."""
+    import numpy as np
     from rich.table import Table
 
     from bertsmith.analysis.heads import METRICS
@@ -78,7 +78,7 @@ def _show(numbers: HeadNumbers) -> None:
     for name, about in METRICS.items():
         best = [f"{layer}-{head} {value:.2f}" for layer, head, value in numbers.strongest(name)]
         cells = [*best, "", ""][:3]
-        table.add_row(name, f"{float(numbers.metrics[name].mean()):.2f}", *cells, about)
+        table.add_row(name, f"{float(np.nanmean(numbers.metrics[name])):.2f}", *cells, about)
     console.print(table)
     if not numbers.relations:
         return

@@ -63,13 +63,15 @@ def predict(
                 stream.write(json.dumps(row, ensure_ascii=False) + "\n")
             stream.flush()
             advance(stretch)
+    if stretch.columns:
+        shared.note(tasks.told(stretch.columns))
     shared.close(bert)
 
 
 def _row(example: Any) -> dict[str, Any]:
     """What a prediction is about."""
     row = {"id": example.id} if hasattr(example, "id") else {}
-    for name in ("text", "pair", "question", "prompt", "anchor", "positive"):
+    for name in ("text", "pair", "question", "prompt"):
         if (value := getattr(example, name, None)) is not None:
             row[name] = value
     return row

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bertsmith.cli import options as shared
-from bertsmith.errors import BertsmithError
+from bertsmith.cli import pages
 
 if TYPE_CHECKING:
     from bertsmith.analysis.senses import Senses
@@ -27,7 +27,7 @@ def senses(
         Path | None,
         typer.Option(help="Lines of word, sentence, sentence, T or F, with tabs: is it one sense?"),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Draw them on a .html page.")] = None,
+    out: pages.Out = None,
     projector: Annotated[
         Path | None, typer.Option(help="Write files for TensorBoard's projector there.")
     ] = None,
@@ -37,8 +37,7 @@ def senses(
     as_json: shared.Json = False,
 ) -> None:
     """Find the senses of a word by its vectors in many sentences."""
-    if out is not None and out.suffix not in (".html", ".htm"):
-        raise BertsmithError(f"{out}: the picture is a .html file")
+    pages.check(out)
     texts = shared.read_texts(None, file)
     told = None if pairs is None else shared.read_texts(None, pairs)
     from bertsmith.analysis.drawing import projector as export

@@ -30,7 +30,7 @@ ROLES = (
 )
 COLUMNS: Options = {
     f"{role}_column": (
-        Annotated[str | None, typer.Option(help="Its column, where it is not found.")],
+        Annotated[str | None, typer.Option(help=f"The column of the {role}, where not found.")],
         None,
     )
     for role in ROLES
@@ -102,5 +102,9 @@ def show_scores(columns: Mapping[str, Mapping[str, float] | None]) -> None:
 def understood(dataset: Dataset[Any]) -> Iterator[str]:
     """How a file was understood: its task, and which column is what."""
     yield f"task: {dataset.task}" + (f" (guessed: {dataset.guessed})" if dataset.guessed else "")
-    columns = ", ".join(f"{role} = {name}" for role, name in dataset.columns.items())
-    yield f"columns: {columns}" + (f"; tags in {dataset.scheme.upper()}" if dataset.scheme else "")
+    yield told(dataset.columns) + (f"; tags in {dataset.scheme.upper()}" if dataset.scheme else "")
+
+
+def told(columns: Mapping[str, str]) -> str:
+    """Which column is what."""
+    return "columns: " + ", ".join(f"{role} = {name}" for role, name in columns.items())

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertsmith.batch import Layout
+from bertsmith.model.rows import below
 
 CHUNK = 256  # queries that share one key range in local attention over a long sequence
 
@@ -179,15 +180,16 @@ def _grouped(
 
 def _local(sdpa: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
     """Attention to `window` neighbours, a chunk of queries at a time: O(n * window)."""
-    length, done = q.shape[2], []
-    place = torch.arange(length, device=q.device)
-    for start in range(0, length, CHUNK):
+    place, length = torch.arange(q.shape[2], device=q.device), q.shape[2]
+
+    def chunk(start: int) -> Tensor:
         mine = slice(start, min(start + CHUNK, length))
         near = slice(max(0, start - window), min(mine.stop + window, length))
         seen = (place[mine, None] - place[None, near]).abs() <= window
-        out = sdpa(q[:, :, mine], k[:, :, near], v[:, :, near], attn_mask=seen)
-        done.append(out.transpose(1, 2))
-    return torch.cat(done, dim=1).transpose(1, 2)  # as it lies when heads are put together
+        found = sdpa(q[:, :, mine], k[:, :, near], v[:, :, near], attn_mask=seen)
+        return found.permute(2, 0, 1, 3)  # rows first, as they lie when heads are put together
+
+    return below(map(chunk, range(0, length, CHUNK)), length, CHUNK).permute(1, 2, 0, 3)
 
 
 def _skewed(q: Tensor, k: Tensor, bias: RelativeBias) -> Tensor:

@@ -16,6 +16,7 @@ from bertsmith.model.rows import by_rows
 
 Look = Callable[[Tensor, Tensor, Scores], None]  # two (T, H, d), as they meet
 Change = Callable[[Tensor], Tensor]  # (T, H, d) → (T, H, d)
+AS_IT_IS = nn.Identity()  # the norm of states that need none
 
 
 class Context(NamedTuple):
@@ -52,14 +53,16 @@ class Attention(nn.Module):
         self.scores, self.dropout = scores, dropout
         self.kernel: str | None = None  # chosen by device and dtype unless named
 
-    def forward(self, x: Tensor, context: Context, queries: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, context: Context, queries: Tensor | None = None, norm: nn.Module = AS_IT_IS
+    ) -> Tensor:
         """(T, D) → what the heads found (T, H * d), which `output` maps back to (T, D).
 
-        With `queries`, those rows ask and the rows of x answer.
+        With `queries`, those rows ask and the rows of x answer. Rows are read through `norm`.
         """
-        query, key, value = self.project(x)
+        query, key, value = self.project(x, norm)
         if queries is not None:
-            query = self.project(queries)[0]
+            query = self.project(queries, norm)[0]
         query, key, bias = self.place(query, key, context.signal)
         scores = self.scores._replace(bias=bias)
         if context.look is not None:
@@ -70,9 +73,10 @@ class Attention(nn.Module):
             mixed = context.change(mixed)
         return mixed.flatten(1)
 
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def project(self, x: Tensor, norm: nn.Module = AS_IT_IS) -> tuple[Tensor, Tensor, Tensor]:
         """(rows, D) → queries, keys and values, each (rows, H, d)."""
-        query, key, value = self.qkv(x).unflatten(-1, (3, self.heads, -1)).unbind(-3)
+        joint = by_rows(lambda rows: self.qkv(norm(rows)), x)
+        query, key, value = joint.unflatten(-1, (3, self.heads, -1)).unbind(-3)
         return query, key, value
 
     def place(self, query: Tensor, key: Tensor, signal: Any) -> tuple[Tensor, Tensor, Any]:
@@ -85,8 +89,11 @@ class RotaryAttention(Attention):
 
     def place(self, query: Tensor, key: Tensor, signal: Signal) -> tuple[Tensor, Tensor, Any]:
         """Rotate queries and keys."""
-        query, key = (by_rows(rotate, x, *signal, into=x) for x in (query, key))
-        return query, key, None
+        return (
+            by_rows(rotate, query, *signal, into=query),
+            by_rows(rotate, key, *signal, into=key),
+            None,
+        )
 
 
 class DisentangledAttention(Attention):

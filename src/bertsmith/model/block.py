@@ -41,7 +41,7 @@ class PostNormBlock(Block):
     def forward(self, x: Tensor, context: Context, queries: Tensor | None = None) -> Tensor:
         """(T, D) → (T, D)."""
         mixed = self.attention(x, context, queries)
-        return by_rows(self.finish, x if queries is None else queries, mixed)
+        return by_rows(self.finish, x if queries is None else queries, mixed, into=mixed)
 
     def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
         """All that comes after attention; no row of it knows of another."""
@@ -54,9 +54,8 @@ class PreNormBlock(Block):
 
     def forward(self, x: Tensor, context: Context, queries: Tensor | None = None) -> Tensor:
         """(T, D) → (T, D)."""
-        asking = None if queries is None else self.attention_norm(queries)
-        mixed = self.attention(self.attention_norm(x), context, asking)
-        return by_rows(self.finish, x if queries is None else queries, mixed)
+        mixed = self.attention(x, context, queries, self.attention_norm)
+        return by_rows(self.finish, x if queries is None else queries, mixed, into=mixed)
 
     def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
         """All that comes after attention; no row of it knows of another."""

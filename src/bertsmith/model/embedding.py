@@ -44,7 +44,7 @@ class Embedding(nn.Module):
         """Batch → (T, D)."""
         x = self.token(batch.ids)
         for mark in self.marks.values():
-            x = x + mark(batch)
+            x += mark(batch)  # nobody else holds it, and a long input is large
         for step in self.finish.values():
             x = step(x)
         return x

@@ -64,7 +64,7 @@ class Encoder(nn.Module):
         self.signals, self.blocks = nn.ModuleList(signals), nn.ModuleList(blocks)
         self.plan = tuple(plan)  # at each depth, which block runs and which signal it gets
         self.changes: dict[int, Change] = {}  # depth → what becomes of what its heads found
-        self.skipped: frozenset[int] = frozenset()  # depths whose block is left out
+        self.skipped: dict[int, Tensor] = {}  # depth → what is added in place of its block (D,)
 
     def forward(self, batch: Batch, trace: Trace | None = None) -> Hidden:
         """Batch → hidden states (T, D)."""
@@ -74,10 +74,8 @@ class Encoder(nn.Module):
         for depth, (number, signal) in enumerate(self.plan):
             look, change = trace.look(depth, batch.layout), self.changes.get(depth)
             context = Context(batch.layout, signals[signal], look, change)
-            before = x  # at once: what the last block read is not needed longer
-            if depth not in self.skipped:
-                x = self.blocks[number](x, context)
-            trace.keep(x)
+            before, skip = x, self.skipped.get(depth)  # now: older states are let go
+            x = trace.keep(self.blocks[number](x, context) if skip is None else x + skip)
         return Hidden(self.norm(x), before, context)
 
 

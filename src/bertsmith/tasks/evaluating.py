@@ -164,6 +164,11 @@ def metric_of(dataset: Dataset[Any], name: str, labels: Sequence[str]) -> Callab
     return compute
 
 
+def drawable(found: Evaluation, name: str) -> bool:
+    """Can a score be computed of examples that were drawn anew?"""
+    return name != "calibration_error" and not isinstance(found.dataset.examples[0], Related)
+
+
 def interval(found: Evaluation, name: str, labels: Sequence[str], draws: int = 200) -> Any:
     """A score's bootstrap interval over examples."""
     values = [one.value for one in found.predictions]

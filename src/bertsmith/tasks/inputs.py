@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from io import StringIO
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
-from bertsmith.tasks.data import Labelled, Question, Related, Tagged, Where
+from bertsmith.tasks.data import Labelled, Question, Tagged, Where
 from bertsmith.tasks.data.choices import read_choices
 from bertsmith.tasks.data.columns import Finder, known_name, plain, without_header
 from bertsmith.tasks.data.conll import (
@@ -47,6 +48,7 @@ class Stretch:
 
     examples: list[Any]
     share: float
+    columns: Columns = field(default_factory=dict)  # role → the column it was found in
 
 
 def read_inputs(
@@ -93,11 +95,9 @@ def _stretches(
     else:
         given = dict(given)
         for table, share in _tables(path, ending, given, size):
-            if not table.header:
-                # What the first rows show holds for all.
-                given.update({**without_header(table), **given})
             finder = Finder(table, given)
-            yield Stretch(_examples(table, finder, task, ledger), share)
+            yield Stretch(_examples(table, finder, task, ledger), share, finder.found)
+            # What the first rows show holds for all.
             given.update((role, name) for role, name in finder.found.items() if name in table.names)
 
 
@@ -133,14 +133,25 @@ def _document(
         yield Stretch(examples[start : start + size], share)
 
 
-def _tables(path: Path, ending: str, given: Columns, size: int) -> Iterator[tuple[Table, float]]:
-    """The rows of a file, so many at a time, with how much of it has been read."""
+def _tables(
+    path: Path, ending: str, given: dict[str, str], size: int
+) -> Iterator[tuple[Table, float]]:
+    """The rows of a file, so many at a time, with how much of it has been read.
+
+    What columns without names are is added to `given`.
+    """
     stream = Stream(path)
     if ending in (".csv", ".tsv", ".tab"):
-        names, tabs = known_name(given), ending != ".csv"
-        table, rows = open_delimited(
-            path, stream.head(), stream, lambda name: plain(name) in names, Ledger(), tabs=tabs
-        )
+        head, names = stream.head(), known_name(given)
+
+        def opened(lines: Iterable[str]) -> tuple[Table, Iterator[Row]]:
+            known, tabs = (lambda name: plain(name) in names), ending != ".csv"
+            return open_delimited(path, head, lines, known, Ledger(), tabs=tabs)
+
+        table, rows = opened(stream)
+        if not table.header:
+            first = replace(table, rows=list(opened(StringIO(head))[1]))
+            given.update({**without_header(first), **given})
         for some in portions(rows, size):
             yield replace(table, rows=some), stream.share
     elif ending in (".jsonl", ".ndjson"):
@@ -165,14 +176,14 @@ def _examples(table: Table, finder: Finder, task: str, ledger: Ledger) -> list[A
     if task == "answering":
         return _questions(table, finder, ledger)
     if task == "similarity" and {"anchor", "positive"} <= {*finder.given, *finder.by_plain}:
-        first, second = finder.needed("anchor"), finder.needed("positive")
-        return _each(table, lambda row, where: Related(*_cells(row, where, first, second), where))
+        text, pair = finder.needed("anchor"), finder.needed("positive")
+        return _each(table, lambda row, where: _texts(row, where, text, pair))
     if task == "tagging" and "text" not in finder.given and finder.known("tokens"):
         return _each(table, lambda row, where: _words(row, where, finder.found["tokens"]))
-    text, pair = finder.couple()
+    first, second = finder.couple()
     if task == "tagging":
-        pair = None
-    return _each(table, lambda row, where: Labelled(*_cells(row, where, text, pair), where))
+        second = None
+    return _each(table, lambda row, where: _texts(row, where, first, second))
 
 
 def _questions(table: Table, finder: Finder, ledger: Ledger) -> list[Any]:
@@ -192,10 +203,10 @@ def _each(table: Table, make: Callable[[Row, Where], Any]) -> list[Any]:
     return [make(row, table.where(row)) for row in table.rows]
 
 
-def _cells(row: Row, where: Where, text: str, pair: str | None) -> tuple[str, str | None, None]:
-    """One text or two, and no gold."""
+def _texts(row: Row, where: Where, text: str, pair: str | None) -> Labelled:
+    """One text, or two."""
     second = None if pair is None else text_cell(row.cells.get(pair), where, pair)
-    return text_cell(row.cells.get(text), where, text), second, None
+    return Labelled(text_cell(row.cells.get(text), where, text), second, None, where)
 
 
 def _words(row: Row, where: Where, column: str) -> Tagged:

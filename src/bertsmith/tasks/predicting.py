@@ -149,17 +149,19 @@ def _choices(bert: Bert, examples: Sequence[Any], top: int) -> list[Prediction]:
 
 
 def _similar(bert: Bert, examples: Sequence[Any], top: int) -> list[Prediction]:
-    """The cosine of the two texts of each example; of a single text its vector."""
+    """The cosine of the two texts of each example."""
+    if any(len(example.texts) < 2 for example in examples):
+        has = ", ".join(bert.checkpoint.entries) or "none"
+        raise BertsmithError(
+            f"this model has no head for a task (its heads: {has}), and one text is similar to "
+            "nothing: bertsmith embed makes vectors, bertsmith finetune trains a head"
+        )
     unique = list(dict.fromkeys(text for example in examples for text in example.texts))
     vectors = dict(zip(unique, bert.embed(unique, normalise=True), strict=True))
     made = []
     for example in examples:
-        texts = example.texts
-        if len(texts) == 1:
-            vector = vectors[texts[0]].tolist()
-            made.append(Prediction(vector, 1.0, {"vector": vector}))
-            continue
-        cosine = float(np.dot(vectors[texts[0]], vectors[texts[1]]))
+        first, second, *_ = example.texts
+        cosine = float(np.dot(vectors[first], vectors[second]))
         made.append(Prediction(cosine, 1.0, {"similarity": cosine}))
     return made
 

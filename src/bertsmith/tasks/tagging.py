@@ -11,6 +11,7 @@ import torch
 
 from bertsmith.batch import Batch
 from bertsmith.model import Hidden
+from bertsmith.tasks.data.schemes import chunks
 from bertsmith.tasks.spans import blank, trimmed, wordless
 from bertsmith.tasks.windows import clearest
 from bertsmith.tokenizer import Encoding
@@ -148,24 +149,11 @@ def tag(bert: Bert, texts: Sequence[str]) -> list[list[Entity]]:
 
 def entities(text: str, labelled: Sequence[Entity]) -> list[Entity]:
     """Words that belong together by their B-, I-, E- and S- (or L- and U-) labels."""
-    groups: list[list[Entity]] = []
-    open_label = ""
-    for word in labelled:
-        mark, _, label = word.label.partition("-")
-        if not label:  # "O"
-            open_label = ""
-            continue
-        if mark in ("B", "S", "U") or label != open_label:
-            groups.append([])
-        groups[-1].append(word)
-        open_label = "" if mark in ("E", "L", "S", "U") else label
-    return [
-        Entity(
-            group[0].label.partition("-")[2],
-            text[group[0].start : group[-1].end],
-            group[0].start,
-            group[-1].end,
-            sum(word.score for word in group) / len(group),
-        )
-        for group in groups
-    ]
+    found = []
+    # Whatever a model calls the outside, it has no type.
+    for chunk in chunks([word.label if "-" in word.label else "O" for word in labelled]):
+        group = labelled[chunk.start : chunk.stop]
+        start, end = group[0].start, group[-1].end
+        score = sum(word.score for word in group) / len(group)
+        found.append(Entity(chunk.type, text[start:end], start, end, score))
+    return found

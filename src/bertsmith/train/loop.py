@@ -153,6 +153,7 @@ class Trainer:
             if not self._step(loaded, counts, began):
                 loader.close()
                 return True
+            began = time.monotonic()  # the step has counted its own time
             if self._over():
                 loader.close()
                 break

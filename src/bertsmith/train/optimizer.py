@@ -70,6 +70,40 @@ class StableAdamW(AdamKind):
         parameter.mul_(1 - rate * group["weight_decay"]).sub_(update * rate)
 
 
+class WholeMuon(torch.optim.Muon):
+    """torch's Muon with its products in the weights' precision instead of bfloat16.
+
+    CPUs without bf16 matrix units take many times as long for those.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Change the weights once."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                state = self.state[parameter]
+                if not state:
+                    state["momentum_buffer"] = torch.zeros_like(parameter)
+                buffer = state["momentum_buffer"].lerp_(parameter.grad, 1 - group["momentum"])
+                update = orthogonal(parameter.grad.lerp(buffer, group["momentum"]), group)
+                rate = group["lr"] * max(1.0, parameter.shape[0] / parameter.shape[1]) ** 0.5
+                parameter.mul_(1 - group["lr"] * group["weight_decay"]).sub_(update * rate)
+
+
+def orthogonal(update: Tensor, group: Mapping[str, Any]) -> Tensor:
+    """The nearest matrix that stretches nothing, about: some Newton-Schulz steps."""
+    first, second, third = group["ns_coefficients"]
+    tall = update.shape[0] > update.shape[1]
+    found = update.T if tall else update
+    found = found / found.norm().clamp(min=group["eps"])
+    for _ in range(group["ns_steps"]):
+        gram = found @ found.T
+        found = first * found + (second * gram + third * gram @ gram) @ found
+    return found.T if tall else found
+
+
 def adam_update(state: dict[str, Any], gradient: Tensor, group: Mapping[str, Any]) -> Tensor:
     """Adam's step before the rate: the first moment over the root of the second."""
     if not state:
@@ -156,7 +190,8 @@ def _muon(named: Named, train: Any) -> list[Optimizer]:
     """Muon for the matrices inside blocks, AdamW for tables, norms, biases and outputs."""
     inner = {n: p for n, p in named.items() if p.ndim == 2 and ".blocks." in f".{n}"}
     rest = {name: parameter for name, parameter in named.items() if name not in inner}
-    muon = torch.optim.Muon(
+    whole = all(p.device.type == "cpu" and p.dtype == torch.float32 for p in inner.values())
+    muon = (WholeMuon if whole else torch.optim.Muon)(
         list(inner.values()),
         lr=train.matrix_learning_rate,
         weight_decay=train.weight_decay,

@@ -38,8 +38,8 @@ def plan(
     """Tokens, operations, memory and time of a run on one device or several.
 
     The vocabulary is the corpus's, where the recipe names one, unless its size is given; without
-    either it is BERT's. With no device, or "cpu" or "cuda", a few steps are timed here; a name such as "h200" is
-    reckoned from the maker's figures.
+    either it is BERT's. With no device, or "cpu" or "cuda", a few steps are timed here; a name such
+    as "h200" is reckoned from the maker's figures.
     """
     if count < 1:
         raise BertsmithError("a run needs at least one device")

@@ -25,7 +25,7 @@ from bertsmith.train.folder import RunFolder, writing
 from bertsmith.train.loop import Trainer
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.recipe import Recipe, checked
-from bertsmith.train.watch import Watch, check_view, watcher
+from bertsmith.train.watch import MakeWatch, Watch, check_view, watcher
 
 FILL = 64  # parts are filled up to a multiple of so many tokens: few shapes to prepare for
 
@@ -35,14 +35,14 @@ def pretrain(
     out: str | Path,
     *,
     resume: bool = False,
-    show: str | None = None,
+    show: str | MakeWatch | None = None,
     tensorboard: bool = False,
 ) -> dict[str, Any]:
     """Train by a recipe; the model is in `out`/model at the end.
 
     `resume` goes on with the run in `out`, by the recipe it was begun with. `show` is "live",
-    "lines" or "none"; by default a live view on a terminal and lines elsewhere. Returns what the
-    run came to; `finished` is False where a signal stopped it.
+    "lines", "none" or makes a `Watch` of one's own; by default a live view on a terminal and lines
+    elsewhere. Returns what the run came to; `finished` is False where a signal stopped it.
     """
     check_view(show, tensorboard)
     device = _device(recipe)

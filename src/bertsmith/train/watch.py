@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -172,20 +172,24 @@ def curve(values: list[float], width: int = 40) -> str:
     return "".join(BARS[round((mean - low) * scale)] for mean in means)
 
 
+MakeWatch = Callable[[RunFolder, Recipe, "Built", bool], Watch]  # makes a watch of one's own
+
+
 def watcher(
-    show: str | None, folder: RunFolder, recipe: Recipe, made: Built, tensorboard: bool
+    show: str | MakeWatch | None, folder: RunFolder, recipe: Recipe, made: Built, tensorboard: bool
 ) -> Watch:
     """The watch that is asked for; by default what fits where standard error goes."""
     kind = show or ("live" if sys.stderr.isatty() else "lines")
-    return VIEWS[kind](folder, recipe, made, tensorboard and folder.writes)
+    view = VIEWS[kind] if isinstance(kind, str) else kind
+    return view(folder, recipe, made, tensorboard and folder.writes)
 
 
-VIEWS = {"live": Live, "lines": Lines, "none": Watch}
+VIEWS: dict[str, MakeWatch] = {"live": Live, "lines": Lines, "none": Watch}
 
 
-def check_view(show: str | None, tensorboard: bool) -> None:
+def check_view(show: str | MakeWatch | None, tensorboard: bool) -> None:
     """Refuse a view that is not there, before anything is written."""
-    if show is not None and show not in VIEWS:
+    if isinstance(show, str) and show not in VIEWS:
         raise BertsmithError(f"unknown view {show!r}; known: {', '.join(VIEWS)}")
     if tensorboard and find_spec("tensorboard") is None:
         raise BertsmithError('TensorBoard is missing: pip install "bertsmith[tensorboard]"')

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from bertsmith import BertsmithError
+from bertsmith import BertsmithError, load
 from bertsmith.model.attention import Attention
 from bertsmith.tasks.data import read_data
-from bertsmith.tasks.finetune import finetune, read_splits, settings_for, split_off
+from bertsmith.tasks.finetune import finetune, read_splits, settings_for, split_off, tables
 from bertsmith.tasks.finetune.lessons import lesson_for
 from bertsmith.tasks.finetune.loop import train
 from bertsmith.tasks.finetune.opening import open_fresh
@@ -83,6 +83,30 @@ def test_half_precision_learns(base: Base, write: Write, checkpointing: bool) ->
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     kernels = {m.kernel for m in model.modules() if isinstance(m, Attention)}
     assert kernels == {None}  # what training chose does not stay
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_rows_of_large_tables_learn_the_same(
+    base: Base, write: Write, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gradients that come by rows, also over several parts of a step, are the same gradients."""
+    folder, file = base().folder, write("t.jsonl", labelled(24))
+    whole = trained(folder, file, dtype=dtype, budget=100)
+    monkeypatch.setattr(tables, "LARGE", 100)
+    name, far = "encoder.embedding.token.weight", 1e-4 if dtype == "float32" else 2e-2
+    rows = trained(folder, file, dtype=dtype, budget=100)
+    assert apart({name: whole[name]}, {name: rows[name]}) < far
+    bert = load(folder, device="cpu")
+    assert tables.large_tables(bert.model) == [bert.model.encoder.embedding.token]
+    bert.model.encoder.embedding.token.requires_grad_(False)
+    assert tables.large_tables(bert.model) == []
+
+
+def test_a_table_that_an_output_shares_is_left_alone(
+    made: Callable[..., Made], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "LARGE", 100)
+    assert tables.large_tables(made("bert", "ForMaskedLM").ours.model) == []
 
 
 def test_a_step_has_as_many_examples_as_were_asked_for(base: Base, write: Write) -> None:

@@ -48,6 +48,27 @@ def test_it_is_one_file_that_asks_nobody(folder: Path) -> None:
     assert "2 seeds" in page
 
 
+def test_the_card_says_what_the_model_is(folder: Path) -> None:
+    card = (folder / "README.md").read_text("utf-8")
+    report = json.loads((folder / "report.json").read_text("utf-8"))
+    assert card.splitlines()[6] == "# out"
+    accuracy, between = report["scores"]["dev"]["accuracy"], report["intervals"]["dev"]
+    assert between["low"] <= accuracy <= between["high"]
+    for part in (
+        "fine-tuned for classification",
+        "- Data, train: t.jsonl, 26 examples",
+        "- Labels (3): a & <b>, city, thing",
+        f"| accuracy | {accuracy:.4g} |",
+        f"95 % interval {between['low']:.4f} to {between['high']:.4f} (bootstrap",
+        "over 2 seeds",
+        "Learning rate 5e-05, epochs 1, batch size 16, seed ",
+        'bs.load("out").classify(',
+        "bertsmith predict out FILE",
+        'AutoModelForSequenceClassification.from_pretrained("out")',
+    ):
+        assert part in card
+
+
 def test_cells_open_their_examples(folder: Path) -> None:
     with chromium() as browser:
         tab = browser.new_page()
@@ -80,6 +101,9 @@ def test_every_task_has_a_report(base: Base, write: Write, tmp_path: Path) -> No
         out = tmp_path / str(number)
         finetune(base().folder, file, out, dev=file, epochs=1)
         assert "<h2>Worst errors</h2>" in (out / "report.html").read_text("utf-8")
+        card = (out / "README.md").read_text("utf-8")
+        assert f"\n# {number}\n" in card
+        assert "AutoModelFor" in card or "SentenceTransformer(" in card
         json.loads((out / "report.json").read_text("utf-8"))
 
 

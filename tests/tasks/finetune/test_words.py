@@ -219,16 +219,18 @@ def test_answers_lie_where_they_are_learned(base: Base, tmp_path: Path) -> None:
 
 
 def test_answers_are_learned(base: Base, tmp_path: Path) -> None:
-    train = stored(tmp_path / "t.json", asked(60, lead=7))
-    out = tmp_path / "out"
-    result = finetune(base().folder, train, out, dev=train, **FAST | {"epochs": 20})
+    content = asked(60, lead=7)
+    passage = content["data"][0]["paragraphs"][2]["context"]
+    train = stored(tmp_path / "t.json", content)
+    out, steps = tmp_path / "out", {"epochs": 14, "batch_size": 8}
+    result = finetune(base().folder, train, out, dev=train, **FAST | steps)
     assert (result.task, result.metric) == ("answering", "f1")
     assert result.kept.value > 0.9
     bert = load(out, device="cpu")
-    assert "Paris" in bert.answer("Why the river?", "the old Paris flows river")[0].text
+    assert "Paris" in bert.answer("Why the river?", passage)[0].text
     model = transformers.AutoModelForQuestionAnswering.from_pretrained(out).eval()
     words = transformers.AutoTokenizer.from_pretrained(out)
-    inputs = words(["Why the river?"], ["the old Paris flows river"], return_tensors="pt")
+    inputs = words(["Why the river?"], [passage], return_tensors="pt")
     with torch.no_grad():
         theirs = model(**inputs)
     batch = Batch.of(inputs["input_ids"].tolist(), inputs["token_type_ids"].tolist())

@@ -42,14 +42,16 @@ def test_labels_equal_the_reference(rows: list[tuple[str, str]]) -> None:
     for average in ("micro", "macro", "weighted"):
         expected = reference.f1_score(gold, predicted, average=average, zero_division=0)
         assert f1(gold, predicted, average) == pytest.approx(expected)
-    for name in {*gold, *predicted}:
-        one = [[label == name for label in side] for side in (gold, predicted)]
-        expected = reference.f1_score(*one, zero_division=0)
-        assert f1(gold, predicted, "binary", positive=name) == pytest.approx(expected)
-        score = per_label(gold, predicted)[name]
-        assert score.precision == pytest.approx(reference.precision_score(*one, zero_division=0))
-        assert score.recall == pytest.approx(reference.recall_score(*one, zero_division=0))
-        assert score.support == gold.count(name)
+    names = sorted({*gold, *predicted})
+    expected = reference.precision_recall_fscore_support(
+        gold, predicted, labels=names, zero_division=0
+    )
+    found = per_label(gold, predicted)
+    for name, precision, recall, both, support in zip(names, *expected, strict=True):
+        assert f1(gold, predicted, "binary", positive=name) == pytest.approx(both)
+        assert found[name].precision == pytest.approx(precision)
+        assert found[name].recall == pytest.approx(recall)
+        assert found[name].support == support
 
 
 @given(sets)

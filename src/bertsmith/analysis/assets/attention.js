@@ -6,8 +6,15 @@ const page = JSON.parse(document.getElementById("page").textContent);
 const ROW = 20; // pixels of a token in the view of lines
 const MOST = 3000; // lines drawn at once: more is a blot, and slow
 const WEIGHT = Float32Array.from({ length: 256 }, (_, q) => (q / 255) ** 2); // as it was stored
+const ABOUT = { // the views, for those who cannot see them
+  text: "The text. Arrow keys move from token to token.",
+  lines: "Tokens that look, and tokens that are looked at. Arrow keys move from token to token.",
+  matrix: "All weights.",
+  heads: "All heads, a row for each layer. Arrow keys move from head to head, Enter opens one.",
+};
 const state = {
-  view: page.view, direction: "out", between: "all", special: true, causal: false, floor: 0.05,
+  view: page.view, direction: "out", between: "all", special: true, causal: false, worth: true,
+  floor: 0.05,
 };
 
 // ---------------------------------------------------------------- small helpers
@@ -100,7 +107,11 @@ class Pane {
     if (source === "rollout" && state.causal) source = "causal";
     const cells = await this.cells(this.layer, source);
     if (turn !== this.turn) return; // something else was chosen meanwhile
-    const heads = source === "heads" ? [...this.chosen].sort((a, b) => a - b) : [0];
+    // A layer that was pruned has only the first of the heads.
+    const has = this.counts[this.layer];
+    for (const input of this.headChips.querySelectorAll("input")) input.disabled = input.value >= has;
+    const heads = source === "heads"
+      ? [...this.chosen].filter((head) => head < has).sort((a, b) => a - b) : [0];
     this.single = heads.map((head) => this.weights(cells, head, source === "heads"));
     this.shownHeads = heads;
     const mean = (this.mean = new Float32Array(n * n));
@@ -206,6 +217,12 @@ class Pane {
       tabIndex: token === (this.kept ?? 0) ? 0 : -1,
     }, text);
     button.dataset.token = token;
+    if (state.worth && this.worth[token]) {
+      const share = this.worth[token] / Math.max(...this.worth.map(Math.abs));
+      button.classList.add("worth");
+      button.style.setProperty("--worth", `rgb(${css(share > 0 ? "--for" : "--against")})`);
+      button.style.setProperty("--tall", `${(5 * Math.sqrt(Math.abs(share))).toFixed(1)}px`);
+    }
     const show = () => this.point(token, asked);
     button.addEventListener("mouseenter", show);
     button.addEventListener("focus", () => { show(); this.say(token, asked); });
@@ -249,7 +266,16 @@ class Pane {
     const words = best.map(([j, share]) => `${this.label(j)} ${percent(share)}`).join(", ");
     const verb = direction === "out" ? "looks at" : "is looked at by";
     document.getElementById("live").textContent =
-      `${this.label(token)}, token ${this.first + token}, ${verb} ${words || "nothing shown"}`;
+      `${this.label(token)}, token ${this.first + token}, ${verb} ${words || "nothing shown"}`
+      + (this.speaks(token) && `; ${this.speaks(token)}`);
+  }
+
+  // What the word of a token does for what the model says, in words.
+  speaks(token) {
+    const worth = this.worth[token];
+    if (!state.worth || !worth) return "";
+    return `speaks ${worth > 0 ? "for" : "against"} the ${this.said}: `
+      + `${worth > 0 ? "+" : "−"}${Math.abs(worth).toFixed(2)}`;
   }
 
   strongest(shares, most) {
@@ -265,6 +291,8 @@ class Pane {
     this.stage.replaceChildren();
     this.buttons = [];
     this.stage.className = "stage " + state.view;
+    this.stage.setAttribute("role", "group");
+    this.stage.setAttribute("aria-label", ABOUT[state.view]);
     ({ text: this.drawText, lines: this.drawLines, matrix: this.drawMatrix,
       heads: this.drawHeads })[state.view].call(this);
     this.paint();
@@ -282,7 +310,6 @@ class Pane {
   }
 
   drawText() {
-    this.stage.setAttribute("role", "group");
     let before = null;
     for (let t = 0; t < this.count; t++) {
       const button = this.tokenButton(t, this.buttons);
@@ -313,6 +340,7 @@ class Pane {
       const share = this.token !== null && shares[t] < state.floor / 5 ? 0 : shares[t];
       const strength = 0.75 * Math.sqrt(Math.min(1, share / most));
       button.style.backgroundColor = strength ? `rgb(${heat} / ${strength.toFixed(3)})` : "";
+      button.style.color = strength > 0.3 ? "var(--ink)" : ""; // also of special tokens
       button.classList.toggle("chosen", t === this.token);
       button.classList.toggle("hidden", !this.visible(t));
     }
@@ -326,7 +354,7 @@ class Pane {
 
   drawLines() {
     const width = this.stage.clientWidth, side = Math.min(190, Math.max(90, width * 0.27));
-    const rows = make("div", { class: "rows", role: "group" });
+    const rows = make("div", { class: "rows" });
     rows.style.height = this.count * ROW + "px";
     this.canvas = make("canvas", { "aria-hidden": "true" });
     rows.append(this.canvas);
@@ -372,8 +400,10 @@ class Pane {
     this.canvas.style.marginBottom = -this.canvas.clientHeight + "px";
     const [left, right] = this.span;
     const one = this.token !== null;
-    const crowd = one ? 1 : Math.min(1, 2 / Math.sqrt(this.single.length)); // many heads, fainter
     const edges = one ? this.tokenEdges() : this.edges;
+    // Many heads and many lines are drawn fainter, or all would be one blot.
+    const crowd = one ? 1
+      : Math.min(1, 2 / Math.sqrt(this.single.length)) * Math.min(1, 25 / Math.sqrt(edges.length));
     for (const [i, j, share, k] of edges) {
       const from = i * ROW + ROW / 2 - top, to = j * ROW + ROW / 2 - top;
       if ((from < 0 && to < 0) || (from > height && to > height)) continue;
@@ -385,7 +415,7 @@ class Pane {
     }
     for (const [key, path] of [...bins].sort((a, b) => (a[0] % 16) - (b[0] % 16))) {
       const strength = (key % 16) / 12;
-      drawing.globalAlpha = Math.min(1, crowd * ((one ? 0.25 : 0.06) + 0.8 * strength ** 2));
+      drawing.globalAlpha = Math.min(1, crowd * ((one ? 0.25 : 0.08) + 0.8 * strength ** 2));
       drawing.lineWidth = (one ? 0.6 : 0.3) + (1 + 1.4 * crowd) * strength;
       drawing.strokeStyle = this.source === "heads"
         ? this.colour(this.shownHeads[(key / 16) | 0]) : css("--accent");
@@ -404,6 +434,8 @@ class Pane {
       own[t].style.backgroundColor = "";
       other[t].style.backgroundColor = shares && shares[t] > 0.004
         ? `rgb(${heat} / ${(0.7 * Math.sqrt(shares[t])).toFixed(3)})` : "";
+      other[t].style.color = shares && shares[t] > 0.1 ? "var(--ink)" : "";
+      own[t].style.color = "";
       own[t].classList.toggle("hidden", faint);
       other[t].classList.toggle("hidden", faint);
     }
@@ -429,7 +461,7 @@ class Pane {
     }, by === 0 ? "fit" : by > 1 ? "+" : "−");
     this.reading = make("span", {});
     this.canvas = make("canvas", {
-      tabIndex: 0, role: "img",
+      tabIndex: 0, role: "application", // so that screen readers pass the arrow keys on
       "aria-label": "Matrix of attention: rows look, columns are looked at. Arrow keys move.",
     });
     this.stage.append(make("div", { class: "bar" }, zoom(1.6), zoom(1 / 1.6), zoom(0), this.reading),
@@ -513,7 +545,8 @@ class Pane {
   frame() {
     const width = this.canvas.clientWidth || this.stage.clientWidth;
     const left = 92, top = 84, room = Math.max(80, width - left - 2);
-    const tall = Math.max(260, Math.min(room, window.innerHeight * 0.72 - top));
+    const above = this.canvas.getBoundingClientRect().top + window.scrollY;
+    const tall = Math.max(300, Math.min(room, window.innerHeight - above - top - 24));
     const cell = (Math.min(room, tall) / this.count) * this.zoom.scale;
     return { left, top, room, tall, cell, width };
   }
@@ -603,17 +636,38 @@ class Pane {
     grid.append(make("span", { class: "label" }, ""));
     for (const head of this.heads) grid.append(make("span", { class: "label" }, `${head}`));
     this.stage.append(grid);
-    const turn = this.turn;
+    const turn = this.turn, buttons = new Map();
+    grid.addEventListener("keydown", (event) => {
+      const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+      if (!(event.key in moves)) return;
+      const [layer, head] = event.target.dataset.head.split(" ").map(Number);
+      const [down, across] = moves[event.key];
+      const next = buttons.get(`${layer + down} ${head + across}`);
+      event.preventDefault();
+      if (!next) return;
+      event.target.tabIndex = -1;
+      next.tabIndex = 0;
+      next.focus();
+    });
     for (const [layer, name] of this.layers.entries()) {
       const cells = await this.cells(layer, "heads");
       if (turn !== this.turn || state.view !== "heads") return;
       grid.append(make("span", { class: "label" }, `${name}`));
       for (const [head, title] of this.heads.entries()) {
+        if (head >= this.counts[layer]) {
+          grid.append(make("span", { class: "label", title: "pruned" }, "·"));
+          continue;
+        }
         const about = this.character(cells, head);
+        const known = `layer ${name}, head ${title}`;
+        const tell = () => this.detail.replaceChildren(make("h3", {}, known), make("p", {}, about));
         const button = make("button", {
-          type: "button", title: about, "aria-label": `layer ${name}, head ${title}: ${about}`,
+          type: "button", title: about, "aria-label": `${known}: ${about}`,
+          tabIndex: buttons.size ? -1 : 0, onmouseenter: tell, onfocus: tell,
           onclick: () => { setView("lines"); this.choose([head], layer); },
         }, this.thumbnail(cells, head));
+        button.dataset.head = `${layer} ${head}`;
+        buttons.set(button.dataset.head, button);
         const chosen = layer === this.layer && this.chosen.size === 1 && this.chosen.has(head);
         button.classList.toggle("chosen", chosen);
         grid.append(button);
@@ -674,10 +728,15 @@ class Pane {
 
   tell() {
     if (!this.mean) return;
-    if (this.token === null) {
-      this.detail.replaceChildren(make("p", {}, state.view === "text"
-        ? "Colour: how much each token is looked at, on average. Point at a token, or click to keep it."
-        : "Point at a token to see what it looks at and who looks at it; click to keep it."));
+    const hints = {
+      text: "Colour: how much each token is looked at, on average. Point at a token, or click to keep it.",
+      lines: "Point at a token to see what it looks at and who looks at it; click to keep it.",
+      matrix: "Rows look, columns are looked at. Point at a cell to read it; click to keep its row.",
+      heads: "Rows are layers, columns heads. Point at one to learn where most of its attention goes; "
+        + "click to open it.",
+    };
+    if (this.token === null || state.view === "heads") {
+      this.detail.replaceChildren(make("p", {}, hints[state.view]));
       return;
     }
     const t = this.token, name = make("b", {}, this.label(t));
@@ -685,6 +744,7 @@ class Pane {
     this.detail.replaceChildren(
       make("h3", {}, name, ` · ${where} · ${this.selection()}`),
       make("p", {}, ...this.contrast(t)),
+      ...(this.speaks(t) ? [make("p", { class: "speaks" }, `Its word ${this.speaks(t)}.`)] : []),
       make("div", { class: "columns" },
         this.table("looks at", this.row(this.mean, t, "out")),
         this.table("is looked at by", this.row(this.mean, t, "in"))));
@@ -695,7 +755,7 @@ class Pane {
     if (this.source !== "heads") return `rollout up to ${layer}`;
     const heads = this.shownHeads.map((h) => this.heads[h]);
     if (heads.length === 1) return `${layer}, head ${heads[0]}`;
-    return `${layer}, mean of ${heads.length === this.heads.length ? "all" : heads.length} heads`;
+    return `${layer}, mean of ${heads.length === this.counts[this.layer] ? "all" : heads.length} heads`;
   }
 
   // The contrast: what a left-to-right model could not see.
@@ -734,11 +794,20 @@ const panes = page.panes.map((data, number) => new Pane(data, number));
 const refresh = () => Promise.all(panes.map((pane) => pane.refresh()));
 const redraw = () => panes.forEach((pane) => pane.mean && pane.draw());
 
+const explained = panes.find((pane) => pane.worth.length);
+
 function explain() {
-  document.getElementById("note").textContent = state.causal
-    ? "Left to right: each token sees itself and what stands before it. Weights are those that the "
-      + "same scores give when all that follows is masked; the model itself was trained to see both sides."
-    : "";
+  const said = [];
+  if (state.causal) {
+    said.push("Left to right: each token sees itself and what stands before it. Weights are those "
+      + "that the same scores give when all that follows is masked; the model itself was trained to "
+      + "see both sides.");
+  }
+  if (state.worth && explained) {
+    said.push(`Underlined: words that speak for the ${explained.said} (green) or against it (orange): `
+      + "what its log probability loses when the word is masked.");
+  }
+  document.getElementById("note").textContent = said.join(" ");
   document.getElementById("direction").hidden = state.view !== "text";
   document.getElementById("floor").parentElement.hidden = !["text", "lines"].includes(state.view);
 }
@@ -766,6 +835,7 @@ field("between").hidden = !panes.some((pane) => pane.tokens.some((token) => toke
 chips(field("switches"), "checkbox", "switch", [
   ["special", "special tokens", "[CLS], [SEP] and the like; weights stay as they are"],
   ["causal", "left to right", "What the same token may see in a left-to-right model"],
+  ...(explained ? [["worth", "word importance", "What the model's answer depends on"]] : []),
 ], (name) => state[name], (name, on) => { state[name] = on; explain(); refresh(); });
 
 const floor = field("floor");

@@ -20,7 +20,9 @@ from bertsmith.tasks.finetune.lesson import Learner, Lesson
 from bertsmith.tasks.finetune.pieces import Sample, batch_of, parts
 from bertsmith.tasks.finetune.settings import Settings
 from bertsmith.tasks.finetune.surgery import groups, keep_all_states, keep_few_states
+from bertsmith.tasks.finetune.tables import Gradients, large_tables
 from bertsmith.tasks.run import STEP
+from bertsmith.train.optimizer import Several
 from bertsmith.train.precision import Halved
 from bertsmith.train.schedule import Shape, rate_at
 
@@ -96,12 +98,14 @@ def train(
     if not samples:
         raise BertsmithError(f"{lesson.dataset.path}: there is nothing to learn from in it")
     watch = watch or Nobody()
-    module = _module(bert, lesson, settings)
-    optimizer = torch.optim.AdamW(
-        groups(bert.model, settings.learning_rate, settings.weight_decay, settings.layer_decay),
-        fused=True,
+    tables = large_tables(bert.model)
+    module = _module(bert, lesson, settings, tables)
+    # A GPU fills a table of zeros in no time.
+    apart = Gradients(tables if bert.device.type == "cpu" else [])
+    learning = groups(
+        bert.model, settings.learning_rate, settings.weight_decay, settings.layer_decay
     )
-    peaks = [group["lr"] for group in optimizer.param_groups]
+    optimizer = Several([torch.optim.AdamW(learning, fused=True)])
     each = -(-len(samples) // settings.batch_size)
     total, history = each * settings.epochs, History()
     kept: dict[str, Tensor] = {}
@@ -117,10 +121,9 @@ def train(
                 share = rate_at(
                     settings.schedule, history.steps / total, Shape(settings.warmup, 0.1)
                 )
-                for group, peak in zip(optimizer.param_groups, peaks, strict=True):
-                    group["lr"] = peak * share
+                optimizer.set_rate(share)
                 torch.manual_seed(int(bits(settings.seed, "step", history.steps) >> 1))
-                loss = _step(bert, module, optimizer, lesson, chosen, settings)
+                loss = _step(bert, module, optimizer, apart, lesson, chosen, settings)
                 bad = 0 if math.isfinite(loss) else bad + 1
                 bert.ledger.note("steps skipped because the loss was not a number", int(bad > 0))
                 if bad >= PATIENCE:
@@ -148,6 +151,7 @@ def train(
             if look is not None and settings.patience and waited >= settings.patience:
                 break
     finally:
+        apart.close()
         keep_all_states(bert.model)
         bert.model.use_kernel(None)
         bert.model.eval()
@@ -155,7 +159,9 @@ def train(
     return history
 
 
-def _module(bert: Bert, lesson: Lesson, settings: Settings) -> nn.Module:
+def _module(
+    bert: Bert, lesson: Lesson, settings: Settings, tables: Sequence[nn.Embedding]
+) -> nn.Module:
     half = settings.dtype != "float32"
     # oneDNN prepares anew for each number of rows it has not seen in half precision.
     learner = Learner(bert.model, lesson, STEP if half and bert.device.type == "cpu" else 1)
@@ -164,13 +170,14 @@ def _module(bert: Bert, lesson: Lesson, settings: Settings) -> nn.Module:
     if not half:
         return learner
     # What is computed again in the backward pass must find the same weights as before.
-    return Autocast(learner, bert.device) if settings.checkpointing else Halved(learner)
+    return Autocast(learner, bert.device) if settings.checkpointing else Halved(learner, tables)
 
 
 def _step(
     bert: Bert,
     module: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Several,
+    apart: Gradients,
     lesson: Lesson,
     chosen: Sequence[Sample],
     settings: Settings,
@@ -187,11 +194,16 @@ def _step(
         loss = module(batch, pieces) / weight
         loss.backward()
         found += float(loss.detach())
-    learning = [p for group in optimizer.param_groups for p in group["params"]]
-    norm = float(nn.utils.clip_grad_norm_(learning, settings.clip))
+    gradients = apart.gather()
+    gradients += [p.grad for p in bert.model.parameters() if p.grad is not None]
+    norm = float(nn.utils.get_total_norm(gradients))
+    if norm > settings.clip:
+        torch._foreach_mul_(gradients, settings.clip / norm)
+    apart.place()
     if math.isfinite(norm) and math.isfinite(found):
         optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
+    optimizer.clear()
+    apart.clear()
     return found if math.isfinite(norm) else math.nan
 
 

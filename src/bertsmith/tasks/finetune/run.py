@@ -13,7 +13,16 @@ from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 from bertsmith.tasks.bert import Bert
 from bertsmith.tasks.data import Dataset
-from bertsmith.tasks.evaluating import Evaluation, evaluate, main_metric, metrics_of, with_gold
+from bertsmith.tasks.evaluating import (
+    Evaluation,
+    drawable,
+    evaluate,
+    interval,
+    main_metric,
+    metrics_of,
+    with_gold,
+)
+from bertsmith.tasks.finetune.card import write_result_card
 from bertsmith.tasks.finetune.lessons import lesson_for
 from bertsmith.tasks.finetune.loop import History, Scores, Watcher, train
 from bertsmith.tasks.finetune.opening import check_out, open_fresh, write_json, write_whole
@@ -229,6 +238,7 @@ def write_result(result: Result, splits: Splits, model: str | Path, out: Path) -
 
     def write(folder: Path) -> None:
         save(folder, run.bert.checkpoint, run.bert.tokenizer, run.bert.sentence)
+        write_result_card(folder, run.bert.checkpoint, content)
         write_json(folder / "report.json", content)
         write_json(folder / "ledger.json", dict(run.bert.ledger.counts))
         write_report(folder / "report.html", content, run.test or run.dev, run.history)
@@ -244,6 +254,15 @@ def described(result: Result, splits: Splits, model: str | Path) -> dict[str, An
 
     def scores(found: Evaluation | None) -> dict[str, float] | None:
         return None if found is None else found.scores
+
+    def between(found: Evaluation | None) -> dict[str, float] | None:
+        if found is None or not drawable(found, result.metric):
+            return None
+        try:
+            drawn = interval(found, result.metric, run.bert.checkpoint.labels)
+        except BertsmithError:  # too few examples for any draw to have a score
+            return None
+        return {"low": drawn.low, "high": drawn.high}
 
     def summary(split: str) -> dict[str, Any] | None:
         found = result.summary(split)
@@ -261,6 +280,10 @@ def described(result: Result, splits: Splits, model: str | Path) -> dict[str, An
         },
         "labels": list(splits.train.labels),
         "scores": {"dev": scores(run.dev), "test": scores(run.test)},
+        "intervals": {
+            "dev": between(run.dev) if run.test is None else None,
+            "test": between(run.test),
+        },
         "over_seeds": {"dev": summary("dev"), "test": summary("test")},
         "epochs": run.history.epochs,
         "kept_epoch": run.history.best,

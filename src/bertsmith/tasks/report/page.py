@@ -36,6 +36,7 @@ def write_evaluation(path: Path, found: Evaluation, model: str, metric: str) -> 
         "metric": metric,
         "files": {"test": {"file": found.dataset.path.name, "examples": len(found.dataset)}},
         "scores": {"dev": None, "test": found.scores},
+        "intervals": {"dev": None, "test": None},
         "over_seeds": {"dev": None, "test": None},
         "seeds": [],
         "sweep": [],
@@ -111,6 +112,8 @@ def _head(content: Mapping[str, Any], title: str) -> str:
     if scores:
         summary = content["over_seeds"][split]
         value = f"{metric} {scores[metric]:.4f}"
+        if between := content["intervals"][split]:
+            value += f" (95 %: {between['low']:.4f} to {between['high']:.4f})"
         if summary:
             value = (
                 f"{metric} {summary['mean']:.4f} ± {summary['deviation']:.4f} "

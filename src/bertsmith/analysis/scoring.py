@@ -1,0 +1,38 @@
+"""What a model scores on a file of its own task, and what it is measured on there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bertsmith.analysis.ablation import Material, labelled
+from bertsmith.errors import BertsmithError
+from bertsmith.tasks import Bert
+from bertsmith.tasks.data import Dataset
+from bertsmith.tasks.evaluating import evaluate
+from bertsmith.tasks.windows import Window
+
+
+def scores(bert: Bert, dataset: Dataset[Any]) -> dict[str, float]:
+    """Every score that the task has, over all gold."""
+    found = evaluate(bert, dataset).scores
+    return {name: value for name, value in found.items() if name != "count"}
+
+
+def material(bert: Bert, dataset: Dataset[Any]) -> Material:
+    """The examples of a file of classes, with the loss of telling them."""
+    if dataset.task != "classification":
+        raise BertsmithError(
+            f"heads are ranked by gradient on labels of texts, not on {dataset.task}: add --alone"
+        )
+    rows = dataset.gold()
+    pairs = [one.pair for one in rows] if rows and rows[0].pair is not None else None
+    return labelled(bert, [one.text for one in rows], [one.label for one in rows], pairs)
+
+
+def windows(bert: Bert, dataset: Dataset[Any]) -> list[Window]:
+    """All that a model reads of a file: texts, or a first text with each of the others."""
+    found = []
+    for example in dataset.examples:
+        first, *others = example.texts
+        found += bert.windows([first] * max(1, len(others)), others or None)
+    return found

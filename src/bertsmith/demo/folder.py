@@ -1,0 +1,67 @@
+"""The demo's folder: which one is its own, and what of it is made anew."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bertsmith.errors import BertsmithError
+
+MARK = "demo.json"  # by which a folder is known
+MADE_BY = "bertsmith demo"
+MADE = ["text.txt", "vocabulary", "corpus", "pretraining", "model", "areas", "names"]
+MADE += ["classifier", "tagger", "attention.html", "senses.html", "index.html"]
+
+
+def check(out: Path, text: Path | None) -> None:
+    """Refuse, before anything is done, a folder of somebody else, and text that is not there."""
+    if out.exists() and not out.is_dir():
+        raise BertsmithError(f"{out} is a file: name a folder with --out")
+    if out.is_dir() and any(out.iterdir()) and not _own(out):
+        raise BertsmithError(
+            f"{out}: not empty, and not made by this command; name another folder with --out"
+        )
+    if text is not None and not text.is_dir():
+        raise BertsmithError(f"{text}: no such folder; --text wants one with text files in it")
+
+
+def begin(out: Path) -> None:
+    """Make the folder, or clear what an earlier run made in it."""
+    out.mkdir(parents=True, exist_ok=True)
+    write_mark(out, {"finished": False})
+    for name in MADE:
+        _remove(out / name)
+
+
+@contextmanager
+def writing(out: Path) -> Iterator[None]:
+    """A full disk, or a folder that may not be written, is one line."""
+    try:
+        yield
+    except OSError as error:
+        raise BertsmithError(f"{out}: cannot be written ({error.strerror})") from error
+
+
+def write_mark(out: Path, content: Mapping[str, Any]) -> None:
+    """Say whose folder this is, and what came of the run."""
+    text = json.dumps({"made_by": MADE_BY, **content}, indent=1, ensure_ascii=False)
+    (out / MARK).write_text(text + "\n", "utf-8")
+
+
+def _own(out: Path) -> bool:
+    try:
+        found = json.loads((out / MARK).read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and found.get("made_by") == MADE_BY
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

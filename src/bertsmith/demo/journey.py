@@ -1,0 +1,185 @@
+"""The journey: its steps in their order."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections import Counter
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from bertsmith.demo import pictures
+from bertsmith.demo.folder import begin, write_mark, writing
+from bertsmith.demo.forging import forge, learn_vocabulary, pieces, write_text
+from bertsmith.demo.looking import AMBIGUOUS, group_senses, look
+from bertsmith.demo.material import Material, own_material, standard_material
+from bertsmith.demo.pace import Pace, fastest_threads
+from bertsmith.demo.page import page
+from bertsmith.demo.story import Inside, Pretraining, Reading, Story, Tuning
+from bertsmith.demo.tuning import tune_classifier, tune_tagger
+from bertsmith.demo.view import Progress, View
+from bertsmith.tasks import Bert, load
+from bertsmith.tokenizer import Tokenizer
+
+STEPS = 4
+
+
+def run(out: Path, text: Path | None, pace: Pace, console: Console) -> Story:
+    """Make the whole journey in a folder, from the library's text or a folder of one's own."""
+    began, threads = time.monotonic(), torch.get_num_threads()
+    view = View(console, STEPS)
+    try:
+        torch.set_num_threads(fastest_threads())
+        with writing(out):
+            story = _story(out, text, pace, view)
+            story.seconds = time.monotonic() - began
+            (out / "index.html").write_text(page(story), "utf-8")
+            write_mark(out, story.described())
+    finally:
+        torch.set_num_threads(threads)
+    _close(view, story, out)
+    return story
+
+
+def _story(out: Path, text: Path | None, pace: Pace, view: View) -> Story:
+    view.heading("Words become tokens", VOCABULARY)
+    with view.moving("reading"):
+        material = standard_material(pace) if text is None else own_material(text)
+        begin(out)
+    reading, tokenizer = _read(out, material, pace, view)
+    pretraining, bert = _pretrain(out, material, tokenizer, pace, view)
+    tuning = _tune(out, material, tokenizer, pretraining.speed, pace, view)
+    inside = _look(out, material, bert, pace, view)
+    commands = _commands(out, material.sentences(tokenizer)[0])
+    return Story(reading, pretraining, tuning, inside, commands)
+
+
+def _read(out: Path, material: Material, pace: Pace, view: View) -> tuple[Reading, Tokenizer]:
+    with view.moving("learning a vocabulary"):
+        characters = write_text(material.documents, out / "text.txt")
+        tokenizer = learn_vocabulary(out / "text.txt", out / "vocabulary", pace)
+    reading = Reading(
+        source=material.source,
+        own=material.own,
+        documents=len(material.documents),
+        characters=characters,
+        areas=dict(Counter(area for _, area in material.areas).most_common()),
+        vocabulary=tokenizer.size,
+        pieces=pieces(tokenizer, *material.pair()),
+    )
+    view.say(
+        (f"{characters / 1e6:.1f} million characters", "bold"),
+        f" of {material.source} → ",
+        (f"{tokenizer.size:,} tokens", "bold"),
+    )
+    view.show(pictures.embedding(reading.pieces, view.width))
+    return reading, tokenizer
+
+
+def _pretrain(
+    out: Path, material: Material, tokenizer: Tokenizer, pace: Pace, view: View
+) -> tuple[Pretraining, Bert]:
+    view.heading("Pre-training", PRETRAINING)
+    sentences = material.sentences(tokenizer)
+    with view.moving("preparing") as update:
+        lesson, summary = forge(
+            out / "text.txt",
+            tokenizer,
+            out,
+            pace,
+            sentences,
+            lambda lesson: update(
+                lambda: pictures.pretraining(lesson, view.width, view.console.height),
+                pictures.line(lesson),
+            ),
+        )
+    if not view.live:
+        view.show(pictures.guesses(lesson, view.width))
+    bert = load(out / "model", device="cpu", progress=False)
+    parameters = sum(parameter.numel() for parameter in bert.model.parameters())
+    return Pretraining(pace.layers, pace.width, parameters, lesson, summary), bert
+
+
+def _tune(
+    out: Path, material: Material, tokenizer: Tokenizer, speed: float, pace: Pace, view: View
+) -> Tuning:
+    view.heading("Fine-tuning", OWN_TUNING if material.own else TUNING)
+    with view.moving("reading labels") as update:
+        watch = Progress(update)
+        classifier, texts = tune_classifier(out, material.areas, tokenizer, speed, pace, watch)
+    view.show(pictures.scores(classifier, "of held-out texts are right"))
+    view.show(pictures.texts(texts, view.width))
+    view.say()
+    with view.moving("reading labels") as update:
+        watch = Progress(update)
+        tagger, words = tune_tagger(out, material.names, tokenizer, speed, pace, watch)
+    view.show(pictures.scores(tagger, "F1 of held-out names"))
+    view.show(pictures.tagged(words, view.live))
+    return Tuning(classifier, texts, tagger, words)
+
+
+def _look(out: Path, material: Material, bert: Bert, pace: Pace, view: View) -> Inside:
+    view.heading("Looking inside", OWN_LOOKING if material.own else LOOKING)
+    groups = []
+    with view.moving("drawing"):
+        looked = look(bert, *material.pair(), out / "attention.html")
+        if not material.own:  # of a person's text nobody knows which word has two senses
+            groups = group_senses(bert, material.documents, pace.occurrences, out / "senses.html")
+    for number, group in enumerate(groups, 1):
+        about = ", ".join(group.words[:5])
+        view.say(f"“{AMBIGUOUS}”, group {number}: {group.count} times beside ", (about, "bold"))
+        view.say(("  " + group.examples[0], "dim"))
+    pages = ["attention.html", *(["senses.html"] if groups else [])]
+    pages += ["classifier/report.html", "tagger/report.html"]
+    view.say("pages to look at: ", (", ".join(pages), "cyan"))
+    return Inside(looked, AMBIGUOUS if groups else "", groups)
+
+
+def _commands(out: Path, sentence: str) -> list[str]:
+    """What a person may try next."""
+    model, classifier, file = (
+        shlex.quote(str(out / name)) for name in ("model", "classifier", "areas/test.csv")
+    )
+    return [
+        f"bertsmith fill-mask {model} {shlex.quote(sentence)}",
+        f"bertsmith predict {classifier} {file}",
+        f"bertsmith finetune {model} YOUR_FILE.csv --out my-model --epochs 10 --learning-rate 1e-3",
+    ]
+
+
+def _close(view: View, story: Story, out: Path) -> None:
+    """The last lines."""
+    view.say()
+    view.say(
+        (f"All of it in {story.seconds / 60:.1f} minutes. ", "bold"),
+        "To see it again, open ",
+        (str(out / "index.html"), "bold cyan"),
+    )
+    view.say("To go on, try:")
+    for command in story.commands:
+        view.copied(command)
+
+
+VOCABULARY = (
+    "A model reads no letters. Frequent words get a number of their own, rare ones are spelled in "
+    "pieces (##); for each token three vectors are added up: which token, which sentence, where."
+)
+PRETRAINING = (
+    "No labels yet: words are hidden, and the model learns to guess them from both sides; and it "
+    "learns to tell whether two sentences followed each other. All it knows, it knows from this."
+)
+TUNING = (
+    "A fresh layer on top, some labelled examples, and the same model learns a task: which area of "
+    "the library a docstring is from; which words are names in code."
+)
+OWN_TUNING = (
+    "A fresh layer on top, some labelled examples, and the same model learns a task: which part of "
+    "your text a paragraph is from; which words are names (in lower case, so it cannot see)."
+)
+OWN_LOOKING = "What was learned can be looked at: in each layer, where each head looks."
+LOOKING = (
+    "What was learned can be looked at: where each head looks, and which uses of a word the model "
+    "holds apart."
+)

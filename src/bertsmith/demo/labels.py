@@ -1,0 +1,125 @@
+"""Labels that a text carries by itself: which area a passage is from, which words are names."""
+
+from __future__ import annotations
+
+import csv
+import random
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from bertsmith.demo.text import Document, Passage
+from bertsmith.errors import BertsmithError
+
+MOST_AREAS = 8
+LONGEST = 40  # words of an item
+SHORTEST = 5
+WORD = re.compile(r"\w+(?:\.\w+)*|[^\w\s]")
+SENTENCE = re.compile(r"(?<=[.!?]) +(?=[A-Z])")
+CONSTANTS = {"True", "False", "None"}
+# As only code is: a_b, aB, AbC, ABcd, ab.cd
+SPELLED = re.compile(r".*_|.*[a-z][A-Z]|[A-Z]+[a-z]+[A-Z]|[A-Z]{2,}[a-z]{2}|\w\w+(\.\w\w+)+$")
+SHARES = {"test": 0.15, "dev": 0.08}  # of the items; the others are learned from
+
+Sentence = list[tuple[str, str]]  # words with their tags
+Item = TypeVar("Item")
+
+
+def area_items(documents: Sequence[Document]) -> list[tuple[str, str]]:
+    """(text, area) of passages from the areas with most of them, no text twice."""
+    found: dict[str, set[str]] = {}
+    for document in documents:
+        for passage in document.passages:
+            words = passage.paragraphs[0].split()
+            if passage.area and len(words) >= SHORTEST:
+                found.setdefault(" ".join(words[:LONGEST]), set()).add(passage.area)
+    # What stands in two areas says nothing about either.
+    single = [(text, areas.pop()) for text, areas in found.items() if len(areas) == 1]
+    often = [area for area, _ in Counter(area for _, area in single).most_common(MOST_AREAS)]
+    if len(often) < 2:
+        raise BertsmithError(
+            "the text is all of one kind: give --text a folder with several files or sub-folders"
+        )
+    return [(text, area) for text, area in single if area in often]
+
+
+def name_items(documents: Sequence[Document], own: bool) -> list[Sentence]:
+    """Sentences with a tag for each word, those with a name in them, no sentence twice.
+
+    Of the library, names are parameters and what is spelled as code; of a person's `own` text,
+    words with a capital within a sentence, which a lower-case vocabulary cannot see.
+    """
+    found: dict[str, Sentence] = {}
+    for document in documents:
+        for passage in document.passages:
+            for text in _sentences(passage):
+                tagged = capitals(text) if own else code_names(text, passage.names)
+                if SHORTEST <= len(tagged) <= LONGEST and any(tag != "O" for _, tag in tagged):
+                    found.setdefault(text, tagged)
+    if len(found) < 20:
+        raise BertsmithError("there are too few sentences with names in the text to learn from")
+    return list(found.values())
+
+
+def code_names(text: str, parameters: frozenset[str]) -> Sentence:
+    """Tag the words that are parameters, constants, calls, or spelled as only code is."""
+    tagged = []
+    for match in WORD.finditer(text):
+        word = match[0]
+        called = text[match.end() : match.end() + 1] == "("
+        named = word in parameters and len(word) > 1  # "a" is an article more often
+        code = called or named or word in CONSTANTS or SPELLED.match(word)
+        tagged.append((word, "B-CODE" if code and word[0].isidentifier() else "O"))
+    return tagged
+
+
+def capitals(text: str) -> Sentence:
+    """Tag the words that begin with a capital though no sentence does."""
+    tagged: Sentence = []
+    for word in WORD.findall(text):
+        name = word[0].isupper() and word != "I" and bool(tagged)
+        going_on = bool(tagged) and tagged[-1][1] != "O"
+        tagged.append((word, ("I-NAME" if going_on else "B-NAME") if name else "O"))
+    return tagged
+
+
+def _sentences(passage: Passage) -> Iterator[str]:
+    for paragraph in passage.paragraphs:
+        yield from SENTENCE.split(paragraph)
+
+
+def parted(items: Sequence[Item], most: int, seed: int = 0) -> dict[str, list[Item]]:
+    """At most so many items, shuffled, as test, dev and train."""
+    chosen = list(items)
+    random.Random(seed).shuffle(chosen)
+    chosen = chosen[:most]
+    parts, start = {}, 0
+    for name, share in SHARES.items():
+        stop = start + max(1, round(share * len(chosen)))
+        parts[name], start = chosen[start:stop], stop
+    return parts | {"train": chosen[start:]}
+
+
+def write_table(folder: Path, parts: dict[str, list[tuple[str, str]]]) -> None:
+    """Texts and labels as train.csv, dev.csv and test.csv."""
+    folder.mkdir(parents=True)
+    for name, rows in parts.items():
+        with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(("text", "label"))
+            writer.writerows(rows)
+
+
+def write_tags(folder: Path, parts: dict[str, list[Sentence]]) -> None:
+    """Words and tags as train.conll, dev.conll and test.conll."""
+    folder.mkdir(parents=True)
+    for name, sentences in parts.items():
+        text = "\n\n".join("\n".join("\t".join(pair) for pair in one) for one in sentences)
+        (folder / f"{name}.conll").write_text(text + "\n", "utf-8")
+
+
+def majority(labels: Iterable[str]) -> str:
+    """The label that is most frequent."""
+    return Counter(labels).most_common(1)[0][0]

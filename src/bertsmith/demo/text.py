@@ -1,0 +1,164 @@
+"""Text that every Python installation carries: what the standard library says about itself."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sysconfig
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertsmith.demo.areas import area_of
+from bertsmith.errors import BertsmithError
+
+LEFT_OUT = {"__pycache__", "dist-packages", "encodings", "idle_test", "pydoc_data"}
+LEFT_OUT |= {"site-packages", "test", "tests"}
+SHORT = 40  # characters of a paragraph below which it is a heading or a remnant
+LETTERS = 0.75  # share of letters and spaces below which a paragraph is code, or a table
+OWN = (".txt", ".md", ".rst")  # files that are read of a person's folder
+LEAST = 50_000  # characters of a person's text: with less there is nothing to see
+CHAPTER = 40  # paragraphs of a file that make one document: sentence pairs need several
+MARKS = re.compile(r"``?|\*\*|^#+ |^[-*] |:(?:class|func|meth|mod|exc|attr|data|const):(?=`)")
+CODE = re.compile(r">>>|::=|```")
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A docstring, or a paragraph of a person's own text."""
+
+    paragraphs: tuple[str, ...]
+    area: str = ""  # what it belongs to; "" where nobody can say
+    names: frozenset[str] = frozenset()  # of the parameters it speaks of
+
+
+@dataclass(frozen=True)
+class Document:
+    """Passages that belong together: a module, a help topic, a file."""
+
+    name: str
+    passages: tuple[Passage, ...]
+
+
+def standard_library() -> list[Document]:
+    """The docstrings of every module, and the help topics of `pydoc`."""
+    root = library_root()
+    documents = [_module(path, root) for path in sorted(_sources(root))]
+    documents += _topics()
+    found = [document for document in documents if document.passages]
+    if not found:
+        raise BertsmithError(f"{root}: no docstrings in it; give a folder of text with --text")
+    return found
+
+
+def library_root() -> Path:
+    """Where this Python keeps its own modules."""
+    return Path(sysconfig.get_paths()["stdlib"])
+
+
+def own_text(folder: Path) -> list[Document]:
+    """The text files of a person's folder; each sub-folder, or else each file, is an area."""
+    files = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in OWN]
+    prose = {path: paragraphs(_read(path)) for path in files if path.is_file()}
+    count = sum(len(line) for lines in prose.values() for line in lines)
+    if count < LEAST:
+        raise BertsmithError(
+            f"{folder}: {count:,} characters of prose in files that end in {', '.join(OWN)}; "
+            f"a demo needs {LEAST:,}"
+        )
+    areas = _own_areas(folder, prose)
+    return [
+        Document(path.name, tuple(Passage((line,), area) for line, area in rows[start:][:CHAPTER]))
+        for path, lines in prose.items()
+        for rows in [list(zip(lines, areas[path], strict=True))]
+        for start in range(0, len(rows), CHAPTER)
+    ]
+
+
+def _own_areas(folder: Path, prose: dict[Path, list[str]]) -> dict[Path, list[str]]:
+    """An area for each paragraph: the sub-folder or the file it is in, or the half of one file."""
+    parts = {path: path.relative_to(folder).parts for path in prose}
+    tops = {names[0] for names in parts.values() if len(names) > 1}
+    if len(tops) > 1:
+        return {path: [parts[path][0]] * len(lines) for path, lines in prose.items()}
+    if len(prose) > 1:
+        return {path: [path.stem] * len(lines) for path, lines in prose.items()}
+    ((path, lines),) = prose.items()
+    half = len(lines) // 2
+    return {path: ["first half"] * half + ["second half"] * (len(lines) - half)}
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", errors="replace")
+    except OSError as error:
+        raise BertsmithError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def paragraphs(text: str) -> list[str]:
+    """The paragraphs of a text that are prose, each on one line, without marks of markup."""
+    found = []
+    for block in re.split(r"\n\s*\n", text):
+        line = " ".join(MARKS.sub("", block).split())
+        plain = sum(letter.isalpha() or letter == " " for letter in line)
+        if len(line) >= SHORT and plain >= LETTERS * len(line) and not CODE.search(block):
+            found.append(line)
+    return found
+
+
+def _sources(root: Path) -> Iterator[Path]:
+    for path in root.iterdir():
+        if path.name in LEFT_OUT or path.name.startswith("."):
+            continue
+        if path.is_dir():
+            yield from _sources(path)
+        elif path.suffix == ".py":
+            yield path
+
+
+def _module(path: Path, root: Path) -> Document:
+    relative = path.relative_to(root).with_suffix("")
+    name = ".".join(part for part in relative.parts if part != "__init__")
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of its author's, not of ours
+            tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return Document(name, ())
+    return Document(name, tuple(_docstrings(tree, area_of(name))))
+
+
+def _docstrings(tree: ast.Module, area: str) -> Iterator[Passage]:
+    """What a module, its classes and its functions say, in their order."""
+    todo: list[ast.AST] = [tree]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            prose = paragraphs(ast.get_docstring(node) or "")
+            if prose:
+                yield Passage(tuple(prose), area, frozenset(_parameters(node)))
+            todo += reversed(node.body)
+        elif isinstance(node, ast.If | ast.Try):
+            todo += reversed([*node.body, *node.orelse])
+
+
+def _parameters(node: ast.AST) -> Iterable[str]:
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return []
+    given = node.args
+    every = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+    return {one.arg for one in every if one is not None} - {"self", "cls"}
+
+
+def help_topics() -> dict[str, str]:
+    """What `help("class")` and the like say."""
+    from pydoc_data.topics import topics
+
+    return topics
+
+
+def _topics() -> list[Document]:
+    return [
+        Document(name, tuple(Passage((paragraph,)) for paragraph in paragraphs(text)))
+        for name, text in sorted(help_topics().items())
+    ]

@@ -1,0 +1,164 @@
+"""From the model to two that are of use: a classifier and a tagger, scored on held-out items."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertsmith.demo.labels import Sentence, majority, parted, write_table, write_tags
+from bertsmith.demo.pace import Pace
+from bertsmith.tasks.evaluating import Evaluation
+from bertsmith.tasks.finetune import Result, finetune
+from bertsmith.tasks.finetune.loop import Watcher
+from bertsmith.tokenizer import Tokenizer
+
+FEWEST = 200  # items, however slow the machine
+MOST_EPOCHS = 15  # however few the items
+SHOWN = 4  # held-out items that are shown
+RATE = 1e-3  # a model of a minute knows little that a high rate could spoil
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A fine-tuned model, and what it is worth."""
+
+    folder: str  # of the model, in the demo's
+    learned_from: int  # items
+    held_out: int
+    accuracy: float  # of held-out items; of a tagger, of their words
+    baseline: float  # what always saying the most frequent label gets
+    baseline_label: str
+    f1: float | None  # of the names that a tagger finds
+    scores: dict[str, float]
+    epochs: int
+    seconds: float
+
+    @property
+    def sides(self) -> tuple[float, float]:
+        """The score that decides, of the baseline and of the model."""
+        return (self.baseline, self.accuracy) if self.f1 is None else (0.0, self.f1)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A held-out text, what is right and what the model says."""
+
+    text: str
+    gold: str
+    said: str
+    sure: float
+
+
+@dataclass(frozen=True)
+class Words:
+    """A held-out sentence: each word, is it a name, and does the model say so."""
+
+    words: list[tuple[str, bool, bool]]
+
+
+def affordable(
+    texts: Sequence[str], tokenizer: Tokenizer, tokens: float, pace: Pace
+) -> tuple[int, int]:
+    """From how many texts, and how often, one can learn if so many tokens can be read in all."""
+    some = texts[:FEWEST]
+    each = sum(map(len, tokenizer.encode_ids(some, special=True))) / len(some)
+    count = min(len(texts), pace.most_items, max(FEWEST, int(tokens / (pace.epochs * each))))
+    return count, max(pace.epochs, min(MOST_EPOCHS, int(tokens / (each * count))))
+
+
+def tune_classifier(
+    out: Path,
+    items: Sequence[tuple[str, str]],
+    tokenizer: Tokenizer,
+    speed: float,
+    pace: Pace,
+    watch: Watcher,
+) -> tuple[Tuned, list[Shown]]:
+    """Learn from `out`/areas, into `out`/classifier."""
+    texts = [text for text, _ in items]
+    count, epochs = affordable(texts, tokenizer, pace.classifier_seconds * speed, pace)
+    parts = parted(items, count)
+    write_table(out / "areas", parts)
+    found, test = _tuned(out, "areas", "classifier", epochs, pace, watch)
+    label = majority(label for _, label in parts["train"])
+    gold = [label for _, label in parts["test"]]
+    tuned = _told("classifier", parts, found, test, label, gold.count(label) / len(gold))
+    shown = [
+        Shown(one.texts[0], one.label, said.value, said.confidence)
+        for one, said in zip(test.dataset.examples, test.predictions, strict=True)
+        if 6 <= len(one.texts[0].split()) <= 16
+    ]
+    return tuned, shown[:SHOWN]
+
+
+def tune_tagger(
+    out: Path,
+    items: Sequence[Sentence],
+    tokenizer: Tokenizer,
+    speed: float,
+    pace: Pace,
+    watch: Watcher,
+) -> tuple[Tuned, list[Words]]:
+    """Learn from `out`/names, into `out`/tagger."""
+    texts = [" ".join(word for word, _ in one) for one in items]
+    count, epochs = affordable(texts, tokenizer, pace.tagger_seconds * speed, pace)
+    parts = parted(items, count)
+    write_tags(out / "names", parts)
+    found, test = _tuned(out, "names", "tagger", epochs, pace, watch)
+    label = majority(tag for one in parts["train"] for _, tag in one)
+    gold = [tag for one in parts["test"] for _, tag in one]
+    tuned = _told("tagger", parts, found, test, label, gold.count(label) / len(gold))
+    shown = [
+        Words(
+            [
+                (word, tag != "O", other != "O")
+                for word, tag, other in zip(one.words, one.tags, said.value, strict=True)
+            ]
+        )
+        for one, said in zip(test.dataset.examples, test.predictions, strict=True)
+        if 8 <= len(one.words) <= 18
+    ]
+    return tuned, shown[:SHOWN]
+
+
+def _tuned(
+    out: Path, data: str, model: str, epochs: int, pace: Pace, watch: Watcher
+) -> tuple[Result, Evaluation]:
+    found = finetune(
+        out / "model",
+        out / data,
+        out / model,
+        device="cpu",
+        watch=watch,
+        epochs=epochs,
+        learning_rate=RATE,
+        batch_size=16,
+        max_length=pace.length,
+    )
+    assert found.kept.test is not None  # there is a test file
+    return found, found.kept.test
+
+
+def _told(
+    folder: str,
+    parts: dict[str, list[Any]],
+    found: Result,
+    test: Evaluation,
+    label: str,
+    baseline: float,
+) -> Tuned:
+    scores = {name: float(value) for name, value in test.scores.items()}
+    return Tuned(
+        folder=folder,
+        learned_from=len(parts["train"]),
+        held_out=len(parts["test"]),
+        accuracy=scores["accuracy"],
+        baseline=baseline,
+        baseline_label=label,
+        f1=scores["f1"] if folder == "tagger" else None,
+        scores=scores,
+        epochs=len(found.kept.history.epochs),
+        seconds=found.kept.history.seconds,
+    )

@@ -1,0 +1,49 @@
+"""`bertsmith cka`, for a person and for a machine."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertsmith import load
+from bertsmith.analysis.layers import alike
+from bertsmith.errors import BertsmithError
+from cli.conftest import Run
+from tasks.words import LINES
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "lines.txt"
+    path.write_text(LINES, "utf-8")
+    return path
+
+
+@pytest.mark.parametrize("models", [1, 2])
+def test_one_model_or_two(models: int, run: Run, model: Path, file: Path) -> None:
+    rows = run("cka", *[model] * models, file, "--limit", "6", "--json").rows
+    texts = [line for line in LINES.split("\n") if line.strip()][:6]
+    expected = alike(load(model), texts)
+    assert np.allclose([row["cka"] for row in rows], expected, atol=1e-6)
+    assert [row["depth"] for row in rows] == [0, 1, 2]
+
+
+def test_for_a_person(run: Run, model: Path, file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "cka.html"
+    lines = run("cka", model, file, "--out", out).out.splitlines()
+    assert lines[0].startswith(f"rows: depths of {model.name}; ")
+    assert [line.split()[0] for line in lines[2:5]] == ["0", "1", "2"]
+    assert [lines[2 + n].split()[1 + n] for n in range(3)] == ["1.00"] * 3
+    page = out.read_text("utf-8")
+    assert page.count("<rect") == 9
+    assert "depth 2, depth 2: 1.000" in page
+
+
+def test_mistakes(run: Run, model: Path, file: Path, tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("The river flows.\n", "utf-8")
+    with pytest.raises(BertsmithError, match="CKA needs two texts or more"):
+        run("cka", model, tmp_path / "one.txt")
+    with pytest.raises(BertsmithError, match="give MODEL FILE, or MODEL OTHER FILE"):
+        run("cka", file)
+    with pytest.raises(BertsmithError, match="cannot be read"):
+        run("cka", model, tmp_path / "none.txt")

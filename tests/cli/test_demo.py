@@ -1,0 +1,68 @@
+"""`bertsmith demo`, as a person types it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertsmith.demo import journey
+from bertsmith.demo.pace import FULL, QUICK
+from bertsmith.errors import BertsmithError
+from cli.conftest import Run
+
+
+class Told:
+    """A story, for machines."""
+
+    def described(self) -> dict[str, Any]:
+        return {"finished": True}
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the journey is asked for, instead of being made."""
+    asked: list[Any] = []
+
+    def run(*words: Any) -> Told:
+        asked.append(words)
+        return Told()
+
+    monkeypatch.setattr(journey, "run", run)
+    return asked
+
+
+def test_defaults(run: Run, calls: list[Any]) -> None:
+    shown = run("demo")
+    assert (shown.status, shown.out, shown.err) == (0, "", "")
+    ((out, text, pace, console),) = calls
+    assert (out, text, pace, console.quiet) == (Path("demo"), None, FULL, False)
+
+
+def test_words(run: Run, calls: list[Any], tmp_path: Path) -> None:
+    shown = run("demo", "--quick", "--out", "here", "--text", tmp_path, "--json")
+    assert json.loads(shown.out) == {"finished": True}
+    ((out, text, pace, console),) = calls
+    assert (out, text, pace, console.quiet) == (Path("here"), tmp_path, QUICK, True)
+
+
+def test_interrupted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(journey, "run", interrupt)
+    shown = run("demo", "--out", "here")
+    assert (shown.status, shown.out) == (130, "")
+    assert shown.err == "stopped; the same command makes here anew\n"
+
+
+def test_mistakes_are_found_before_anything_is_done(
+    run: Run, calls: list[Any], tmp_path: Path
+) -> None:
+    with pytest.raises(BertsmithError, match="no such folder; --text wants one"):
+        run("demo", "--text", tmp_path / "nowhere", "--out", tmp_path / "demo")
+    (tmp_path / "letter.txt").write_text("mine")
+    with pytest.raises(BertsmithError, match="not made by this command"):
+        run("demo", "--out", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+    assert calls == []

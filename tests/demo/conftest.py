@@ -1,0 +1,66 @@
+"""One short journey that all tests of the demo look at."""
+
+import io
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from bertsmith.demo.journey import run
+from bertsmith.demo.pace import Pace
+from bertsmith.demo.story import Story
+from bertsmith.train.loop import Trainer
+from demo.library import write_library
+
+TINY = Pace(
+    vocabulary=260,
+    width=32,
+    length=32,
+    batch_tokens=256,
+    steps=8,
+    classifier_seconds=0.01,
+    tagger_seconds=0.01,
+    epochs=1,
+    occurrences=40,
+)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A folder that the demo made, its story, and what a person saw."""
+
+    out: Path
+    story: Story
+    shown: str
+    trained: float  # seconds on the wall that pre-training took
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A small standard library, in the place of Python's own."""
+    folder = write_library(tmp_path_factory.mktemp("library"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bertsmith.demo.text.library_root", lambda: folder)
+        patch.setattr("bertsmith.demo.text.help_topics", dict)
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def made(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """A journey as short as it can be."""
+    out, shown = tmp_path_factory.mktemp("demo") / "demo", io.StringIO()
+    loop, trained = Trainer.run, [0.0]
+
+    def timed(trainer: Trainer) -> bool:
+        began = time.monotonic()
+        done = loop(trainer)
+        trained[0] = time.monotonic() - began
+        return done
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "run", timed)
+        story = run(out, None, TINY, Console(file=shown, width=80))
+    return Made(out, story, shown.getvalue(), trained[0])
