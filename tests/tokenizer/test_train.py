@@ -179,10 +179,10 @@ def test_no_text(tmp_path: Path, content: bytes) -> None:
         ("text", b"fine\nbad \xff byte\n", "text, line 2: the byte 0xff is not UTF-8"),
         ("text", b"fine\ncut \xe6\xbc", "text, line 2: the byte 0xe6 is not UTF-8"),
         ("text", "half \ud800".encode("utf-8", "surrogatepass"), "line 1: the byte 0xed is not"),
-        ("text.gz", b"no gzip at all", "text.gz cannot be read"),
-        ("text.gz", gzip.compress(b"text " * 100, mtime=0)[:-12], "text.gz cannot be read"),
-        ("text.xz", b"no xz at all", "text.xz cannot be read"),
-        ("text.xz", lzma.compress(b"text " * 100)[:-12], "text.xz cannot be read"),
+        ("text.gz", b"no gzip at all", "text.gz: cannot be read"),
+        ("text.gz", gzip.compress(b"text " * 100, mtime=0)[:-12], "text.gz: cannot be read"),
+        ("text.xz", b"no xz at all", "text.xz: cannot be read"),
+        ("text.xz", lzma.compress(b"text " * 100)[:-12], "text.xz: cannot be read"),
     ],
 )
 def test_files_that_are_not_text(tmp_path: Path, name: str, content: bytes, message: str) -> None:
@@ -193,7 +193,7 @@ def test_files_that_are_not_text(tmp_path: Path, name: str, content: bytes, mess
 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(BertsmithError, match="missing cannot be read"):
+    with pytest.raises(BertsmithError, match="missing: cannot be read"):
         train([tmp_path / "missing"], "wordpiece", size=1000)
     with pytest.raises(BertsmithError, match="cannot be read"):
         train([tmp_path], "wordpiece", size=1000)

@@ -26,7 +26,7 @@ def below(parts: Iterable[Tensor], rows: int, each: int, into: Tensor | None = N
     if torch.is_grad_enabled():
         return torch.cat(list(parts))
     for place, part in zip(range(0, rows, each), parts, strict=True):
-        if into is None or into.shape[1:] != part.shape[1:]:
+        if into is None or (into.shape[1:], into.dtype) != (part.shape[1:], part.dtype):
             into = part.new_empty(rows, *part.shape[1:])
         into[place : place + each] = part
     assert into is not None
