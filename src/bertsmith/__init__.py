@@ -1,4 +1,4 @@
-"""bertsmith: forge, fine-tune, look inside and serve a BERT of your own."""
+"""bertsmith: forge, fine-tune and look inside a BERT of your own."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -61,6 +61,7 @@ def test_importance_needs_a_label_or_an_answer(run: Run, model: Path) -> None:
         ([TEXT, "--heads", "3-2"], "--heads: '3-2' names nothing"),
         ([TEXT, "--tokens", "5-500"], "tokens 5 to 501 are not there"),
         ([TEXT, "--out", "page.pdf"], r"page.pdf: write to a \.html or a \.npz file"),
+        ([" "], "there is nothing in the text"),
         (["river " * 80], "tokens, but the model reads 64 at once"),
     ],
 )

@@ -236,7 +236,7 @@ def test_doctor_for_a_person(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "torch             missing" in lines
     assert "extra ray         not installed: pip install 'bertsmith[ray]'" in lines
     assert "attention on cpu  float32: runs, bfloat16: reference" in lines
-    assert "kernels           DISAGREE (largest difference 5.0e-01)" in lines
+    assert "kernels           DISAGREE (largest difference in bfloat16 5.0e-01)" in lines
     assert 'bfloat16 on cpu   3.0 x float32: use dtype="bfloat16" for speed' in lines
     assert "torch.compile     needs a C++ compiler; all runs without" in lines
     assert "speed on cpu      a BERT-base, reading, float32: about 1,234 tokens/s" in lines

@@ -40,7 +40,7 @@ from bertsmith.errors import BertsmithError
 COMPLETION = {"--install-completion", "--show-completion"}
 app = typer.Typer(
     name="bertsmith",
-    help="Forge, fine-tune, look inside and serve a BERT of your own.",
+    help="Forge, fine-tune and look inside a BERT of your own.",
     epilog="bertsmith --install-completion teaches your shell the verbs and their options.",
     no_args_is_help=True,
     add_completion="_BERTSMITH_COMPLETE" in os.environ or not COMPLETION.isdisjoint(sys.argv),
@@ -91,7 +91,7 @@ def bertsmith(
     ] = False,
     help: shared.Help = False,
 ) -> None:
-    """Forge, fine-tune, look inside and serve a BERT of your own."""
+    """Forge, fine-tune and look inside a BERT of your own."""
 
 
 def main() -> None:

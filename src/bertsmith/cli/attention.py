@@ -55,6 +55,8 @@ def attention(
     stretch = numbers(tokens, "--tokens")
     if text is None:
         text = "\n".join(shared.read_texts(None, file))
+    if not text.strip():
+        raise BertsmithError("there is nothing in the text to attend to")
     from bertsmith.analysis import AttentionPage
     from bertsmith.analysis import attention as look
 
@@ -81,7 +83,7 @@ def attention(
     for one in views:
         made_of = f"{len(one.layers)} layers, {len(one.heads)} heads"
         typer.echo(f"{one.name}: {len(one):,} tokens, {made_of}")
-    typer.echo(f"written to {out}, {size / 2**20:.1f} MiB; open it in a browser")
+    typer.echo(f"written to {out}, {size / 1e6:.2f} MB; open it in a browser")
 
 
 def numbers(given: str | None, option: str) -> list[int] | None:

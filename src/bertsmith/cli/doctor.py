@@ -205,7 +205,7 @@ def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
         each = (f"{name}: {kernel}" for name, kernel in chosen.items())
         yield f"attention on {device}", kernels.pop() if len(kernels) == 1 else ", ".join(each)
     agree = "agree" if found["kernels_agree"] else "DISAGREE"
-    yield "kernels", f"{agree} (largest difference {found['kernel_disagreement']:.1e})"
+    yield "kernels", f"{agree} (largest difference in bfloat16 {found['kernel_disagreement']:.1e})"
     for device, ratio in found["bfloat16_speedup"].items():
         advice = 'use dtype="bfloat16" for speed' if ratio > 1.5 else "stay with float32"
         yield f"bfloat16 on {device}", f"{ratio:.1f} x float32: {advice}"

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from bertsmith.tasks.data import Dataset
     from bertsmith.tasks.evaluating import Evaluation
 
+PAIRED = ("similarity", "regression")  # tasks that are scored by how alike two texts are
+
 
 @tasks.takes(tasks.COLUMNS, "columns")
 def evaluate(
@@ -39,7 +41,7 @@ def evaluate(
     from bertsmith.tasks.data import read_data
     from bertsmith.tasks.evaluating import compare, drawable, interval, main_metric
     from bertsmith.tasks.evaluating import evaluate as score
-    from bertsmith.tasks.predicting import task_of
+    from bertsmith.tasks.predicting import headless, task_of
 
     *names, file = models_and_file
     if len(names) not in (1, 2):
@@ -52,13 +54,11 @@ def evaluate(
     for name in names:
         bert = shared.open_model(name, device, dtype, None)
         if dataset is None:
-            dataset = read_data(
-                file,
-                task_of(bert),
-                columns=tasks.columns_of(columns),
-                label_names=tasks.names_of(label_names),
-            )
-            labels = bert.checkpoint.labels if task_of(bert) == "classification" else []
+            task, given = task_of(bert), tasks.columns_of(columns)
+            if task == "similarity" and read_data(file, columns=given).task not in PAIRED:
+                raise headless(bert)
+            dataset = read_data(file, task, columns=given, label_names=tasks.names_of(label_names))
+            labels = bert.checkpoint.labels if task == "classification" else []
         found.append(score(bert, dataset))
         shared.close(bert)
     assert dataset is not None

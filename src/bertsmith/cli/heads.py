@@ -76,7 +76,7 @@ def _show(numbers: HeadNumbers) -> None:
     for heading in ("", "mean", "most of all", "", "", "which is"):
         table.add_column(heading, no_wrap=True)
     for name, about in METRICS.items():
-        best = [f"{layer}-{head} {value:.2f}" for layer, head, value in numbers.strongest(name)]
+        best = [f"{layer}.{head} {value:.2f}" for layer, head, value in numbers.strongest(name)]
         cells = [*best, "", ""][:3]
         table.add_row(name, f"{float(np.nanmean(numbers.metrics[name])):.2f}", *cells, about)
     console.print(table)
@@ -90,7 +90,7 @@ def _show(numbers: HeadNumbers) -> None:
         found.add_row(
             name,
             f"{one.count:,}",
-            f"{one.layer}-{one.head}",
+            f"{one.layer}.{one.head}",
             f"{one.accuracy:.1%}",
             f"{one.offset:+d}",
             f"{one.baseline:.1%}",

@@ -99,7 +99,7 @@ def plan(
     how = "timed here" if found["measured"] else f"reckoned for {device}"
     memory = found["measured_memory_bytes"] or found["memory_bytes"]
     for name, text in (
-        ("parameters", f"{found['parameters']:,} ({found['vocabulary']:,} tokens known)"),
+        ("parameters", f"{found['parameters']:,} with a vocabulary of {found['vocabulary']:,}"),
         ("steps", f"{found['steps']:,}"),
         ("tokens", f"{found['tokens']:,}"),
         ("operations", f"{found['operations']:.2e}"),

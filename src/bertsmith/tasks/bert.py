@@ -264,9 +264,10 @@ def pick_device(device: str | torch.device | None) -> torch.device:
         chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         torch.empty(0, device=chosen)
     except (RuntimeError, TypeError, ValueError, AssertionError, ImportError) as error:
-        raise BertsmithError(f"there is no device {device!r} here; try cpu or cuda") from error
+        there = "cpu and cuda" if torch.cuda.is_available() else "cpu only"
+        raise BertsmithError(f"there is no device {device!r} here: {there}") from error
     if chosen.type == "meta":
-        raise BertsmithError("the device meta holds no values; try cpu or cuda")
+        raise BertsmithError("the device meta holds no values; take one that is here: cpu")
     return chosen
 
 

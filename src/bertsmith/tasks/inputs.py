@@ -31,7 +31,7 @@ from bertsmith.tasks.data.documents import (
 )
 from bertsmith.tasks.data.examples import joined
 from bertsmith.tasks.data.files import Stream, suffix_of
-from bertsmith.tasks.data.read import CONLL, FORMATS
+from bertsmith.tasks.data.read import CONLL, unknown_kind
 from bertsmith.tasks.data.rows import Row, Table, list_cell, text_cell
 from bertsmith.tasks.data.squad import is_squad, passage_cell, read_squad
 
@@ -166,7 +166,7 @@ def _tables(
         for some in batches:
             yield replace(table, rows=some), some[-1].number / max(1, total) if some else 1.0
     else:
-        raise BertsmithError(f"{path}: what kind of file is this? Known: {FORMATS}")
+        raise unknown_kind(path)
 
 
 def _examples(table: Table, finder: Finder, task: str, ledger: Ledger) -> list[Any]:

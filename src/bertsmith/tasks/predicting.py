@@ -148,14 +148,19 @@ def _choices(bert: Bert, examples: Sequence[Any], top: int) -> list[Prediction]:
     ]
 
 
+def headless(bert: Bert) -> BertsmithError:
+    """What to say of a model that can tell similarity only, and is given single texts."""
+    has = ", ".join(bert.checkpoint.entries) or "none"
+    return BertsmithError(
+        f"this model has no head for a task (its heads: {has}), and one text is similar to "
+        "nothing: bertsmith embed makes vectors, bertsmith finetune trains a head"
+    )
+
+
 def _similar(bert: Bert, examples: Sequence[Any], top: int) -> list[Prediction]:
     """The cosine of the two texts of each example."""
     if any(len(example.texts) < 2 for example in examples):
-        has = ", ".join(bert.checkpoint.entries) or "none"
-        raise BertsmithError(
-            f"this model has no head for a task (its heads: {has}), and one text is similar to "
-            "nothing: bertsmith embed makes vectors, bertsmith finetune trains a head"
-        )
+        raise headless(bert)
     unique = list(dict.fromkeys(text for example in examples for text in example.texts))
     vectors = dict(zip(unique, bert.embed(unique, normalise=True), strict=True))
     made = []

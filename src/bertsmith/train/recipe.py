@@ -186,7 +186,10 @@ def load_recipe(source: str | Path, changes: Iterable[str] = ()) -> Recipe:
         text = (files("bertsmith.recipes") / f"{source}.toml").read_text("utf-8")
     else:
         near = nearest(str(source), recipe_names())
-        raise BertsmithError(f"{source}: no such recipe file, and none comes by that name{near}")
+        raise BertsmithError(
+            f"{source}: no such recipe file, and none comes by that name{near};"
+            " bertsmith recipes lists them"
+        )
     try:
         given = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -75,6 +75,8 @@ def test_cells_open_their_examples(folder: Path) -> None:
         faults: list[Any] = []
         tab.on("pageerror", lambda fault: faults.append(fault))
         tab.goto((folder / "report.html").as_uri())
+        axis = "getComputedStyle(document.querySelector('svg .axis')).fill"
+        assert tab.evaluate(axis) == "none", "it would hide the curve"
         assert tab.locator("#cell-examples").is_hidden()
         button = tab.locator(".matrix button").first
         button.click()

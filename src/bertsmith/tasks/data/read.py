@@ -85,7 +85,14 @@ def _table(path: Path, ending: str, given: Mapping[str, str], ledger: Ledger, sk
         return read_json_lines(path)
     if ending in (".parquet", ".pq"):
         return read_parquet(path)
-    raise BertsmithError(f"{path}: what kind of file is this? Known: {FORMATS}")
+    raise unknown_kind(path)
+
+
+def unknown_kind(path: Path) -> BertsmithError:
+    """What to say of a file by whose name nobody can tell what is in it."""
+    if not path.exists():
+        return BertsmithError(f"{path}: there is no such file or folder")
+    return BertsmithError(f"{path}: what kind of file is this? Known: {FORMATS}")
 
 
 def _rows(
