@@ -96,6 +96,7 @@ def main() -> None:
         "vocabulary": options.vocabulary,
         "unigram_entropy": floor,
         "threads": options.threads,
+        "changes": options.set,
         "recipes": results,
     }
     options.out.write_text(json.dumps(written, indent=1) + "\n")

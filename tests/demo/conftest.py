@@ -3,6 +3,7 @@
 import io
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,10 +39,9 @@ class Made:
     trained: float  # seconds on the wall that pre-training took
 
 
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A small standard library, in the place of Python's own."""
-    folder = write_library(tmp_path_factory.mktemp("library"))
+@contextmanager
+def small_library(folder: Path) -> Iterator[Path]:
+    """A small standard library in the place of Python's own, for as long as this lasts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bertsmith.demo.text.library_root", lambda: folder)
         patch.setattr("bertsmith.demo.text.help_topics", dict)
@@ -49,7 +49,20 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def made(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of that library."""
+    return write_library(tmp_path_factory.mktemp("library"))
+
+
+@pytest.fixture
+def library(written: Path) -> Iterator[Path]:
+    """That library, during a test."""
+    with small_library(written) as folder:
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def made(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """A journey as short as it can be."""
     out, shown = tmp_path_factory.mktemp("demo") / "demo", io.StringIO()
     loop, trained = Trainer.run, [0.0]
@@ -60,7 +73,7 @@ def made(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
         trained[0] = time.monotonic() - began
         return done
 
-    with pytest.MonkeyPatch.context() as patch:
+    with small_library(written), pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "run", timed)
         story = run(out, None, TINY, Console(file=shown, width=80))
     return Made(out, story, shown.getvalue(), trained[0])
