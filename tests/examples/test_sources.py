@@ -105,6 +105,15 @@ def test_swapped_pairs_are_the_same_texts(corpus: Any) -> None:
     assert (plan.starts[swapped] > plan.second_starts[swapped]).all()
 
 
+def test_lengths_do_not_tell_the_order(corpus: Any) -> None:
+    """Two long texts are cut to halves; which of them has the odd token must not depend on it."""
+    plan = Pairs(corpus, length=64, kind="order", short=0.0).plan(MILLION)
+    more = plan.sizes - plan.second_sizes
+    as_it_was, swapped = (more[(np.abs(more) <= 1) & (plan.labels == label)] for label in (0, 1))
+    assert min(len(as_it_was), len(swapped)) > 1000
+    assert abs((as_it_was > 0).mean() - (swapped > 0).mean()) < 0.1
+
+
 @pytest.mark.parametrize("kind", ["next", "order"])
 @pytest.mark.parametrize("length", [6, 16, 64])
 def test_pairs_fit_and_no_text_is_empty(corpus: Any, kind: Any, length: int) -> None:

@@ -80,16 +80,16 @@ class Pairs:
             random_start, random_size = self._elsewhere(samples, document, target - sizes)
             others = np.where(labels == 1, random_start, others)
             other_sizes = np.where(labels == 1, random_size, other_sizes)
-        starts, sizes, others, other_sizes = self._cut(
-            own, target, starts, sizes, others, other_sizes
-        )
-        if self.kind == "order":
+        if self.kind == "order":  # before they are cut: lengths must not tell
             swap = labels == 1
             starts, others = np.where(swap, others, starts), np.where(swap, starts, others)
             sizes, other_sizes = (
                 np.where(swap, other_sizes, sizes),
                 np.where(swap, sizes, other_sizes),
             )
+        starts, sizes, others, other_sizes = self._cut(
+            own, target, starts, sizes, others, other_sizes
+        )
         lengths = sizes + other_sizes + self.template.extra
         return PairPlan(starts, sizes, others, other_sizes, labels, lengths)
 
