@@ -71,7 +71,7 @@ def _show(numbers: HeadNumbers) -> None:
     from bertsmith.analysis.heads import METRICS
 
     console = shared.console()
-    typer.echo(f"{numbers.inputs:,} inputs, {numbers.tokens:,} tokens; heads as layer-head")
+    typer.echo(f"{numbers.inputs:,} inputs, {numbers.tokens:,} tokens; heads as layer.head")
     table = Table(box=None, padding=(0, 3, 0, 0))
     for heading in ("", "mean", "most of all", "", "", "which is"):
         table.add_column(heading, no_wrap=True)

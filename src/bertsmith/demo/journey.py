@@ -46,7 +46,7 @@ def run(out: Path, text: Path | None, pace: Pace, console: Console) -> Story:
 def _story(out: Path, text: Path | None, pace: Pace, view: View) -> Story:
     view.heading("Words become tokens", VOCABULARY)
     with view.moving("reading"):
-        material = standard_material(pace) if text is None else own_material(text)
+        material = standard_material() if text is None else own_material(text)
         begin(out)
     reading, tokenizer = _read(out, material, pace, view)
     pretraining, bert = _pretrain(out, material, tokenizer, pace, view)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertsmith.demo.labels import Sentence, area_items, name_items
-from bertsmith.demo.pace import Pace
 from bertsmith.demo.text import Document, own_text, standard_library
 from bertsmith.tokenizer import Tokenizer
 
@@ -41,9 +40,9 @@ class Material:
         return found or list(SENTENCES)
 
 
-def standard_material(pace: Pace) -> Material:
+def standard_material() -> Material:
     """What Python's library says of itself."""
-    documents = standard_library()[: pace.most_documents]
+    documents = standard_library()
     source = "docstrings and help topics of Python's library"
     areas, names = area_items(documents), name_items(documents, own=False)
     return Material(documents, False, source, areas, names)

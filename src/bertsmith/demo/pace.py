@@ -24,7 +24,6 @@ class Pace:
     epochs: int = 5
     most_items: int = 6000  # for each task
     occurrences: int = 300  # of the word whose senses are looked at
-    most_documents: int | None = None  # of the library; for tests
 
 
 FULL = Pace()
