@@ -79,7 +79,7 @@ def ours(size: str, dropout: float, fill: float, compiled: bool) -> tuple[Step, 
     """A step of bertsmith; how many real tokens are in it, and operations a token."""
     sizes = lengths(fill)
     real = sum(sizes)
-    spare = -real % 8192 if compiled else 0
+    spare = -real % 1024 if compiled else 0
     filled = sizes + [LENGTH] * (spare // LENGTH) + [spare % LENGTH] * (spare % LENGTH > 0)
     checkpoint = create(settings(size, dropout))
     together = Together(checkpoint.model.train(), [MaskedTokens()], {}).to(device)
@@ -90,11 +90,12 @@ def ours(size: str, dropout: float, fill: float, compiled: bool) -> tuple[Step, 
     random = torch.Generator().manual_seed(0)
     ids = torch.randint(1000, 30000, (sum(filled),), generator=random)
     rows = torch.randperm(real, generator=random)[: round(RATE * real)].sort().values
-    batch = Batch(ids, torch.zeros_like(ids), Layout.of(filled))
+    batch = Batch(ids, torch.zeros_like(ids), Layout.of(filled, most=LENGTH))
     example = Example(batch, rows, ids[rows], None, len(sizes), real).to(device)
     counts = together.counts(example)
 
     def step() -> None:
+        torch.compiler.cudagraph_mark_step_begin()
         loss, _ = halved(example, counts)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(together.parameters(), 1.0)

@@ -108,9 +108,9 @@ class Questions(Texts):
             if gold:
                 first = next(answer for answer in example.answers if answer.start >= 0)
                 span = token_span(example, shown)
-                whole = span is not None and shown[span[0]][0] <= first.start
-                whole = whole and shown[span[1]][1] >= first.end
-                row["start_positions"], row["end_positions"] = span if whole else (0, 0)
+                start, end = span or (0, 0)
+                whole = shown[start][0] <= first.start and shown[end][1] >= first.end
+                row["start_positions"], row["end_positions"] = (start, end) if whole else (0, 0)
             made.append({**row, "offsets": shown})
         return made
 
@@ -139,8 +139,8 @@ def run(
     device: str,
 ) -> tuple[list[Any], float, float]:
     """What a model that was trained so says of the dev examples; seconds to train and to say it."""
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     transformers.set_seed(seed)
     words = transformers.AutoTokenizer.from_pretrained(start)
     numbers = train.task == "regression"
@@ -177,7 +177,7 @@ def run(
         trained = time.perf_counter() - began
         began = time.perf_counter()
         rows = kind.rows(dev.examples, gold=False)
-        logits = trainer.predict(rows).predictions
+        logits = trainer.predict(rows).predictions  # type: ignore[arg-type]
         values = kind.values(dev.examples, rows, logits)
         return values, trained, time.perf_counter() - began
 

@@ -2,7 +2,8 @@
 
 requirements.lock            everything but torch
 requirements-torch.lock      torch as the registry has it, and the CUDA packages it asks for
-requirements-torch-cpu.lock  torch's CPU build, a tenth of the size, for machines that have it
+requirements-torch-cpu.lock  torch's CPU build, a tenth of the size, for machines that have it, and
+                             Triton, whose interpreter runs the GPU kernels in tests
 
 Every package is pinned with the hashes of all its files, so that one lock serves every
 Python and platform.
@@ -50,7 +51,8 @@ def main() -> None:
     hashes = [f" \\\n    --hash=sha256:{digest}" for digest in TORCH_CPU_HASHES]
     write("requirements.lock", [r for r in requirements if r not in torch])
     write("requirements-torch.lock", torch)
-    write("requirements-torch-cpu.lock", [f"torch=={TORCH}+cpu", *hashes, "\n"])
+    triton = [r for r in torch if r.startswith("triton==")]
+    write("requirements-torch-cpu.lock", [f"torch=={TORCH}+cpu", *hashes, "\n", *triton])
 
 
 if __name__ == "__main__":

@@ -97,3 +97,24 @@ def test_groups_hold_every_token_once_with_little_padding(lengths: list[int]) ->
         assert rows.numel() <= 16384 or len(rows) == 1
         assert torch.equal(layout.owner[rows].amin(1), layout.owner[rows].amax(1))
         assert seen.sum(1).tolist() == [lengths[n] for n in layout.owner[rows[:, 0]].tolist()]
+
+
+def test_layouts_of_one_bound_have_ends_of_few_sizes() -> None:
+    several = [Layout.of([8] * count, most=16) for count in range(1, 40)]
+    for layout in several:
+        count = len(layout.lengths)
+        assert layout.longest == 16
+        assert layout.ends[: count + 1].tolist() == layout.boundaries.tolist()
+        assert set(layout.ends[count:].tolist()) == {layout.total}  # empty ones
+    assert {len(layout.ends) for layout in several} == {2, 3, 5, 9, 17, 33, 65}
+
+
+@pytest.mark.parametrize("most", [0, 16])
+def test_a_layout_moves_as_a_whole(most: int) -> None:
+    layout = Layout.of([8, 3, 1], most=most)
+    moved = layout.to("meta")
+    assert {moved.boundaries.device.type, moved.ends.device.type, moved.positions.device.type} == {
+        "meta"
+    }
+    assert (moved.ends is moved.boundaries) == (most == 0)
+    assert (moved.lengths, moved.longest) == (layout.lengths, most or 8)

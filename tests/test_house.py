@@ -19,7 +19,7 @@ LOCKS = ["requirements.lock", "requirements-torch.lock", "requirements-torch-cpu
 # that stand side by side (examples and model; checkpoint and objectives; analysis, search,
 # compare and serve) do not know each other. Every room may import `errors` and `ledger`.
 DATA = {"batch", "tokenizer", "corpus", "examples"}
-MODEL = {"batch", "model", "families"}
+MODEL = {"batch", "kernels", "model", "families"}
 WORK = DATA | MODEL | {"checkpoint", "objectives", "train", "tasks"}
 USES = {"analysis", "search", "compare", "serve"}
 MAY_IMPORT: dict[str, set[str]] = {
@@ -29,7 +29,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tokenizer": set(),
     "corpus": {"batch", "tokenizer"},
     "examples": {"batch", "tokenizer", "corpus"},
-    "model": {"batch"},
+    "kernels": set(),
+    "model": {"batch", "kernels"},
     "families": {"batch", "tokenizer", "model"},
     "checkpoint": {"tokenizer"} | MODEL,
     "objectives": DATA | MODEL,

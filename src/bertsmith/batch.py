@@ -6,7 +6,7 @@ made on the CPU, so that a model on a device never waits to learn where a sequen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -20,12 +20,17 @@ class Layout:
     """Where each of N sequences lies in a row of T tokens."""
 
     boundaries: Tensor  # (N+1,) int32: sequence n is rows boundaries[n] to boundaries[n+1]
+    ends: Tensor  # boundaries; if `most` is known, of as many empty sequences more as batches share
     positions: Tensor  # (T,) int64: each token's place in its own sequence, from 0
     lengths: tuple[int, ...]  # the same lengths as plain numbers, for choices made on the CPU
+    most: int = 0  # no sequence of any batch of this kind is longer; 0: who knows
 
     @classmethod
-    def of(cls, lengths: Sequence[int]) -> Layout:
-        """Lay sequences of these lengths end to end."""
+    def of(cls, lengths: Sequence[int], most: int = 0) -> Layout:
+        """Lay sequences of these lengths end to end.
+
+        Layouts of one `most` have ends of few sizes: what is compiled for one fits many.
+        """
         if not lengths or min(lengths) < 1:
             raise ValueError("a layout needs at least one sequence, and none may be empty")
         counts = torch.tensor(lengths, dtype=torch.int64)
@@ -33,12 +38,15 @@ class Layout:
         boundaries = torch.cat([ends.new_zeros(1), ends])
         starts = boundaries[:-1].repeat_interleave(counts)
         positions = torch.arange(int(ends[-1])) - starts
-        return cls(boundaries.to(torch.int32), positions, tuple(lengths))
+        small = boundaries.to(torch.int32)
+        spare = (1 << (len(lengths) - 1).bit_length()) - len(lengths) if most else 0
+        shared = torch.cat([small, small[-1:].expand(spare)]) if spare else small
+        return cls(small, shared, positions, tuple(lengths), most)
 
     @property
     def longest(self) -> int:
-        """The length of the longest sequence."""
-        return max(self.lengths)
+        """The length of the longest sequence, or that of the longest there may be."""
+        return self.most or max(self.lengths)
 
     @property
     def total(self) -> int:
@@ -91,11 +99,14 @@ class Layout:
 
     def to(self, device: torch.device | str) -> Layout:
         """The same layout with its tensors on another device."""
-        return replace(
-            self,
-            boundaries=self.boundaries.to(device, non_blocking=True),
-            positions=self.positions.to(device, non_blocking=True),
-        )
+        return self.moved(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def moved(self, move: Callable[[Tensor], Tensor]) -> Layout:
+        """The same layout with its tensors elsewhere."""
+        boundaries = move(self.boundaries)
+        same = self.ends is self.boundaries
+        ends = boundaries if same else move(self.ends)
+        return replace(self, boundaries=boundaries, ends=ends, positions=move(self.positions))
 
 
 def like(lengths: Sequence[int], waste: float = 0.2, most: int = 16384) -> list[list[int]]:

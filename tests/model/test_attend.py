@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bertsmith.batch import Layout
+from bertsmith.kernels import short
 from bertsmith.model import Scores, attend
 from bertsmith.model.attend import CHUNK, RelativeBias, choose, maps
 from bertsmith.model.position import distance_rows
@@ -298,31 +299,38 @@ def test_dropout_thins_the_weights_and_keeps_their_mean(kernel: str, kind: str) 
 
 
 @pytest.mark.parametrize(
-    ("cuda", "dtype", "window", "bias", "dropout", "width", "expected"),
+    ("cuda", "dtype", "window", "bias", "longest", "width", "expected"),
     [
-        (True, torch.float16, None, False, 0.0, 64, "varlen"),
-        (True, torch.bfloat16, 64, False, 0.0, 64, "varlen"),
-        (True, torch.bfloat16, None, False, 0.1, 64, "varlen"),
-        (True, torch.bfloat16, None, True, 0.0, 64, "grouped"),
-        (True, torch.float32, None, False, 0.0, 64, "grouped"),
-        (False, torch.bfloat16, None, False, 0.0, 64, "runs"),
-        (False, torch.float32, 64, False, 0.0, 64, "runs"),
-        (True, torch.float16, None, False, 0.0, 26, "grouped"),  # a small TinyBERT's heads
-        (True, torch.float16, None, False, 0.0, 512, "grouped"),
+        (True, torch.float16, None, False, 512, 64, "varlen"),
+        (True, torch.bfloat16, 64, False, 129, 64, "varlen"),
+        (True, torch.bfloat16, None, False, 128, 64, "short"),
+        (True, torch.float16, 64, False, 7, 32, "short"),
+        (True, torch.float16, None, False, 128, 24, "varlen"),  # no tile is so wide
+        (True, torch.bfloat16, None, True, 128, 64, "grouped"),
+        (True, torch.float32, None, False, 128, 64, "grouped"),
+        (False, torch.bfloat16, None, False, 128, 64, "runs"),
+        (False, torch.float32, 64, False, 512, 64, "runs"),
+        (False, torch.float32, None, True, 512, 64, "runs"),
+        (True, torch.float16, None, False, 512, 26, "grouped"),  # a small TinyBERT's heads
+        (True, torch.float16, None, False, 512, 512, "grouped"),
     ],
 )
-def test_the_kernel_is_chosen_by_device_and_dtype(
+def test_the_kernel_is_chosen_by_device_dtype_and_length(
+    monkeypatch: pytest.MonkeyPatch,
     cuda: bool,
     dtype: torch.dtype,
     window: int | None,
     bias: bool,
-    dropout: float,
+    longest: int,
     width: int,
     expected: str,
 ) -> None:
+    monkeypatch.setattr(short, "TRITON", True)
     query: Any = SimpleNamespace(is_cuda=cuda, dtype=dtype, shape=(10, HEADS, width))
     scores = Scores(1.0, window, relative(Layout.of([2])) if bias else None)
-    assert choose(query, scores, dropout) == expected
+    assert choose(query, scores, longest) == expected
+    monkeypatch.setattr(short, "TRITON", False)
+    assert choose(query, scores, longest) == expected.replace("short", "varlen")
 
 
 def test_an_unknown_kernel_is_refused() -> None:

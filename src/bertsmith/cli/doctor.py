@@ -79,18 +79,19 @@ def _matrix_units() -> bool:
 
 
 def _kernels(device: str) -> dict[str, str]:
-    """Which attention kernel is chosen for each dtype, without and with relative positions."""
+    """Which attention kernel is chosen for each dtype, for short and long texts and distances."""
     import torch
 
     from bertsmith.model.attend import RelativeBias, Scores, choose
 
     chosen = {}
     for dtype in (torch.float32, torch.bfloat16):
-        query = torch.zeros(1, 1, 8, device=device, dtype=dtype)
+        query = torch.zeros(1, 1, 64, device=device, dtype=dtype)
         bias = RelativeBias(query, query, torch.zeros(1, dtype=torch.int64, device=device))
         name = str(dtype).removeprefix("torch.")
-        chosen[name] = choose(query, Scores(1.0), 0.0)
-        chosen[f"{name} relative"] = choose(query, Scores(1.0, bias=bias), 0.0)
+        chosen[name] = choose(query, Scores(1.0), 512)
+        chosen[f"{name} short"] = choose(query, Scores(1.0), 128)
+        chosen[f"{name} relative"] = choose(query, Scores(1.0, bias=bias), 512)
     return chosen
 
 

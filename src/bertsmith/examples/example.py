@@ -43,17 +43,12 @@ class Example:
 
     def pinned(self) -> Example:
         """The same example in memory that a GPU reads without waiting."""
-        layout = self.batch.layout
         return replace(
             self,
             batch=Batch(
                 self.batch.ids.pin_memory(),
                 self.batch.segments.pin_memory(),
-                replace(
-                    layout,
-                    boundaries=layout.boundaries.pin_memory(),
-                    positions=layout.positions.pin_memory(),
-                ),
+                self.batch.layout.moved(Tensor.pin_memory),
             ),
             rows=self.rows.pin_memory(),
             targets=self.targets.pin_memory(),
@@ -137,7 +132,11 @@ class Examples:
             segments = np.concatenate([segments, np.zeros(spare, dtype=np.int64)])
         labels = sequences.labels
         return Example(
-            Batch(torch.from_numpy(seen), torch.from_numpy(segments), Layout.of(sizes)),
+            Batch(
+                torch.from_numpy(seen),
+                torch.from_numpy(segments),
+                Layout.of(sizes, most=self.source.longest),
+            ),
             torch.from_numpy(rows),
             torch.from_numpy(targets),
             None if labels is None else torch.from_numpy(labels),

@@ -4,6 +4,7 @@ reference  a sequence at a time, written out: what the others must equal
 runs       scaled_dot_product_attention on neighbours of equal length: no padding anywhere
 grouped    the same on sequences of like length, a little padded: few calls, for GPUs
 varlen     torch's flash kernel for ragged rows (CUDA, half precision)
+short      our own for sequences of at most 128 tokens (CUDA, half precision, Triton)
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertsmith.batch import Layout
+from bertsmith.kernels import fits_ragged, fits_short, ragged_attention, short_attention
 from bertsmith.model.rows import below
 
 CHUNK = 256  # queries that share one key range in local attention over a long sequence
@@ -64,22 +66,25 @@ def attend(
     scores: Scores,
     dropout: float = 0.0,
     kernel: str | None = None,
+    joint: Tensor | None = None,
 ) -> Tensor:
     """Softmax attention inside each sequence: three (T, H, d) → (T, H, d).
 
-    The kernel is chosen by device and dtype unless it is named.
+    The kernel is chosen by device, dtype and length unless it is named. `joint` (T, 3, H, d) is
+    what the three are views of, if they are: it gets one gradient, not three that are copied.
     """
-    chosen = kernel or choose(query, scores, dropout)
-    return KERNELS[chosen](query, key, value, layout, scores, dropout)
+    chosen = kernel or choose(query, scores, layout.longest)
+    rows = (query, key, value) if joint is None or chosen != "short" else (joint,)
+    return KERNELS[chosen](*rows, layout, scores, dropout)
 
 
-def choose(query: Tensor, scores: Scores, dropout: float) -> str:
+def choose(query: Tensor, scores: Scores, longest: int) -> str:
     """The fastest kernel that can do this exactly."""
-    if not query.is_cuda:
-        return "runs"
-    half = query.dtype in (torch.float16, torch.bfloat16)
-    fits = query.shape[-1] % 8 == 0 and query.shape[-1] <= 256  # what torch's kernel is built for
-    return "varlen" if half and fits and scores.bias is None else "grouped"
+    if not query.is_cuda or scores.bias is not None:
+        return "grouped" if query.is_cuda else "runs"
+    if fits_short(query, longest):
+        return "short"
+    return "varlen" if fits_ragged(query) else "grouped"
 
 
 def maps(
@@ -214,26 +219,19 @@ def _skewed(q: Tensor, k: Tensor, bias: RelativeBias) -> Tensor:
     return total
 
 
-def _varlen(
-    query: Tensor, key: Tensor, value: Tensor, layout: Layout, scores: Scores, dropout: float
-) -> Tensor:
+def _bounded(compute: Callable[..., Tensor], *given: Any) -> Tensor:
+    """By a kernel that reads on the device where sequences end."""
+    *rows, layout, scores, dropout = given
     if scores.bias is not None:
-        raise ValueError("the varlen kernel has no relative bias")
-    # The operator below torch.nn.attention.varlen, which has no dropout.
-    ends, most = layout.boundaries, layout.longest
-    options: dict[str, Any] = {"scale": scores.scale}
-    if scores.window is not None and most > scores.window + 1:
-        right = 0 if scores.causal else scores.window
-        options |= {"window_size_left": scores.window, "window_size_right": right}
-    mixed: Tensor = torch.ops.aten._flash_attention_forward(
-        query, key, value, ends, ends, most, most, dropout, scores.causal, False, **options
-    )[0]
-    return mixed
+        raise ValueError("this kernel has no relative bias")
+    how = (layout.longest, scores.scale, scores.window, scores.causal, dropout)
+    return compute(rows, layout.ends, *how)
 
 
 KERNELS: dict[str, Callable[..., Tensor]] = {
     "reference": _reference,
     "runs": _runs,
     "grouped": _grouped,
-    "varlen": _varlen,
+    "varlen": partial(_bounded, ragged_attention),
+    "short": partial(_bounded, short_attention),
 }

@@ -60,24 +60,25 @@ class Attention(nn.Module):
 
         With `queries`, those rows ask and the rows of x answer. Rows are read through `norm`.
         """
-        query, key, value = self.project(x, norm)
+        joint = self.project(x, norm)
+        parts = query, key, value = joint.unbind(1)
         if queries is not None:
-            query = self.project(queries, norm)[0]
+            query = self.project(queries, norm)[:, 0]
         query, key, bias = self.place(query, key, context.signal)
         scores = self.scores._replace(bias=bias)
         if context.look is not None:
             context.look(query, key, scores)
         dropout = self.dropout if self.training else 0.0
-        mixed = attend(query, key, value, context.layout, scores, dropout, self.kernel)
+        as_one = joint if query is parts[0] and key is parts[1] else None
+        mixed = attend(query, key, value, context.layout, scores, dropout, self.kernel, as_one)
         if context.change is not None:
             mixed = context.change(mixed)
         return mixed.flatten(1)
 
-    def project(self, x: Tensor, norm: nn.Module = AS_IT_IS) -> tuple[Tensor, Tensor, Tensor]:
-        """(rows, D) → queries, keys and values, each (rows, H, d)."""
+    def project(self, x: Tensor, norm: nn.Module = AS_IT_IS) -> Tensor:
+        """(rows, D) → queries, keys and values (rows, 3, H, d)."""
         joint = by_rows(lambda rows: self.qkv(norm(rows)), x)
-        query, key, value = joint.unflatten(-1, (3, self.heads, -1)).unbind(-3)
-        return query, key, value
+        return joint.unflatten(-1, (3, self.heads, -1))
 
     def place(self, query: Tensor, key: Tensor, signal: Any) -> tuple[Tensor, Tensor, Any]:
         """Tell queries and keys where they are; return a bias where scores need one."""
@@ -127,6 +128,6 @@ class SharedDisentangledAttention(Attention):
     def place(self, query: Tensor, key: Tensor, signal: Signal) -> tuple[Tensor, Tensor, Any]:
         """Project the distance vectors with the layer's own query and key maps."""
         vectors, rows = signal
-        queries, keys, _ = self.project(vectors)
+        queries, keys, _ = self.project(vectors).unbind(1)
         bias = RelativeBias(keys if self.keys else None, queries if self.queries else None, rows)
         return query, key, bias

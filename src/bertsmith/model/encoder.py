@@ -68,12 +68,15 @@ class Encoder(nn.Module):
 
     def forward(self, batch: Batch, trace: Trace | None = None) -> Hidden:
         """Batch → hidden states (T, D)."""
-        trace = trace or Trace()
-        signals = [part(batch.layout) for part in self.signals] or [None]
-        x = before = trace.keep(self.embedding(batch))
+        return self.run(self.embedding(batch), batch.layout, trace or Trace())
+
+    def run(self, x: Tensor, layout: Layout, trace: Trace) -> Hidden:
+        """The embedding's states through all blocks."""
+        signals = [part(layout) for part in self.signals] or [None]
+        before = trace.keep(x)
         for depth, (number, signal) in enumerate(self.plan):
-            look, change = trace.look(depth, batch.layout), self.changes.get(depth)
-            context = Context(batch.layout, signals[signal], look, change)
+            look, change = trace.look(depth, layout), self.changes.get(depth)
+            context = Context(layout, signals[signal], look, change)
             before, skip = x, self.skipped.get(depth)  # now: older states are let go
             x = trace.keep(self.blocks[number](x, context) if skip is None else x + skip)
         return Hidden(self.norm(x), before, context)

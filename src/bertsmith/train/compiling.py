@@ -1,25 +1,50 @@
-"""torch.compile for what no row shares with another: one graph, whatever lengths a batch has."""
+"""torch.compile for training: graphs that fit every batch, whatever lengths it has."""
 
 from __future__ import annotations
 
 import torch
 from torch import nn
 
-from bertsmith.model.attention import RotaryAttention
+from bertsmith.model import Encoder
+from bertsmith.model.attention import Attention, RotaryAttention
 from bertsmith.model.block import PostNormBlock, PreNormBlock
 from bertsmith.objectives import Objective
 
+PLAIN = (Attention, RotaryAttention)  # whose kernels on a GPU read there where sequences end
 
-def compile_rows(module: nn.Module) -> None:
-    """Compile all of each block that comes after attention, what turns queries and keys, losses.
 
-    Attention itself reads how long each sequence is, which no graph should depend on. The number
-    of tokens should be the same in every batch, or there is a graph for each.
+def compile_rows(module: nn.Module, whole: bool = True) -> None:
+    """Compile what a pass spends its time in. The number of tokens should be the same in each.
+
+    On a GPU all blocks of an encoder become one graph that the GPU replays by itself: small models
+    wait for Python otherwise. Not `whole`: a graph for each block, since what holds the weights of
+    blocks (FSDP) comes in between. Where attention must know lengths beforehand (on a CPU; where
+    scores depend on distances), what comes before and after it.
     """
     for part in module.modules():
-        if isinstance(part, PostNormBlock | PreNormBlock):
-            part.finish = torch.compile(part.finish, dynamic=False)  # type: ignore[method-assign]
-        if isinstance(part, Objective):
+        if isinstance(part, Encoder) and whole and _by_device(part):
+            part.run = torch.compile(part.run, mode="reduce-overhead")  # type: ignore[method-assign]
+        elif isinstance(part, PostNormBlock | PreNormBlock) and not (whole and _by_device(part)):
+            _compile_block(part)
+        elif isinstance(part, Objective):
             part.score = torch.compile(part.score, dynamic=True)
-        if isinstance(part, RotaryAttention):
-            part.place = torch.compile(part.place, dynamic=False)  # type: ignore[method-assign]
+
+
+def _compile_block(block: PostNormBlock | PreNormBlock) -> None:
+    if _by_device(block):
+        block.forward = torch.compile(block.forward)  # type: ignore[method-assign]
+        return
+    block.finish = torch.compile(block.finish, dynamic=False)  # type: ignore[method-assign]
+    if isinstance(block.attention, RotaryAttention):
+        turn = torch.compile(block.attention.place, dynamic=False)
+        block.attention.place = turn  # type: ignore[method-assign]
+
+
+def _by_device(module: nn.Module) -> bool:
+    """Does attention find out on the device where sequences end?"""
+    found = [part for part in module.modules() if isinstance(part, Attention)]
+    return _is_there(module) and all(type(attention) in PLAIN for attention in found)
+
+
+def _is_there(module: nn.Module) -> bool:
+    return all(parameter.is_cuda for parameter in module.parameters())

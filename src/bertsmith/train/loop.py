@@ -178,9 +178,11 @@ class Trainer:
         self.optimizer.set_rate(share)
         torch.manual_seed(int(bits(train.seed, "step", progress.step, ranks.rank) >> 1))
         found = self._gradients(loaded, counts)
-        norm = float(whole(nn.utils.clip_grad_norm_(self.module.parameters(), train.clip)))
+        length = whole(nn.utils.clip_grad_norm_(self.module.parameters(), train.clip))
         names = list(found)
-        sums = ranks.sum([float(x) for name in names for x in found[name]])
+        # All in one: each number that is fetched alone would wait for the device again.
+        own = torch.cat([length.double().reshape(1), *(found[name] for name in names)]).tolist()
+        norm, sums = own[0], ranks.sum(own[1:])
         tokens = sum(
             e.tokens for e, idle in zip(loaded.parts, loaded.idle, strict=True) if not idle
         )
@@ -229,6 +231,8 @@ class Trainer:
         for number, (example, idle) in enumerate(zip(loaded.parts, loaded.idle, strict=True)):
             last = number == len(loaded.parts) - 1
             with self.ranks.quiet(self.module, last):
+                if self.train.compile:
+                    torch.compiler.cudagraph_mark_step_begin()
                 loss, sums = self.module(example.to(device), counts)
                 # Ranks' gradients are averaged; the loss is a sum over all of them.
                 (loss * (0.0 if idle else float(self.ranks.count))).backward()

@@ -70,38 +70,49 @@ class StableAdamW(AdamKind):
         parameter.mul_(1 - rate * group["weight_decay"]).sub_(update * rate)
 
 
-class WholeMuon(torch.optim.Muon):
-    """torch's Muon with its products in the weights' precision instead of bfloat16.
+class Muon(torch.optim.Muon):
+    """torch's Muon for matrices of equal shape together: a few kernels instead of hundreds.
 
-    CPUs without bf16 matrix units take many times as long for those.
+    On a CPU products are in the weights' precision: without bf16 matrix units, others take many
+    times as long.
     """
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Change the weights once."""
         for group in self.param_groups:
+            alike: dict[torch.Size, list[Tensor]] = {}
             for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                state = self.state[parameter]
-                if not state:
-                    state["momentum_buffer"] = torch.zeros_like(parameter)
-                buffer = state["momentum_buffer"].lerp_(parameter.grad, 1 - group["momentum"])
-                update = orthogonal(parameter.grad.lerp(buffer, group["momentum"]), group)
-                rate = group["lr"] * max(1.0, parameter.shape[0] / parameter.shape[1]) ** 0.5
-                parameter.mul_(1 - group["lr"] * group["weight_decay"]).sub_(update * rate)
+                if parameter.grad is not None:
+                    alike.setdefault(parameter.shape, []).append(parameter)
+            for parameters in alike.values():
+                self._change(parameters, group)
+
+    def _change(self, parameters: list[Tensor], group: Mapping[str, Any]) -> None:
+        for parameter in parameters:
+            if not self.state[parameter]:
+                self.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        buffers = [self.state[parameter]["momentum_buffer"] for parameter in parameters]
+        grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        torch._foreach_lerp_(buffers, grads, 1 - group["momentum"])
+        steps = torch.stack(torch._foreach_lerp(grads, buffers, group["momentum"]))
+        steps = orthogonal(steps.bfloat16() if steps.is_cuda else steps, group).to(steps.dtype)
+        rows, columns = parameters[0].shape
+        rate = group["lr"] * max(1.0, rows / columns) ** 0.5
+        torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
+        torch._foreach_sub_(parameters, list(steps.unbind()), alpha=rate)
 
 
-def orthogonal(update: Tensor, group: Mapping[str, Any]) -> Tensor:
-    """The nearest matrix that stretches nothing, about: some Newton-Schulz steps."""
+def orthogonal(steps: Tensor, group: Mapping[str, Any]) -> Tensor:
+    """For each matrix the nearest one that stretches nothing, about: some Newton-Schulz steps."""
     first, second, third = group["ns_coefficients"]
-    tall = update.shape[0] > update.shape[1]
-    found = update.T if tall else update
-    found = found / found.norm().clamp(min=group["eps"])
+    tall = steps.shape[-2] > steps.shape[-1]
+    found = steps.mT if tall else steps
+    found = found / found.norm(dim=(-2, -1), keepdim=True).clamp(min=group["eps"])
     for _ in range(group["ns_steps"]):
-        gram = found @ found.T
+        gram = found @ found.mT
         found = first * found + (second * gram + third * gram @ gram) @ found
-    return found.T if tall else found
+    return found.mT if tall else found
 
 
 def adam_update(state: dict[str, Any], gradient: Tensor, group: Mapping[str, Any]) -> Tensor:
@@ -190,8 +201,7 @@ def _muon(named: Named, train: Any) -> list[Optimizer]:
     """Muon for the matrices inside blocks, AdamW for tables, norms, biases and outputs."""
     inner = {n: p for n, p in named.items() if p.ndim == 2 and ".blocks." in f".{n}"}
     rest = {name: parameter for name, parameter in named.items() if name not in inner}
-    whole = all(p.device.type == "cpu" and p.dtype == torch.float32 for p in inner.values())
-    muon = (WholeMuon if whole else torch.optim.Muon)(
+    muon = Muon(
         list(inner.values()),
         lr=train.matrix_learning_rate,
         weight_decay=train.weight_decay,

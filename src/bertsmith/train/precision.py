@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+TOGETHER = 16  # weights that are cast together: about a block, so ranks may send while others work
+
 
 class Halved(nn.Module):
     """A module computed in bfloat16 whose weights, gradients and updates are float32.
@@ -22,21 +24,48 @@ class Halved(nn.Module):
     def __init__(self, inner: nn.Module, tables: Sequence[nn.Embedding] = ()) -> None:
         super().__init__()
         self.inner, self.tables = inner, tuple(tables)
+        self.halves: dict[str, Tensor] = {}  # always at one place: graphs on a GPU read them there
 
     def forward(self, *inputs: Any) -> Any:
         """What the module inside gives, computed in half precision."""
         whole = {id(table.weight) for table in self.tables}
-        halves = {
-            name: value.to(torch.bfloat16)
-            for name, value in self.inner.named_parameters()
-            if id(value) not in whole
-        }
+        named = [(n, p) for n, p in self.inner.named_parameters() if id(p) not in whole]
+        for name, weight in named:
+            if name not in self.halves or self.halves[name].device != weight.device:
+                self.halves[name] = torch.empty_like(weight, dtype=torch.bfloat16)
+        halves: dict[str, Tensor] = {}
+        for first in range(0, len(named), TOGETHER):
+            names, weights = zip(*named[first : first + TOGETHER], strict=True)
+            cast: Any = Cast.apply([self.halves[name] for name in names], *weights)  # type: ignore[no-untyped-call]
+            halves |= dict(zip(names, cast, strict=True))
         hooks = [table.register_forward_hook(_halve) for table in self.tables]
         try:
             return functional_call(self.inner, halves, inputs)
         finally:
             for hook in hooks:
                 hook.remove()
+
+
+class Cast(torch.autograd.Function):
+    """Many tensors in half precision, in few kernels; and their gradients back likewise."""
+
+    @staticmethod
+    def forward(ctx: Any, halves: list[Tensor], *weights: Tensor) -> tuple[Tensor, ...]:
+        """The weights, cast into `halves`."""
+        ctx.set_materialize_grads(False)
+        ctx.dtypes = [weight.dtype for weight in weights]
+        torch._foreach_copy_(halves, list(weights))
+        return tuple(half.detach() for half in halves)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Their gradients in the weights' own precision, of those that have one."""
+        given = [(g, d) for g, d in zip(grads, ctx.dtypes, strict=True) if g is not None]
+        found = [torch.empty_like(grad, dtype=dtype) for grad, dtype in given]
+        if found:
+            torch._foreach_copy_(found, [grad for grad, _ in given])
+        rest = iter(found)
+        return None, *(None if grad is None else next(rest) for grad in grads)
 
 
 def _halve(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,7 @@ def _train(
         block for part in together.modules() if isinstance(part, Encoder) for block in part.blocks
     ]
     if recipe.train.compile:
-        compile_rows(together)
+        compile_rows(together, whole=ranks.count == 1 or recipe.train.parallel == "ddp")
     half = recipe.train.precision == "bfloat16"
     module = ranks.wrap(together, recipe.train.parallel, blocks, half)
     segments = made.checkpoint.config.segments
@@ -258,15 +259,18 @@ def _evaluator(
         return None
 
     def evaluate(stopped: Callable[[], bool]) -> dict[str, float] | None:
-        return held_out(
-            together,
-            module,
-            held,
-            tokens=recipe.evaluate.tokens,
-            most=recipe.train.micro_tokens,
-            ranks=ranks,
-            stopped=stopped,
-        )
+        # As it is written: batches are of other sizes here, each of which would be compiled for.
+        plain = torch.compiler.set_stance("force_eager") if recipe.train.compile else nullcontext()
+        with plain:
+            return held_out(
+                together,
+                module,
+                held,
+                tokens=recipe.evaluate.tokens,
+                most=recipe.train.micro_tokens,
+                ranks=ranks,
+                stopped=stopped,
+            )
 
     return evaluate
 

@@ -1,0 +1,36 @@
+"""Attention inside sequences of any length: torch's flash kernel for ragged rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def fits_ragged(query: Tensor) -> bool:
+    """Is torch's kernel built for this?"""
+    half = query.dtype in (torch.float16, torch.bfloat16)
+    return query.is_cuda and half and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
+
+
+def ragged_attention(
+    rows: Sequence[Tensor],
+    boundaries: Tensor,
+    longest: int,
+    scale: float,
+    window: int | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Tensor:
+    """As `short_attention`, for any length (CUDA, half precision)."""
+    options: dict[str, Any] = {"scale": scale}
+    if window is not None and longest > window + 1:
+        options |= {"window_size_left": window, "window_size_right": 0 if causal else window}
+    # The operator below torch.nn.attention.varlen, which has no dropout.
+    ends = (boundaries, boundaries, longest, longest)
+    found: Tensor = torch.ops.aten._flash_attention_forward(
+        *rows, *ends, dropout, causal, False, **options
+    )[0]
+    return found
