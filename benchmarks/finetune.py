@@ -250,8 +250,8 @@ def scores() -> None:
     rows: dict[str, Any] = known.get("tasks", {})
     waiting: deque[Run] = deque(
         (side, task, options.dtypes[0], seed, None)
-        for task in options.tasks or SCORES
         for seed in range(options.seeds)
+        for task in options.tasks or SCORES
         for side in SIDES
         if f"{kind()}{seed}" not in rows.get(task, {}).get(side, {})
     )

@@ -1,12 +1,13 @@
 """Pre-training steps, side by side with `transformers`: real tokens a second.
 
     python benchmarks/pretrain_steps.py
-    python benchmarks/pretrain_steps.py --device cpu --sizes 4x256 --rows 32 --eager \
-        --out benchmarks/results/cpu_pretrain.json
+    python benchmarks/pretrain_steps.py --device cpu --cases 4x256:0:1 4x256:0:0.7 --rows 32 \
+        --kinds eager --out benchmarks/results/cpu_pretrain.json
 
 Each contender does whole masked-LM steps with float32 weights and bf16 products (`transformers`
 by autocast; forward, backward, clipping, fused AdamW) with the same number of tokens in a batch.
-At "70% full", rows of 128 hold 64 to 115 real tokens: `transformers` pads them, bertsmith does not.
+A case is a size, dropout and how full rows are. At "70% full", rows of 128 hold 64 to 115 real
+tokens: `transformers` pads them, bertsmith does not.
 Contenders take turns in one process; the median of several timed rounds counts. Peak is what a
 wide bf16 matrix product reaches here.
 """
@@ -38,8 +39,9 @@ parser.add_argument("--rows", type=int, default=512, help="rows of 128 tokens in
 parser.add_argument("--steps", type=int, default=10, help="steps in a round")
 parser.add_argument("--rounds", type=int, default=3)
 parser.add_argument("--device", default="cuda")
-parser.add_argument("--sizes", nargs="+", default=["12x768", "12x256"])
-parser.add_argument("--eager", action="store_true", help="leave out what is compiled")
+CASES = ["12x768:0:1", "12x768:0:0.7", "12x256:0:1", "12x768:0.1:1", "12x256:0:0.7"]
+parser.add_argument("--cases", nargs="+", default=CASES, help="size:dropout:how full rows are")
+parser.add_argument("--kinds", nargs="+", default=["eager", "compiled"])
 parser.add_argument("--out", type=Path, default=Path("benchmarks/results/gpu_pretrain.json"))
 options = parser.parse_args()
 LENGTH, RATE = 128, 0.15
@@ -156,42 +158,53 @@ def main() -> None:
         flush=True,
     )
     results: list[dict[str, Any]] = []
-    for size in options.sizes:
-        for dropout, fill in ((0.0, 1.0), (0.1, 1.0), (0.0, 0.7)):
-            torch._dynamo.reset()
-            kinds = (False,) if options.eager else (False, True)
-            contenders: dict[str, tuple[Step, int, float]] = {}
-            for compiled in kinds:
-                how = "compiled" if compiled else "eager"
-                for library, make in (("bertsmith", ours), ("transformers", theirs)):
-                    contenders[f"{library} {how}"] = made = make(size, dropout, fill, compiled)
-                    for _ in range(3):
-                        made[0]()
-            times: dict[str, list[float]] = {name: [] for name in contenders}
-            for _ in range(options.rounds):
-                for who, (step, _, _) in contenders.items():
-                    times[who].append(timed(step))
-            flops = max(made[2] for made in contenders.values())
-            for who, (_, tokens, _) in contenders.items():
-                rate = tokens / statistics.median(times[who])
-                row = {
-                    "size": size,
-                    "dropout": dropout,
-                    "fill": fill,
-                    "contender": who,
-                    "tokens_per_second": round(rate),
-                    "share_of_peak": round(rate * flops / peak, 3),
-                    "seconds": [round(t, 5) for t in times[who]],
-                }
-                results.append(row)
-                print(
-                    f"{size} dropout {dropout} fill {fill:.0%} {who:24} "
-                    f"{rate / 1e3:8.0f} k tokens/s  {row['share_of_peak']:.0%} of peak",
-                    flush=True,
-                )
-            contenders.clear()
-            if device.type == "cuda":
-                torch.cuda.empty_cache()
+    for case in options.cases:
+        size, *numbers = case.split(":")
+        dropout, fill = map(float, numbers)
+        results += compare(size, dropout, fill, peak)
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+        store(name, peak, results)
+
+
+def compare(size: str, dropout: float, fill: float, peak: float) -> list[dict[str, Any]]:
+    """Rows of all contenders in one case."""
+    torch._dynamo.reset()
+    contenders: dict[str, tuple[Step, int, float]] = {}
+    for how in options.kinds:
+        for library, make in (("bertsmith", ours), ("transformers", theirs)):
+            made = make(size, dropout, fill, how == "compiled")
+            contenders[f"{library} {how}"] = made
+            for _ in range(3):
+                made[0]()
+    times: dict[str, list[float]] = {who: [] for who in contenders}
+    for _ in range(options.rounds):
+        for who, (step, _, _) in contenders.items():
+            times[who].append(timed(step))
+    flops = max(made[2] for made in contenders.values())
+    rows = []
+    for who, (_, tokens, _) in contenders.items():
+        rate = tokens / statistics.median(times[who])
+        rows.append(
+            {
+                "size": size,
+                "dropout": dropout,
+                "fill": fill,
+                "contender": who,
+                "tokens_per_second": round(rate),
+                "share_of_peak": round(rate * flops / peak, 3),
+                "seconds": [round(t, 5) for t in times[who]],
+            }
+        )
+        print(
+            f"{size} dropout {dropout} fill {fill:.0%} {who:24} "
+            f"{rate / 1e3:8.0f} k tokens/s  {rate * flops / peak:.0%} of peak",
+            flush=True,
+        )
+    return rows
+
+
+def store(name: str, peak: float, results: list[dict[str, Any]]) -> None:
     written = {
         "device": name,
         "peak": peak,

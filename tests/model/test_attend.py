@@ -299,13 +299,14 @@ def test_dropout_thins_the_weights_and_keeps_their_mean(kernel: str, kind: str) 
 
 
 @pytest.mark.parametrize(
-    ("cuda", "dtype", "window", "bias", "longest", "width", "expected"),
+    ("cuda", "dtype", "window", "bias", "most", "width", "expected"),
     [
         (True, torch.float16, None, False, 512, 64, "varlen"),
         (True, torch.bfloat16, 64, False, 129, 64, "varlen"),
         (True, torch.bfloat16, None, False, 128, 64, "short"),
         (True, torch.float16, 64, False, 7, 32, "short"),
         (True, torch.float16, None, False, 128, 24, "varlen"),  # no tile is so wide
+        (True, torch.float16, None, False, 0, 64, "varlen"),  # of any length
         (True, torch.bfloat16, None, True, 128, 64, "grouped"),
         (True, torch.float32, None, False, 128, 64, "grouped"),
         (False, torch.bfloat16, None, False, 128, 64, "runs"),
@@ -321,16 +322,16 @@ def test_the_kernel_is_chosen_by_device_dtype_and_length(
     dtype: torch.dtype,
     window: int | None,
     bias: bool,
-    longest: int,
+    most: int,
     width: int,
     expected: str,
 ) -> None:
     monkeypatch.setattr(short, "TRITON", True)
     query: Any = SimpleNamespace(is_cuda=cuda, dtype=dtype, shape=(10, HEADS, width))
     scores = Scores(1.0, window, relative(Layout.of([2])) if bias else None)
-    assert choose(query, scores, longest) == expected
+    assert choose(query, scores, most) == expected
     monkeypatch.setattr(short, "TRITON", False)
-    assert choose(query, scores, longest) == expected.replace("short", "varlen")
+    assert choose(query, scores, most) == expected.replace("short", "varlen")
 
 
 def test_an_unknown_kernel_is_refused() -> None:

@@ -79,7 +79,7 @@ def _matrix_units() -> bool:
 
 
 def _kernels(device: str) -> dict[str, str]:
-    """Which attention kernel is chosen for each dtype, for short and long texts and distances."""
+    """Which attention kernel is chosen for each dtype; also to train on short texts."""
     import torch
 
     from bertsmith.model.attend import RelativeBias, Scores, choose
@@ -89,9 +89,9 @@ def _kernels(device: str) -> dict[str, str]:
         query = torch.zeros(1, 1, 64, device=device, dtype=dtype)
         bias = RelativeBias(query, query, torch.zeros(1, dtype=torch.int64, device=device))
         name = str(dtype).removeprefix("torch.")
-        chosen[name] = choose(query, Scores(1.0), 512)
-        chosen[f"{name} short"] = choose(query, Scores(1.0), 128)
-        chosen[f"{name} relative"] = choose(query, Scores(1.0, bias=bias), 512)
+        chosen[name] = choose(query, Scores(1.0), 0)
+        chosen[f"{name} training"] = choose(query, Scores(1.0), 128)
+        chosen[f"{name} relative"] = choose(query, Scores(1.0, bias=bias), 0)
     return chosen
 
 

@@ -20,9 +20,13 @@ HALVES = (torch.float16, torch.bfloat16)
 WIDTHS = (16, 32, 64, 128)  # of a head: what a tile may be wide
 
 
-def fits_short(query: Tensor, longest: int) -> bool:
-    """Can the kernel do this?"""
-    fits = longest <= LONGEST and query.shape[-1] in WIDTHS and query.dtype in HALVES
+def fits_short(query: Tensor, most: int) -> bool:
+    """Should the kernel do this? `most` bounds all lengths of many batches; 0: nobody knows.
+
+    Started from Python, it takes longer to start than torch's: it is for training, where graphs
+    that are replayed start it.
+    """
+    fits = 0 < most <= LONGEST and query.shape[-1] in WIDTHS and query.dtype in HALVES
     return TRITON and query.is_cuda and fits
 
 

@@ -4,7 +4,7 @@ reference  a sequence at a time, written out: what the others must equal
 runs       scaled_dot_product_attention on neighbours of equal length: no padding anywhere
 grouped    the same on sequences of like length, a little padded: few calls, for GPUs
 varlen     torch's flash kernel for ragged rows (CUDA, half precision)
-short      our own for sequences of at most 128 tokens (CUDA, half precision, Triton)
+short      our own for batches known to have at most 128 tokens a sequence (CUDA, half, Triton)
 """
 
 from __future__ import annotations
@@ -73,16 +73,16 @@ def attend(
     The kernel is chosen by device, dtype and length unless it is named. `joint` (T, 3, H, d) is
     what the three are views of, if they are: it gets one gradient, not three that are copied.
     """
-    chosen = kernel or choose(query, scores, layout.longest)
+    chosen = kernel or choose(query, scores, layout.most)
     rows = (query, key, value) if joint is None or chosen != "short" else (joint,)
     return KERNELS[chosen](*rows, layout, scores, dropout)
 
 
-def choose(query: Tensor, scores: Scores, longest: int) -> str:
-    """The fastest kernel that can do this exactly."""
+def choose(query: Tensor, scores: Scores, most: int) -> str:
+    """The fastest kernel that can do this exactly; `most` is the layout's bound on lengths."""
     if not query.is_cuda or scores.bias is not None:
         return "grouped" if query.is_cuda else "runs"
-    if fits_short(query, longest):
+    if fits_short(query, most):
         return "short"
     return "varlen" if fits_ragged(query) else "grouped"
 

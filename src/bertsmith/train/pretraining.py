@@ -233,10 +233,10 @@ def _wanted(recipe: Recipe, corpus: Corpus, segments: int) -> Callable[[int], Wa
         size, tokens = stage(step)
         if size not in made:
             made[size] = examples_of(recipe, corpus, size, segments)
+        fill = min(train.micro_tokens, tokens) if train.compile else FILL  # one shape, one graph
         if train.ramp_from and step < train.ramp_steps:
             tokens = train.ramp_from + (tokens - train.ramp_from) * step // train.ramp_steps
-        most = min(train.micro_tokens, tokens)
-        return Wanted(made[size], tokens, most, fill=most if train.compile else FILL)
+        return Wanted(made[size], tokens, min(train.micro_tokens, tokens), fill)
 
     return wanted
 
