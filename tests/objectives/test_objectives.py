@@ -131,6 +131,11 @@ def test_samples_follow_the_probabilities() -> None:
     assert torch.allclose(shares, logits[0].softmax(0), atol=0.01)
 
 
+def test_no_sample_is_outside_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "rand", torch.ones)  # a draw that rounding made the whole
+    assert sample(torch.randn(3, 7)).tolist() == [6, 6, 6]
+
+
 @pytest.mark.parametrize("sharing", ["shared", "disentangled", "none"])
 def test_who_moves_which_table(sharing: Any) -> None:
     """Shared: one table. Disentangled: the model's gradient never moves the generator's table,
