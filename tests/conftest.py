@@ -1,10 +1,13 @@
 """What all tests share: no network, few threads, real data where it is at hand."""
 
 import os
+import shutil
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+if not shutil.which("nvidia-smi"):  # before anyone imports Triton: its programs run on a CPU, too
+    os.environ["TRITON_INTERPRET"] = "1"
 
 import pytest
 import torch

@@ -1,13 +1,11 @@
 """Attention in short sequences: Triton's interpreter runs the very programs on a CPU."""
 
-import os
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
 
-os.environ.setdefault("TRITON_INTERPRET", "1")  # read when the programs are first imported
 pytest.importorskip("triton", reason="Triton comes with torch's CUDA builds")
 
 from bertsmith.batch import Layout

@@ -55,7 +55,7 @@ def test_maps_are_those_the_block_used() -> None:
     attention = model.encoder.blocks[1].attention
     with torch.no_grad():
         model.encoder(batch, trace)
-        value = attention.project(trace.hidden[1])[2]
+        value = attention.project(trace.hidden[1])[:, 2]
         mixed = [
             (weights @ v.transpose(0, 1)).transpose(0, 1)
             for weights, v in zip(trace.maps[1], batch.layout.split(value), strict=True)

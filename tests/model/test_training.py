@@ -152,7 +152,7 @@ def test_loud_scores_in_half_precision(name: str, dtype: torch.dtype) -> None:
             for part in ("position_key", "position_query"):
                 if getattr(attention, part, None) is not None:
                     getattr(attention, part).weight.mul_(200)
-        query, key, _ = attention.project(model.encoder(batch).before)
+        query, key, _ = attention.project(model.encoder(batch).before).unbind(1)
         assert torch.einsum("ihd,jhd->hij", query, key).abs().max() > 65504
         for kernel in ("reference", "runs"):
             half = copy.deepcopy(model).to(dtype)

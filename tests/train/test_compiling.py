@@ -1,6 +1,6 @@
 """What is compiled, and that one graph fits all batches."""
 
-import os
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -62,21 +62,31 @@ def test_as_much_is_compiled_as_depends_on_no_lengths(
     assert compiled_in(learner) == expected
 
 
+class Untold(tuple[int, ...]):
+    """Lengths that nobody may look at."""
+
+    def _refuse(self, *_: Any) -> Any:
+        raise AssertionError("a graph must not depend on lengths")
+
+    __len__ = __iter__ = __getitem__ = _refuse
+
+
 def example(*lengths: int, tokens: int = 96) -> Example:
     sizes = [*lengths, tokens - sum(lengths)]
     ids = torch.randint(5, 100, (tokens,), generator=torch.Generator().manual_seed(len(sizes)))
-    batch = Batch(ids, torch.zeros_like(ids), Layout.of(sizes, most=32))
+    layout = replace(Layout.of(sizes, most=32), lengths=Untold(sizes))
+    batch = Batch(ids, torch.zeros_like(ids), layout)
     rows = torch.arange(0, tokens, 7)
     return Example(batch, rows, ids[rows], None, len(sizes), tokens)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="Triton's interpreter is for CPUs")
 @pytest.mark.parametrize("settings", [BERT, MODERNBERT], ids=["bert", "modernbert"])
 def test_one_graph_fits_batches_of_any_lengths(settings: dict[str, Any]) -> None:
-    os.environ.setdefault("TRITON_INTERPRET", "1")
-    pytest.importorskip("triton")
+    pytest.importorskip("triton", reason="Triton comes with torch's CUDA builds")
     learner = together(settings)
     learner.model.use_kernel("short")
-    examples = [example(10, 20, 30, 20), example(7, 7, 7, 30, 30), example(32, 32)]
+    examples = [example(10, 20, 30, 20), example(7, 7, 7, 30, 30), example(*[12] * 7)]
     expected = [learner(one, learner.counts(one))[0] for one in examples]
     graphs = []
 
@@ -88,7 +98,5 @@ def test_one_graph_fits_batches_of_any_lengths(settings: dict[str, Any]) -> None
     torch._dynamo.reset()
     encoder.run = torch.compile(encoder.run, backend=count, fullgraph=True)  # type: ignore[method-assign]
     for one, loss in zip(examples, expected, strict=True):
-        assert float(learner(one, learner.counts(one))[0]) == float(loss)
-    made = len(graphs)
-    learner(example(1, 1, 30, 31), learner.counts(examples[0]))
-    assert len(graphs) == made <= 2
+        assert learner(one, learner.counts(one))[0].item() == loss.item()
+    assert len(graphs) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -68,18 +68,25 @@ class Encoder(nn.Module):
 
     def forward(self, batch: Batch, trace: Trace | None = None) -> Hidden:
         """Batch → hidden states (T, D)."""
-        return self.run(self.embedding(batch), batch.layout, trace or Trace())
+        last, before, signal = self.run(self.embedding(batch), batch.layout, trace or Trace())
+        return Hidden(
+            last, before, Context(batch.layout, signal, None, self.changes.get(len(self.plan) - 1))
+        )
 
-    def run(self, x: Tensor, layout: Layout, trace: Trace) -> Hidden:
-        """The embedding's states through all blocks."""
+    def run(self, x: Tensor, layout: Layout, trace: Trace) -> tuple[Tensor, Tensor, Any]:
+        """The embedding's states through all blocks; what the last block read and was told.
+
+        Only tensors are returned: a graph that returned the layout would depend on its lengths.
+        """
         signals = [part(layout) for part in self.signals] or [None]
         before = trace.keep(x)
         for depth, (number, signal) in enumerate(self.plan):
-            look, change = trace.look(depth, layout), self.changes.get(depth)
-            context = Context(layout, signals[signal], look, change)
+            told = (signals[signal], trace.look(depth, layout), self.changes.get(depth))
             before, skip = x, self.skipped.get(depth)  # now: older states are let go
-            x = trace.keep(self.blocks[number](x, context) if skip is None else x + skip)
-        return Hidden(self.norm(x), before, context)
+            x = trace.keep(
+                self.blocks[number](x, Context(layout, *told)) if skip is None else x + skip
+            )
+        return self.norm(x), before, signals[signal]
 
 
 class Model(nn.Module):
