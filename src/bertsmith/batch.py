@@ -10,9 +10,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+
+class Groups(NamedTuple):
+    """Padded grids, one below the other in R rows; padding repeats a sequence's last token."""
+
+    seen: list[Tensor]  # of each grid (c, n), where its tokens are real
+    picked: Tensor  # (R,) which token stands in each row
+    places: Tensor  # (T,) the row of each token
+
+    @property
+    def sizes(self) -> list[int]:
+        """The rows of each grid."""
+        return [grid.numel() for grid in self.seen]
 
 
 @dataclass(frozen=True)
@@ -74,24 +88,22 @@ class Layout:
         return tuple(found)
 
     @cached_property
-    def groups(self) -> tuple[list[tuple[Tensor, Tensor, Tensor]], Tensor]:
-        """Sequences of like length as padded grids, for kernels that cost most to start.
-
-        Each grid is (rows (c, n) of the tokens, seen (c, n) where they are real, which of the
-        c * n are); and last, for each token, its place among all that are real, grid by grid.
-        """
+    def groups(self) -> Groups:
+        """Sequences of like length as padded grids, for kernels that cost most to start."""
         starts = self.boundaries[:-1].long().cpu()
-        grids: list[tuple[Tensor, Tensor, Tensor]] = []
+        seen, picked, places = [], [], torch.empty(self.total, dtype=torch.int64)
+        filled = 0
         for members in like(self.lengths):
             own = torch.tensor([self.lengths[number] for number in members])
             across = torch.arange(int(own.max()))
+            real = across < own[:, None]
             rows = starts[members, None] + torch.minimum(across, own[:, None] - 1)
-            seen = across < own[:, None]
-            grids.append((rows, seen, seen.flatten().nonzero().flatten()))
-        tokens = torch.cat([rows.flatten()[real] for rows, _, real in grids])
+            places[rows[real]] = filled + real.flatten().nonzero().flatten()
+            filled += rows.numel()
+            seen.append(real.to(self.positions.device))
+            picked.append(rows.flatten())
         device = self.positions.device
-        placed = [(rows.to(device), seen.to(device), real.to(device)) for rows, seen, real in grids]
-        return placed, tokens.argsort().to(device)
+        return Groups(seen, torch.cat(picked).to(device), places.to(device))
 
     def split(self, rows: Tensor) -> tuple[Tensor, ...]:
         """Cut (T, ...) back into one (length, ...) tensor for each sequence."""

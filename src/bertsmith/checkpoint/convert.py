@@ -28,7 +28,7 @@ def save(
     """A whole model directory: weights, config, tokenizer, pooling, model card."""
     directory = Path(directory)
     write(checkpoint, directory, dtype)
-    tokenizer.save(directory)
+    tokenizer.save(directory, segments=checkpoint.config.segments > 1)
     try:
         write_sentence(directory, sentence, checkpoint.config.width)
         write_card(directory, checkpoint)

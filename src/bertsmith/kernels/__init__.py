@@ -1,10 +1,12 @@
-"""Attention kernels for GPUs that read on the device where sequences end.
+"""Work on tensors that knows nothing of models, done faster than torch does it.
 
-They take and give tensors and know nothing of models. Triton, in which our own are written, comes
-with torch's CUDA builds; where it is missing, torch's kernel does the work.
+short    attention in short sequences, in Triton, which comes with torch's CUDA builds
+ragged   attention in sequences of any length: torch's, by boundaries on the GPU
+dropout  for CPUs
 """
 
+from bertsmith.kernels.dropout import Dropout
 from bertsmith.kernels.ragged import fits_ragged, ragged_attention
 from bertsmith.kernels.short import fits_short, short_attention
 
-__all__ = ["fits_ragged", "fits_short", "ragged_attention", "short_attention"]
+__all__ = ["Dropout", "fits_ragged", "fits_short", "ragged_attention", "short_attention"]

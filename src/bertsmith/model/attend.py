@@ -162,25 +162,26 @@ def _runs(
 def _grouped(
     query: Tensor, key: Tensor, value: Tensor, layout: Layout, scores: Scores, dropout: float
 ) -> Tensor:
-    sdpa = partial(F.scaled_dot_product_attention, dropout_p=dropout, scale=scores.scale)
-    grids, order = layout.groups
+    rows, groups = (query, key, value), layout.groups
+    parts = (x.index_select(0, groups.picked).split(groups.sizes) for x in rows)
     done = []
-    for rows, seen, real in grids:
-        q, k, v = (x[rows].transpose(1, 2) for x in (query, key, value))  # (c, H, n, d)
+    for seen, *grids in zip(groups.seen, *parts, strict=True):
+        q, k, v = (x.unflatten(0, seen.shape).transpose(1, 2) for x in grids)  # (c, H, n, d)
         mask = seen[:, None, None, :]
         if scores.window is not None or scores.causal:
-            place = torch.arange(rows.shape[1], device=q.device)
+            place = torch.arange(seen.shape[1], device=q.device)
             distance = place[:, None] - place[None, :]
             most = len(place) if scores.window is None else scores.window
             near = (distance <= most) & (distance >= (0 if scores.causal else -most))
             # What stands in for padding sees all: a row that sees nothing has no softmax.
             mask = mask & (near | ~seen[:, None, :, None])
         if scores.bias is not None:
-            relative = _skewed(q * scores.scale, k * scores.scale, scores.bias)
-            mask = relative.masked_fill(~mask, float("-inf"))
-        out = sdpa(q, k, v, attn_mask=mask)
-        done.append(out.transpose(1, 2).flatten(0, 1)[real])
-    return torch.cat(done)[order]
+            mask = _skewed(q * scores.scale, k * scores.scale, scores.bias).masked_fill(
+                ~mask, float("-inf")
+            )
+        found = F.scaled_dot_product_attention(q, k, v, mask, dropout, scale=scores.scale)
+        done.append(found.transpose(1, 2).flatten(0, 1))
+    return torch.cat(done).index_select(0, groups.places)
 
 
 def _local(sdpa: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
@@ -224,8 +225,9 @@ def _bounded(compute: Callable[..., Tensor], *given: Any) -> Tensor:
     *rows, layout, scores, dropout = given
     if scores.bias is not None:
         raise ValueError("this kernel has no relative bias")
-    how = (layout.longest, scores.scale, scores.window, scores.causal, dropout)
-    return compute(rows, layout.ends, *how)
+    return compute(
+        rows, layout.ends, layout.longest, scores.scale, scores.window, scores.causal, dropout
+    )
 
 
 KERNELS: dict[str, Callable[..., Tensor]] = {

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.batch import Layout
+from bertsmith.kernels import Dropout
 from bertsmith.model.attention import Attention, Context
 from bertsmith.model.rows import by_rows
 
@@ -24,7 +25,7 @@ class Block(nn.Module):
         super().__init__()
         self.attention, self.feedforward = attention, feedforward
         self.attention_norm, self.feedforward_norm = norms
-        self.attention_dropout, self.feedforward_dropout = map(nn.Dropout, dropouts)
+        self.attention_dropout, self.feedforward_dropout = map(Dropout, dropouts)
 
     def back(self, mixed: Tensor) -> Tensor:
         """What the heads found as states again, with what is dropped of them in training."""

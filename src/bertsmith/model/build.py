@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from bertsmith.errors import BertsmithError
+from bertsmith.kernels import Dropout
 from bertsmith.model.attend import Scores
 from bertsmith.model.attention import (
     Attention,
@@ -88,7 +89,7 @@ def _embedding(config: Config) -> Embedding:
     if config.segments:
         marks["segment"] = SegmentTable(config.segments, width)
     norm = _norm(config, config.width if after else width)
-    finish: dict[str, nn.Module] = {"norm": norm, "dropout": nn.Dropout(config.embedding_dropout)}
+    finish: dict[str, nn.Module] = {"norm": norm, "dropout": Dropout(config.embedding_dropout)}
     if config.project_embedding:
         step = {"projection": nn.Linear(width, config.width, bias=not after)}
         finish = step | finish if after else finish | step
@@ -109,9 +110,7 @@ def _block(config: Config, depth: int) -> nn.Module:
     if conv is None or depth > 0:
         return block
     row = nn.Conv1d(config.width, config.width, conv.size, groups=conv.groups)
-    finish = nn.Sequential(
-        nn.Dropout(config.feedforward_output_dropout), activation(conv.activation)
-    )
+    finish = nn.Sequential(Dropout(config.feedforward_output_dropout), activation(conv.activation))
     return ConvolutionBlock(block, row, finish, _norm(config))
 
 
@@ -143,7 +142,7 @@ def _feedforward(config: Config) -> FeedForward:
     return (GatedFeedForward if config.gated else FeedForward)(
         nn.Linear(config.width, config.feedforward * (1 + config.gated), config.feedforward_bias),
         activation(config.activation),
-        nn.Dropout(config.feedforward_inner_dropout),
+        Dropout(config.feedforward_inner_dropout),
         nn.Linear(config.feedforward, config.width, config.feedforward_bias),
     )
 
@@ -158,7 +157,7 @@ def build_head(config: Config, encoder: Encoder, head: HeadConfig) -> Head:
         steps["activation"] = activation(head.activation)
     if head.norm:
         steps["norm"] = _norm(config, head.dense)
-    steps["dropout"] = nn.Dropout(head.dropout)
+    steps["dropout"] = Dropout(head.dropout)
     output: nn.Module = nn.Identity()
     if head.outputs:
         output = nn.Linear(head.dense or config.width, head.outputs, bias=head.bias)

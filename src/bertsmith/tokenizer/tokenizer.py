@@ -211,11 +211,12 @@ class Tokenizer:
 
     # ------------------------------------------------------------------ files
 
-    def save(self, directory: str | Path) -> None:
+    def save(self, directory: str | Path, segments: bool = True) -> None:
         """Write the files with which transformers' AutoTokenizer encodes just the same.
 
-        The class written is the plain one that uses tokenizer.json as it is. The families'
-        own classes in transformers 5 build their pipeline anew and may differ from the file.
+        Without `segments` they say nothing of any, for a model that tells none apart. The class
+        written is the plain one that uses tokenizer.json as it is. The families' own classes in
+        transformers 5 build their pipeline anew and may differ from the file.
         """
         tokens = {f"{role}_token": token for role, token in self.parts.tokens.items()}
         inputs = ["input_ids", "token_type_ids", "attention_mask"]
@@ -223,7 +224,7 @@ class Tokenizer:
             "tokenizer_class": "PreTrainedTokenizerFast",
             "do_lower_case": self.lowercase,
             "clean_up_tokenization_spaces": False,
-            "model_input_names": [n for n in inputs if self.parts.segments or n != inputs[1]],
+            "model_input_names": inputs if self.parts.segments and segments else inputs[::2],
             **tokens,
         }
         if self.max_length is not None:

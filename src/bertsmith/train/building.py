@@ -84,8 +84,10 @@ def _checkpoint(recipe: Recipe, tokenizer: Tokenizer, kinds: tuple[str, ...]) ->
     if part.start:
         return _continued(part.start, dict(part.settings), tokenizer, kinds)
     settings = {**preset(part.size), "vocab_size": -(-tokenizer.size // MULTIPLE) * MULTIPLE}
-    if tokenizer.pad_id is not None:
-        settings["pad_token_id"] = tokenizer.pad_id
+    first, last = tokenizer.cls_id, tokenizer.sep_id
+    special = {"pad": tokenizer.pad_id, "cls": first, "bos": first, "sep": last, "eos": last}
+    # All are said: what a family's published models have may lie beyond this vocabulary.
+    settings |= {f"{role}_token_id": own for role, own in special.items() if own is not None}
     settings |= part.settings
     if settings["vocab_size"] < tokenizer.size:
         raise BertsmithError(

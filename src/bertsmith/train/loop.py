@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +27,8 @@ from bertsmith.train.optimizer import Several
 from bertsmith.train.recipe import CheckpointPart, TrainPart
 from bertsmith.train.schedule import Shape, rate_at
 from bertsmith.train.state import Checkpoints, Saved
+
+TURN = 5e-4  # seconds that a thread may keep Python, a tenth of what is usual
 
 
 class Learner(Protocol):
@@ -64,6 +67,17 @@ class Progress:
     closed: bool = False  # the budget is spent and the last evaluation done
     recent: list[float] = field(default_factory=list)  # norms of the last good steps
     counts: dict[str, int] = field(default_factory=dict)  # the ledger
+
+
+@contextmanager
+def quick_turns() -> Iterator[None]:
+    """Let threads take short turns, or a GPU waits while one that makes batches holds Python."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(TURN)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 class Trainer:
@@ -109,7 +123,7 @@ class Trainer:
         # The first rank decides: the others may look when it has written already.
         if self.ranks.share(not self.checkpoints.steps()):
             self.save()
-        with self._signals():
+        with self._signals(), quick_turns():
             while not self._over():
                 if not self._steps():
                     break

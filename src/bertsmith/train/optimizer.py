@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 Named = Mapping[str, nn.Parameter]
+Tensors = tuple[Tensor, ...]
 
 
 class AdamKind(Optimizer):
@@ -30,28 +31,29 @@ class AdamKind(Optimizer):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Change the weights once."""
         for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    update = adam_update(self.state[parameter], parameter.grad, group)
-                    self.change(parameter, update, group)
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            if parameters:
+                states = [self.state[parameter] for parameter in parameters]
+                grads = [parameter.grad for parameter in parameters]
+                self.change(parameters, adam_updates(states, grads, group), group)
 
-    def change(self, parameter: nn.Parameter, update: Tensor, group: Mapping[str, Any]) -> None:
-        """Change one parameter, given Adam's step for it."""
+    def change(self, parameters: list[Tensor], updates: Tensors, group: Mapping[str, Any]) -> None:
+        """Change the parameters of a group, given Adam's steps for them."""
         raise NotImplementedError
 
 
 class Lamb(AdamKind):
     """AdamW whose step is as long, layer by layer, as a share of the weights (You et al. 2020)."""
 
-    def change(self, parameter: nn.Parameter, update: Tensor, group: Mapping[str, Any]) -> None:
-        """Scale the step to the weights; biases and norms are not adapted, as in the paper."""
-        update = update + group["weight_decay"] * parameter
-        trust: Tensor | float = 1.0
+    def change(self, parameters: list[Tensor], updates: Tensors, group: Mapping[str, Any]) -> None:
+        """Scale the steps to the weights; biases and norms are not adapted, as in the paper."""
         if group["weight_decay"]:
-            size, length = parameter.norm(), update.norm()
-            whole = (size > 0) & (length > 0)
-            trust = torch.where(whole, size / length, torch.ones_like(size))
-        parameter.sub_(update * (group["lr"] * trust))
+            updates = torch._foreach_add(updates, parameters, alpha=group["weight_decay"])
+            size = torch.stack(torch._foreach_norm(parameters))
+            length = torch.stack(torch._foreach_norm(updates))
+            trust = torch.where((size > 0) & (length > 0), size / length, torch.ones_like(size))
+            updates = torch._foreach_mul(updates, list(trust.unbind()))
+        torch._foreach_sub_(parameters, list(updates), alpha=group["lr"])
 
 
 class StableAdamW(AdamKind):
@@ -60,14 +62,19 @@ class StableAdamW(AdamKind):
     (Wortsman et al. 2023.) It needs no clipping of gradients.
     """
 
-    def change(self, parameter: nn.Parameter, update: Tensor, group: Mapping[str, Any]) -> None:
-        """Shorten the step by the root mean square of gradients over their usual size."""
-        state, gradient = self.state[parameter], parameter.grad
-        assert gradient is not None
-        second = state["exp_avg_sq"] / (1 - group["betas"][1] ** int(state["step"]))
-        ratio = gradient.square() / second.clamp(min=group["eps"] ** 2)
-        rate = group["lr"] / ratio.mean().sqrt().clamp(min=1.0)
-        parameter.mul_(1 - rate * group["weight_decay"]).sub_(update * rate)
+    def change(self, parameters: list[Tensor], updates: Tensors, group: Mapping[str, Any]) -> None:
+        """Shorten the steps by the root mean square of gradients over their usual size."""
+        states = [self.state[parameter] for parameter in parameters]
+        rest = [1 - group["betas"][1] ** int(state["step"]) for state in states]
+        second = torch._foreach_div([state["exp_avg_sq"] for state in states], rest)
+        usual = torch._foreach_sqrt(torch._foreach_clamp_min(second, group["eps"] ** 2))
+        grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        length = torch.stack(torch._foreach_norm(torch._foreach_div(grads, list(usual))))
+        counts = torch.tensor([parameter.numel() for parameter in parameters])
+        surprise = length / counts.to(length).sqrt()
+        rate = group["lr"] / surprise.clamp(min=1.0)
+        torch._foreach_mul_(parameters, list((1 - rate * group["weight_decay"]).unbind()))
+        torch._foreach_sub_(parameters, torch._foreach_mul(updates, list(rate.unbind())))
 
 
 class Muon(torch.optim.Muon):
@@ -115,19 +122,27 @@ def orthogonal(steps: Tensor, group: Mapping[str, Any]) -> Tensor:
     return found.mT if tall else found
 
 
-def adam_update(state: dict[str, Any], gradient: Tensor, group: Mapping[str, Any]) -> Tensor:
-    """Adam's step before the rate: the first moment over the root of the second."""
-    if not state:
-        state["step"] = torch.zeros(())
-        state["exp_avg"] = torch.zeros_like(gradient)
-        state["exp_avg_sq"] = torch.zeros_like(gradient)
+def adam_updates(
+    states: list[dict[str, Any]], grads: list[Tensor], group: Mapping[str, Any]
+) -> Tensors:
+    """Adam's steps before the rate: first moments over the roots of the second."""
+    for state, grad in zip(states, grads, strict=True):
+        if not state:
+            state["step"] = torch.zeros(())
+            state["exp_avg"] = torch.zeros_like(grad)
+            state["exp_avg_sq"] = torch.zeros_like(grad)
+        state["step"] += 1
+    means, squares = ([state[key] for state in states] for key in ("exp_avg", "exp_avg_sq"))
+    steps = [int(state["step"]) for state in states]
     first, second = group["betas"]
-    state["step"] += 1
-    step = int(state["step"])
-    state["exp_avg"].lerp_(gradient, 1 - first)
-    state["exp_avg_sq"].mul_(second).addcmul_(gradient, gradient, value=1 - second)
-    root = (state["exp_avg_sq"] / (1 - second**step)).sqrt() + group["eps"]
-    return state["exp_avg"] / (1 - first**step) / root
+    torch._foreach_lerp_(means, grads, 1 - first)
+    torch._foreach_mul_(squares, second)
+    torch._foreach_addcmul_(squares, grads, grads, value=1 - second)
+    roots = torch._foreach_sqrt(torch._foreach_div(squares, [1 - second**step for step in steps]))
+    torch._foreach_add_(roots, group["eps"])
+    return torch._foreach_div(
+        torch._foreach_div(means, [1 - first**step for step in steps]), list(roots)
+    )
 
 
 class Several:
