@@ -97,7 +97,7 @@ def _steps(recipe: Recipe, rates: dict[int, float]) -> list[tuple[int, int, int]
 class _Sized:
     """As much of a tokenizer as a model's shape needs."""
 
-    pad_id = None
+    pad_id = cls_id = sep_id = None
 
     def __init__(self, size: int) -> None:
         self.size = size
