@@ -109,6 +109,11 @@ def test_layouts_of_one_bound_have_ends_of_few_sizes() -> None:
     assert {len(layout.ends) for layout in several} == {2, 3, 5, 9, 17, 33, 65}
 
 
+def test_a_bound_is_a_bound() -> None:
+    with pytest.raises(ValueError, match="a sequence of 9 tokens, where 8 is the most"):
+        Layout.of([8, 9], most=8)
+
+
 @pytest.mark.parametrize("most", [0, 16])
 def test_a_layout_moves_as_a_whole(most: int) -> None:
     layout = Layout.of([8, 3, 1], most=most)

@@ -47,6 +47,8 @@ class Layout:
         """
         if not lengths or min(lengths) < 1:
             raise ValueError("a layout needs at least one sequence, and none may be empty")
+        if most and max(lengths) > most:
+            raise ValueError(f"a sequence of {max(lengths)} tokens, where {most} is the most")
         counts = torch.tensor(lengths, dtype=torch.int64)
         ends = counts.cumsum(0)
         boundaries = torch.cat([ends.new_zeros(1), ends])
