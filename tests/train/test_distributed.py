@@ -80,7 +80,7 @@ def plain(recipe: Any) -> Recipe:
         model={"size": "bert-tiny", "settings": settings},
         data={"format": "next"},
         objectives={"masked_lm": 1, "next_sentence": 1},
-        train={"steps": 8, "micro_tokens": 180},
+        train={"steps": 8, "micro_tokens": 180, "ema": 0.5},
         evaluate={"every": 4},
     )
 

@@ -120,6 +120,14 @@ def fill(tensor: Tensor, value: Tensor) -> None:
             tensor.copy_(distribute_tensor(placed, mesh, tensor.placements))  # type: ignore[attr-defined]
 
 
+def gather_anew(module: nn.Module) -> None:
+    """Let shares of weights that were changed by hand be gathered again before they are used."""
+    for part in module.modules():
+        reshard: Any = getattr(part, "reshard", None)
+        if reshard is not None:
+            reshard()
+
+
 def demand_plain(ranks: Ranks, how: str, optimizer: str) -> None:
     """Refuse an optimizer that needs whole matrices where each rank holds a share."""
     if ranks.count > 1 and how == "fsdp" and optimizer in ("muon", "lamb", "stable_adamw"):

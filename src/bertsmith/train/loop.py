@@ -21,7 +21,7 @@ from bertsmith.examples.draw import bits
 from bertsmith.examples.loader import Loaded, Wanted
 from bertsmith.ledger import Ledger
 from bertsmith.train import guard
-from bertsmith.train.distributed import Ranks, fill, whole
+from bertsmith.train.distributed import Ranks, fill, gather_anew, whole
 from bertsmith.train.folder import RunFolder
 from bertsmith.train.optimizer import Several
 from bertsmith.train.recipe import CheckpointPart, TrainPart
@@ -262,9 +262,9 @@ class Trainer:
             objective.after_step()
         self.optimizer.clear()
         if self.averages:
-            with torch.no_grad():
-                for parameter, name in self.names.items():
-                    self.averages[name].lerp_(parameter.detach(), 1 - self.train.ema)
+            averages = [self.averages[name] for name in self.names.values()]
+            weights = [parameter.detach() for parameter in self.names]
+            torch._foreach_lerp_(averages, weights, 1 - self.train.ema)
 
     def _shape(self) -> Shape:
         warmup = self.train.warmup
@@ -306,11 +306,13 @@ class Trainer:
             if name in self.averages:
                 before[parameter] = parameter.detach().clone()
                 parameter.data.copy_(self.averages[name])
+        gather_anew(self.module)
         try:
             yield
         finally:
             for parameter, value in before.items():
                 parameter.data.copy_(value)
+            gather_anew(self.module)
 
     def finish(self) -> None:
         """Leave the averaged weights in the model, for good."""
