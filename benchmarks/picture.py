@@ -46,6 +46,15 @@ def panels() -> list[tuple[str, str, dict[str, float]]]:
             rows = {name: speed / 1e6 for name, speed in model["tokens_per_second"].items()}
             title = f"{model['model']} forward, bf16, one {result['gpu'].split()[-1]}"
             found.append((title, "million tokens per second", rows))
+    steps = RESULTS / "gpu_pretrain.json"
+    if steps.is_file():
+        result = json.loads(steps.read_text())
+        rows = {
+            f"{row['contender']}, rows {row['fill']:.0%} full": row["tokens_per_second"] / 1e6
+            for row in result["results"]
+        }
+        title = f"BERT-base pre-training steps, bf16, one {result['device'].split()[-1]}"
+        found.append((title, "million tokens per second", rows))
     return found
 
 
