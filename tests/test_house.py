@@ -315,3 +315,8 @@ def test_bad_locks_are_seen(line: str) -> None:
 def test_machine_paths_are_seen() -> None:
     assert addresses(b"open('/work" + b"/main')")
     assert not addresses(b"docs/work/x and the /workshop")
+
+
+@pytest.mark.parametrize("room", ["bertsmith.tasks.report", "bertsmith.tasks.finetune"])
+def test_rooms_that_know_each_other_can_be_entered_by_any_door(room: str) -> None:
+    assert subprocess.run([sys.executable, "-c", f"import {room}"]).returncode == 0

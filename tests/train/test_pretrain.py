@@ -100,6 +100,10 @@ def test_a_run_leaves_a_model_that_transformers_opens(recipe: Make, tmp_path: Pa
         assert guess.score == pytest.approx(float(probabilities[guess.id]), rel=1e-3)
     card = (tmp_path / "run" / "model" / "README.md").read_text()
     assert "12 steps" in card
+    words = transformers.AutoTokenizer.from_pretrained(tmp_path / "run" / "model")
+    reads = theirs.config.max_position_embeddings
+    assert len(words("a file " * reads, truncation=True)["input_ids"]) == reads
+    assert theirs.config.sep_token_id == ours.tokenizer.sep_id
 
 
 def test_an_electra_leaves_its_generator_too(recipe: Make, tmp_path: Path) -> None:
@@ -202,10 +206,25 @@ def test_a_signal_saves_and_resuming_ends_alike(number: int, recipe: Make, tmp_p
 
 def test_a_finished_run_resumed_changes_nothing(recipe: Make, tmp_path: Path) -> None:
     made = recipe(train={"steps": 3})
-    pretrain(made, tmp_path / "run", show="none")
-    before = sums(tmp_path / "run")
-    pretrain(made, tmp_path / "run", show="none", resume=True)
-    assert sums(tmp_path / "run") == before
+    found = pretrain(made, tmp_path / "run", show="none")
+    files = [p for p in (tmp_path / "run").rglob("*") if p.is_file()]
+    before = {path: digest(path) for path in files}
+    assert pretrain(made, tmp_path / "run", show="none", resume=True) == found
+    assert {path: digest(path) for path in files} == before
+
+
+def test_a_run_goes_on_by_its_own_recipe_and_says_so(
+    recipe: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pretrain(recipe(train={"steps": 3}), tmp_path / "run", show="none")
+    other = recipe(train={"steps": 5, "learning_rate": 0.5}, masking={"rate": 0.4})
+    assert pretrain(other, tmp_path / "run", show="lines", resume=True)["steps"] == 3
+    said = capsys.readouterr()
+    text = said.out + said.err
+    assert "going on by the run's own recipe: train.steps is 3, not 5" in text
+    assert "masking.rate is 0.15, not 0.4" in text
+    assert "train.seed" not in text
+    assert "this run has ended at step 3" in text
 
 
 def test_a_damaged_checkpoint_is_named_and_passed_over(

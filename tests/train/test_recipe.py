@@ -61,8 +61,11 @@ def test_keys_can_be_changed() -> None:
             "[train]\noptimizer = 'sgd'\nsteps = 1",
             "train.optimizer: input should be 'adamw', 'lamb'",
         ),
-        ("[train]\nsteps = 5\nminutes = 5", "give train.steps or train.minutes, one of the two"),
-        ("", "give train.steps or train.minutes, one of the two"),
+        (
+            "[train]\nsteps = 5\nminutes = 5",
+            "train.steps is 5 and train.minutes 5: one of the two must be 0",
+        ),
+        ("", "train.steps is 0 and train.minutes 0: one of the two must be 0, and not both"),
         ("[train]\nsteps = 5\n[masking]\nmask = 0.9\nrandom = 0.2", "are more than all"),
         ("[train]\nsteps = 5\n[objectives]\nnext_sentence = 1", 'needs data.format = "next"'),
         ("[train]\nsteps = 5\n[[stages]]\nlength = 9\n[[stages]]\nlength = 9", "only the last"),

@@ -28,7 +28,8 @@ def save(
     """A whole model directory: weights, config, tokenizer, pooling, model card."""
     directory = Path(directory)
     write(checkpoint, directory, dtype)
-    tokenizer.save(directory, segments=checkpoint.config.segments > 1)
+    config = checkpoint.config
+    tokenizer.save(directory, segments=config.segments > 1, longest=config.max_length)
     try:
         write_sentence(directory, sentence, checkpoint.config.width)
         write_card(directory, checkpoint)

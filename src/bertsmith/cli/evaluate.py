@@ -110,7 +110,7 @@ def _show(rows: dict[str, Any], names: list[str], found: list[Evaluation]) -> No
         if two["p_value"] < 0.05:
             verdict = f"{heads[two['difference'] > 0]} is better"
         typer.echo(
-            f"{rows['metric']}: {heads[1]} leads by {two['difference']:+.4f} "
+            f"{rows['metric']}: {heads[1]} less {heads[0]} is {two['difference']:+.4f} "
             f"(95 %: {two['low']:+.4f} to {two['high']:+.4f}), p = {two['p_value']:.3g}: {verdict}"
         )
     for note in dict.fromkeys(note for one in found for note in one.notes):

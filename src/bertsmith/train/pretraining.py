@@ -50,6 +50,7 @@ def pretrain(
     ranks = Ranks(device)
     with ranks.together():
         folder = RunFolder(out, writes=ranks.first)
+        given = recipe
         if resume:
             recipe = _same(recipe, folder)
         demand_plain(ranks, recipe.train.parallel, recipe.train.optimizer)
@@ -63,6 +64,8 @@ def pretrain(
             ranks.ask_first(lambda: folder.make(recipe.toml()))
         watch = watcher(show if ranks.first else "none", folder, recipe, made, tensorboard)
         with watch:
+            for line in _differing(given, recipe):
+                watch.say(f"going on by the run's own recipe: {line}")
             return _train(recipe, folder, ranks, corpus, made, wanted, watch, resume)
 
 
@@ -109,6 +112,10 @@ def _train(
         family = made.checkpoint.family.name
         for kind in made.extra:
             trainer.ledger.note(f"heads trained that a {family} directory has no place for: {kind}")
+    ended = folder.path / "summary.json"
+    if trainer.progress.closed and trainer.done() >= 1 and ended.exists():
+        watch.say(f"{folder.path}: this run has ended at step {trainer.progress.step}")
+        return dict(json.loads(ended.read_text("utf-8")))
     finished = trainer.run()
     if not finished:
         watch.say(f"stopped at step {trainer.progress.step}; --resume goes on")
@@ -290,6 +297,22 @@ def _same(recipe: Recipe, folder: RunFolder) -> Recipe:
             ),
         }
     )
+
+
+def _differing(given: Recipe, begun: Recipe) -> list[str]:
+    """The keys in which a recipe differs from the one that a run began with."""
+    lines: list[str] = []
+    if not given.data.corpus:  # the run knows it
+        corpus = {"corpus": begun.data.corpus}
+        given = given.model_copy(update={"data": given.data.model_copy(update=corpus)})
+    for part, told in begun.model_dump().items():
+        asked = given.model_dump()[part]
+        pairs = [(part, asked, told)]
+        if isinstance(told, dict):
+            keys = dict.fromkeys([*told, *asked])
+            pairs = [(f"{part}.{key}", asked.get(key), told.get(key)) for key in keys]
+        lines += [f"{key} is {own!r}, not {new!r}" for key, new, own in pairs if new != own]
+    return lines
 
 
 def _device(recipe: Recipe) -> torch.device:

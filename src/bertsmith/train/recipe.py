@@ -219,7 +219,8 @@ def _check(recipe: Recipe, where: str) -> None:
     """What no single key can know."""
     train, stages = recipe.train, recipe.stages
     if bool(train.steps) == bool(train.minutes):
-        raise BertsmithError(f"{where}: give train.steps or train.minutes, one of the two")
+        said = f"train.steps is {train.steps} and train.minutes {train.minutes:g}"
+        raise BertsmithError(f"{where}: {said}: one of the two must be 0, and not both")
     if any(stage.steps == 0 for stage in stages[:-1]):
         raise BertsmithError(f"{where}: only the last of the stages may leave out its steps")
     if recipe.masking.mask + recipe.masking.random > 1:

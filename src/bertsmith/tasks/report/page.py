@@ -9,14 +9,16 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertsmith.tasks.evaluating import Evaluation
-from bertsmith.tasks.finetune.loop import History
 from bertsmith.tasks.report.curves import curve
 from bertsmith.tasks.report.examples import article, worst
 from bertsmith.tasks.report.matrix import matrix, names_of
 from bertsmith.tasks.report.tables import calibrated, per_class, table
+
+if TYPE_CHECKING:  # what writes reports imports this room
+    from bertsmith.tasks.finetune.loop import History
 
 WORST = 50  # errors that are shown
 
