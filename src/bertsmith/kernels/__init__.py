@@ -1,4 +1,4 @@
-"""Work on tensors that knows nothing of models, done faster than torch does it.
+"""Work on tensors that knows nothing of models: what torch has not, or not as fast.
 
 short    attention in short sequences, in Triton, which comes with torch's CUDA builds
 ragged   attention in sequences of any length: torch's, by boundaries on the GPU

@@ -305,7 +305,7 @@ def _differing(given: Recipe, begun: Recipe) -> list[str]:
     if not given.data.corpus:  # the run knows it
         corpus = {"corpus": begun.data.corpus}
         given = given.model_copy(update={"data": given.data.model_copy(update=corpus)})
-    for part, told in begun.model_dump().items():
+    for part, told in begun.model_dump(exclude={"about"}).items():
         asked = given.model_dump()[part]
         pairs = [(part, asked, told)]
         if isinstance(told, dict):
