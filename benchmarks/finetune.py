@@ -80,6 +80,7 @@ SPEED = ["sst2", "conll2003_en"]
 # The longest first: with several jobs the short ones fill what time is left.
 SCORES = ["sst2", "squad1.1", "conll2003_en", "ud_english_ewt", "cola", "stsb", "mrpc", "rte"]
 WARM = 32  # examples before the clock runs: the first steps load kernels
+RATE = 5e-5
 LINES = 12  # of what a run says when it fails
 Run = tuple[str, str, str, int, int | None]  # side, task, dtype, seed, epochs
 SIDES = ("bertsmith", "transformers")
@@ -130,6 +131,7 @@ def ours(task: str, dtype: str, seed: int, epochs: int | None, few: int = 0) -> 
         seed=seed,
         keep="last",
         epochs=epochs,
+        learning_rate=RATE,
     )
     bert, history = result.kept.bert, result.kept.history
     if dtype != "float32":
@@ -146,7 +148,7 @@ def theirs(task: str, dtype: str, seed: int, epochs: int | None, few: int = 0) -
     import trainer
 
     train, dev = read(task, few)
-    settings = settings_for(train.task, epochs=epochs)
+    settings = settings_for(train.task, epochs=epochs, learning_rate=RATE)
     values, trained, seconds = trainer.run(
         start(), train, dev, settings, dtype=dtype, seed=seed, device=options.device
     )

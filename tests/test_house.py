@@ -8,8 +8,10 @@ import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from packaging.requirements import Requirement
+from safetensors.numpy import load_file, save_file
 
 ROOT = Path(__file__).resolve().parent.parent
 HOUSE = ROOT / "src" / "bertsmith"
@@ -17,7 +19,8 @@ LOCKS = ["requirements.lock", "requirements-torch.lock", "requirements-torch-cpu
 
 # Imports point one way: a room may import the rooms to its left, here spelled out. Neighbours
 # that stand side by side (examples and model; checkpoint and objectives; analysis, search,
-# compare and serve) do not know each other. Every room may import `errors` and `ledger`.
+# compare and serve) do not know each other. Every room may import `errors` and `ledger`. There
+# is no room `models`: what is in that folder is data, without a line of Python.
 DATA = {"batch", "tokenizer", "corpus", "examples"}
 MODEL = {"batch", "kernels", "model", "families"}
 WORK = DATA | MODEL | {"checkpoint", "objectives", "train", "tasks"}
@@ -48,6 +51,10 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 FAMILIES = ["bert", "roberta", "albert", "distilbert", "electra", "deberta", "modernbert"]
 NEVER_IMPORTED = {"transformers", "sentence_transformers", "pickle", "cloudpickle", "dill"}
+# What a model that comes with the package has at least, and how many bytes it has at most.
+MODEL_FILES = {"README.md", "config.json", "model.safetensors", "special_tokens_map.json"}
+MODEL_FILES |= {"tokenizer.json", "tokenizer_config.json"}
+MODEL_BYTES = 35_000_000
 STATEMENTS = 1000  # of model/ and families/ together: one sitting
 
 
@@ -146,10 +153,13 @@ def statements(source: str) -> int:
 
 
 def listed(readme: str) -> list[str]:
-    """Return the files under src/bertsmith/ that the README's tree lists, a line each."""
+    """Return the files under src/bertsmith/ that the README's tree lists, a line each.
+
+    And the folders of which it lists no file.
+    """
     blocks = re.findall(r"^```\w*\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
     tree = next((block for block in blocks if "src/bertsmith/" in block), "")
-    files, folders = [], []  # folders: (indent, path) of those we are inside
+    paths, folders = [], []  # folders: (indent, path) of those we are inside
     for line in tree.translate(str.maketrans("│├└─", "    ")).splitlines():
         entry = re.match(r"( *)([\w./-]+/|[\w-]+\.\w+)(?: |$)", line)
         if not entry:
@@ -157,12 +167,34 @@ def listed(readme: str) -> list[str]:
         indent, name = len(entry[1]), entry[2]
         while folders and folders[-1][0] >= indent:
             folders.pop()
-        path = folders[-1][1] + name if folders else name
+        inside = folders[-1][1] if folders else ""
+        if paths and paths[-1] == inside:
+            paths.pop()
+        paths.append(inside + name)
         if name.endswith("/"):
-            folders.append((indent, path))
-        elif path.startswith("src/bertsmith/"):
-            files.append(path.removeprefix("src/bertsmith/"))
-    return files
+            folders.append((indent, inside + name))
+    root = "src/bertsmith/"
+    return [path.removeprefix(root) for path in paths if path.startswith(root)]
+
+
+def line_of(path: Path) -> str:
+    """Return what stands for a file in the README's tree: of a model, its folder."""
+    parts = path.relative_to(HOUSE).parts
+    return f"models/{parts[1]}/" if parts[0] == "models" and len(parts) > 2 else shown(path)
+
+
+def unfit(model: Path) -> Iterator[str]:
+    """Complain of a model that must not come with the package."""
+    files = {path.relative_to(model).as_posix(): path for path in model.rglob("*")}
+    yield from (f"no {name}" for name in sorted(MODEL_FILES - files.keys()))
+    total = sum(path.stat().st_size for path in files.values() if path.is_file())
+    if total > MODEL_BYTES:
+        yield f"{total:,} bytes are too many"
+    for name, weights in load_file(model / "model.safetensors").items():
+        if weights.dtype != np.float16:
+            yield f"{name} is stored as {weights.dtype}"
+        if not np.isfinite(weights).all():
+            yield f"{name} is not finite"
 
 
 def bad_requirements(lock: str) -> Iterator[str]:
@@ -207,9 +239,24 @@ def test_nothing_runs_a_strangers_code() -> None:
 def test_the_readme_lists_every_file() -> None:
     unlisted = {"__init__.py", "py.typed"}
     files = [path for path in HOUSE.rglob("*") if path.is_file() and path.name not in unlisted]
-    real = [shown(path) for path in files if path.suffix != ".pyc"]
+    real = {line_of(path) for path in files if path.suffix != ".pyc"}
     in_readme = listed((ROOT / "README.md").read_text("utf-8"))
     assert sorted(name for name in in_readme if Path(name).name not in unlisted) == sorted(real)
+
+
+def test_models_are_small_and_whole() -> None:
+    models = sorted((HOUSE / "models").iterdir())
+    assert models
+    assert {model.name: list(unfit(model)) for model in models} == {m.name: [] for m in models}
+
+
+def test_a_wheel_has_every_file() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    patterns = project["tool"]["setuptools"]["package-data"]["bertsmith"]
+    packed = {path for pattern in patterns for path in HOUSE.glob(pattern)}
+    code = {".py", ".pyc"}
+    files = {path for path in HOUSE.rglob("*") if path.is_file() and path.suffix not in code}
+    assert sorted(map(shown, files - packed)) == []
 
 
 @pytest.mark.parametrize("name", LOCKS)
@@ -275,6 +322,7 @@ def test_the_encoder_is_read_in_one_sitting() -> None:
         (wrong_direction, "batch.py", "import bertsmith.model", True),
         (wrong_direction, "__init__.py", "from .tasks import load", False),
         (wrong_direction, "attic/x.py", "", True),
+        (wrong_direction, "models/x.py", "", True),
         (family_names, "model/x.py", "'''BERT'''\nx = 'bertsmith'", False),
         (family_names, "model/x.py", "kind == 'roberta'", True),
         (family_names, "model/x.py", "kind.startswith(f'DeBERTa-{version}')", True),
@@ -303,6 +351,25 @@ def test_readme_tree_is_read() -> None:
     tree = "src/bertsmith/\n  batch.py  one\n  model/    two\n    x.py    three\n"
     tree += "                more, e.g. of three\n  z.py      four\ntests/\n  t.py      five\n"
     assert listed(f"```\nls\n```\n```\n{tree}```\n") == ["batch.py", "model/x.py", "z.py"]
+    tree = "src/bertsmith/\n  models/\n    one/   some\n    two/   more\n  z.py\ntests/\n"
+    assert listed(f"```\n{tree}```\n") == ["models/one/", "models/two/", "z.py"]
+    assert line_of(HOUSE / "models" / "one" / "1_Pooling" / "config.json") == "models/one/"
+
+
+def test_unfit_models_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    half = np.ones(3, np.float16)
+    save_file({"a": half}, tmp_path / "model.safetensors")
+    for name in MODEL_FILES - {"model.safetensors"}:
+        (tmp_path / name).touch()
+    assert not list(unfit(tmp_path))
+    broken = {"a": half * np.inf, "b": half.astype(np.float32)}
+    save_file(broken, tmp_path / "model.safetensors")
+    (tmp_path / "README.md").unlink()
+    monkeypatch.setattr(sys.modules[__name__], "MODEL_BYTES", 10)
+    no_card, large, *weights = unfit(tmp_path)
+    assert no_card == "no README.md"
+    assert large.endswith("bytes are too many")
+    assert sorted(weights) == ["a is not finite", "b is stored as float32"]
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,17 @@
 
     python benchmarks/small/proxies.py CORPUS --minutes 2 --out OUT
     python benchmarks/small/proxies.py CORPUS --minutes 2 --out OUT --only adamw mask-40
+    python benchmarks/small/proxies.py CORPUS --tokens 80_000_000 --jobs 6 --out OUT
     python benchmarks/small/proxies.py CORPUS --try-out --out OUT
 
-A candidate is the recipe `bertsmith-small` with a few changes. Each trains in a process of its own
+A candidate is a first guess at the recipe with a few changes (recipes/bertsmith-small.toml is what
+came of it). Each trains in a process of its own
 and writes one row to OUT/rows/NAME.json; those that have one are not run again. All rows are
 then scored alike: whatever a model was trained on, 15% of held-out tokens are masked for it, so
 that losses of different rates and objectives can be compared. OUT/proxies.json and OUT/proxies.md
-hold the whole. `--try-out` makes two steps of tiny batches instead, on any machine: does every
-candidate run, and is it small enough?
+hold the whole. With several --jobs they share the device, and only --tokens is fair to all: their
+speed is then no measure. `--try-out` makes two steps of tiny batches instead, on any machine: does
+every candidate run, and is it small enough?
 """
 
 from __future__ import annotations
@@ -30,13 +33,6 @@ MOST = 16_000_000  # parameters of the model that is stored
 RATE = 0.15  # of held-out tokens that are masked to compare models
 TOKENS = 262_144  # held-out tokens
 
-BERT = [  # BERT's own block: learned positions, post-norm, GELU, biases; a factorised table
-    "model.size=electra-small",
-    "model.settings={num_hidden_layers=12, embedding_size=128, hidden_dropout_prob=0.0,"
-    " attention_probs_dropout_prob=0.0, max_position_embeddings=512}",
-]
-ADAMW = ["train.optimizer=adamw", "train.learning_rate=1e-3", "train.warmup=0.05"]
-
 
 def shape(layers: int, width: int, inner: int) -> list[str]:
     """Another depth and width; heads stay 64 wide."""
@@ -53,8 +49,28 @@ def batch(tokens: int) -> list[str]:
     return [f"train.batch_tokens={tokens}", f"train.micro_tokens={tokens}"]
 
 
+BASE = [  # the first guess
+    *shape(13, 256, 768),
+    *batch(131_072),
+    "model.settings.classifier_pooling=cls",
+    "data.length=128",
+    "stages=[]",
+    "train.matrix_learning_rate=0.02",
+    "train.schedule=stable",
+    "train.decay=0.3",
+    f"evaluate.tokens={TOKENS}",
+]
+BERT = [  # BERT's own block: learned positions, post-norm, GELU, biases; a factorised table
+    "model.size=electra-small",
+    "model.settings={num_hidden_layers=12, embedding_size=128, hidden_dropout_prob=0.0,"
+    " attention_probs_dropout_prob=0.0, max_position_embeddings=512}",
+]
+ADAMW = ["train.optimizer=adamw", "train.learning_rate=1e-3", "train.warmup=0.05"]
+
+
 CANDIDATES: dict[str, list[str]] = {
     "base": [],
+    "base-again": ["train.seed=1"],  # how much chance alone is worth
     "bert-block": BERT,
     "bert-block-adamw": BERT + ADAMW,
     "adamw": ADAMW,
@@ -66,6 +82,7 @@ CANDIDATES: dict[str, list[str]] = {
     "12x256": shape(12, 256, 768),
     "14x256": shape(14, 256, 704),
     "10x320": shape(10, 320, 640),
+    "9x320": shape(9, 320, 768),
     "6x384": shape(6, 384, 768),
     "batch-65k": batch(65_536),
     "batch-262k": batch(262_144),
@@ -76,13 +93,14 @@ CANDIDATES: dict[str, list[str]] = {
     "weight-decay-0": ["train.weight_decay=0.0"],
     "weight-decay-0.1": ["train.weight_decay=0.1"],
     "linear": ["train.schedule=linear"],
-    "no-average": ["train.ema=0.0"],
+    "average": ["train.ema=0.98"],
     "windows": ["model.settings.global_attn_every_n_layers=3"],
     "joined": ["data.format=joined"],
+    "long-last": ["stages=[{length=128, steps=500}, {length=512}]"],
     "small-batches-first": [
         "stages=[{length=128, steps=600, batch_tokens=32768}, {length=128}]",
     ],
-    "replaced-too": ["objectives.replaced=50.0", "generator.depth=0.5"],
+    "replaced-too": ["objectives.replaced=20.0", "generator.depth=0.5"],
 }
 
 
@@ -92,7 +110,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("corpus", type=Path, help="a folder that `bertsmith prepare` made")
     parser.add_argument("--out", type=Path, required=True, help="rows, runs and tables")
     parser.add_argument("--minutes", type=float, default=2)
-    parser.add_argument("--steps", type=int, default=0, help="so many steps instead of minutes")
+    parser.add_argument("--tokens", type=int, default=0, help="so many tokens instead of minutes")
     parser.add_argument("--jobs", type=int, default=1, help="candidates that train at once")
     parser.add_argument("--only", nargs="+", default=list(CANDIDATES), choices=list(CANDIDATES))
     parser.add_argument("--set", nargs="+", default=[], help="changes to every candidate")
@@ -103,13 +121,17 @@ def options() -> argparse.Namespace:
 
 def changes(name: str, asked: argparse.Namespace) -> list[str]:
     """All that differs from the recipe."""
-    made = [*CANDIDATES[name], f"data.corpus={asked.corpus}", *asked.set]
+    from bertsmith.train import load_recipe
+
+    made = [*BASE, *CANDIDATES[name], f"data.corpus={asked.corpus}", *asked.set]
     if asked.try_out:
         made += ["train.minutes=0", "train.steps=2", "train.compile=false", "evaluate.tokens=2048"]
         made += [*batch(2048), "evaluate.pseudo=0", "data.workers=1", "stages=[]"]
+    elif asked.tokens:
+        steps = asked.tokens // load_recipe(RECIPE, made).train.batch_tokens
+        made += [f"train.steps={steps}", "train.minutes=0"]
     else:
-        minutes = 0 if asked.steps else asked.minutes
-        made += [f"train.steps={asked.steps}", f"train.minutes={minutes}"]
+        made += ["train.steps=0", f"train.minutes={asked.minutes}"]
     return made
 
 
@@ -156,8 +178,11 @@ def speed(steps: list[dict[str, Any]]) -> float:
     return float(sum(s["tokens"] for s in half) / max(sum(s["seconds"] for s in half), 1e-9))
 
 
-def scored(model: Path, corpus: Path, tokens: int) -> dict[str, float]:
-    """Parameters, and loss and accuracies (first, first five) on the same masked tokens."""
+def scored(model: Path, corpus: Path, tokens: int, after: int = 0) -> dict[str, float]:
+    """Parameters, and loss and accuracies (first, first five) on the same masked tokens.
+
+    `after` so many held-out tokens: those that no candidate was chosen by.
+    """
     import torch
     import torch.nn.functional as F
 
@@ -171,7 +196,8 @@ def scored(model: Path, corpus: Path, tokens: int) -> dict[str, float]:
     held = Corpus.open(corpus, "held_out")
     masking = Masking(held.tokenizer, rate=RATE, mask=1.0, random=0.0)
     examples = Examples(Spans(held, length=128), masking, checkpoint.config.segments)
-    plan = examples.plan(0, tokens=tokens, most=16_384)
+    begin = examples.plan(0, tokens=after, most=after).end if after else 0
+    plan = examples.plan(begin, tokens=tokens, most=16_384)
     loss = first = five = count = 0.0
     for part in plan.parts:
         example = examples.make(part).to(device)

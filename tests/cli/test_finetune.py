@@ -1,4 +1,4 @@
-"""`finetune`, `evaluate`, `predict` and the benchmarks, as a person runs them."""
+"""`finetune`, `evaluate` and `predict`, as a person runs them."""
 
 from __future__ import annotations
 
@@ -62,6 +62,13 @@ def test_finetune_tells_machines(run: Run, model: Path, file: Path, tmp_path: Pa
     assert any("held out" in note for note in report["notes"])
     assert "task: classification (guessed: it has texts and labels)" in done.err
     assert "columns: text = text, label = label" in done.err
+
+
+def test_epochs_name_their_seed(run: Run, model: Path, file: Path, tmp_path: Path) -> None:
+    words = ("--out", tmp_path / "out", "--epochs", "1", "--seed", "3", "--seeds", "2", *FAST)
+    lines = run("finetune", model, file, *words).err.splitlines()
+    told = [line.split(", loss")[0] for line in lines if ", loss" in line]
+    assert told == ["seed 3, epoch 1", "seed 4, epoch 1"]
 
 
 def test_evaluate_and_compare(
@@ -167,11 +174,6 @@ def test_explanations_name_every_word(run: Run, trained: Path, tmp_path: Path) -
         (("predict", "{trained}", "{file}", "--text-column", "x"), "no column 'x'"),
         (("predict", "{model}", "{file}"), "no head for a task"),
         (("predict", "{trained}", "{file}", "--top", "0"), "--top"),
-        (("glue", "{model}", "{none}"), "there is no such folder"),
-        (("glue", "{model}", "{folder}"), "there is no task of GLUE"),
-        (("glue", "{model}", "{folder}", "--task", "x"), "unknown GLUE task"),
-        (("squad", "{model}", "{folder}"), "there is no dev-v1.1.json"),
-        (("conll", "{model}", "{none}"), "there is no such folder"),
     ],
 )
 def test_mistakes(
@@ -204,68 +206,3 @@ def test_a_mistake_is_one_line(
     assert done.status == 2
     assert done.err.count("\n") == 1
     assert "two labels or more are needed" in done.err
-
-
-def glue_folder(folder: Path) -> Path:
-    """SST-2 and STS-B in small, QNLI without a training file."""
-    for name, head, cells in (
-        ("SST-2", "sentence\tlabel", lambda n: f"the old {('Paris', 'bees')[n % 2]}\t{n % 2}"),
-        (
-            "STS-B",
-            "index\tsentence1\tsentence2\tscore",
-            lambda n: f"{n}\tthe old\t{('Paris', 'bees')[n % 2]}\t{n % 2 * 5}.0",
-        ),
-    ):
-        (folder / name).mkdir(parents=True)
-        for split in ("train", "dev"):
-            lines = [head, *(cells(n) for n in range(12))]
-            (folder / name / f"{split}.tsv").write_text("\n".join(lines) + "\n")
-    (folder / "QNLI").mkdir()
-    text = "index\tquestion\tsentence\tlabel\n0\twhy\tbees\tentailment\n"
-    (folder / "QNLI" / "dev.tsv").write_text(text)
-    return folder
-
-
-def test_glue(run: Run, model: Path, tmp_path: Path) -> None:
-    folder = glue_folder(tmp_path / "glue")
-    done = run("glue", model, folder, "--seeds", "2", "--epochs", "1", *FAST)
-    lines = done.out.splitlines()
-    assert [line.split()[:2] for line in lines[1:4]] == [
-        ["sst2", "accuracy"],
-        ["stsb", "pearson"],
-        ["stsb", "spearman"],
-    ]
-    assert "mean of 2 tasks, without cola, mrpc, qqp, mnli, qnli, rte, wnli" in lines[4]
-    assert "qnli: absent" in done.err
-    assert "train.tsv" in done.err
-    one = run("glue", model, folder, "--task", "sst2", "--epochs", "1", "--json", *FAST).rows
-    assert [row["task"] for row in one] == ["sst2"]
-    assert one[0]["scores"]["accuracy"]["count"] == 1
-    assert (one[0]["train"], one[0]["scored"]) == (12, 12)
-
-
-def test_squad(run: Run, model: Path, tmp_path: Path) -> None:
-    articles = []
-    for number in range(6):
-        passage = f"the old Paris flows {number}"
-        answer = {"text": "Paris", "answer_start": 8}
-        qas = [{"id": str(number), "question": "why", "answers": [answer]}]
-        articles.append({"title": f"t{number}", "paragraphs": [{"context": passage, "qas": qas}]})
-    content = {"version": "1.1", "data": articles}
-    (tmp_path / "dev-v1.1.json").write_text(json.dumps(content))
-    done = run("squad", model, tmp_path, "--epochs", "1", "--json", *FAST)
-    (row,) = done.rows
-    assert row["task"] == "squad v1.1"
-    assert "not the official split" in row["note"]
-    assert (row["train"], row["scored"]) == (5, 1)
-    assert set(row["scores"]) == {"exact", "f1"}
-
-
-def test_conll(run: Run, model: Path, tmp_path: Path) -> None:
-    for name in ("train", "valid"):
-        (tmp_path / f"{name}.txt").write_text("Paris B-LOC\nflows O\n\nthe O\nbees O\n\n" * 4)
-    done = run("conll", model, tmp_path, "--epochs", "1", "--limit", "4", "--json", *FAST)
-    first, second = done.rows
-    assert set(first["scores"]) == {"f1", "precision", "recall"}
-    assert (first["train"], first["scored"]) == (4, 8)
-    assert "absent: no test file" in second["note"]

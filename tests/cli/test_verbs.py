@@ -9,7 +9,9 @@ import pytest
 from rich.console import Console
 
 from bertsmith import load
+from bertsmith.checkpoint import built_in
 from bertsmith.cli import options
+from bertsmith.corpus import Corpus
 from bertsmith.errors import BertsmithError
 from bertsmith.tokenizer import Tokenizer
 from cli.conftest import Run
@@ -195,6 +197,24 @@ def test_tokenizer_show(run: Run, model: Path) -> None:
         run("tokenizer", "show", model / "nothing", text)
 
 
+# ------------------------------------------------------------------ models of the package
+
+
+@pytest.mark.parametrize("verb", ["fill-mask", "finetune", "prepare"])
+def test_help_names_the_models_of_the_package(verb: str, run: Run) -> None:
+    assert all(name in run(verb, "--help").out for name in built_in())
+
+
+def test_their_vocabularies_have_their_names_too(run: Run, tmp_path: Path) -> None:
+    (row,) = run("tokenizer", "show", "bertsmith-small", "A word.", "--json").rows
+    own = load("bertsmith-small", device="cpu").tokenizer
+    assert [piece["id"] for piece in row["pieces"]] == own.encode("A word.", special=False).ids
+    (tmp_path / "a.txt").write_text(LINES, "utf-8")
+    words = ["--tokenizer", "bertsmith-small", "--out", tmp_path / "corpus", "--workers", "0"]
+    assert run("prepare", tmp_path / "a.txt", *words).status == 0
+    assert Corpus.open(tmp_path / "corpus").tokenizer.vocabulary() == own.vocabulary()
+
+
 @pytest.mark.usefixtures("narrow")
 def test_tokenizer_show_fits_the_terminal(run: Run, model: Path) -> None:
     shown = run("tokenizer", "show", model, "[bold]river\n" * 20).out.splitlines()
@@ -209,20 +229,21 @@ def test_doctor(run: Run) -> None:
     shown = run("doctor", "--json")
     (found,) = shown.rows
     assert (shown.status, shown.err) == (0, "")
-    keys = "bertsmith python platform libraries extras threads cpu_capability bf16_matrix_units"
-    keys += " gpus kernels kernel_disagreement kernels_agree bfloat16_speedup"
+    keys = "bertsmith python platform libraries extras models threads cpu_capability"
+    keys += " bf16_matrix_units gpus kernels kernel_disagreement kernels_agree bfloat16_speedup"
     keys += " compile tokens_per_second"
     assert [*found] == keys.split()
     assert found["kernels_agree"] is True
     assert found["libraries"]["torch"]
     assert found["extras"].keys() == {"corpus", "ray", "tensorboard"}
+    assert found["models"] == ["bertsmith-small"]
     assert all(speed > 0 for speed in found["tokens_per_second"]["cpu"].values())
 
 
 def test_doctor_for_a_person(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {
         "bertsmith": "1", "python": "3", "platform": "here", "libraries": {"torch": None},
-        "extras": {"ray": False}, "threads": 4, "cpu_capability": "AVX",
+        "extras": {"ray": False}, "models": ["one", "two"], "threads": 4, "cpu_capability": "AVX",
         "bf16_matrix_units": True, "gpus": [], "kernel_disagreement": 0.5,
         "kernels": {"cpu": {"float32": "runs", "bfloat16": "reference"}},
         "kernels_agree": False, "bfloat16_speedup": {"cpu": 3.0},
@@ -235,6 +256,7 @@ def test_doctor_for_a_person(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [line.rstrip() for line in shown.out.splitlines()]
     assert "torch             missing" in lines
     assert "extra ray         not installed: pip install 'bertsmith[ray]'" in lines
+    assert "built-in models   one, two" in lines
     assert "attention on cpu  float32: runs, bfloat16: reference" in lines
     assert "kernels           DISAGREE (largest difference in bfloat16 5.0e-01)" in lines
     assert 'bfloat16 on cpu   3.0 x float32: use dtype="bfloat16" for speed' in lines

@@ -36,6 +36,9 @@ def test_what_is_told_to_machines(made: Made) -> None:
     told = made.story.described()
     assert json.loads((made.out / MARK).read_text("utf-8")) == {"made_by": "bertsmith demo", **told}
     assert told["finished"] is True
+    assert told["met"]["model"] == "bertsmith-small"
+    best = [guess["best"] for guess in told["met"]["guesses"]]
+    assert best == [ranked[0][0] for ranked in made.story.met.guesses]
     assert told["pretraining"]["steps"] == TINY.steps
     assert told["classifier"]["held_out"] == 30
     assert told["classifier"]["baseline"] < 0.6
@@ -46,7 +49,7 @@ def test_what_is_told_to_machines(made: Made) -> None:
 
 
 def test_what_a_person_sees_without_a_terminal(made: Made) -> None:
-    assert [line for line in made.shown.splitlines() if " of 4 " in line] == [
+    assert [line for line in made.shown.splitlines() if " of 5 " in line] == [
         line for line in made.shown.splitlines() if "─" in line and line.startswith(" ")
     ]
     assert "\x1b" not in made.shown

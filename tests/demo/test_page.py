@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from analysis.browser import chromium
 from bertsmith.demo.forging import Lesson, Piece, Round
+from bertsmith.demo.meeting import Met, Near
 from bertsmith.demo.page import page
 from bertsmith.demo.story import Story
 from bertsmith.demo.tuning import Shown, Words
@@ -21,6 +22,7 @@ def hostile(story: Story) -> Story:
     looked = story.inside.looked
     return replace(
         story,
+        met=Met(EVIL, 1, [f"{EVIL} [MASK]"], [[(EVIL, 0.5)]], [Near(EVIL, EVIL, 0.5)]),
         reading=replace(story.reading, source=EVIL, areas={EVIL: 1}, pieces=[Piece(EVIL, 1, 0, 0)]),
         pretraining=replace(story.pretraining, lesson=bad),
         tuning=replace(
@@ -42,7 +44,7 @@ def hostile(story: Story) -> Story:
 def test_no_text_can_act(made: Made) -> None:
     written = page(hostile(made.story))
     assert "<script" not in written
-    assert written.count("&lt;script&gt;") > 15
+    assert written.count("&lt;script&gt;") > 20
 
 
 def test_links_lead_to_what_was_made(made: Made) -> None:

@@ -6,7 +6,8 @@ import pytest
 from rich.console import Console, RenderableType
 
 from bertsmith.demo.forging import Lesson, Piece, Round
-from bertsmith.demo.pictures import chart, embedding, guesses, pretraining, tagged
+from bertsmith.demo.meeting import Met, Near
+from bertsmith.demo.pictures import chart, embedding, filled, guesses, near, pretraining, tagged
 from bertsmith.demo.tuning import Words
 from bertsmith.demo.view import View
 from demo.conftest import Made
@@ -45,6 +46,24 @@ def test_guesses_tell_their_history() -> None:
     rounds = [Round(float(n), [[(word, 0.25)]]) for n, word in enumerate(words)]
     (line,) = drawn(guesses(Lesson(["Return [MASK] now."], rounds=rounds), 78), 78)
     assert line.split() == ["Return", "list", "now.", "25%", "←", "the", "←", "a"]
+
+
+def test_a_meeting_tells_guesses_and_neighbours() -> None:
+    ranked = [("tea", 0.5), ("milk", 0.25), ("soup", 0.1)]
+    met = Met("a", 1, ["Hot [MASK]."], [ranked], [Near("One.", "Two.", 0.5)])
+    assert drawn(filled(met, 78), 78)[0].split() == ["Hot", "tea.", "50%", "or", "milk,", "soup"]
+    assert drawn(near(met, 78), 78) == ["One. → Two. 0.50"]
+
+
+def test_the_demos_own_sentences_stand_on_a_line_each(made: Made) -> None:
+    for picture in (filled(made.story.met, 78), near(made.story.met, 78)):
+        assert len(drawn(picture, 78)) == 4
+
+
+def test_a_line_of_nothing_is_an_empty_line() -> None:
+    stream = io.StringIO()
+    View(Console(file=stream, width=60), 1).say()
+    assert stream.getvalue().isspace()
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30)])

@@ -88,7 +88,8 @@ def test_a_hub_id_without_the_hub(name: str) -> None:
 
     assert huggingface_hub.constants.HF_HUB_OFFLINE, "tests never ask the network"
     assert refused(locate, name) == (
-        f"{name}: no such directory here, nor in the hub's cache, and the hub is out of reach"
+        f"{name}: no such directory here, not in the package (bertsmith-small), nor in the hub's "
+        "cache, and the hub is out of reach"
     )
 
 

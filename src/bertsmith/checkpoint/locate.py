@@ -11,10 +11,16 @@ from bertsmith.errors import BertsmithError
 HUB_ID = re.compile(r"[\w-][\w.-]{0,95}(/[\w-][\w.-]{0,95})?", re.ASCII)
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
 OLD_WEIGHTS = "pytorch_model*.bin"  # only where there are no others
+BUILT_IN = Path(__file__).resolve().parent.parent / "models"
+
+
+def built_in() -> dict[str, Path]:
+    """The models that come with the package: the directory of each name."""
+    return {path.parent.name: path.parent for path in sorted(BUILT_IN.glob("*/config.json"))}
 
 
 def locate(name: str | Path) -> Path:
-    """The directory of a model; a hub id is fetched."""
+    """The directory of a model, which may be one of the package's own; a hub id is fetched."""
     if not isinstance(name, str | Path) or not str(name):
         raise BertsmithError(f"a model is named by a directory or a hub id, not by {name!r}")
     with readable(Path(reason(name)), "cannot be a directory"):
@@ -25,7 +31,7 @@ def locate(name: str | Path) -> Path:
             raise BertsmithError(f"{name}: a model is a directory, and this is a file")
     if isinstance(name, Path) or not HUB_ID.fullmatch(name):
         raise BertsmithError(f"{reason(name)}: there is no such directory")
-    return _fetch(name)
+    return built_in().get(name) or _fetch(name)
 
 
 def _fetch(name: str) -> Path:
@@ -33,15 +39,16 @@ def _fetch(name: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    nowhere = f"{name}: no such directory here, not in the package ({', '.join(built_in())})"
     try:
         folder = Path(snapshot_download(name, allow_patterns=HUB_FILES))
         if not any(folder.rglob("*.safetensors")):
             snapshot_download(name, allow_patterns=OLD_WEIGHTS)
     except LocalEntryNotFoundError as error:
         raise BertsmithError(
-            f"{name}: no such directory here, nor in the hub's cache, and the hub is out of reach"
+            f"{nowhere}, nor in the hub's cache, and the hub is out of reach"
         ) from error
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         why = reason(str(error).strip().partition("\n")[0])
-        raise BertsmithError(f"{name}: no such directory, and the hub says: {why}") from error
+        raise BertsmithError(f"{nowhere}, and the hub says: {why}") from error
     return folder

@@ -76,6 +76,15 @@ def read(
     return Checkpoint(model.eval(), family, given, entries, report)
 
 
+def read_config(directory: str | Path) -> Config:
+    """What config.json says of a model's encoder; no weights are read."""
+    path = inside(Path(directory), "config.json")
+    given = read_json(path)
+    with meaningful(path):
+        family = family_of(given)
+    return configure(family, given, {}, path)
+
+
 def _known(directory: Path) -> list[Any]:
     """The heads that we noted when we wrote this directory, if it was us."""
     ours = directory / "bertsmith.json"

@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
+from bertsmith.cli.finetune import Progress
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
     from bertsmith.tasks.benchmarks import Row
+    from bertsmith.tasks.trials import Trial
 
-Data = Annotated[Path, typer.Argument(help="The folder with the benchmark's files.")]
+HOME = "BERTSMITH_DATA"  # the environment variable that names a folder of benchmarks
+Data = Annotated[
+    Path | None,
+    typer.Argument(
+        help=f"The folder with the benchmark's files; default: in the folder that {HOME} names.",
+        show_default=False,
+    ),
+]
 TRAINING: tasks.Options = {
     "seeds": (
-        Annotated[int, typer.Option(help="Train so often; more give mean and deviation.")],
+        Annotated[int, typer.Option(help="Train so often; more give median and deviation.")],
         1,
+    ),
+    "seed": (Annotated[int | None, typer.Option(help="The first seed; default: 0.")], None),
+    "out": (
+        Annotated[
+            Path | None,
+            typer.Option(help="Store finished seeds in this .jsonl file, and go on from it."),
+        ],
+        None,
     ),
     "limit": (
         Annotated[int, typer.Option(help="Use only the first examples to train on; 0: all.")],
@@ -37,7 +56,7 @@ TRAINING: tasks.Options = {
 @tasks.takes(TRAINING, "training")
 def glue(
     model: shared.Model,
-    data: Data,
+    data: Data = None,
     task: Annotated[
         list[str] | None, typer.Option(help="Only this task (again for more): sst2, mrpc, ...")
     ] = None,
@@ -47,13 +66,14 @@ def glue(
     """Fine-tune and score a model on tasks of GLUE."""
     from bertsmith.tasks.benchmarks import run_glue
 
-    _show(run_glue(model, data, task or (), **_checked(training)), as_json, average=True)
+    rows = run_glue(model, _folder(data), task or (), **_checked(training))
+    _show(rows, as_json, average=True)
 
 
 @tasks.takes(TRAINING, "training")
 def squad(
     model: shared.Model,
-    data: Data,
+    data: Data = None,
     version: Annotated[str, typer.Option(help="1.1 or 2.0; default: those that are there.")] = "",
     as_json: shared.Json = False,
     training: Any = None,
@@ -61,49 +81,100 @@ def squad(
     """Fine-tune and score a model on SQuAD."""
     from bertsmith.tasks.benchmarks import run_squad
 
-    _show(run_squad(model, data, version=version, **_checked(training)), as_json)
+    folder = _folder(data, "squad", "squad_dev")
+    _show(run_squad(model, folder, version=version, **_checked(training)), as_json)
 
 
 @tasks.takes(TRAINING, "training")
 def conll(
-    model: shared.Model, data: Data, as_json: shared.Json = False, training: Any = None
+    model: shared.Model, data: Data = None, as_json: shared.Json = False, training: Any = None
 ) -> None:
     """Fine-tune and score a model on tagged words."""
     from bertsmith.tasks.benchmarks import run_conll
 
-    _show(run_conll(model, data, **_checked(training)), as_json)
+    folder = _folder(data, "conll2003_en", "conll2003", "conll-2003")
+    _show(run_conll(model, folder, **_checked(training)), as_json)
+
+
+def _folder(given: Path | None, *names: str) -> Path:
+    """The folder that was given, else that of the environment, or the first of `names` in it."""
+    if given is not None:
+        return given
+    home = os.environ.get(HOME)
+    if not home:
+        raise BertsmithError(f"no data: give the folder, or name one by setting {HOME}")
+    if not Path(home).is_dir():
+        raise BertsmithError(f"{HOME} is {home}, and there is no such folder")
+    if not names:
+        return Path(home)
+    here = {path.name.lower(): path for path in sorted(Path(home).iterdir()) if path.is_dir()}
+    found = next((here[name] for name in names if name in here), None)
+    if found is None:
+        raise BertsmithError(f"{home} ({HOME}): no {' or '.join(names)} in it; give the folder")
+    return found
 
 
 def _checked(training: dict[str, Any]) -> dict[str, Any]:
     if training["limit"] < 0:
         limit = training["limit"]
         raise BertsmithError(f"--limit is a number of examples, or 0 for all, not {limit}")
-    return training
+    return training | {"watch": Seeds()}
+
+
+class Seeds(Progress):
+    """Tells a person of each seed that is finished; on a terminal also of its steps."""
+
+    def __init__(self) -> None:
+        super().__init__(told=(), quiet=False)
+
+    def begin(self, task: str, seed: int) -> None:
+        """Name what steps are of."""
+        self.which = f"{task}, seed {seed}: "
+
+    def epoch(self, row: dict[str, Any]) -> None:
+        """Wait for the seed's end."""
+
+    def finish(self, trial: Trial, metrics: Sequence[str], stored: bool) -> None:
+        """Show a seed's scores."""
+        scores = "".join(f"{name} {tasks.shown(trial.dev[name])}, " for name in metrics)
+        ending = " (stored)" if stored else ""
+        line = f"{trial.task}, seed {trial.seed}: {scores}{trial.minutes:.1f} minutes{ending}"
+        typer.echo(f"\r{line:70}" if self.live else line, err=True)
 
 
 def _show(rows: Iterator[Row], as_json: bool, average: bool = False) -> None:
     """One table. What is absent is named, and there is no average over what is not there."""
+    from bertsmith.tasks.benchmarks import by_task
+
     done = []
     for row in rows:
         done.append(row)
         if as_json:
-            shared.print_json([asdict(row)])
-    if as_json:
-        return
-    table = []
+            shared.print_json([asdict(row) | {"mean": row.mean if row.scores else None}])
+    means = by_task(done)
+    absent = [row.task for row in done if not row.scores]
+    if not as_json:
+        _show_table(done)
+    if average and len(means) > 1:
+        mean = fmean(means.values())
+        if as_json:
+            shared.print_json([{"mean": mean, "tasks": list(means), "without": absent}])
+        else:
+            without = f", without {', '.join(absent)}" if absent else ""
+            typer.echo(f"mean of {len(means)} tasks{without}: {mean:.4f}")
     for row in done:
-        for name, one in row.scores.items():
-            spread = f"± {one.deviation:.4f}" if one.count > 1 else ""
-            between = f"{one.low:.4f} to {one.high:.4f}" if one.count > 1 else ""
-            table.append((row.task, name, one.mean, spread, between, row.train, row.scored))
-    heads = ("task", "score", "mean", "deviation", "95 %", "trained on", "scored on")
-    tasks.show_table(heads, table)
-    scored = [row for row in done if row.scores]
-    absent = [row for row in done if not row.scores]
-    if average and len(scored) > 1:
-        mean = sum(row.mean for row in scored) / len(scored)
-        without = f", without {', '.join(row.task for row in absent)}" if absent else ""
-        typer.echo(f"mean of {len(scored)} tasks{without}: {mean:.4f}")
-    for row in done:
-        if row.note:
+        if row.note and not as_json:
             shared.note(f"{row.task}: {row.note}")
+
+
+def _show_table(rows: Sequence[Row]) -> None:
+    """A line for each score; over several seeds its median first."""
+    scores = [(row, name, one) for row in rows for name, one in row.scores.items()]
+    several = any(one.count > 1 for _, _, one in scores)
+    over_seeds = ("median", "mean", "deviation", "95 %") if several else ("value",)
+    table = []
+    for row, name, one in scores:
+        spread = (f"± {one.deviation:.4f}", f"{one.low:.4f} to {one.high:.4f}")
+        values = (one.median, one.mean, *spread) if several else (one.mean,)
+        table.append((row.task, name, *values, row.train, row.scored))
+    tasks.show_table(("task", "score", *over_seeds, "trained on", "scored on"), table)

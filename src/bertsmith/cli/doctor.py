@@ -37,6 +37,8 @@ def examine() -> dict[str, Any]:
 
     import torch
 
+    from bertsmith.checkpoint import built_in
+
     cuda = torch.cuda.is_available()
     devices = ["cpu", *(["cuda"] if cuda else [])]
     largest = max(_disagreement(device) for device in devices)
@@ -48,6 +50,7 @@ def examine() -> dict[str, Any]:
         "extras": {
             extra: all(find_spec(name) for name in names) for extra, names in EXTRAS.items()
         },
+        "models": [*built_in()],
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "bf16_matrix_units": _matrix_units(),
@@ -198,6 +201,7 @@ def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for extra, there in found["extras"].items():
         hint = "installed" if there else f"not installed: pip install 'bertsmith[{extra}]'"
         yield f"extra {extra}", hint
+    yield "built-in models", ", ".join(found["models"]) or "none"
     units = ", bf16 matrix units" if found["bf16_matrix_units"] else ""
     yield "cpu", f"{found['cpu_capability']}, threads: {found['threads']}{units}"
     yield "gpu", ", ".join(found["gpus"]) or "none"

@@ -142,13 +142,15 @@ class Progress:
     def __init__(self, told: Iterable[str], quiet: bool) -> None:
         self.told = iter(told)  # once training has begun: before, a mistake is to stand alone
         self.quiet, self.live = quiet, sys.stderr.isatty() and not quiet
+        self.which = ""  # of several runs
 
     def step(self, done: int, total: int, loss: float) -> None:
         """Show a step, where it can be shown over the last."""
         for line in self.told:
             shared.note(line)
         if self.live and (done % 5 == 0 or done == total):
-            typer.echo(f"\rstep {done:,} of {total:,}, loss {loss:.4f}  ", err=True, nl=False)
+            line = f"{self.which}step {done:,} of {total:,}, loss {loss:.4f}"
+            typer.echo(f"\r{line}  ", err=True, nl=False)
 
     def epoch(self, row: dict[str, Any]) -> None:
         """Show an epoch's scores."""

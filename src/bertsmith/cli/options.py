@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
     from bertsmith.tasks import Bert
 
-Model = Annotated[str, typer.Argument(help="A model directory, or a hub id.", show_default=False)]
+Model = Annotated[
+    str,
+    typer.Argument(help="A model directory, bertsmith-small, or a hub id.", show_default=False),
+]
 Texts = Annotated[
     list[str] | None,
     typer.Argument(help="Texts; with none, lines of --file or standard input.", show_default=False),
@@ -98,6 +101,17 @@ def _field(line: str, where: str) -> str:
     if not isinstance(text, str):
         raise BertsmithError(f'{where}: "text" is not a string')
     return text
+
+
+def find_tokenizer(name: Path) -> Path:
+    """The file or directory of a tokenizer, which a model of the package has too."""
+    if name.exists():
+        return name
+    from bertsmith.checkpoint import built_in
+
+    if str(name) not in built_in():
+        raise BertsmithError(f"{name}: there is no such file or directory")
+    return built_in()[str(name)]
 
 
 def open_model(name: str, device: str | None, dtype: str, family: str | None) -> Bert:

@@ -23,7 +23,7 @@ def prepare(
         typer.Argument(help=".txt, .jsonl, .parquet (.gz, .xz, .zst), or folders of them."),
     ] = None,
     tokenizer: Annotated[
-        Path | None, typer.Option(help="A model directory or a tokenizer file.")
+        Path | None, typer.Option(help="A model directory, bertsmith-small, or a tokenizer file.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The folder to write.")] = None,
     check: Annotated[
@@ -57,15 +57,14 @@ def prepare(
         return
     if not files or tokenizer is None or out is None:
         raise BertsmithError("name files, --tokenizer and --out (or --check and a folder)")
-    if not tokenizer.exists():
-        raise BertsmithError(f"{tokenizer}: there is no such file or directory")
+    found = shared.find_tokenizer(tokenizer)
     from bertsmith.corpus import prepare as make
 
     try:
         with _progress() as progress:
             made = make(
                 files,
-                tokenizer,
+                found,
                 out,
                 text_field=text_field,
                 sentences=sentences,

@@ -37,7 +37,7 @@ def pretrain(
     data: Data = None,
     start: Annotated[
         str | None,
-        typer.Option("--from", help="A model directory to go on from, instead of new weights."),
+        typer.Option("--from", help="A model to go on from, instead of new weights."),
     ] = None,
     resume: Annotated[bool, typer.Option(help="Go on with the run in --out.")] = False,
     changes: Set = None,

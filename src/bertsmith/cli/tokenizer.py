@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bertsmith.cli import options as shared
-from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
     from bertsmith.tokenizer import Split
@@ -66,7 +65,7 @@ def train(
 
 @app.command()
 def extend(
-    model: Annotated[str, typer.Argument(help="A model directory, or a hub id.")],
+    model: shared.Model,
     files: Annotated[list[Path], typer.Argument(help="Text files; .gz, .xz and .zst too.")],
     out: Annotated[Path, typer.Option(help="The directory to write.")],
     add: Annotated[int, typer.Option(help="How many words to add.", min=1)] = 1000,
@@ -99,7 +98,9 @@ def extend(
 
 @app.command()
 def show(
-    tokenizer: Annotated[str, typer.Argument(help="A model directory or a tokenizer file.")],
+    tokenizer: Annotated[
+        Path, typer.Argument(help="A model directory, bertsmith-small, or a tokenizer file.")
+    ],
     texts: shared.Texts = None,
     file: shared.File = None,
     family: shared.Family = None,
@@ -108,10 +109,9 @@ def show(
     """Show the tokens of a text, and the characters they stand for."""
     from bertsmith.tokenizer import Tokenizer
 
-    if not Path(tokenizer).exists():
-        raise BertsmithError(f"{tokenizer}: there is no such file or directory")
+    found = shared.find_tokenizer(tokenizer)
     given = shared.read_texts(texts, file)
-    made = Tokenizer.load(tokenizer, family=family)
+    made = Tokenizer.load(found, family=family)
     split = [(text, made.explain(text)) for text in given]
     if as_json:
         shared.print_json(

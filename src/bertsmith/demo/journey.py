@@ -15,6 +15,7 @@ from bertsmith.demo.folder import begin, write_mark, writing
 from bertsmith.demo.forging import forge, learn_vocabulary, pieces, write_text
 from bertsmith.demo.looking import AMBIGUOUS, group_senses, look
 from bertsmith.demo.material import Material, own_material, standard_material
+from bertsmith.demo.meeting import MODEL, Met, meet
 from bertsmith.demo.pace import Pace, fastest_threads
 from bertsmith.demo.page import page
 from bertsmith.demo.story import Inside, Pretraining, Reading, Story, Tuning
@@ -23,7 +24,7 @@ from bertsmith.demo.view import Progress, View
 from bertsmith.tasks import Bert, load
 from bertsmith.tokenizer import Tokenizer
 
-STEPS = 4
+STEPS = 5
 
 
 def run(out: Path, text: Path | None, pace: Pace, console: Console) -> Story:
@@ -44,6 +45,7 @@ def run(out: Path, text: Path | None, pace: Pace, console: Console) -> Story:
 
 
 def _story(out: Path, text: Path | None, pace: Pace, view: View) -> Story:
+    met = _meet(view)
     view.heading("Words become tokens", VOCABULARY)
     with view.moving("reading"):
         material = standard_material() if text is None else own_material(text)
@@ -53,7 +55,17 @@ def _story(out: Path, text: Path | None, pace: Pace, view: View) -> Story:
     tuning = _tune(out, material, tokenizer, pretraining.speed, pace, view)
     inside = _look(out, material, bert, pace, view)
     commands = _commands(out, material.sentences(tokenizer)[0])
-    return Story(reading, pretraining, tuning, inside, commands)
+    return Story(met, reading, pretraining, tuning, inside, commands)
+
+
+def _meet(view: View) -> Met:
+    view.heading("Meet a trained BERT", MEETING)
+    with view.moving(f"opening {MODEL}"):
+        met = meet()
+    view.show(pictures.filled(met, view.width))
+    view.say()
+    view.show(pictures.near(met, view.width))
+    return met
 
 
 def _read(out: Path, material: Material, pace: Pace, view: View) -> tuple[Reading, Tokenizer]:
@@ -145,7 +157,7 @@ def _commands(out: Path, sentence: str) -> list[str]:
     return [
         f"bertsmith fill-mask {model} {shlex.quote(sentence)}",
         f"bertsmith predict {classifier} {file}",
-        f"bertsmith finetune {model} YOUR_FILE.csv --out my-model --epochs 10 --learning-rate 1e-3",
+        f"bertsmith finetune {MODEL} YOUR_FILE.csv --out my-model",
     ]
 
 
@@ -162,6 +174,10 @@ def _close(view: View, story: Story, out: Path) -> None:
         view.copied(command)
 
 
+MEETING = (
+    f"{MODEL} comes with the package, which made it from Wikipedia's text. It fills gaps with what "
+    "it has read, and finds sentences on one subject. From here on you see how a BERT is made."
+)
 VOCABULARY = (
     "A model reads no letters. Frequent words get a number of their own, rare ones are spelled in "
     "pieces (##); for each token three vectors are added up: which token, which sentence, where."

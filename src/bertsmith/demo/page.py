@@ -22,8 +22,9 @@ def page(story: Story) -> str:
     style = _asset("demo.css")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    sections = [_head(story), _tokens(story), _pretraining(story), _tuning(story), _inside(story)]
-    filled = {"policy": policy, "style": style, "body": "\n".join([*sections, _next(story)])}
+    sections = [_head(story), _met(story), _tokens(story), _pretraining(story), _tuning(story)]
+    sections += [_inside(story), _next(story)]
+    filled = {"policy": policy, "style": style, "body": "\n".join(sections)}
     parts = _asset("demo.html").split("{{")
     ends = [part.split("}}", 1) for part in parts[1:]]
     return parts[0] + "".join(filled[name] + rest for name, rest in ends)
@@ -43,15 +44,35 @@ def _head(story: Story) -> str:
     shown = "".join(f"<li><b>{escape(big)}</b>{escape(small)}</li>" for big, small in tiles)
     return (
         "<header><h1>A BERT, from text to what it knows</h1>"
-        "<p>All that you see here was made on this machine, a few minutes ago, from text that was "
-        f'already on it.</p><ul class="tiles">{shown}</ul></header>'
+        "<p>All that you see here, but for the first part, was made on this machine, a few minutes "
+        f'ago, from text that was already on it.</p><ul class="tiles">{shown}</ul></header>'
     )
+
+
+def _met(story: Story) -> str:
+    met = story.met
+    rows = "".join(
+        _guess_row(sentence, [[guess] for guess in ranked])
+        for sentence, ranked in zip(met.sentences, met.guesses, strict=True)
+    )
+    heads = "".join(f"<th>{name}</th>" for name in ("best guess", "second", "third"))
+    near = "".join(
+        f"<li>{escape(one.text)} → <mark>{escape(one.nearest)}</mark> "
+        f"<small>{one.cosine:.2f}</small></li>"
+        for one in met.near
+    )
+    body = (
+        f'<div class="wide"><table class="guesses"><tr><th></th>{heads}</tr>{rows}</table></div>'
+        f'<h3>Of seven other sentences, the nearest</h3><ul class="plain">{near}</ul>'
+    )
+    meaning = MEETING.format(name=met.name, size=f"{met.parameters / 1e6:.0f}")
+    return _section(1, "Meet a trained BERT", meaning, body)
 
 
 def _tokens(story: Story) -> str:
     meaning = TOKENS.format(size=f"{story.reading.vocabulary:,}")
     picture = f'<div class="wide">{drawing.embedding(story.reading.pieces)}</div>'
-    return _section(1, "Words become tokens", meaning, picture)
+    return _section(2, "Words become tokens", meaning, picture)
 
 
 def _pretraining(story: Story) -> str:
@@ -73,29 +94,35 @@ def _pretraining(story: Story) -> str:
         f"read {often:,} times as many.{unseen}"
     )
     body = f'<div class="side">{loss}{right}</div>{_guesses(lesson)}<p class="soft">{counts}</p>'
-    return _section(2, "Pre-training", PRETRAINING, body)
+    return _section(3, "Pre-training", PRETRAINING, body)
 
 
 def _guesses(lesson: Lesson) -> str:
     """The best guess for each mask at some moments, darker where the model was surer."""
     moments = _moments(lesson.rounds)
     head = "".join(f"<th>{one.seconds:.0f} s</th>" for one in moments)
-    rows = []
-    for number, sentence in enumerate(lesson.sentences):
-        cells = []
-        for one in moments:
-            token, score = one.guesses[number][0]
-            others = ", ".join(f"{t} {s:.0%}" for t, s in one.guesses[number])
-            cells.append(
-                f'<td class="sure-{min(9, int(score * 10))}" title="{escape(others)}">'
-                f"{escape(token)}</td>"
-            )
-        before, _, after = escape(sentence).partition("[MASK]")
-        rows.append(f"<tr><th>{before}<mark>?</mark>{after}</th>{''.join(cells)}</tr>")
+    rows = [
+        _guess_row(sentence, [one.guesses[number] for one in moments])
+        for number, sentence in enumerate(lesson.sentences)
+    ]
     return (
         f'<div class="wide"><table class="guesses"><tr><th>best guess after</th>{head}</tr>'
         f"{''.join(rows)}</table></div>"
     )
+
+
+def _guess_row(sentence: str, cells: Sequence[Sequence[tuple[str, float]]]) -> str:
+    """A sentence with a gap, and a cell for each list of guesses: its best, on hover all of it."""
+    filled = []
+    for ranked in cells:
+        token, score = ranked[0]
+        others = ", ".join(f"{t} {s:.0%}" for t, s in ranked)
+        filled.append(
+            f'<td class="sure-{min(9, int(score * 10))}" title="{escape(others)}">'
+            f"{escape(token)}</td>"
+        )
+    before, _, after = escape(sentence).partition("[MASK]")
+    return f"<tr><th>{before}<mark>?</mark>{after}</th>{''.join(filled)}</tr>"
 
 
 def _moments(rounds: Sequence[Round]) -> list[Round]:
@@ -124,7 +151,7 @@ def _tuning(story: Story) -> str:
         f"{_words(story.tuning.words)}{_report(story.tuning.tagger)}"
     )
     return _section(
-        3,
+        4,
         "Fine-tuning",
         TUNING,
         f'<div class="side"><div>{classifier}</div><div>{tagger}</div></div>'
@@ -198,7 +225,7 @@ def _inside(story: Story) -> str:
         else ""
     )
     return _section(
-        4,
+        5,
         "Looking inside",
         INSIDE,
         f'<div class="side"><div>{head}</div><div>{senses}</div></div>',
@@ -226,6 +253,12 @@ def _asset(name: str) -> str:
     return (files("bertsmith.demo") / "assets" / name).read_text("utf-8")
 
 
+MEETING = (
+    "{name} comes with the package, which made it from Wikipedia's text: a BERT of {size} million "
+    "numbers. It fills gaps with what it has read (darker: surer), and sentences on one subject "
+    "get vectors that are near each other. All that follows shows how such a model is made, on a "
+    "smaller one."
+)
 TOKENS = (
     "A WordPiece vocabulary of {size} tokens was learned from the text: frequent words are one "
     "token, rare ones are spelled in pieces that begin with ##. What the encoder reads is, for "

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bertsmith.demo.forging import Lesson, Piece
+from bertsmith.demo.meeting import Met
 from bertsmith.demo.tuning import Shown, Tuned, Words
 
 EIGHTHS = " ▁▂▃▄▅▆▇█"
@@ -86,21 +87,44 @@ def _filled(means: Sequence[float | None]) -> list[float | None]:
 
 def guesses(lesson: Lesson, width: int) -> RenderableType:
     """Each sentence with the best guess in place, and the guesses that came before."""
+    before = []
+    for number in range(len(lesson.sentences)):
+        best = (one.guesses[number][0][0] for one in lesson.rounds)
+        story = [token for token, _ in groupby(best)]  # one that stays is told once
+        path = " ← ".join(reversed(story[-4:-1]))
+        before.append(f"← {path}" if path else "")
+    last = [ranked[0] for ranked in lesson.rounds[-1].guesses]
+    return _in_place(lesson.sentences, last, before, width)
+
+
+def filled(met: Met, width: int) -> RenderableType:
+    """Each sentence with the best guess in place, and the next best."""
+    others = ["or " + ", ".join(token for token, _ in ranked[1:]) for ranked in met.guesses]
+    return _in_place(met.sentences, [ranked[0] for ranked in met.guesses], others, width)
+
+
+def _in_place(
+    sentences: Sequence[str], best: Sequence[tuple[str, float]], notes: Sequence[str], width: int
+) -> RenderableType:
     table = Table.grid(padding=(0, 2))
-    longest = max(map(len, lesson.sentences)) + 4  # a guess may be longer than the mask's name
+    longest = max(map(len, sentences)) + 4  # a guess may be longer than the mask's name
     table.add_column(no_wrap=True, width=longest)
     table.add_column(justify="right", no_wrap=True, width=4)
     table.add_column(no_wrap=True, overflow="ellipsis", max_width=max(10, width - longest - 10))
-    for number, sentence in enumerate(lesson.sentences):
-        best = (one.guesses[number][0][0] for one in lesson.rounds)
-        story = [token for token, _ in groupby(best)]  # one that stays is told once
-        token, score = lesson.rounds[-1].guesses[number][0]
+    for sentence, (token, score), note in zip(sentences, best, notes, strict=True):
         before, _, after = sentence.partition(MASK)
         shown = Text.assemble(before, (token, "bold magenta"), after)
-        path = " ← ".join(reversed(story[-4:-1]))
-        table.add_row(
-            shown, Text(f"{score:.0%}", "magenta"), Text(f"← {path}" if path else "", "dim")
-        )
+        table.add_row(shown, Text(f"{score:.0%}", "magenta"), Text(note, "dim"))
+    return table
+
+
+def near(met: Met, width: int) -> RenderableType:
+    """Sentences with the one that is nearest to each."""
+    table = Table.grid(padding=(0, 1))
+    for _ in range(2):
+        table.add_column(max_width=width // 2 - 5)
+    for one in met.near:
+        table.add_row(Text(one.text), Text(f"→ {one.nearest}", "cyan"), f"{one.cosine:.2f}")
     return table
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from bertsmith.demo.forging import Lesson, Piece
 from bertsmith.demo.looking import Group, Looked
+from bertsmith.demo.meeting import Met
 from bertsmith.demo.tuning import Shown, Tuned, Words
 
 
@@ -62,6 +63,7 @@ class Inside:
 class Story:
     """One run."""
 
+    met: Met
     reading: Reading
     pretraining: Pretraining
     tuning: Tuning
@@ -76,6 +78,14 @@ class Story:
         guesses = zip(lesson.sentences, first.guesses, last.guesses, strict=True)
         return {
             "finished": True,
+            "met": {
+                "model": self.met.name,
+                "guesses": [
+                    {"text": text, "best": ranked[0][0]}
+                    for text, ranked in zip(self.met.sentences, self.met.guesses, strict=True)
+                ],
+                "near": [asdict(one) for one in self.met.near],
+            },
             "text": reading.source,
             "documents": reading.documents,
             "characters": reading.characters,

@@ -44,8 +44,8 @@ class View:
         self.show(Text(meaning, "dim"))
 
     def say(self, *parts: str | tuple[str, str]) -> None:
-        """A line of result."""
-        self.show(Text.assemble(*parts))
+        """A line of result; with nothing in it, an empty one."""
+        self.show(Text.assemble(*parts or [" "]))
 
     def copied(self, command: str) -> None:
         """A command as it is typed, however narrow the terminal: it is there to be copied."""

@@ -42,8 +42,9 @@ def load(
     budget: int | None = None,
     progress: bool | None = None,
 ) -> Bert:
-    """Open a model: a directory in the Hugging Face or sentence-transformers layout, or a hub id.
+    """Open a model: a directory of the Hugging Face or sentence-transformers layout, or a name.
 
+    A name is that of a model which comes with the package ("bertsmith-small"), or a hub id.
     `dtype="bfloat16"` is the fast path of GPUs, and of CPUs with bf16 matrix units. `heads` are
     those that must be there, `family` says what a config.json without model_type is, `budget`
     is the number of tokens in a batch.

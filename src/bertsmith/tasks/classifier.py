@@ -39,7 +39,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        model: str | Path = "",
+        model: str | Path = "bertsmith-small",
         *,
         learning_rate: float | None = None,
         epochs: int | None = None,
@@ -59,8 +59,6 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, texts: Sequence[Any], labels: Sequence[Any]) -> Classifier:
         """Train on texts and their labels."""
-        if not self.model:
-            raise BertsmithError("which model? Classifier('path or hub id')")
         given, wanted = list(texts), np.asarray(labels)
         if len(given) != len(wanted):
             raise BertsmithError(f"{len(given)} texts cannot have {len(wanted)} labels")

@@ -63,7 +63,7 @@ def test_scikit_learn_takes_it(base: Base) -> None:
 def test_mistakes(base: Base) -> None:
     folder = base().folder
     for action, message in (
-        (lambda: Classifier().fit(["a"], ["b"]), "which model"),
+        (lambda: Classifier("").fit(["a"], ["b"]), "a model is named by a directory"),
         (lambda: Classifier(folder).fit(["a", "b"], ["x"]), "2 texts cannot have 1 labels"),
         (lambda: Classifier(folder).fit([1, 2], ["x", "y"]), "text 0 is a int"),
         (lambda: Classifier(folder).fit(["a", "b"], ["x", "x"]), "two labels or more"),

@@ -12,6 +12,7 @@ def test_seeds_are_summed_up() -> None:
     scores = [0.81, 0.84, 0.86, 0.83, 0.80]
     found = over_seeds(scores)
     assert found.mean == pytest.approx(np.mean(scores))
+    assert found.median == 0.83
     assert found.deviation == pytest.approx(np.std(scores, ddof=1))
     expected = stats.bootstrap(
         (scores,), np.mean, method="percentile", n_resamples=20_000, rng=np.random.default_rng(1)
@@ -21,7 +22,7 @@ def test_seeds_are_summed_up() -> None:
     assert found == over_seeds(scores)
     assert over_seeds(scores, draws=9, seed=1) != over_seeds(scores, draws=9)
     one = over_seeds([0.5])
-    assert (one.mean, one.deviation, one.low, one.high) == (0.5, 0.0, 0.5, 0.5)
+    assert (one.mean, one.median, one.deviation, one.low, one.high) == (0.5, 0.5, 0.0, 0.5, 0.5)
 
 
 def test_a_metric_with_its_interval() -> None:
@@ -36,7 +37,7 @@ def test_a_metric_with_its_interval() -> None:
         n_resamples=5000,
         rng=np.random.default_rng(1),
     )
-    assert found.mean == pytest.approx((gold == predicted).mean())
+    assert found.mean == found.median == pytest.approx((gold == predicted).mean())
     assert found.low == pytest.approx(expected.confidence_interval.low, abs=0.01)
     assert found.high == pytest.approx(expected.confidence_interval.high, abs=0.01)
     assert found.deviation == pytest.approx(float(expected.standard_error), rel=0.1)

@@ -39,7 +39,7 @@ class Watcher(Protocol):
         """A step is done."""
 
     def epoch(self, row: dict[str, Any]) -> None:
-        """An epoch is done."""
+        """An epoch is done: its seed, its number, its mean loss, and the scores if there are."""
 
 
 class Nobody:
@@ -147,7 +147,7 @@ def train(
             waited = 0 if value > highest else waited + 1
             highest = max(highest, value)
             history.epochs.append(row)
-            watch.epoch(row)
+            watch.epoch({"seed": settings.seed, **row})
             if look is not None and settings.patience and waited >= settings.patience:
                 break
     finally:

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from bertsmith.checkpoint import Checkpoint, Sentence, locate, read, read_sentence
+from bertsmith.checkpoint import Checkpoint, Sentence, locate, read, read_config, read_sentence
 from bertsmith.errors import BertsmithError
 from bertsmith.tasks.bert import Bert, pick_device
 from bertsmith.tasks.finetune.lesson import Lesson
@@ -29,6 +29,13 @@ def open_fresh(
     reinitialise(checkpoint.model, checkpoint.config, settings.reinitialise, settings.seed)
     freeze(checkpoint.model, settings.freeze)
     return Bert(checkpoint, tokenizer, sentence=sentence, progress=False)
+
+
+def width_of(model: str | Path) -> int:
+    """How wide a model's states are, from its config.json alone."""
+    directory = locate(model)
+    directory, _ = read_sentence(directory) or (directory, None)
+    return read_config(directory).width
 
 
 def _read(directory: Path, lesson: Lesson, settings: Settings, device: torch.device) -> Checkpoint:

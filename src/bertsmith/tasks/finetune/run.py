@@ -25,8 +25,14 @@ from bertsmith.tasks.evaluating import (
 from bertsmith.tasks.finetune.card import write_result_card
 from bertsmith.tasks.finetune.lessons import lesson_for
 from bertsmith.tasks.finetune.loop import History, Scores, Watcher, train
-from bertsmith.tasks.finetune.opening import check_out, open_fresh, write_json, write_whole
-from bertsmith.tasks.finetune.settings import Settings, settings_for
+from bertsmith.tasks.finetune.opening import (
+    check_out,
+    open_fresh,
+    width_of,
+    write_json,
+    write_whole,
+)
+from bertsmith.tasks.finetune.settings import Settings, check_seeds, settings_for
 from bertsmith.tasks.finetune.splits import Splits, read_splits
 from bertsmith.tasks.finetune.threshold import has_empty, tuned
 from bertsmith.tasks.metrics import Summary, over_seeds
@@ -62,7 +68,7 @@ class Result:
     out: Path | None = None
 
     def summary(self, split: str = "dev") -> Summary | None:
-        """Mean, deviation and interval of the deciding score over seeds."""
+        """Median, mean, deviation and interval of the deciding score over seeds."""
         found = [run.dev if split == "dev" else run.test for run in self.seeds]
         scores = [one.scores[self.metric] for one in found if one is not None]
         return over_seeds(scores) if scores else None
@@ -95,8 +101,7 @@ def finetune(
     """
     if out is not None:
         check_out(Path(out), overwrite)
-    if seeds < 1:
-        raise BertsmithError(f"seeds is how often to train, from 1 up, not {seeds}")
+    check_seeds(seeds)
     splits = data
     if not isinstance(splits, Splits):
         splits = read_splits(
@@ -108,7 +113,7 @@ def finetune(
             label_names=label_names,
             hold_out=hold_out,
         )
-    settings = _decided(splits, settings_for(splits.train.task, **given))
+    settings = _decided(splits, settings_for(splits.train.task, width=width_of(model), **given))
     tried: list[Run] = []
     if sweep:
         tried = _sweep(model, splits, settings, sweep_rates, sweep_epochs, device, watch)

@@ -13,7 +13,7 @@ from bertsmith.train.schedule import SCHEDULES
 class Settings:
     """One run."""
 
-    learning_rate: float = 5e-5
+    learning_rate: float = 5e-5  # of a model 768 wide
     epochs: int = 3
     batch_size: int = 32  # examples, however many windows they have
     seed: int = 0
@@ -75,6 +75,8 @@ CHOICES = {
     "dtype": ("float32", "bfloat16"),
 }
 
+WIDTH = 768  # of the models that the usual rate is known of
+
 # What the field has found to work, where a task wants something else than the values above.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "classification": {},
@@ -87,11 +89,23 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 
 
-def settings_for(task: str, **given: Any) -> Settings:
-    """A task's settings: what is given (and not None) over what is usual."""
+def settings_for(task: str, *, width: int = WIDTH, **given: Any) -> Settings:
+    """A task's settings: what is given (and not None) over what is usual for a model so wide."""
     known = {one.name for one in fields(Settings)}
     unknown = given.keys() - known
     if unknown:
         raise BertsmithError(f"unknown setting {min(unknown)!r}; known: {', '.join(sorted(known))}")
     said = {name: value for name, value in given.items() if value is not None}
-    return replace(Settings(), **(DEFAULTS[task] | said))
+    usual = {"learning_rate": rate_for(width)} | DEFAULTS[task]
+    return replace(Settings(), **(usual | said))
+
+
+def rate_for(width: int) -> float:
+    """The usual learning rate: BERT-base's, and the more the narrower a model is."""
+    return float(f"{Settings.learning_rate * WIDTH / width:.2g}")
+
+
+def check_seeds(seeds: int) -> None:
+    """Refuse to train less than once."""
+    if seeds < 1:
+        raise BertsmithError(f"seeds is how often to train, from 1 up, not {seeds}")

@@ -1,4 +1,4 @@
-"""How sure is a score? Mean and deviation over seeds, and bootstrap intervals."""
+"""How sure is a score? Median, mean and deviation over seeds, and bootstrap intervals."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ class Summary:
     """Scores of several runs, or one score with what chance could have made of it."""
 
     mean: float
+    median: float
     deviation: float  # of the sample (n - 1); 0 of a single run
     low: float
     high: float  # the interval holds the true value with this confidence
@@ -28,14 +29,15 @@ class Summary:
 def over_seeds(
     scores: Sequence[float], *, confidence: float = 0.95, draws: int = 10_000, seed: int = 0
 ) -> Summary:
-    """Mean, deviation and bootstrap interval of the mean, of scores of several seeds."""
+    """Median, mean, deviation, and bootstrap interval of the mean, of scores of several seeds."""
     values = np.asarray(scores, dtype=np.float64)
     if not len(values):
         raise BertsmithError("there are no scores to sum up")
     means = values[_picks(len(values), draws, seed)].mean(1)
     low, high = _percentiles(means, confidence)
     deviation = float(values.std(ddof=1)) if len(values) > 1 else 0.0
-    return Summary(float(values.mean()), deviation, low, high, len(values), confidence)
+    mean, median = float(values.mean()), float(np.median(values))
+    return Summary(mean, median, deviation, low, high, len(values), confidence)
 
 
 def bootstrap(
@@ -61,7 +63,8 @@ def bootstrap(
         raise BertsmithError("the metric is not a number on any draw")
     low, high = _percentiles(values, confidence)
     deviation = float(values.std(ddof=1)) if len(values) > 1 else 0.0
-    return Summary(float(metric(*columns)), deviation, low, high, length, confidence)
+    value = float(metric(*columns))
+    return Summary(value, value, deviation, low, high, length, confidence)
 
 
 def _picks(length: int, draws: int, seed: int) -> NDArray[np.int64]:

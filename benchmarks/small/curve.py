@@ -1,0 +1,64 @@
+"""The loss of a pre-training run as a picture: python benchmarks/small/curve.py RUN --out NAME
+
+NAME.json holds the mean loss of each hundred steps and every evaluation, NAME.png shows them.
+Without a RUN, the picture is drawn again from the JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+EACH = 100  # steps in a point
+
+
+def thinned(run: Path) -> dict[str, Any]:
+    """(tokens in millions, loss) of training, and (tokens, loss, accuracy) of evaluations."""
+    training, held, block, tokens = [], [], [], 0
+    with (run / "log.jsonl").open(encoding="utf-8") as lines:
+        for line in lines:
+            entry = json.loads(line)
+            if "held_out_masked_lm" in entry:
+                found = (entry["held_out_masked_lm"], entry["held_out_masked_lm_accuracy"])
+                held.append((round(tokens / 1e6), *(round(one, 4) for one in found)))
+            if "loss" not in entry:
+                continue
+            tokens = entry["tokens"]
+            block.append(entry["loss"])
+            if len(block) == EACH:
+                training.append((round(tokens / 1e6, 1), round(mean(block), 4)))
+                block = []
+    return {"training": training, "held_out": held}
+
+
+def draw(curve: dict[str, Any], path: Path) -> None:
+    """Training as a line, held-out text as points."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
+    axes.plot(*zip(*curve["training"], strict=True), color="#3b6ea5", label="training")
+    held = [(tokens, loss) for tokens, loss, _ in curve["held_out"]]
+    axes.plot(*zip(*held, strict=True), "o", color="#c0504d", label="held out")
+    axes.set(xlabel="million tokens", ylabel="masked LM loss", ylim=(2, 5))
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=130)
+
+
+def main() -> None:
+    """Store and draw."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("run", type=Path, nargs="?")
+    parser.add_argument("--out", type=Path, required=True)
+    asked = parser.parse_args()
+    stored = asked.out.with_suffix(".json")
+    if asked.run:
+        stored.write_text(json.dumps(thinned(asked.run)) + "\n", "utf-8")
+    draw(json.loads(stored.read_text("utf-8")), asked.out.with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    main()

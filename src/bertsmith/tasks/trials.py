@@ -1,0 +1,146 @@
+"""Trainings of a benchmark's tasks, and the file from which an interrupted benchmark goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from bertsmith.checkpoint import locate, read_sentence
+from bertsmith.checkpoint.files import readable
+from bertsmith.corpus.manifest import fingerprint, sha256
+from bertsmith.errors import BertsmithError
+
+MADE_OF = {".json", ".txt", ".model", ".safetensors", ".bin"}
+BEGINNING = b'{"task": '
+KINDS: dict[str, Any] = {
+    "task": str,
+    "seed": int,
+    "dev": dict,
+    "test": dict | None,
+    "minutes": float,
+    "model": dict,
+    "settings": dict,
+    "data": str,
+}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a task scored with one seed."""
+
+    task: str
+    seed: int
+    dev: dict[str, float]
+    test: dict[str, float] | None  # of the second file that is scored, where there is one
+    minutes: float
+
+
+class TrialFile:
+    """Finished trials in a file, a line each, with what they were made of.
+
+    Each line stands for itself and is added at once, so several commands may share a file.
+    """
+
+    def __init__(
+        self, path: Path, model: str | Path, settings: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        """Read the file, if it is there: trials of this model, and made with a task's settings."""
+        self.path, self.settings = path, settings
+        self.model = {"name": str(model), "sha256": _model_sum(model)}
+        self.rows: list[dict[str, Any]] = []
+        with readable(path, "not a file of scores"):
+            whole, cut = self._lines()
+            for number, line in enumerate(whole.splitlines(), 1):
+                self.rows.append(_row(path, number, line))
+        for row in self.rows:
+            self._check(row)
+        # Here, and not hours later, it turns out that there is nowhere to write.
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            if cut:
+                os.truncate(path, len(whole))
+        except OSError as error:
+            raise BertsmithError(f"{path}: cannot be written ({error.strerror})") from error
+
+    def finished(self, task: str, data: str) -> dict[int, Trial]:
+        """The trials of a task by their seeds; `data` is the sum of its files."""
+        rows = [row for row in self.rows if row["task"] == task]
+        if any(row["data"] != data for row in rows):
+            raise BertsmithError(
+                f"{self.path}: the files of {task} were others then; choose another file"
+            )
+        return {row["seed"]: _trial(row) for row in rows}
+
+    def add(self, trial: Trial, data: str) -> None:
+        """Store a trial that is finished."""
+        made_of = {"model": self.model, "settings": self.settings[trial.task], "data": data}
+        line = json.dumps(asdict(trial) | made_of) + "\n"
+        try:
+            with self.path.open("ab") as stream:
+                stream.write(line.encode())
+                stream.flush()
+                os.fsync(stream.fileno())
+        except OSError as error:
+            raise BertsmithError(f"{self.path}: cannot be written ({error.strerror})") from error
+
+    def _lines(self) -> tuple[bytes, bytes]:
+        """The whole lines, and the beginning of one that was cut short when it was written."""
+        content = self.path.read_bytes() if self.path.exists() else b""
+        whole = content[: content.rfind(b"\n") + 1]
+        cut = content[len(whole) :]
+        if BEGINNING.startswith(cut[: len(BEGINNING)]):
+            return whole, cut
+        return content, b""
+
+    def _check(self, row: dict[str, Any]) -> None:
+        """Refuse a trial that this command would not have made."""
+        model, task = row["model"], row["task"]
+        if model["sha256"] != self.model["sha256"]:
+            same = model["name"] == self.model["name"]
+            other = "this model as it was before" if same else f"another model, {model['name']}"
+            raise BertsmithError(f"{self.path}: holds scores of {other}; choose another file")
+        wanted = self.settings.get(task, row["settings"])
+        for name in sorted(wanted.keys() | row["settings"].keys()):
+            then, now = row["settings"].get(name), wanted.get(name)
+            if then != now:
+                raise BertsmithError(
+                    f"{self.path}: {task} was trained with {name} {then}, not {now}; "
+                    "choose another file"
+                )
+
+
+def sum_of(paths: Iterable[Path]) -> str:
+    """One SHA-256 sum for several files."""
+    return fingerprint({path.name: sha256(path) for path in paths})
+
+
+def _model_sum(model: str | Path) -> str:
+    """The sum of all that a model is made of: weights, config, vocabulary."""
+    directory = locate(model)
+    directory, _ = read_sentence(directory) or (directory, None)
+    with readable(directory):
+        files = [path for path in directory.iterdir() if path.suffix in MADE_OF and path.is_file()]
+        return sum_of(files)
+
+
+def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    """A line of the file, if it is one of ours."""
+    try:
+        row: dict[str, Any] = json.loads(line)
+        if all(isinstance(row[name], kind) for name, kind in KINDS.items()):
+            if {"name", "sha256"} <= row["model"].keys():
+                return row
+    except (ValueError, LookupError, TypeError, RecursionError):
+        pass
+    raise BertsmithError(
+        f"{path}, line {number}: not a finished seed of a benchmark; choose another file"
+    )
+
+
+def _trial(row: Mapping[str, Any]) -> Trial:
+    return Trial(**{one.name: row[one.name] for one in fields(Trial)})
