@@ -178,7 +178,9 @@ def speed(steps: list[dict[str, Any]]) -> float:
     return float(sum(s["tokens"] for s in half) / max(sum(s["seconds"] for s in half), 1e-9))
 
 
-def scored(model: Path, corpus: Path, tokens: int, after: int = 0) -> dict[str, float]:
+def scored(
+    model: Path, corpus: Path, tokens: int, after: int = 0, split: str = "held_out"
+) -> dict[str, float]:
     """Parameters, and loss and accuracies (first, first five) on the same masked tokens.
 
     `after` so many held-out tokens: those that no candidate was chosen by.
@@ -193,7 +195,7 @@ def scored(model: Path, corpus: Path, tokens: int, after: int = 0) -> dict[str, 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     checkpoint = read(model, heads=["masked_lm"])
     bert = checkpoint.model.to(device).eval()
-    held = Corpus.open(corpus, "held_out")
+    held = Corpus.open(corpus, split)
     masking = Masking(held.tokenizer, rate=RATE, mask=1.0, random=0.0)
     examples = Examples(Spans(held, length=128), masking, checkpoint.config.segments)
     begin = examples.plan(0, tokens=after, most=after).end if after else 0

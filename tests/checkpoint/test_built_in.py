@@ -28,12 +28,12 @@ def test_they_are_found_without_the_hub(monkeypatch: pytest.MonkeyPatch) -> None
         locate("no-such-model")
 
 
-def test_a_directory_of_that_name_comes_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_of_that_name_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert locate(NAME) == built_in()[NAME]
     (tmp_path / NAME).mkdir()
+    assert locate(NAME) == built_in()[NAME]  # it is no model
+    (tmp_path / NAME / "config.json").touch()
     assert locate(NAME).resolve() == tmp_path / NAME
 
 

@@ -302,6 +302,14 @@ def test_a_task_without_a_dev_file_is_absent(
     assert done.out.splitlines()[1].split()[:2] == ["stsb", "pearson"]
 
 
+def test_where_nothing_can_be_scored_it_fails(run: Run, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "glue_rte").mkdir()
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / "glue_rte" / name).write_text("hello\n", "utf-8")
+    with pytest.raises(BertsmithError, match="rte: absent: .*no column 'label'"):
+        run("glue", model, tmp_path, "--task", "rte")
+
+
 def squad_file(folder: Path) -> None:
     """A dev file of six articles."""
     articles = []

@@ -431,6 +431,27 @@ def test_every_recipe_can_be_planned(name: str) -> None:
     assert found["memory_bytes"] > 0
 
 
+def test_a_plan_by_the_clock_has_the_stages_that_fit() -> None:
+    changes = ["train.steps=0", "model.settings.num_hidden_layers=2"]
+    stages = "stages=[{length=128, steps=1000}, {length=512}]"
+    short, long = (
+        plan(load_recipe("bert-base", [*changes, stages, f"train.minutes={minutes}"]), 1000, "h200")
+        for minutes in (0.1, 60)
+    )
+    assert 0 < short["steps"] < 1000 < long["steps"]
+    for found, minutes in ((short, 0.1), (long, 60)):
+        seconds = found["tokens"] / found["tokens_per_second"]
+        assert seconds == pytest.approx(60 * minutes, rel=0.05)
+
+
+def test_stages_that_the_clock_leaves_out_are_told(recipe: Make, tmp_path: Path) -> None:
+    stages = [{"length": 16, "steps": 2}, {"length": 24, "steps": 100_000}, {"length": 32}]
+    made = recipe(stages=stages, train={"steps": 0, "minutes": 0.01})
+    pretrain(made, tmp_path / "run", show="none")
+    ledger = json.loads((tmp_path / "run" / "ledger.json").read_text("utf-8"))
+    assert ledger["stages that the budget did not reach"] == 1
+
+
 SHALLOW = {"num_hidden_layers": 2}  # building a whole large model takes seconds
 
 

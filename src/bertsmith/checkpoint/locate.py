@@ -11,6 +11,7 @@ from bertsmith.errors import BertsmithError
 HUB_ID = re.compile(r"[\w-][\w.-]{0,95}(/[\w-][\w.-]{0,95})?", re.ASCII)
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
 OLD_WEIGHTS = "pytorch_model*.bin"  # only where there are no others
+MODEL_HAS = ("config.json", "modules.json")
 BUILT_IN = Path(__file__).resolve().parent.parent / "models"
 
 
@@ -25,13 +26,16 @@ def locate(name: str | Path) -> Path:
         raise BertsmithError(f"a model is named by a directory or a hub id, not by {name!r}")
     with readable(Path(reason(name)), "cannot be a directory"):
         path = Path(name).expanduser()
+        own = built_in().get(name) if isinstance(name, str) else None
+        if own and not any((path / file).is_file() for file in MODEL_HAS):
+            return own  # not a folder that is called so and holds something else, such as a run
         if path.is_dir():
             return path
         if path.exists():
             raise BertsmithError(f"{name}: a model is a directory, and this is a file")
     if isinstance(name, Path) or not HUB_ID.fullmatch(name):
         raise BertsmithError(f"{reason(name)}: there is no such directory")
-    return built_in().get(name) or _fetch(name)
+    return _fetch(name)
 
 
 def _fetch(name: str) -> Path:

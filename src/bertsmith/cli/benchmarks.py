@@ -151,6 +151,8 @@ def _show(rows: Iterator[Row], as_json: bool, average: bool = False) -> None:
         done.append(row)
         if as_json:
             shared.print_json([asdict(row) | {"mean": row.mean if row.scores else None}])
+    if not any(row.scores for row in done):
+        raise BertsmithError("; ".join(f"{row.task}: {row.note}" for row in done))
     means = by_task(done)
     absent = [row.task for row in done if not row.scores]
     if not as_json:

@@ -85,13 +85,16 @@ def plan(
 def _steps(recipe: Recipe, rates: dict[int, float]) -> list[tuple[int, int, int]]:
     """How many steps each stage has: (length, tokens in a step, steps)."""
     *early, (length, batch, _) = recipe.lengths()
-    train = recipe.train
+    train, found = recipe.train, []
     if train.steps:
         left = train.steps - sum(steps for _, _, steps in early)
-    else:
-        spent = sum(tokens * steps / rates[size] for size, tokens, steps in early)
-        left = int((60 * train.minutes - spent) * rates[length] / batch)
-    return [*early, (length, batch, max(left, 0))]
+        return [*early, (length, batch, max(left, 0))]
+    seconds = 60 * train.minutes
+    for size, tokens, steps in [*early, (length, batch, None)]:
+        fit = int(seconds * rates[size] / tokens)
+        found.append((size, tokens, fit if steps is None else min(steps, fit)))
+        seconds -= found[-1][2] * tokens / rates[size]
+    return found
 
 
 class _Sized:

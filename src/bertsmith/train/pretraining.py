@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,10 @@ def _train(
     if not finished:
         watch.say(f"stopped at step {trainer.progress.step}; --resume goes on")
         return {"finished": False, "signal": trainer.stopped, **_summary(trainer)}
+    begins = accumulate(steps for _, _, steps in recipe.lengths()[:-1])
+    missed = sum(trainer.progress.step <= begin for begin in begins)
+    trainer.ledger.note("stages that the budget did not reach", missed)
+    folder.keep_ledger(trainer.ledger)
     return _finish(recipe, folder, ranks, corpus, made, trainer, watch)
 
 
@@ -141,10 +146,12 @@ def _finish(
         fresh = built(recipe, corpus.tokenizer)
         for name, parameter in fresh.together.named_parameters():
             parameter.data.copy_(state[name])
+        with writing(folder.path):
+            card = _store(folder.path / "model", fresh, corpus)
         model = fresh.together.model.to(ranks.device)
         summary |= _measures(recipe, model, ranks, made.checkpoint.config.segments)
         with writing(folder.path):
-            _store(folder.path / "model", fresh, corpus, recipe, summary)
+            card.write_text(card.read_text("utf-8") + _card(recipe, corpus, summary), "utf-8")
             text = json.dumps(summary, indent=1) + "\n"
             (folder.path / "summary.json").write_text(text, "utf-8")
         for line in trainer.ledger.lines():
@@ -171,19 +178,17 @@ def _measures(recipe: Recipe, model: Model, ranks: Ranks, segments: int) -> dict
     return {"pseudo_perplexity": found}
 
 
-def _store(
-    directory: Path, made: Built, corpus: Corpus, recipe: Recipe, summary: dict[str, Any]
-) -> None:
-    """The model directory, and the generator's beside it where there is one."""
+def _store(directory: Path, made: Built, corpus: Corpus) -> Path:
+    """The model directory, and the generator's beside it where there is one; the model's card."""
     checkpoint = made.checkpoint
     kept = {kind: checkpoint.model.heads[kind] for kind in checkpoint.entries}
     plain = replace(checkpoint, model=Model(checkpoint.model.encoder, kept).cpu().eval())
     card = directory / "README.md"
     card.unlink(missing_ok=True)  # of a run that was killed while it was stored
     save(directory, plain, corpus.tokenizer, Sentence())
-    card.write_text(card.read_text("utf-8") + _card(recipe, corpus, summary), "utf-8")
     if made.generator is not None:
         save(directory.with_name("generator"), made.generator, corpus.tokenizer, Sentence())
+    return card
 
 
 def _card(recipe: Recipe, corpus: Corpus, summary: dict[str, Any]) -> str:
