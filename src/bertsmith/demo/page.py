@@ -237,8 +237,8 @@ def _next(story: Story) -> str:
     return (
         f"<section><h2>Now you</h2><p>In the folder that this demo was started in:</p>"
         f"<pre>{lines}</pre>"
-        '<p class="soft">This model had a minute. <code>bertsmith recipes</code> lists what to do '
-        "with an hour, or a GPU; any published BERT opens in the same way.</p></section>"
+        '<p class="soft">This model had little time: <code>bertsmith recipes</code> lists what to '
+        "do with an hour, or a GPU; any published BERT opens in the same way.</p></section>"
     )
 
 
@@ -277,7 +277,7 @@ TUNING = (
 )
 INSIDE = (
     "In each layer several heads decide, for each token, which others it takes something from: "
-    "a row shows where a token looks. (As there was but a minute, heads began by looking at "
+    "a row shows where a token looks. (As there was so little time, heads began by looking at "
     "neighbours; from there on they learned.) So the vector of a word comes to depend on its "
     "sentence."
 )
