@@ -306,7 +306,7 @@ def test_where_nothing_can_be_scored_it_fails(run: Run, model: Path, tmp_path: P
     (tmp_path / "glue_rte").mkdir()
     for name in ("train.tsv", "dev.tsv"):
         (tmp_path / "glue_rte" / name).write_text("hello\n", "utf-8")
-    with pytest.raises(BertsmithError, match="rte: absent: .*no column 'label'"):
+    with pytest.raises(BertsmithError, match=r"rte: absent: .*no column 'label'"):
         run("glue", model, tmp_path, "--task", "rte")
 
 
