@@ -21,6 +21,7 @@ from bertsmith.corpus import Corpus
 from bertsmith.errors import BertsmithError
 from bertsmith.train import Recipe, load_recipe, plan, pretrain, recipe_names
 from bertsmith.train.building import built, examples_of
+from bertsmith.train.evaluate import pseudo_perplexity
 from bertsmith.train.loop import Trainer
 from bertsmith.train.state import Checkpoints, digest
 from model.tiny import TINY
@@ -73,6 +74,30 @@ def test_every_objective_on_every_family(
         if parameter.grad is None or not torch.isfinite(parameter.grad).all()
     ]
     assert without == []
+
+
+@pytest.mark.parametrize(("alone", "least", "most"), [(10**6, 1000, 10**6), (600, 100, 600)])
+def test_pseudo_perplexity_reads_no_more_than_it_may(
+    alone: int,
+    least: int,
+    most: int,
+    recipe: Make,
+    prepared: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, corpus = recipe(), Corpus.open(prepared)
+    model = built(made, corpus.tokenizer).together.model
+    examples = examples_of(made, corpus, 32, 2)
+    read = []
+    model.encoder.register_forward_pre_hook(lambda _, inputs: read.append(len(inputs[0].ids)))
+    monkeypatch.setattr("bertsmith.train.evaluate.ALONE", alone)
+    mask = corpus.tokenizer.mask_id
+    assert mask is not None
+    found = pseudo_perplexity(
+        model, examples, sequences=4, mask_id=mask, device=torch.device("cpu"), most=256
+    )
+    assert found > 1
+    assert least < sum(read) <= most
 
 
 def test_a_run_leaves_a_model_that_transformers_opens(recipe: Make, tmp_path: Path) -> None:
