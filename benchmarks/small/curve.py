@@ -1,13 +1,14 @@
-"""The loss of a pre-training run as a picture: python benchmarks/small/curve.py RUN --out NAME
+"""The loss and speed of a pre-training run: python benchmarks/small/curve.py RUN --out NAME
 
-NAME.json holds the mean loss of each hundred steps and every evaluation, NAME.png shows them.
-Without a RUN, the picture is drawn again from the JSON.
+NAME.json holds the mean loss of each hundred steps and every evaluation, which NAME.png shows, and
+how fast each stage was. Without a RUN, the picture is drawn again from the JSON.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import tomllib
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -34,6 +35,28 @@ def thinned(run: Path) -> dict[str, Any]:
     return {"training": training, "held_out": held}
 
 
+def speeds(run: Path) -> list[dict[str, Any]]:
+    """For each stage: tokens a second, in its steps and with all between them; its first step."""
+    recipe = tomllib.loads((run / "recipe.toml").read_text("utf-8"))
+    with (run / "timing.jsonl").open(encoding="utf-8") as lines:
+        steps = [row for row in map(json.loads, lines) if "seconds" in row]
+    found = []
+    for stage in recipe["stages"]:
+        some, steps = steps[: stage["steps"] or None], steps[stage["steps"] or len(steps) :]
+        first, *rest = some  # the first one is compiled for
+        tokens = sum(row["tokens"] for row in rest)
+        found.append(
+            {
+                "length": stage["length"],
+                "steps": len(some),
+                "seconds_of_the_first": first["seconds"],
+                "tokens_per_second_in_steps": round(tokens / sum(r["seconds"] for r in rest)),
+                "tokens_per_second": round(tokens / (rest[-1]["elapsed"] - first["elapsed"])),
+            }
+        )
+    return found
+
+
 def draw(curve: dict[str, Any], path: Path) -> None:
     """Training as a line, held-out text as points."""
     import matplotlib.pyplot as plt
@@ -56,7 +79,8 @@ def main() -> None:
     asked = parser.parse_args()
     stored = asked.out.with_suffix(".json")
     if asked.run:
-        stored.write_text(json.dumps(thinned(asked.run)) + "\n", "utf-8")
+        found = thinned(asked.run) | {"stages": speeds(asked.run)}
+        stored.write_text(json.dumps(found) + "\n", "utf-8")
     draw(json.loads(stored.read_text("utf-8")), asked.out.with_suffix(".png"))
 
 

@@ -6,13 +6,12 @@
     python benchmarks/small/proxies.py CORPUS --try-out --out OUT
 
 A candidate is a first guess at the recipe with a few changes (recipes/bertsmith-small.toml is what
-came of it). Each trains in a process of its own
-and writes one row to OUT/rows/NAME.json; those that have one are not run again. All rows are
-then scored alike: whatever a model was trained on, 15% of held-out tokens are masked for it, so
-that losses of different rates and objectives can be compared. OUT/proxies.json and OUT/proxies.md
-hold the whole. With several --jobs they share the device, and only --tokens is fair to all: their
-speed is then no measure. `--try-out` makes two steps of tiny batches instead, on any machine: does
-every candidate run, and is it small enough?
+came of it). Each trains in a process of its own and writes one row to OUT/rows/NAME.json; those
+that have one are not run again. All rows are then scored alike: whatever a model was trained on,
+15% of held-out tokens are masked for it, so that losses of different rates and objectives can be
+compared. OUT/proxies.json and OUT/proxies.md hold the whole. With several --jobs they share the
+device, and only --tokens is fair to all: their speed is then no measure. `--try-out` makes two
+steps of tiny batches instead, on any machine: does every candidate run, and is it small enough?
 """
 
 from __future__ import annotations
@@ -66,8 +65,6 @@ BERT = [  # BERT's own block: learned positions, post-norm, GELU, biases; a fact
     " attention_probs_dropout_prob=0.0, max_position_embeddings=512}",
 ]
 ADAMW = ["train.optimizer=adamw", "train.learning_rate=1e-3", "train.warmup=0.05"]
-
-
 CANDIDATES: dict[str, list[str]] = {
     "base": [],
     "base-again": ["train.seed=1"],  # how much chance alone is worth

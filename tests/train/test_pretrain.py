@@ -19,9 +19,8 @@ import bertsmith as bs
 from bertsmith.checkpoint import read
 from bertsmith.corpus import Corpus
 from bertsmith.errors import BertsmithError
-from bertsmith.train import Recipe, load_recipe, plan, pretrain, recipe_names
+from bertsmith.train import Recipe, pretrain
 from bertsmith.train.building import built, examples_of
-from bertsmith.train.evaluate import pseudo_perplexity
 from bertsmith.train.loop import Trainer
 from bertsmith.train.state import Checkpoints, digest
 from model.tiny import TINY
@@ -74,30 +73,6 @@ def test_every_objective_on_every_family(
         if parameter.grad is None or not torch.isfinite(parameter.grad).all()
     ]
     assert without == []
-
-
-@pytest.mark.parametrize(("alone", "least", "most"), [(10**6, 1000, 10**6), (600, 100, 600)])
-def test_pseudo_perplexity_reads_no_more_than_it_may(
-    alone: int,
-    least: int,
-    most: int,
-    recipe: Make,
-    prepared: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made, corpus = recipe(), Corpus.open(prepared)
-    model = built(made, corpus.tokenizer).together.model
-    examples = examples_of(made, corpus, 32, 2)
-    read = []
-    model.encoder.register_forward_pre_hook(lambda _, inputs: read.append(len(inputs[0].ids)))
-    monkeypatch.setattr("bertsmith.train.evaluate.ALONE", alone)
-    mask = corpus.tokenizer.mask_id
-    assert mask is not None
-    found = pseudo_perplexity(
-        model, examples, sequences=4, mask_id=mask, device=torch.device("cpu"), most=256
-    )
-    assert found > 1
-    assert least < sum(read) <= most
 
 
 def test_a_run_leaves_a_model_that_transformers_opens(recipe: Make, tmp_path: Path) -> None:
@@ -442,50 +417,9 @@ def test_a_budget_by_the_clock_ends_its_decay_in_time(recipe: Make, tmp_path: Pa
     assert rates[-1] < 0.5 * max(rates)
 
 
-@pytest.mark.parametrize("name", recipe_names())
-def test_every_recipe_can_be_planned(name: str) -> None:
-    if name.startswith("tiny-"):
-        found = plan(load_recipe(name, ["train.micro_tokens=128"]), 1000, "cpu")
-        assert found["measured"]
-        assert found["tokens_per_second"] > 0
-        return
-    found = plan(
-        load_recipe(name, [f"model.settings.{k}={v}" for k, v in SHALLOW.items()]), 1000, "h200", 8
-    )
-    assert found["hours"] > 0
-    assert found["memory_bytes"] > 0
-
-
-def test_a_plan_by_the_clock_has_the_stages_that_fit() -> None:
-    changes = ["train.steps=0", "model.settings.num_hidden_layers=2"]
-    stages = "stages=[{length=128, steps=1000}, {length=512}]"
-    short, long = (
-        plan(load_recipe("bert-base", [*changes, stages, f"train.minutes={minutes}"]), 1000, "h200")
-        for minutes in (0.1, 60)
-    )
-    assert 0 < short["steps"] < 1000 < long["steps"]
-    for found, minutes in ((short, 0.1), (long, 60)):
-        seconds = found["tokens"] / found["tokens_per_second"]
-        assert seconds == pytest.approx(60 * minutes, rel=0.05)
-
-
 def test_stages_that_the_clock_leaves_out_are_told(recipe: Make, tmp_path: Path) -> None:
     stages = [{"length": 16, "steps": 2}, {"length": 24, "steps": 100_000}, {"length": 32}]
     made = recipe(stages=stages, train={"steps": 0, "minutes": 0.01})
     pretrain(made, tmp_path / "run", show="none")
     ledger = json.loads((tmp_path / "run" / "ledger.json").read_text("utf-8"))
     assert ledger["stages that the budget did not reach"] == 1
-
-
-SHALLOW = {"num_hidden_layers": 2}  # building a whole large model takes seconds
-
-
-def test_a_plan_counts_what_is_known() -> None:
-    found = plan(load_recipe("bert-base"), 30522, "h200")
-    assert found["parameters"] == pytest.approx(110e6, rel=0.01)
-    assert found["tokens"] == 900_000 * 32_768 + 100_000 * 131_072
-    # Six operations a weight and token, and attention.
-    assert found["operations"] == pytest.approx(found["tokens"] * 6 * 85e6, rel=0.1)
-    for bad in ("abacus", "cuda"):
-        with pytest.raises(BertsmithError, match=r"device|GPU"):
-            plan(load_recipe("bert-base"), 30522, bad)

@@ -22,8 +22,7 @@ def open_fresh(
     model: str | Path, lesson: Lesson, settings: Settings, device: str | torch.device | None = None
 ) -> Bert:
     """Read a model and give it the head that a lesson needs."""
-    directory = locate(model)
-    directory, sentence = read_sentence(directory) or (directory, Sentence())
+    directory, sentence = _found(model)
     checkpoint = _read(directory, lesson, settings, pick_device(device))
     tokenizer = Tokenizer.load(directory, family=checkpoint.family.name)
     reinitialise(checkpoint.model, checkpoint.config, settings.reinitialise, settings.seed)
@@ -33,9 +32,13 @@ def open_fresh(
 
 def width_of(model: str | Path) -> int:
     """How wide a model's states are, from its config.json alone."""
+    return read_config(_found(model)[0]).width
+
+
+def _found(model: str | Path) -> tuple[Path, Sentence]:
+    """The directory of the encoder, and how it makes vectors of texts."""
     directory = locate(model)
-    directory, _ = read_sentence(directory) or (directory, None)
-    return read_config(directory).width
+    return read_sentence(directory) or (directory, Sentence())
 
 
 def _read(directory: Path, lesson: Lesson, settings: Settings, device: torch.device) -> Checkpoint:
