@@ -94,9 +94,7 @@ CANDIDATES: dict[str, list[str]] = {
     "windows": ["model.settings.global_attn_every_n_layers=3"],
     "joined": ["data.format=joined"],
     "long-last": ["stages=[{length=128, steps=500}, {length=512}]"],
-    "small-batches-first": [
-        "stages=[{length=128, steps=600, batch_tokens=32768}, {length=128}]",
-    ],
+    "ramp": ["train.ramp_from=32768", "train.ramp_steps=700", "train.micro_tokens=32768"],
     "replaced-too": ["objectives.replaced=20.0", "generator.depth=0.5"],
 }
 
@@ -125,11 +123,18 @@ def changes(name: str, asked: argparse.Namespace) -> list[str]:
         made += ["train.minutes=0", "train.steps=2", "train.compile=false", "evaluate.tokens=2048"]
         made += [*batch(2048), "evaluate.pseudo=0", "data.workers=1", "stages=[]"]
     elif asked.tokens:
-        steps = asked.tokens // load_recipe(RECIPE, made).train.batch_tokens
-        made += [f"train.steps={steps}", "train.minutes=0"]
+        count = steps(load_recipe(RECIPE, made).train, asked.tokens)
+        made += [f"train.steps={count}", "train.minutes=0"]
     else:
         made += ["train.steps=0", f"train.minutes={asked.minutes}"]
     return made
+
+
+def steps(train: Any, tokens: int) -> int:
+    """How many steps read so many tokens, the ramp's smaller ones among them."""
+    grow = train.ramp_steps if train.ramp_from else 0
+    ramp = grow * (train.ramp_from + train.batch_tokens) // 2
+    return int(grow + (tokens - ramp) // train.batch_tokens)
 
 
 # ------------------------------------------------------------------ one candidate

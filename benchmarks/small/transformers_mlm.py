@@ -1,13 +1,14 @@
 """The other side of `bertsmith-small`: masked LM by `transformers`, same minutes, same text.
 
-    python benchmarks/small/transformers_mlm.py CORPUS --minutes 20 --out OUT
+    python benchmarks/small/transformers_mlm.py CORPUS --minutes 12.8 --out OUT
 
-BERT (or ELECTRA's shape) of 12 layers of 256 with the library's own model and defaults. Documents
-of the prepared corpus are laid end to end between [CLS] and [SEP] and cut into rows of 128, and 15%
-of their tokens are masked anew each time, as the library's example does it. All rows lie on the
-device and are masked there: nothing waits for data. AdamW, bf16 autocast, torch.compile, and a rate
-that falls in a line by the clock, which runs from the first step on. OUT/model is a Hugging Face
-directory; OUT/row.json tells what proxies.py tells of its candidates.
+BERT, ELECTRA or ModernBERT with the library's own model and defaults; ModernBERT in the shape of
+`bertsmith-small` (9 layers of 320, global attention in every layer). Documents of the prepared
+corpus are laid end to end between [CLS] and [SEP] and cut into rows of 128, and 15% of their tokens
+are masked anew each time, as the library's example does it. All rows lie on the device and are
+masked there: nothing waits for data. AdamW, bf16 autocast, torch.compile, and a rate that falls in
+a line by the clock, which runs from the first step on. OUT/model is a Hugging Face directory;
+OUT/row.json tells what proxies.py tells of its candidates.
 """
 
 from __future__ import annotations
@@ -29,6 +30,11 @@ from bertsmith.tokenizer import Tokenizer
 
 LENGTH = 128
 IGNORED = -100  # the label of tokens that are not guessed
+KINDS: dict[str, tuple[Any, Any]] = {
+    "bert": (transformers.BertConfig, transformers.BertForMaskedLM),
+    "electra": (transformers.ElectraConfig, transformers.ElectraForMaskedLM),
+    "modernbert": (transformers.ModernBertConfig, transformers.ModernBertForMaskedLM),
+}
 
 
 def options() -> argparse.Namespace:
@@ -36,10 +42,10 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("corpus", type=Path, help="a folder that `bertsmith prepare` made")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--minutes", type=float, default=20)
-    parser.add_argument("--kind", choices=["bert", "electra"], default="bert")
-    parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--minutes", type=float, default=12.8)
+    parser.add_argument("--kind", choices=list(KINDS), default="modernbert")
+    parser.add_argument("--layers", type=int, default=9)
+    parser.add_argument("--width", type=int, default=320)
     parser.add_argument("--dropout", type=float, default=0.1, help="the library's default")
     parser.add_argument("--rows", type=int, default=1024, help="of 128 tokens in a step")
     parser.add_argument("--parts", type=int, default=1, help="passes that a step is made of")
@@ -93,13 +99,26 @@ def model_of(asked: argparse.Namespace, words: Tokenizer) -> Any:
         "hidden_size": asked.width,
         "num_hidden_layers": asked.layers,
         "num_attention_heads": asked.width // 64,
-        "intermediate_size": 4 * asked.width,
-        "hidden_dropout_prob": asked.dropout,
-        "attention_probs_dropout_prob": asked.dropout,
     }
-    if asked.kind == "bert":
-        return transformers.BertForMaskedLM(transformers.BertConfig(**shape))
-    return transformers.ElectraForMaskedLM(transformers.ElectraConfig(**shape))
+    if asked.kind == "modernbert":
+        shape |= {
+            "intermediate_size": 12 * asked.width // 5,
+            "max_position_embeddings": 512,
+            "global_attn_every_n_layers": 1,
+            "classifier_pooling": "mean",
+            "cls_token_id": words.cls_id,
+            "sep_token_id": words.sep_id,
+            "bos_token_id": words.cls_id,
+            "eos_token_id": words.sep_id,
+        }
+    else:
+        shape |= {
+            "intermediate_size": 4 * asked.width,
+            "hidden_dropout_prob": asked.dropout,
+            "attention_probs_dropout_prob": asked.dropout,
+        }
+    config, model = KINDS[asked.kind]
+    return model(config(**shape))
 
 
 def share(done: float, warmup: float) -> float:
