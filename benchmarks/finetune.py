@@ -132,6 +132,7 @@ def ours(task: str, dtype: str, seed: int, epochs: int | None, few: int = 0) -> 
         keep="last",
         epochs=epochs,
         learning_rate=RATE,
+        layer_decay=1.0,
     )
     bert, history = result.kept.bert, result.kept.history
     if dtype != "float32":

@@ -1,7 +1,7 @@
 """Fine-tune models on the tasks that `bertsmith-small` is judged by; medians over seeds.
 
-    python benchmarks/small/scores.py --data DATA --models ours=RUN/model random=FOLDER --out OUT
-    python benchmarks/small/scores.py --data DATA --models ours=RUN/model --tasks cola stsb \
+    python benchmarks/small/scores.py --data DATA --models ours=bertsmith-small --out OUT
+    python benchmarks/small/scores.py --data DATA --models ours=bertsmith-small --tasks cola stsb \
         --learning-rates 1e-4 2e-4 --pools cls mean --seeds 2 --limit 8000 --out OUT
 
 DATA is a folder with GLUE's tasks (glue_sst2 or SST-2, ...), conll2003_en, ud_english_ewt and
@@ -30,17 +30,18 @@ from typing import Any
 TASKS = ("sst2", "conll2003_en", "ud_english_ewt", "squad_dev", "cola", "stsb", "mrpc", "rte")
 GLUE = ("sst2", "cola", "mrpc", "stsb", "rte")
 Run = dict[str, Any]
-HOW = ("model", "learning_rate", "epochs", "batch_size", "pool", "limit")
+HOW = ("model", "learning_rate", "layer_decay", "epochs", "batch_size", "pool", "limit", "dtype")
 
 
 def options() -> argparse.Namespace:
     """What was asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--models", nargs="+", required=True, help="name=folder")
+    parser.add_argument("--models", nargs="+", required=True, help="name=model")
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--learning-rates", nargs="+", type=float, default=[0.0], help="0: usual")
+    parser.add_argument("--layer-decays", nargs="+", type=float, default=[0.0], help="0: usual")
     parser.add_argument("--epochs", type=int, default=0, help="0: usual")
     parser.add_argument("--batch-size", type=int, default=0, help="0: usual")
     parser.add_argument("--pools", nargs="+", default=[""], help="classifier_pooling of the config")
@@ -61,15 +62,18 @@ def wanted(asked: argparse.Namespace) -> list[Run]:
             "task": task,
             "seed": seed,
             "learning_rate": rate,
+            "layer_decay": decay,
             "epochs": asked.epochs,
             "batch_size": asked.batch_size,
             "pool": pool,
             "limit": asked.limit,
+            "dtype": asked.dtype,
         }
         for seed in range(asked.seeds)
         for task in asked.tasks
         for model in asked.models
         for rate in asked.learning_rates
+        for decay in asked.layer_decays
         for pool in asked.pools
     ]
 
@@ -103,13 +107,14 @@ def work(asked: argparse.Namespace, runs: Any, done: Any, end: float) -> None:
 
 def one(asked: argparse.Namespace, run: Run) -> dict[str, float]:
     """The scores of a run."""
+    from bertsmith.checkpoint import locate
     from bertsmith.tasks import benchmarks
 
     folders = dict(given.split("=", 1) for given in asked.models)
-    model = pooled(Path(folders[run["model"]]), run["pool"])
-    given: dict[str, Any] = {"seed": run["seed"], "device": asked.device, "dtype": asked.dtype}
-    given["limit"] = run["limit"]
-    for name in ("learning_rate", "epochs", "batch_size"):
+    model = pooled(locate(folders[run["model"]]), run["pool"])
+    given: dict[str, Any] = {name: run[name] for name in ("seed", "dtype", "limit")}
+    given["device"] = asked.device
+    for name in ("learning_rate", "layer_decay", "epochs", "batch_size"):
         given[name] = run[name] or None
     if run["task"] in GLUE:
         rows = list(benchmarks.run_glue(model, asked.data, [run["task"]], **given))
@@ -175,6 +180,7 @@ def main() -> int:
 def told(run: Run) -> str:
     """One line of progress."""
     rate = f" at {run['learning_rate']:g}" if run["learning_rate"] else ""
+    rate += f" falling by {run['layer_decay']:g}" if run["layer_decay"] else ""
     scores = "  ".join(f"{name} {value:.4f}" for name, value in run["scores"].items())
     name = f"{run['model']} {run['task']} {run['pool']} seed {run['seed']}{rate}"
     return f"{name}: {scores} in {run['seconds']:.0f} s"

@@ -46,6 +46,10 @@ TRAINING: tasks.Options = {
         0,
     ),
     "learning_rate": (Annotated[float | None, typer.Option(help="At its highest.")], None),
+    "layer_decay": (
+        Annotated[float | None, typer.Option(help="Each layer learns slower by this factor.")],
+        None,
+    ),
     "epochs": (Annotated[int | None, typer.Option(help="Passes over the training file.")], None),
     "batch_size": (Annotated[int | None, typer.Option(help="Examples in a step.")], None),
     "device": (shared.Device, None),

@@ -134,6 +134,7 @@ def _tuned(
         watch=watch,
         epochs=epochs,
         learning_rate=RATE,
+        layer_decay=1.0,
         batch_size=16,
         max_length=pace.length,
     )

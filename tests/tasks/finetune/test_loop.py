@@ -295,7 +295,7 @@ def test_questions_are_split_by_articles(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("width", "rate"), [(768, 5e-5), (1024, 3.8e-5), (320, 1.2e-4), (128, 3e-4)]
+    ("width", "rate"), [(768, 1e-4), (1024, 7.5e-5), (320, 2.4e-4), (256, 3e-4)]
 )
 def test_narrow_models_learn_faster_unless_told(width: int, rate: float) -> None:
     assert settings_for("classification", width=width).learning_rate == rate
@@ -308,4 +308,4 @@ def test_the_usual_rate_is_by_the_width_of_the_model(
     made = base()
     result = finetune(made.folder, write("t.jsonl", labelled(8)), hold_out=0, epochs=1)
     width = load(made.folder).checkpoint.config.width
-    assert result.kept.settings.learning_rate == pytest.approx(5e-5 * 768 / width, rel=0.05)
+    assert result.kept.settings.learning_rate == pytest.approx(1e-4 * 768 / width, rel=0.05)

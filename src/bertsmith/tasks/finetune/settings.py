@@ -13,7 +13,7 @@ from bertsmith.train.schedule import SCHEDULES
 class Settings:
     """One run."""
 
-    learning_rate: float = 5e-5  # of a model 768 wide
+    learning_rate: float = 1e-4  # of a model 768 wide
     epochs: int = 3
     batch_size: int = 32  # examples, however many windows they have
     seed: int = 0
@@ -21,7 +21,7 @@ class Settings:
     schedule: str = "linear"
     weight_decay: float = 0.01
     clip: float = 1.0  # length that gradients are cut to
-    layer_decay: float = 1.0  # each layer learns by this factor slower than the one above it
+    layer_decay: float = 0.8  # each layer learns by this factor slower than the one above it
     freeze: str = "none"  # "embedding", "encoder", or how many of the lower layers
     reinitialise: int = 0  # top layers that forget what they learned
     class_weights: str = ""  # "balanced", or "name=2.5,other=1"
@@ -101,7 +101,7 @@ def settings_for(task: str, *, width: int = WIDTH, **given: Any) -> Settings:
 
 
 def rate_for(width: int) -> float:
-    """The usual learning rate: BERT-base's, and the more the narrower a model is."""
+    """The usual learning rate, the more the narrower a model is: as ELECTRA's authors have it."""
     return float(f"{Settings.learning_rate * WIDTH / width:.2g}")
 
 
