@@ -46,7 +46,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--kind", choices=list(KINDS), default="modernbert")
     parser.add_argument("--layers", type=int, default=9)
     parser.add_argument("--width", type=int, default=320)
-    parser.add_argument("--dropout", type=float, default=0.1, help="the library's default")
+    parser.add_argument("--dropout", type=float, default=0.1, help="of BERT and ELECTRA")
     parser.add_argument("--rows", type=int, default=1024, help="of 128 tokens in a step")
     parser.add_argument("--parts", type=int, default=1, help="passes that a step is made of")
     parser.add_argument("--rate", type=float, default=0.15, help="of tokens that are masked")

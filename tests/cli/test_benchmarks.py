@@ -141,6 +141,8 @@ def test_it_goes_on_where_it_was_interrupted(
         (("--epochs", "2"), "sst2 was trained with epochs 1, not 2; choose another file"),
         (("--limit", "4"), "sst2 was trained with limit 0, not 4"),
         (("--dtype", "bfloat16"), "sst2 was trained with dtype float32, not bfloat16"),
+        (("--layer-decay", "1"), "sst2 was trained with layer_decay 0.8, not 1"),
+        (("--layer-decay", "3"), "layer_decay is 3, not from 0.01 to 1"),
     ],
 )
 def test_a_file_of_other_settings_is_refused(
