@@ -123,14 +123,14 @@ def changes(name: str, asked: argparse.Namespace) -> list[str]:
         made += ["train.minutes=0", "train.steps=2", "train.compile=false", "evaluate.tokens=2048"]
         made += [*batch(2048), "evaluate.pseudo=0", "data.workers=1", "stages=[]"]
     elif asked.tokens:
-        count = steps(load_recipe(RECIPE, made).train, asked.tokens)
+        count = steps_for(load_recipe(RECIPE, made).train, asked.tokens)
         made += [f"train.steps={count}", "train.minutes=0"]
     else:
         made += ["train.steps=0", f"train.minutes={asked.minutes}"]
     return made
 
 
-def steps(train: Any, tokens: int) -> int:
+def steps_for(train: Any, tokens: int) -> int:
     """How many steps read so many tokens, the ramp's smaller ones among them."""
     grow = train.ramp_steps if train.ramp_from else 0
     ramp = grow * (train.ramp_from + train.batch_tokens) // 2
