@@ -96,6 +96,10 @@ CANDIDATES: dict[str, list[str]] = {
     "long-last": ["stages=[{length=128, steps=500}, {length=512}]"],
     "ramp": ["train.ramp_from=32768", "train.ramp_steps=700", "train.micro_tokens=32768"],
     "replaced-too": ["objectives.replaced=20.0", "generator.depth=0.5"],
+    "replaced-same-pass": [
+        *("objectives.replaced=20.0", "generator.depth=0.5"),
+        *("generator.fills=0.5", "masking.rate=0.4"),
+    ],
 }
 
 

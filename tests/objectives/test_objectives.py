@@ -124,6 +124,46 @@ def test_replaced_tokens_are_what_the_generator_changed(sharing: Any) -> None:
     assert objective.counts(given) == {"generator": 6, "replaced": given.tokens}
 
 
+@pytest.mark.parametrize("fills", [0.5, 0.3, 0.9])
+def test_the_tokens_that_are_not_filled_are_guessed_in_the_same_pass(fills: float) -> None:
+    checkpoint = create(TINY["electra"], heads=["replaced", "masked_lm"], seed=1)
+    model, given = checkpoint.model, example()
+    small = build(generator_config(checkpoint.config, width=0.5)).eval()
+    initialise(small, 0.15, torch.Generator().manual_seed(2))
+    objective = ReplacedTokens(model, small, "shared", fills)
+    passes = []
+    model.encoder.register_forward_hook(lambda *_: passes.append(1))
+    torch.manual_seed(3)
+    found = terms(objective, model, given)
+    assert len(passes) == 1
+    filled = [int((at + 1) * fills) > int(at * fills) for at in range(6)]
+    count = sum(filled)
+    assert 0 < count < 6
+    where = torch.tensor(filled)
+    torch.manual_seed(3)
+    with torch.no_grad():
+        logits = small(given.batch, "masked_lm", given.rows)
+        chosen = sample(logits[where])
+        batch = replace(given.batch, ids=given.batch.ids.clone())
+        batch.ids[given.rows[where]] = chosen
+        judged = torch.ones(given.tokens, dtype=torch.bool)
+        judged[given.rows[~where]] = False
+        wanted = torch.zeros(given.tokens)
+        wanted[given.rows[where]] = (chosen != given.targets[where]).float()
+        scores = model(batch, "replaced")[: given.tokens, 0][judged]
+        guesses = model(batch, "masked_lm", given.rows[~where])
+    right = ((scores > 0) == (wanted[judged] > 0)).sum()
+    loss = F.binary_cross_entropy_with_logits(scores, wanted[judged], reduction="sum")
+    assert torch.allclose(found["replaced"].sum, loss, rtol=1e-5)
+    assert found["replaced"].right == right
+    masked = F.cross_entropy(guesses, given.targets[~where], reduction="sum")
+    assert torch.allclose(found["masked_lm"].sum, masked, rtol=1e-5)
+    generated = F.cross_entropy(logits, given.targets, reduction="sum")
+    assert torch.allclose(found["generator"].sum, generated, rtol=1e-5)
+    counts = {"generator": 6, "replaced": given.tokens - 6 + count, "masked_lm": 6 - count}
+    assert objective.counts(given) == counts
+
+
 def test_samples_follow_the_probabilities() -> None:
     torch.manual_seed(0)
     logits = torch.tensor([[0.0, 1.0, 2.0, -50.0]]).expand(100_000, 4)

@@ -36,6 +36,10 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
         "objectives": {"replaced": 50, "masked_lm": 1},
         "generator": {"width": 1.0, "depth": 0.5, "sharing": "disentangled"},
     },
+    "both in one pass": {
+        "objectives": {"masked_lm": 1, "replaced": 20},
+        "generator": {"depth": 0.5, "fills": 0.5},
+    },
     "left to right": {"objectives": {"following_lm": 1}},
 }
 
@@ -354,6 +358,7 @@ def test_a_directory_with_another_vocabulary_is_refused(recipe: Make, tmp_path: 
         ({"data": {"corpus": "nowhere"}}, "nowhere"),
         ({"data": {"length": 512}}, "the model reads 64"),
         ({"objectives": {"masked_ml": 1}}, "unknown objective 'masked_ml'; did you mean masked_lm"),
+        ({"objectives": {"replaced": 50}, "generator": {"fills": 0.5}}, "needs the objectives"),
         ({"train": {"device": "tpu7"}}, "no device"),
         ({"model": {"size": "bert-tiny", "settings": {"vocab_size": 9}}}, "vocab_size is 9"),
         ({"model": {"size": "bert-huge"}}, "unknown size"),

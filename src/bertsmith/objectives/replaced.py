@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -24,14 +25,18 @@ class ReplacedTokens(Objective):
     sharing  "shared": both read one token table (ELECTRA). "disentangled": the model's table is
              the generator's, through which no gradient of its own flows, plus a difference that
              it learns (DeBERTa-v3). "none": each has its own.
+    fills    share of the hidden tokens that the generator fills. Those it leaves stay hidden, and
+             the model guesses them in the same pass: masked LM beside, for little more time.
     """
 
     name = "replaced"
     kind = "replaced"
 
-    def __init__(self, model: Model, generator: Model, sharing: Sharing = "shared") -> None:
+    def __init__(
+        self, model: Model, generator: Model, sharing: Sharing = "shared", fills: float = 1.0
+    ) -> None:
         super().__init__()
-        self.generator, self.sharing = generator, sharing
+        self.generator, self.sharing, self.fills = generator, sharing, fills
         # In a tuple: the table belongs to the model, which is trained beside this.
         self.tables: tuple[Any, Any] = (_embedding(model).token, _embedding(generator).token)
         own, theirs = (table.weight for table in self.tables)
@@ -50,25 +55,43 @@ class ReplacedTokens(Objective):
         return HeadConfig(1, dense=config.width, activation=config.activation)
 
     def counts(self, example: Example) -> dict[str, int]:
-        """The generator guesses hidden tokens, the model judges all."""
-        return {"generator": len(example.rows), self.name: example.tokens}
+        """The generator guesses hidden tokens; the model judges all but those it guesses too."""
+        hidden = len(example.rows)
+        left = hidden - int(hidden * self.fills)
+        found = {"generator": hidden, self.name: example.tokens - left}
+        return found | ({} if self.fills == 1 else {MaskedTokens.name: left})
 
     def terms(self, view: View, example: Example) -> list[LossTerm]:
         """The generator's loss, and the model's on what the generator made."""
         logits = self.generator(example.batch, "masked_lm", example.rows)
-        generated = self.guesses("generator", logits, example.targets)
-        chosen = sample(logits.detach())
-        ids = example.batch.ids.index_copy(0, example.rows, chosen)
-        false = torch.zeros(len(ids), device=ids.device)
-        false = false.index_copy(0, example.rows, (chosen != example.targets).float())
+        made = [self.guesses("generator", logits, example.targets)]
+        filled, left = self._shared_out(example.rows)
+        rows, targets = example.rows[filled], example.targets[filled]
+        chosen = sample(logits.detach()[filled])
+        ids = example.batch.ids.index_copy(0, rows, chosen)
         corrupted = View(view.model, replace(example, batch=replace(example.batch, ids=ids)))
         scores = corrupted.head(self.kind)[: example.tokens, 0].float()
-        wanted = false[: example.tokens]
-        loss = F.binary_cross_entropy_with_logits(scores, wanted, reduction="sum")
-        right = ((scores.detach() > 0) == (wanted > 0)).sum()
+        false = torch.zeros(len(ids), device=ids.device)
+        wanted = false.index_copy(0, rows, (chosen != targets).float())[: example.tokens]
+        judged = torch.ones_like(wanted)
+        if self.fills < 1:
+            judged = judged.index_fill(0, example.rows[left], 0.0)
+            guessed = corrupted.head(MaskedTokens.kind, example.rows[left])
+            made.append(self.guesses(MaskedTokens.name, guessed, example.targets[left]))
+        loss = F.binary_cross_entropy_with_logits(scores, wanted, judged, reduction="sum")
+        right = (((scores.detach() > 0) == (wanted > 0)) & (judged > 0)).sum()
         found = ((scores.detach() > 0) & (wanted > 0)).sum()
         self.ratios = {"replaced_recall": (found, wanted.sum())}  # of those changed, those found
-        return [generated, LossTerm(self.name, loss, right)]
+        return [*made, LossTerm(self.name, loss, right)]
+
+    def _shared_out(self, rows: Tensor) -> tuple[Any, Any]:
+        """Which of the hidden tokens are filled, and which are left, evenly among each other."""
+        if self.fills == 1:
+            return slice(None), slice(0)
+        filled = np.diff(np.floor(np.arange(len(rows) + 1) * self.fills)) > 0
+        parts = (np.flatnonzero(filled), np.flatnonzero(~filled))
+        first, second = (torch.from_numpy(part).to(rows.device) for part in parts)
+        return first, second
 
     @torch.no_grad()
     def before_step(self) -> None:

@@ -15,7 +15,14 @@ from bertsmith.errors import BertsmithError
 from bertsmith.examples import Examples, Masking, Pairs, Source, Spans
 from bertsmith.families import family_of, preset
 from bertsmith.model import Config, Model, build, build_head, initialise
-from bertsmith.objectives import OBJECTIVES, Objective, ReplacedTokens, Together, generator_config
+from bertsmith.objectives import (
+    OBJECTIVES,
+    MaskedTokens,
+    Objective,
+    ReplacedTokens,
+    Together,
+    generator_config,
+)
 from bertsmith.tokenizer import Tokenizer
 from bertsmith.train.recipe import Recipe, nearest
 
@@ -60,9 +67,9 @@ def built(recipe: Recipe, tokenizer: Tokenizer) -> Built:
             small = generator_config(config, shape.width, shape.depth)
             guessing = build(small)
             initialise(guessing, deviation, torch.Generator().manual_seed(seed + 2))
-            made.append(ReplacedTokens(model, guessing, shape.sharing))
+            made.append(ReplacedTokens(model, guessing, shape.sharing, shape.fills))
             generator = _stored_generator(checkpoint, small, guessing)
-        else:
+        elif objective is not MaskedTokens or recipe.generator.fills == 1:
             made.append(objective())
     together = Together(model.train(), made, recipe.objectives)
     return Built(checkpoint, together, generator, extra)
@@ -75,6 +82,11 @@ def _objectives(recipe: Recipe) -> list[Any]:
             raise BertsmithError(
                 f"unknown objective {name!r}{nearest(name, OBJECTIVES)}; known: {known}"
             )
+    if recipe.generator.fills < 1 and not {"masked_lm", "replaced"} <= set(recipe.objectives):
+        raise BertsmithError(
+            "generator.fills below 1 leaves tokens for masked_lm to guess: it needs the objectives"
+            " masked_lm and replaced"
+        )
     return [OBJECTIVES[name] for name in recipe.objectives if name != "generator"]
 
 

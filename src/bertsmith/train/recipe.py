@@ -70,6 +70,9 @@ class GeneratorPart(Part):
     width: float = Field(default=0.25, gt=0, le=1)
     depth: float = Field(default=1.0, gt=0, le=1)
     sharing: Literal["shared", "disentangled", "none"] = "shared"
+    fills: float = Field(
+        default=1.0, gt=0, le=1, description="share of hidden tokens; masked_lm guesses the others"
+    )
 
 
 class Stage(Part):
