@@ -4,9 +4,18 @@ from bertsmith.checkpoint.checkpoint import Checkpoint, Report, create
 from bertsmith.checkpoint.convert import convert, save
 from bertsmith.checkpoint.extend import extend_vocabulary
 from bertsmith.checkpoint.locate import built_in, locate
-from bertsmith.checkpoint.read import read, read_config
+from bertsmith.checkpoint.read import read, read_config, read_notes
 from bertsmith.checkpoint.sentence import Sentence, read_sentence
 from bertsmith.checkpoint.write import write
 
 __all__ = ["Checkpoint", "Report", "Sentence", "built_in", "convert", "create"]
-__all__ += ["extend_vocabulary", "locate", "read", "read_config", "read_sentence", "save", "write"]
+__all__ += [
+    "extend_vocabulary",
+    "locate",
+    "read",
+    "read_config",
+    "read_notes",
+    "read_sentence",
+    "save",
+    "write",
+]

@@ -85,10 +85,15 @@ def read_config(directory: str | Path) -> Config:
     return configure(family, given, {}, path)
 
 
+def read_notes(directory: str | Path) -> dict[str, Any]:
+    """What bertsmith.json says: there is one where it was us who wrote the directory."""
+    ours = Path(directory) / "bertsmith.json"
+    return read_json(ours) if ours.is_file() else {}
+
+
 def _known(directory: Path) -> list[Any]:
-    """The heads that we noted when we wrote this directory, if it was us."""
-    ours = directory / "bertsmith.json"
-    noted = read_json(ours).get("heads") if ours.is_file() else None
+    """The heads that we noted when we wrote this directory."""
+    noted = read_notes(directory).get("heads")
     return noted if isinstance(noted, list) else []
 
 

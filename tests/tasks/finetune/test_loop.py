@@ -17,6 +17,7 @@ from bertsmith.tasks.finetune.lessons import lesson_for
 from bertsmith.tasks.finetune.loop import train
 from bertsmith.tasks.finetune.opening import open_fresh
 from bertsmith.tasks.finetune.pieces import parts
+from bertsmith.tasks.finetune.settings import rate_for
 from bertsmith.tasks.finetune.surgery import groups
 from tasks.finetune.conftest import FAST, Write, labelled
 from tasks.models import Made
@@ -298,8 +299,9 @@ def test_questions_are_split_by_articles(write: Write) -> None:
     ("width", "rate"), [(768, 1e-4), (1024, 7.5e-5), (320, 2.4e-4), (256, 3e-4)]
 )
 def test_narrow_models_learn_faster_unless_told(width: int, rate: float) -> None:
-    assert settings_for("classification", width=width).learning_rate == rate
-    assert settings_for("tagging", width=width, learning_rate=1e-5).learning_rate == 1e-5
+    assert rate_for(width) == rate
+    assert settings_for("classification", rate=rate).learning_rate == rate
+    assert settings_for("tagging", rate=rate, learning_rate=1e-5).learning_rate == 1e-5
 
 
 def test_the_usual_rate_is_by_the_width_of_the_model(
@@ -309,3 +311,19 @@ def test_the_usual_rate_is_by_the_width_of_the_model(
     result = finetune(made.folder, write("t.jsonl", labelled(8)), hold_out=0, epochs=1)
     width = load(made.folder).checkpoint.config.width
     assert result.kept.settings.learning_rate == pytest.approx(1e-4 * 768 / width, rel=0.05)
+
+
+def test_a_model_may_name_a_rate_of_its_own(base: Callable[..., Made], write: Write) -> None:
+    made, data = base(), write("t.jsonl", labelled(8))
+    notes = made.folder / "bertsmith.json"
+    notes.write_text('{"learning_rate": 3e-4}')
+    result = finetune(made.folder, data, hold_out=0, epochs=1)
+    assert result.kept.settings.learning_rate == 3e-4
+    result = finetune(made.folder, data, hold_out=0, epochs=1, learning_rate=1e-5)
+    assert result.kept.settings.learning_rate == 1e-5
+    notes.write_text('{"learning_rate": "fast"}')
+    with pytest.raises(BertsmithError, match=r"bertsmith\.json: learning_rate is no number"):
+        finetune(made.folder, data, hold_out=0, epochs=1)
+    notes.write_text('{"learning_rate": 7}')
+    with pytest.raises(BertsmithError, match="learning_rate is 7, not from"):
+        finetune(made.folder, data, hold_out=0, epochs=1)

@@ -9,11 +9,19 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from bertsmith.checkpoint import Checkpoint, Sentence, locate, read, read_config, read_sentence
+from bertsmith.checkpoint import (
+    Checkpoint,
+    Sentence,
+    locate,
+    read,
+    read_config,
+    read_notes,
+    read_sentence,
+)
 from bertsmith.errors import BertsmithError
 from bertsmith.tasks.bert import Bert, pick_device
 from bertsmith.tasks.finetune.lesson import Lesson
-from bertsmith.tasks.finetune.settings import Settings
+from bertsmith.tasks.finetune.settings import Settings, rate_for
 from bertsmith.tasks.finetune.surgery import freeze, reinitialise
 from bertsmith.tokenizer import Tokenizer
 
@@ -30,9 +38,15 @@ def open_fresh(
     return Bert(checkpoint, tokenizer, sentence=sentence, progress=False)
 
 
-def width_of(model: str | Path) -> int:
-    """How wide a model's states are, from its config.json alone."""
-    return read_config(_found(model)[0]).width
+def usual_rate(model: str | Path) -> float:
+    """The learning rate that a model's own bertsmith.json names, else that of models so wide."""
+    directory = _found(model)[0]
+    named = read_notes(directory).get("learning_rate")
+    if named is None:
+        return rate_for(read_config(directory).width)
+    if not isinstance(named, int | float):
+        raise BertsmithError(f"{directory / 'bertsmith.json'}: learning_rate is no number")
+    return float(named)
 
 
 def _found(model: str | Path) -> tuple[Path, Sentence]:

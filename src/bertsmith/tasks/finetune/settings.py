@@ -89,14 +89,14 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 
 
-def settings_for(task: str, *, width: int = WIDTH, **given: Any) -> Settings:
-    """A task's settings: what is given (and not None) over what is usual for a model so wide."""
+def settings_for(task: str, *, rate: float = Settings.learning_rate, **given: Any) -> Settings:
+    """A task's settings: what is given (and not None) over what is usual; `rate` is the model's."""
     known = {one.name for one in fields(Settings)}
     unknown = given.keys() - known
     if unknown:
         raise BertsmithError(f"unknown setting {min(unknown)!r}; known: {', '.join(sorted(known))}")
     said = {name: value for name, value in given.items() if value is not None}
-    usual = {"learning_rate": rate_for(width)} | DEFAULTS[task]
+    usual = {"learning_rate": rate} | DEFAULTS[task]
     return replace(Settings(), **(usual | said))
 
 
