@@ -31,6 +31,8 @@ TASKS = ("sst2", "conll2003_en", "ud_english_ewt", "squad_dev", "cola", "stsb", 
 GLUE = ("sst2", "cola", "mrpc", "stsb", "rte")
 Run = dict[str, Any]
 HOW = ("model", "learning_rate", "layer_decay", "epochs", "batch_size", "pool", "limit", "dtype")
+HOW += ("optimizer", "matrix_learning_rate")
+OLD = {"optimizer": "adamw", "matrix_learning_rate": 0.0}  # of files from before there was a choice
 
 
 def options() -> argparse.Namespace:
@@ -42,6 +44,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--learning-rates", nargs="+", type=float, default=[0.0], help="0: usual")
     parser.add_argument("--layer-decays", nargs="+", type=float, default=[0.0], help="0: usual")
+    parser.add_argument("--optimizer", default="adamw")
+    parser.add_argument("--matrix-rates", nargs="+", type=float, default=[0.0], help="0: usual")
     parser.add_argument("--epochs", type=int, default=0, help="0: usual")
     parser.add_argument("--batch-size", type=int, default=0, help="0: usual")
     parser.add_argument("--pools", nargs="+", default=[""], help="classifier_pooling of the config")
@@ -68,12 +72,15 @@ def wanted(asked: argparse.Namespace) -> list[Run]:
             "pool": pool,
             "limit": asked.limit,
             "dtype": asked.dtype,
+            "optimizer": asked.optimizer,
+            "matrix_learning_rate": matrix,
         }
         for seed in range(asked.seeds)
         for task in asked.tasks
         for model in asked.models
         for rate in asked.learning_rates
         for decay in asked.layer_decays
+        for matrix in asked.matrix_rates
         for pool in asked.pools
     ]
 
@@ -112,9 +119,9 @@ def one(asked: argparse.Namespace, run: Run) -> dict[str, float]:
 
     folders = dict(given.split("=", 1) for given in asked.models)
     model = pooled(locate(folders[run["model"]]), run["pool"])
-    given: dict[str, Any] = {name: run[name] for name in ("seed", "dtype", "limit")}
+    given: dict[str, Any] = {name: run[name] for name in ("seed", "dtype", "limit", "optimizer")}
     given["device"] = asked.device
-    for name in ("learning_rate", "layer_decay", "epochs", "batch_size"):
+    for name in ("learning_rate", "matrix_learning_rate", "layer_decay", "epochs", "batch_size"):
         given[name] = run[name] or None
     if run["task"] in GLUE:
         rows = list(benchmarks.run_glue(model, asked.data, [run["task"]], **given))
@@ -147,6 +154,7 @@ def main() -> int:
     """Run what is not there yet, and show the table; 1 where a run failed."""
     asked = options()
     stored: list[Run] = json.loads(asked.out.read_text("utf-8")) if asked.out.exists() else []
+    stored = [OLD | run for run in stored]
     known = {key(run) for run in stored}
     todo = [run for run in wanted(asked) if key(run) not in known]
     spawn = multiprocessing.get_context("spawn")
@@ -181,6 +189,7 @@ def told(run: Run) -> str:
     """One line of progress."""
     rate = f" at {run['learning_rate']:g}" if run["learning_rate"] else ""
     rate += f" falling by {run['layer_decay']:g}" if run["layer_decay"] else ""
+    rate += f", {run['optimizer']}" if run["optimizer"] != "adamw" else ""
     scores = "  ".join(f"{name} {value:.4f}" for name, value in run["scores"].items())
     name = f"{run['model']} {run['task']} {run['pool']} seed {run['seed']}{rate}"
     return f"{name}: {scores} in {run['seconds']:.0f} s"

@@ -124,6 +124,26 @@ def test_muon_is_torchs() -> None:
     torch.testing.assert_close(walk(Muon), walk(torch.optim.Muon), rtol=0.02, atol=0.02)
 
 
+def test_muon_of_several_groups_is_several_muons() -> None:
+    torch.manual_seed(0)
+    start = [torch.randn(shape) for shape in ((6, 4), (4, 6), (6, 4))]
+    grads = [torch.randn(weight.shape) for weight in start]
+    parts = [{"lr": 0.1, "weight_decay": 0.5}, {"lr": 0.01}, {"lr": 0.003, "weight_decay": 0.0}]
+
+    def walk(apart: bool) -> list[torch.Tensor]:
+        weights = [nn.Parameter(weight.clone()) for weight in start]
+        given = [{"params": [w], **part} for w, part in zip(weights, parts, strict=True)]
+        for groups in [[one] for one in given] if apart else [given]:
+            optimizer = Muon(groups, momentum=0.95, nesterov=True)
+            for _ in range(3):
+                for weight, grad in zip(weights, grads, strict=True):
+                    weight.grad = grad.clone()
+                optimizer.step()
+        return [weight.detach() for weight in weights]
+
+    torch.testing.assert_close(walk(apart=True), walk(apart=False))
+
+
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_schedules_rise_and_stay_in_bounds(name: str) -> None:
     shape = Shape(warmup=0.1, decay=0.2)

@@ -46,6 +46,8 @@ TRAINING: tasks.Options = {
         0,
     ),
     "learning_rate": (Annotated[float | None, typer.Option(help="At its highest.")], None),
+    "optimizer": (Annotated[str | None, typer.Option(help="adamw or muon.")], None),
+    "matrix_learning_rate": (Annotated[float | None, typer.Option(help="Muon's.")], None),
     "layer_decay": (
         Annotated[float | None, typer.Option(help="Each layer learns slower by this factor.")],
         None,

@@ -46,6 +46,8 @@ def finetune(
     schedule: Annotated[
         str | None, typer.Option(help="linear, cosine, stable or constant.")
     ] = None,
+    optimizer: Annotated[str | None, typer.Option(help="adamw or muon.")] = None,
+    matrix_learning_rate: Annotated[float | None, typer.Option(help="Muon's.")] = None,
     weight_decay: Annotated[float | None, typer.Option()] = None,
     layer_decay: Annotated[
         float | None, typer.Option(help="Each layer learns slower by this factor.")
@@ -112,6 +114,8 @@ def finetune(
         seed=seed,
         warmup=warmup,
         schedule=schedule,
+        optimizer=optimizer,
+        matrix_learning_rate=matrix_learning_rate,
         weight_decay=weight_decay,
         layer_decay=layer_decay,
         freeze=freeze,

@@ -178,7 +178,7 @@ class Trainer:
         # The last epoch is scored: choosing the best by what is reported would flatter it.
         rate = usual_rate(model)
         self.settings = {
-            name: settings_for(kind, **{"keep": "last", "metric": metrics[0], **given}, rate=rate)
+            name: settings_for(kind, rate, **{"keep": "last", "metric": metrics[0], **given})
             for name, (kind, metrics) in goals.items()
         }
         self.file: TrialFile | None = None

@@ -80,22 +80,30 @@ class StableAdamW(AdamKind):
 class Muon(torch.optim.Muon):
     """torch's Muon for matrices of equal shape together: a few kernels instead of hundreds.
 
-    On a CPU products are in the weights' precision: without bf16 matrix units, others take many
-    times as long.
+    Groups may differ by their rates and decays, and by nothing else. On a CPU products are in the
+    weights' precision: without bf16 matrix units, others take many times as long.
     """
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Change the weights once."""
+        alike: dict[torch.Size, list[tuple[Tensor, Mapping[str, Any]]]] = {}
         for group in self.param_groups:
-            alike: dict[torch.Size, list[Tensor]] = {}
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    alike.setdefault(parameter.shape, []).append(parameter)
-            for parameters in alike.values():
-                self._change(parameters, group)
+                    alike.setdefault(parameter.shape, []).append((parameter, group))
+        for shape, pairs in alike.items():
+            parameters = [parameter for parameter, _ in pairs]
+            rates = [group["lr"] for _, group in pairs]
+            kept = [1 - group["lr"] * group["weight_decay"] for _, group in pairs]
+            longer = max(1.0, shape[0] / shape[1]) ** 0.5
+            steps = list(self._steps(parameters, pairs[0][1]).unbind())
+            torch._foreach_mul_(parameters, kept)
+            torch._foreach_mul_(steps, [rate * longer for rate in rates])
+            torch._foreach_sub_(parameters, steps)
 
-    def _change(self, parameters: list[Tensor], group: Mapping[str, Any]) -> None:
+    def _steps(self, parameters: list[Tensor], group: Mapping[str, Any]) -> Tensor:
+        """Where to go from each of these, in steps that stretch nothing."""
         for parameter in parameters:
             if not self.state[parameter]:
                 self.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
@@ -103,11 +111,7 @@ class Muon(torch.optim.Muon):
         grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
         torch._foreach_lerp_(buffers, grads, 1 - group["momentum"])
         steps = torch.stack(torch._foreach_lerp(grads, buffers, group["momentum"]))
-        steps = orthogonal(steps.bfloat16() if steps.is_cuda else steps, group).to(steps.dtype)
-        rows, columns = parameters[0].shape
-        rate = group["lr"] * max(1.0, rows / columns) ** 0.5
-        torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
-        torch._foreach_sub_(parameters, list(steps.unbind()), alpha=rate)
+        return orthogonal(steps.bfloat16() if steps.is_cuda else steps, group).to(steps.dtype)
 
 
 def orthogonal(steps: Tensor, group: Mapping[str, Any]) -> Tensor:

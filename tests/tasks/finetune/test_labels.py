@@ -188,6 +188,8 @@ def test_the_loss_is_transformers_own(base: Base, write: Write, tmp_path: Path) 
         (None, {"hold_out": 2.0}, "hold_out is a share"),
         (None, {"sweep": True, "hold_out": 0.0}, "a sweep needs a dev file"),
         (None, {"rate": 1}, "unknown setting 'rate'"),
+        (None, {"optimizer": "sgd"}, "unknown optimizer 'sgd'; known: adamw, muon"),
+        (None, {"matrix_learning_rate": 0}, "matrix_learning_rate is 0, not from 1e-09 to 1"),
     ],
 )
 def test_mistakes(

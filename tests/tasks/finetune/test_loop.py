@@ -18,7 +18,7 @@ from bertsmith.tasks.finetune.loop import train
 from bertsmith.tasks.finetune.opening import open_fresh
 from bertsmith.tasks.finetune.pieces import parts
 from bertsmith.tasks.finetune.settings import rate_for
-from bertsmith.tasks.finetune.surgery import groups
+from bertsmith.tasks.finetune.surgery import groups, optimizer_for
 from tasks.finetune.conftest import FAST, Write, labelled
 from tasks.models import Made
 
@@ -295,13 +295,40 @@ def test_questions_are_split_by_articles(write: Write) -> None:
     assert len(held) == 12
 
 
+def test_muon_moves_matrices_in_layers_and_adamw_the_rest(base: Base, write: Write) -> None:
+    settings = settings_for("classification", optimizer="muon", layer_decay=0.5)
+    lesson = lesson_for(read_data(write("t.jsonl", labelled(16))), settings)
+    model = open_fresh(base().folder, lesson, settings, "cpu").model
+    adamw, muon = optimizer_for(model, settings).optimizers
+    rates = {id(p): g["lr"] for g in muon.param_groups for p in g["params"]}
+    named = dict(model.named_parameters())
+    inner = {n for n, p in named.items() if n.startswith("encoder.blocks.") and p.ndim == 2}
+    assert {n for n, p in named.items() if id(p) in rates} == inner
+    assert sum(len(g["params"]) for g in adamw.param_groups) == len(named) - len(inner)
+    layers = len(model.encoder.plan)
+    for name in inner:
+        below = layers - int(name.split(".")[2])
+        assert rates[id(named[name])] == pytest.approx(0.006 * 0.5**below)
+
+
+def test_muon_learns_to_classify(base: Base, write: Write) -> None:
+    given = {**FAST, "optimizer": "muon", "matrix_learning_rate": 0.02}
+    result = finetune(base().folder, write("t.jsonl", labelled(48)), hold_out=0, **given)
+    losses = result.kept.history.losses
+    assert losses[-1] < 0.7 * losses[0]
+    frozen = finetune(
+        base().folder, write("t.jsonl", labelled(8)), hold_out=0, freeze="encoder", **given
+    )
+    assert frozen.kept.history.steps > 0
+
+
 @pytest.mark.parametrize(
     ("width", "rate"), [(768, 1e-4), (1024, 7.5e-5), (320, 2.4e-4), (256, 3e-4)]
 )
 def test_narrow_models_learn_faster_unless_told(width: int, rate: float) -> None:
     assert rate_for(width) == rate
-    assert settings_for("classification", rate=rate).learning_rate == rate
-    assert settings_for("tagging", rate=rate, learning_rate=1e-5).learning_rate == 1e-5
+    assert settings_for("classification", rate).learning_rate == rate
+    assert settings_for("tagging", rate, learning_rate=1e-5).learning_rate == 1e-5
 
 
 def test_the_usual_rate_is_by_the_width_of_the_model(

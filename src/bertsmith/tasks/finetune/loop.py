@@ -19,7 +19,7 @@ from bertsmith.tasks.bert import Bert
 from bertsmith.tasks.finetune.lesson import Learner, Lesson
 from bertsmith.tasks.finetune.pieces import Sample, batch_of, parts
 from bertsmith.tasks.finetune.settings import Settings
-from bertsmith.tasks.finetune.surgery import groups, keep_all_states, keep_few_states
+from bertsmith.tasks.finetune.surgery import keep_all_states, keep_few_states, optimizer_for
 from bertsmith.tasks.finetune.tables import Gradients, large_tables
 from bertsmith.tasks.run import STEP
 from bertsmith.train.optimizer import Several
@@ -102,10 +102,7 @@ def train(
     module = _module(bert, lesson, settings, tables)
     # A GPU fills a table of zeros in no time.
     apart = Gradients(tables if bert.device.type == "cpu" else [])
-    learning = groups(
-        bert.model, settings.learning_rate, settings.weight_decay, settings.layer_decay
-    )
-    optimizer = Several([torch.optim.AdamW(learning, fused=True)])
+    optimizer = optimizer_for(bert.model, settings)
     each = -(-len(samples) // settings.batch_size)
     total, history = each * settings.epochs, History()
     kept: dict[str, Tensor] = {}

@@ -113,7 +113,7 @@ def finetune(
             label_names=label_names,
             hold_out=hold_out,
         )
-    settings = _decided(splits, settings_for(splits.train.task, rate=usual_rate(model), **given))
+    settings = _decided(splits, settings_for(splits.train.task, usual_rate(model), **given))
     tried: list[Run] = []
     if sweep:
         tried = _sweep(model, splits, settings, sweep_rates, sweep_epochs, device, watch)

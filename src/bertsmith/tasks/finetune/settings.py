@@ -14,6 +14,8 @@ class Settings:
     """One run."""
 
     learning_rate: float = 1e-4  # of a model 768 wide
+    optimizer: str = "adamw"  # or "muon" for the matrices in layers
+    matrix_learning_rate: float = 0.006  # of those
     epochs: int = 3
     batch_size: int = 32  # examples, however many windows they have
     seed: int = 0
@@ -54,6 +56,7 @@ class Settings:
 MANY = 10**9
 RANGES = (
     ("learning_rate", 1e-9, 1.0),
+    ("matrix_learning_rate", 1e-9, 1.0),
     ("epochs", 1, 10_000),
     ("batch_size", 1, 1_000_000),
     ("seed", 0, MANY),
@@ -70,6 +73,7 @@ RANGES = (
     ("budget", 0, MANY),
 )
 CHOICES = {
+    "optimizer": ("adamw", "muon"),
     "schedule": tuple(SCHEDULES),
     "keep": ("best", "last"),
     "dtype": ("float32", "bfloat16"),
@@ -89,7 +93,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 
 
-def settings_for(task: str, *, rate: float = Settings.learning_rate, **given: Any) -> Settings:
+def settings_for(task: str, rate: float = Settings.learning_rate, /, **given: Any) -> Settings:
     """A task's settings: what is given (and not None) over what is usual; `rate` is the model's."""
     known = {one.name for one in fields(Settings)}
     unknown = given.keys() - known

@@ -1,4 +1,4 @@
-"""What is done to a model before it learns: freezing, forgetting, saving memory."""
+"""What is done to a model before it learns: freezing, forgetting, saving memory, its optimizer."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from torch.utils.checkpoint import checkpoint
 
 from bertsmith.errors import BertsmithError
 from bertsmith.model import Config, Model, initialise
+from bertsmith.tasks.finetune.settings import Settings
+from bertsmith.train.optimizer import Muon, Several
 
 
 def freeze(model: Model, asked: str) -> None:
@@ -62,27 +64,43 @@ def keep_all_states(model: Model) -> None:
         block.__dict__.pop("forward", None)
 
 
+def optimizer_for(model: Model, settings: Settings) -> Several:
+    """AdamW for all that learns, or Muon for the matrices in layers and AdamW for the rest."""
+    rate, decay, slower = settings.learning_rate, settings.weight_decay, settings.layer_decay
+    made = groups(model, rate, decay, slower)
+    if settings.optimizer == "adamw":
+        return Several([torch.optim.AdamW(made, fused=True)])
+    inner = [group for group in made if group["inner"]]
+    rest = [group for group in made if not group["inner"]]
+    for group in inner:
+        group["lr"] *= settings.matrix_learning_rate / rate
+    found: list[torch.optim.Optimizer] = [torch.optim.AdamW(rest, fused=True)] if rest else []
+    if inner:
+        found.append(Muon(inner, momentum=0.95, nesterov=True, adjust_lr_fn="original"))
+    return Several(found)
+
+
 def groups(
     model: Model, rate: float, weight_decay: float, layer_decay: float
 ) -> list[dict[str, Any]]:
     """Parameters that learn, by how fast they do and whether they decay.
 
     The head learns at the full rate, the top layer at `layer_decay` of it, and so on down to
-    the embedding. Matrices decay; biases and norms do not.
+    the embedding. Matrices decay; biases and norms do not. "inner" are matrices in layers.
     """
     depths = {number: depth for depth, (number, _) in enumerate(model.encoder.plan, 1)}
     top = len(model.encoder.plan) + 1
-    found: dict[tuple[int, bool], list[nn.Parameter]] = {}
+    found: dict[tuple[int, bool, bool], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         words = name.split(".")
-        depth = top if words[0] == "heads" else 0
+        depth, inner = top if words[0] == "heads" else 0, False
         if words[:2] == ["encoder", "blocks"]:
-            depth = depths[int(words[2])]
+            depth, inner = depths[int(words[2])], parameter.ndim == 2
         elif words[:2] == ["encoder", "norm"]:
             depth = top - 1
-        found.setdefault((depth, parameter.ndim > 1), []).append(parameter)
+        found.setdefault((depth, parameter.ndim > 1, inner), []).append(parameter)
     if not found:
         raise BertsmithError("everything is frozen: there is nothing to learn")
     return [
@@ -90,6 +108,7 @@ def groups(
             "params": parameters,
             "lr": rate * layer_decay ** (top - depth),
             "weight_decay": weight_decay if matrices else 0.0,
+            "inner": inner,
         }
-        for (depth, matrices), parameters in found.items()
+        for (depth, matrices, inner), parameters in found.items()
     ]
