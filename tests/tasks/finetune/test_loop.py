@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -340,17 +341,20 @@ def test_the_usual_rate_is_by_the_width_of_the_model(
     assert result.kept.settings.learning_rate == pytest.approx(1e-4 * 768 / width, rel=0.05)
 
 
-def test_a_model_may_name_a_rate_of_its_own(base: Callable[..., Made], write: Write) -> None:
-    made, data = base(), write("t.jsonl", labelled(8))
-    notes = made.folder / "bertsmith.json"
+def test_a_model_may_name_a_rate_of_its_own(
+    base: Callable[..., Made], write: Write, tmp_path: Path
+) -> None:
+    folder, data = tmp_path / "base", write("t.jsonl", labelled(8))
+    shutil.copytree(base().folder, folder)  # which other tests share
+    notes = folder / "bertsmith.json"
     notes.write_text('{"learning_rate": 3e-4}')
-    result = finetune(made.folder, data, hold_out=0, epochs=1)
+    result = finetune(folder, data, hold_out=0, epochs=1)
     assert result.kept.settings.learning_rate == 3e-4
-    result = finetune(made.folder, data, hold_out=0, epochs=1, learning_rate=1e-5)
+    result = finetune(folder, data, hold_out=0, epochs=1, learning_rate=1e-5)
     assert result.kept.settings.learning_rate == 1e-5
     notes.write_text('{"learning_rate": "fast"}')
     with pytest.raises(BertsmithError, match=r"bertsmith\.json: learning_rate is no number"):
-        finetune(made.folder, data, hold_out=0, epochs=1)
+        finetune(folder, data, hold_out=0, epochs=1)
     notes.write_text('{"learning_rate": 7}')
     with pytest.raises(BertsmithError, match="learning_rate is 7, not from"):
-        finetune(made.folder, data, hold_out=0, epochs=1)
+        finetune(folder, data, hold_out=0, epochs=1)
