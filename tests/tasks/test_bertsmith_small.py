@@ -11,6 +11,7 @@ from bertsmith.analysis.heads import measure, texts
 from bertsmith.analysis.senses import senses
 from bertsmith.demo.meeting import PAIRS, meet
 from bertsmith.tasks.finetune import finetune
+from bertsmith.tasks.finetune.opening import usual_rate
 
 # A word that must be among the first five guesses.
 FACTS = {
@@ -75,6 +76,10 @@ def test_two_senses_of_bank_are_told_apart(small: Bert) -> None:
 def test_sentences_on_one_subject_are_near() -> None:
     right = [one.nearest == second for one, (_, second) in zip(meet().near, PAIRS, strict=True)]
     assert sum(right) >= 3
+
+
+def test_it_names_the_rate_that_it_was_measured_at() -> None:
+    assert usual_rate("bertsmith-small") == 4e-4
 
 
 def test_it_is_fine_tuned_in_single_precision(tmp_path: Path) -> None:

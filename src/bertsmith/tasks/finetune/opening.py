@@ -44,7 +44,7 @@ def usual_rate(model: str | Path) -> float:
     named = read_notes(directory).get("learning_rate")
     if named is None:
         return rate_for(read_config(directory).width)
-    if not isinstance(named, int | float):
+    if not isinstance(named, int | float) or isinstance(named, bool):
         raise BertsmithError(f"{directory / 'bertsmith.json'}: learning_rate is no number")
     return float(named)
 
