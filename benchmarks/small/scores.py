@@ -46,7 +46,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--layer-decays", nargs="+", type=float, default=[0.0], help="0: usual")
     parser.add_argument("--optimizer", default="adamw")
     parser.add_argument("--matrix-rates", nargs="+", type=float, default=[0.0], help="0: usual")
-    parser.add_argument("--epochs", type=int, default=0, help="0: usual")
+    parser.add_argument("--epochs", nargs="+", type=int, default=[0], help="0: usual")
     parser.add_argument("--batch-size", type=int, default=0, help="0: usual")
     parser.add_argument("--pools", nargs="+", default=[""], help="classifier_pooling of the config")
     parser.add_argument("--limit", type=int, default=0, help="first examples to train on; 0: all")
@@ -67,7 +67,7 @@ def wanted(asked: argparse.Namespace) -> list[Run]:
             "seed": seed,
             "learning_rate": rate,
             "layer_decay": decay,
-            "epochs": asked.epochs,
+            "epochs": epochs,
             "batch_size": asked.batch_size,
             "pool": pool,
             "limit": asked.limit,
@@ -81,6 +81,7 @@ def wanted(asked: argparse.Namespace) -> list[Run]:
         for rate in asked.learning_rates
         for decay in asked.layer_decays
         for matrix in asked.matrix_rates
+        for epochs in asked.epochs
         for pool in asked.pools
     ]
 
@@ -189,7 +190,9 @@ def told(run: Run) -> str:
     """One line of progress."""
     rate = f" at {run['learning_rate']:g}" if run["learning_rate"] else ""
     rate += f" falling by {run['layer_decay']:g}" if run["layer_decay"] else ""
-    rate += f", {run['optimizer']}" if run["optimizer"] != "adamw" else ""
+    if run["optimizer"] != "adamw":
+        rate += f", {run['optimizer']} {run['matrix_learning_rate'] or ''}".rstrip()
+    rate += f", {run['epochs']} epochs" if run["epochs"] else ""
     scores = "  ".join(f"{name} {value:.4f}" for name, value in run["scores"].items())
     name = f"{run['model']} {run['task']} {run['pool']} seed {run['seed']}{rate}"
     return f"{name}: {scores} in {run['seconds']:.0f} s"

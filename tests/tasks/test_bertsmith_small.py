@@ -11,7 +11,7 @@ from bertsmith.analysis.heads import measure, texts
 from bertsmith.analysis.senses import senses
 from bertsmith.demo.meeting import PAIRS, meet
 from bertsmith.tasks.finetune import finetune
-from bertsmith.tasks.finetune.opening import usual_rate
+from bertsmith.tasks.finetune.opening import usual_for
 
 # A word that must be among the first five guesses.
 FACTS = {
@@ -79,7 +79,7 @@ def test_sentences_on_one_subject_are_near() -> None:
 
 
 def test_it_names_the_rate_that_it_was_measured_at() -> None:
-    assert usual_rate("bertsmith-small") == 4e-4
+    assert usual_for("bertsmith-small") == {"learning_rate": 4e-4, "optimizer": "muon"}
 
 
 def test_it_is_fine_tuned_in_single_precision(tmp_path: Path) -> None:

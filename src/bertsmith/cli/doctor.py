@@ -38,6 +38,7 @@ def examine() -> dict[str, Any]:
     import torch
 
     from bertsmith.checkpoint import built_in
+    from bertsmith.train.precision import has_matrix_units
 
     cuda = torch.cuda.is_available()
     devices = ["cpu", *(["cuda"] if cuda else [])]
@@ -53,7 +54,7 @@ def examine() -> dict[str, Any]:
         "models": [*built_in()],
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "bf16_matrix_units": _matrix_units(),
+        "bf16_matrix_units": has_matrix_units(),
         "gpus": [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())],
         "kernels": {device: _kernels(device) for device in devices},
         "kernel_disagreement": largest,
@@ -71,14 +72,6 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
-
-
-def _matrix_units() -> bool:
-    """Has this CPU instructions for bf16 matrices?"""
-    import torch
-
-    ask = getattr(torch.cpu, "_is_amx_tile_supported", None)
-    return bool(ask()) if ask else False
 
 
 def _kernels(device: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.tasks.data import GLUE, Dataset, find_splits, glue_folders, read_data, read_glue
 from bertsmith.tasks.finetune import Settings, Splits, finetune, settings_for, split_off
 from bertsmith.tasks.finetune.loop import Watcher
-from bertsmith.tasks.finetune.opening import usual_rate
+from bertsmith.tasks.finetune.opening import usual_for
 from bertsmith.tasks.finetune.settings import check_seeds
 from bertsmith.tasks.metrics import Summary, over_seeds
 from bertsmith.tasks.trials import Trial, TrialFile, sum_of
@@ -176,9 +176,9 @@ class Trainer:
         self.model, self.goals, self.seeds, self.limit = model, goals, seeds, limit
         self.watch, self.device = watch, device
         # The last epoch is scored: choosing the best by what is reported would flatter it.
-        rate = usual_rate(model)
+        usual = usual_for(model)
         self.settings = {
-            name: settings_for(kind, rate, **{"keep": "last", "metric": metrics[0], **given})
+            name: settings_for(kind, usual, **{"keep": "last", "metric": metrics[0], **given})
             for name, (kind, metrics) in goals.items()
         }
         self.file: TrialFile | None = None

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from bertsmith.train.precision import has_matrix_units
+
 Named = Mapping[str, nn.Parameter]
 Tensors = tuple[Tensor, ...]
 
@@ -80,8 +82,8 @@ class StableAdamW(AdamKind):
 class Muon(torch.optim.Muon):
     """torch's Muon for matrices of equal shape together: a few kernels instead of hundreds.
 
-    Groups may differ by their rates and decays, and by nothing else. On a CPU products are in the
-    weights' precision: without bf16 matrix units, others take many times as long.
+    Groups may differ by their rates and decays, and by nothing else. On a CPU without bf16 matrix
+    units products are in the weights' precision: others take many times as long there.
     """
 
     @torch.no_grad()
@@ -111,19 +113,21 @@ class Muon(torch.optim.Muon):
         grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
         torch._foreach_lerp_(buffers, grads, 1 - group["momentum"])
         steps = torch.stack(torch._foreach_lerp(grads, buffers, group["momentum"]))
-        return orthogonal(steps.bfloat16() if steps.is_cuda else steps, group).to(steps.dtype)
+        half = steps.is_cuda or has_matrix_units()
+        return orthogonal(steps.bfloat16() if half else steps, group).to(steps.dtype)
 
 
 def orthogonal(steps: Tensor, group: Mapping[str, Any]) -> Tensor:
     """For each matrix the nearest one that stretches nothing, about: some Newton-Schulz steps."""
     first, second, third = group["ns_coefficients"]
     tall = steps.shape[-2] > steps.shape[-1]
-    found = steps.mT if tall else steps
+    found = (steps.mT if tall else steps).contiguous()
     found = found / found.norm(dim=(-2, -1), keepdim=True).clamp(min=group["eps"])
     for _ in range(group["ns_steps"]):
         gram = found @ found.mT
-        found = first * found + (second * gram + third * gram @ gram) @ found
-    return found.mT if tall else found
+        change = torch.baddbmm(gram, gram, gram, beta=second, alpha=third)
+        found = torch.baddbmm(found, change, found, beta=first)
+    return found.mT.contiguous() if tall else found
 
 
 def adam_updates(

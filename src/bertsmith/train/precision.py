@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -10,6 +11,13 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 TOGETHER = 16  # weights that are cast together: about a block, so ranks may send while others work
+
+
+@cache
+def has_matrix_units() -> bool:
+    """Has this CPU instructions for bf16 matrices?"""
+    ask = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return bool(ask()) if ask else False
 
 
 class Halved(nn.Module):

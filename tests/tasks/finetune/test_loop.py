@@ -18,7 +18,7 @@ from bertsmith.tasks.finetune.lessons import lesson_for
 from bertsmith.tasks.finetune.loop import train
 from bertsmith.tasks.finetune.opening import open_fresh
 from bertsmith.tasks.finetune.pieces import parts
-from bertsmith.tasks.finetune.settings import rate_for
+from bertsmith.tasks.finetune.settings import matrix_rate_for, rate_for
 from bertsmith.tasks.finetune.surgery import groups, optimizer_for
 from tasks.finetune.conftest import FAST, Write, labelled
 from tasks.models import Made
@@ -300,7 +300,7 @@ def test_muon_moves_matrices_in_layers_and_adamw_the_rest(base: Base, write: Wri
     settings = settings_for("classification", optimizer="muon", layer_decay=0.5)
     lesson = lesson_for(read_data(write("t.jsonl", labelled(16))), settings)
     model = open_fresh(base().folder, lesson, settings, "cpu").model
-    adamw, muon = optimizer_for(model, settings).optimizers
+    adamw, muon = optimizer_for(model, settings, steps=6400).optimizers
     rates = {id(p): g["lr"] for g in muon.param_groups for p in g["params"]}
     named = dict(model.named_parameters())
     inner = {n for n, p in named.items() if n.startswith("encoder.blocks.") and p.ndim == 2}
@@ -328,8 +328,15 @@ def test_muon_learns_to_classify(base: Base, write: Write) -> None:
 )
 def test_narrow_models_learn_faster_unless_told(width: int, rate: float) -> None:
     assert rate_for(width) == rate
-    assert settings_for("classification", rate).learning_rate == rate
-    assert settings_for("tagging", rate, learning_rate=1e-5).learning_rate == 1e-5
+    usual = {"learning_rate": rate, "optimizer": "muon"}
+    assert settings_for("classification", usual).learning_rate == rate
+    told = settings_for("tagging", usual, learning_rate=1e-5)
+    assert (told.learning_rate, told.optimizer, told.batch_size) == (1e-5, "muon", 16)
+
+
+@pytest.mark.parametrize(("steps", "rate"), [(1, 0.012), (1600, 0.012), (6400, 0.006)])
+def test_muon_goes_slower_in_long_runs(steps: int, rate: float) -> None:
+    assert matrix_rate_for(steps) == pytest.approx(rate)
 
 
 def test_the_usual_rate_is_by_the_width_of_the_model(
@@ -341,20 +348,26 @@ def test_the_usual_rate_is_by_the_width_of_the_model(
     assert result.kept.settings.learning_rate == pytest.approx(1e-4 * 768 / width, rel=0.05)
 
 
-def test_a_model_may_name_a_rate_of_its_own(
+def test_a_model_may_name_settings_of_its_own(
     base: Callable[..., Made], write: Write, tmp_path: Path
 ) -> None:
     folder, data = tmp_path / "base", write("t.jsonl", labelled(8))
     shutil.copytree(base().folder, folder)  # which other tests share
     notes = folder / "bertsmith.json"
-    notes.write_text('{"learning_rate": 3e-4}')
-    result = finetune(folder, data, hold_out=0, epochs=1)
-    assert result.kept.settings.learning_rate == 3e-4
-    result = finetune(folder, data, hold_out=0, epochs=1, learning_rate=1e-5)
-    assert result.kept.settings.learning_rate == 1e-5
-    notes.write_text('{"learning_rate": "fast"}')
-    with pytest.raises(BertsmithError, match=r"bertsmith\.json: learning_rate is no number"):
-        finetune(folder, data, hold_out=0, epochs=1)
-    notes.write_text('{"learning_rate": 7}')
-    with pytest.raises(BertsmithError, match="learning_rate is 7, not from"):
-        finetune(folder, data, hold_out=0, epochs=1)
+    notes.write_text('{"finetune": {"learning_rate": 3e-4, "optimizer": "muon"}}')
+    found = finetune(folder, data, hold_out=0, epochs=1).kept.settings
+    assert (found.learning_rate, found.optimizer) == (3e-4, "muon")
+    given = {"learning_rate": 1e-5, "optimizer": "adamw"}
+    found = finetune(folder, data, hold_out=0, epochs=1, **given).kept.settings
+    assert (found.learning_rate, found.optimizer) == (1e-5, "adamw")
+    for content, message in [
+        ('{"learning_rate": "fast"}', r"bertsmith\.json: finetune: learning_rate cannot be 'fast'"),
+        ('{"layer_decay": true}', "layer_decay cannot be True"),
+        ('{"learning_rate": 7}', "learning_rate is 7, not from"),
+        ('{"optimizer": "sgd"}', "unknown optimizer 'sgd'"),
+        ('{"epochs": 9}', "epochs cannot be 9; settings that a model may name: learning_rate,"),
+        ("[]", "finetune is no table"),
+    ]:
+        notes.write_text(f'{{"finetune": {content}}}')
+        with pytest.raises(BertsmithError, match=message):
+            finetune(folder, data, hold_out=0, epochs=1)

@@ -102,9 +102,9 @@ def train(
     module = _module(bert, lesson, settings, tables)
     # A GPU fills a table of zeros in no time.
     apart = Gradients(tables if bert.device.type == "cpu" else [])
-    optimizer = optimizer_for(bert.model, settings)
     each = -(-len(samples) // settings.batch_size)
     total, history = each * settings.epochs, History()
+    optimizer = optimizer_for(bert.model, settings, total)
     kept: dict[str, Tensor] = {}
     highest, waited, bad = -math.inf, 0, 0
     try:

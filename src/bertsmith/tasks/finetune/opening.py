@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 
@@ -25,6 +26,14 @@ from bertsmith.tasks.finetune.settings import Settings, rate_for
 from bertsmith.tasks.finetune.surgery import freeze, reinitialise
 from bertsmith.tokenizer import Tokenizer
 
+# What a model's bertsmith.json may say of its fine-tuning.
+OWN: dict[str, Any] = {
+    "learning_rate": int | float,
+    "optimizer": str,
+    "matrix_learning_rate": int | float,
+    "layer_decay": int | float,
+}
+
 
 def open_fresh(
     model: str | Path, lesson: Lesson, settings: Settings, device: str | torch.device | None = None
@@ -38,15 +47,19 @@ def open_fresh(
     return Bert(checkpoint, tokenizer, sentence=sentence, progress=False)
 
 
-def usual_rate(model: str | Path) -> float:
-    """The learning rate that a model's own bertsmith.json names, else that of models so wide."""
+def usual_for(model: str | Path) -> dict[str, Any]:
+    """Settings that suit a model: what its bertsmith.json names, and the rate of models so wide."""
     directory = _found(model)[0]
-    named = read_notes(directory).get("learning_rate")
-    if named is None:
-        return rate_for(read_config(directory).width)
-    if not isinstance(named, int | float) or isinstance(named, bool):
-        raise BertsmithError(f"{directory / 'bertsmith.json'}: learning_rate is no number")
-    return float(named)
+    named = read_notes(directory).get("finetune", {})
+    if not isinstance(named, dict):
+        raise BertsmithError(f"{directory / 'bertsmith.json'}: finetune is no table of settings")
+    for name, value in named.items():
+        if not isinstance(value, OWN.get(name, ())) or isinstance(value, bool):
+            raise BertsmithError(
+                f"{directory / 'bertsmith.json'}: finetune: {name} cannot be {value!r};"
+                f" settings that a model may name: {', '.join(OWN)}"
+            )
+    return {"learning_rate": rate_for(read_config(directory).width), **named}
 
 
 def _found(model: str | Path) -> tuple[Path, Sentence]:

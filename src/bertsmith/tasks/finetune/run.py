@@ -28,7 +28,7 @@ from bertsmith.tasks.finetune.loop import History, Scores, Watcher, train
 from bertsmith.tasks.finetune.opening import (
     check_out,
     open_fresh,
-    usual_rate,
+    usual_for,
     write_json,
     write_whole,
 )
@@ -113,7 +113,7 @@ def finetune(
             label_names=label_names,
             hold_out=hold_out,
         )
-    settings = _decided(splits, settings_for(splits.train.task, usual_rate(model), **given))
+    settings = _decided(splits, settings_for(splits.train.task, usual_for(model), **given))
     tried: list[Run] = []
     if sweep:
         tried = _sweep(model, splits, settings, sweep_rates, sweep_epochs, device, watch)

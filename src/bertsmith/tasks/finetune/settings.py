@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -15,7 +16,7 @@ class Settings:
 
     learning_rate: float = 1e-4  # of a model 768 wide
     optimizer: str = "adamw"  # or "muon" for the matrices in layers
-    matrix_learning_rate: float = 0.006  # of those
+    matrix_learning_rate: float = 0.0  # of those; 0: by the number of steps
     epochs: int = 3
     batch_size: int = 32  # examples, however many windows they have
     seed: int = 0
@@ -56,7 +57,7 @@ class Settings:
 MANY = 10**9
 RANGES = (
     ("learning_rate", 1e-9, 1.0),
-    ("matrix_learning_rate", 1e-9, 1.0),
+    ("matrix_learning_rate", 0.0, 1.0),
     ("epochs", 1, 10_000),
     ("batch_size", 1, 1_000_000),
     ("seed", 0, MANY),
@@ -80,6 +81,7 @@ CHOICES = {
 }
 
 WIDTH = 768  # of the models that the usual rate is known of
+MATRIX_RATE, FEW = 0.012, 1600  # Muon's, up to so many steps
 
 # What the field has found to work, where a task wants something else than the values above.
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -93,20 +95,24 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 
 
-def settings_for(task: str, rate: float = Settings.learning_rate, /, **given: Any) -> Settings:
-    """A task's settings: what is given (and not None) over what is usual; `rate` is the model's."""
+def settings_for(task: str, usual: Mapping[str, Any] = {}, /, **given: Any) -> Settings:
+    """What is given (and not None), over what is usual for a task, and for the model."""
     known = {one.name for one in fields(Settings)}
     unknown = given.keys() - known
     if unknown:
         raise BertsmithError(f"unknown setting {min(unknown)!r}; known: {', '.join(sorted(known))}")
     said = {name: value for name, value in given.items() if value is not None}
-    usual = {"learning_rate": rate} | DEFAULTS[task]
-    return replace(Settings(), **(usual | said))
+    return replace(Settings(), **{**usual, **DEFAULTS[task], **said})
 
 
 def rate_for(width: int) -> float:
     """The usual learning rate, the more the narrower a model is: as ELECTRA's authors have it."""
     return float(f"{Settings.learning_rate * WIDTH / width:.2g}")
+
+
+def matrix_rate_for(steps: int) -> float:
+    """The usual rate of Muon: the less the longer a run is, from FEW steps on."""
+    return MATRIX_RATE * min(1.0, (FEW / steps) ** 0.5)
 
 
 def check_seeds(seeds: int) -> None:
