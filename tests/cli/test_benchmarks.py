@@ -85,6 +85,31 @@ def test_glue_tells_machines(run: Run, model: Path, glue: Path, tmp_path: Path) 
     assert (total["tasks"], total["without"]) == (["sst2", "stsb"], ["rte"])
 
 
+def test_a_model_may_name_settings_for_a_task(
+    run: Run, model: Path, glue: Path, tmp_path: Path
+) -> None:
+    folder, file = tmp_path / "model", tmp_path / "seeds.jsonl"
+    shutil.copytree(model, folder)
+    notes = folder / "bertsmith.json"
+    own = json.loads(notes.read_text()) if notes.exists() else {}
+    own |= {"finetune": {"optimizer": "muon"}, "benchmarks": {"sst2": {"epochs": 2}}}
+    notes.write_text(json.dumps(own))
+    words = ("glue", folder, glue, "--task", "sst2", "--task", "stsb", "--device", "cpu")
+    done = run(*words, "--out", file)
+    assert [
+        (row["settings"]["epochs"], row["settings"]["optimizer"]) for row in lines_of(file)
+    ] == [
+        (2, "muon"),
+        (4, "muon"),
+    ]
+    assert "sst2: settings that the model names for it: epochs 2" in done.err
+    assert "stsb: settings" not in done.err
+    assert "settings that the model" not in run(*words, "--epochs", "1").err  # what is given counts
+    notes.write_text(json.dumps(own | {"benchmarks": {"sst2": {"epochs": "many"}}}))
+    with pytest.raises(BertsmithError, match="benchmarks: sst2: epochs cannot be 'many'"):
+        run(*words)
+
+
 def test_seeds_are_as_many_single_runs(run: Run, model: Path, glue: Path, tmp_path: Path) -> None:
     together, alone = tmp_path / "together.jsonl", tmp_path / "alone.jsonl"
     words = ("glue", model, glue, "--task", "stsb", "--json", *FAST)

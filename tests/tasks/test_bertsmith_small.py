@@ -79,7 +79,10 @@ def test_sentences_on_one_subject_are_near() -> None:
 
 
 def test_it_names_the_rate_that_it_was_measured_at() -> None:
-    assert usual_for("bertsmith-small") == {"learning_rate": 4e-4, "optimizer": "muon"}
+    usual = {"learning_rate": 4e-4, "optimizer": "muon"}
+    assert usual_for("bertsmith-small") == usual_for("bertsmith-small", "sst2") == usual
+    rte = {"learning_rate": 1.6e-3, "optimizer": "adamw", "epochs": 15}
+    assert usual_for("bertsmith-small", "rte") == rte
 
 
 def test_it_is_fine_tuned_in_single_precision(tmp_path: Path) -> None:

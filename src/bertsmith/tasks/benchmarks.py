@@ -126,7 +126,7 @@ def run_squad(
             train, dev, _ = split_off(dev, HELD)
             note = f"not the official split: {HELD:.0%} of the dev file's articles were held out"
         for row in trainer.rows(f"squad v{one}", Splits(train, dev)):
-            yield replace(row, note=note)
+            yield replace(row, note="; ".join(filter(None, (note, row.note))))
 
 
 def run_conll(
@@ -176,9 +176,10 @@ class Trainer:
         self.model, self.goals, self.seeds, self.limit = model, goals, seeds, limit
         self.watch, self.device = watch, device
         # The last epoch is scored: choosing the best by what is reported would flatter it.
-        usual = usual_for(model)
         self.settings = {
-            name: settings_for(kind, usual, **{"keep": "last", "metric": metrics[0], **given})
+            name: settings_for(
+                kind, usual_for(model, name), **{"keep": "last", "metric": metrics[0], **given}
+            )
             for name, (kind, metrics) in goals.items()
         }
         self.file: TrialFile | None = None
@@ -195,7 +196,16 @@ class Trainer:
         for scores, ending in (([one.dev for one in trials], ""), (second, SECOND)):
             if scores:
                 summed = {metric: over_seeds([one[metric] for one in scores]) for metric in metrics}
-                yield Row(name + ending, summed, len(splits.train), int(scores[0]["count"]))
+                counts = len(splits.train), int(scores[0]["count"])
+                yield Row(name + ending, summed, *counts, self._own(name))
+
+    def _own(self, name: str) -> str:
+        """Which settings the model itself names for a task, if they hold."""
+        usual, own = usual_for(self.model), usual_for(self.model, name)
+        here = asdict(self.settings[name])
+        held = [key for key in own if own[key] != usual.get(key) and here[key] == own[key]]
+        told = ", ".join(f"{key} {own[key]}" for key in sorted(held))
+        return f"settings that the model names for it: {told}" if told else ""
 
     def _trials(self, name: str, splits: Splits) -> list[Trial]:
         """What each seed scores."""

@@ -365,7 +365,8 @@ def test_a_model_may_name_settings_of_its_own(
         ('{"layer_decay": true}', "layer_decay cannot be True"),
         ('{"learning_rate": 7}', "learning_rate is 7, not from"),
         ('{"optimizer": "sgd"}', "unknown optimizer 'sgd'"),
-        ('{"epochs": 9}', "epochs cannot be 9; settings that a model may name: learning_rate,"),
+        ('{"epochs": 2.5}', "epochs cannot be 2.5; a model may name learning_rate,"),
+        ('{"seed": 3}', "seed cannot be 3; a model may name"),
         ("[]", "finetune is no table"),
     ]:
         notes.write_text(f'{{"finetune": {content}}}')

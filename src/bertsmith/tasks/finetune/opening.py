@@ -32,6 +32,8 @@ OWN: dict[str, Any] = {
     "optimizer": str,
     "matrix_learning_rate": int | float,
     "layer_decay": int | float,
+    "epochs": int,
+    "batch_size": int,
 }
 
 
@@ -47,19 +49,31 @@ def open_fresh(
     return Bert(checkpoint, tokenizer, sentence=sentence, progress=False)
 
 
-def usual_for(model: str | Path) -> dict[str, Any]:
-    """Settings that suit a model: what its bertsmith.json names, and the rate of models so wide."""
+def usual_for(model: str | Path, benchmark: str = "") -> dict[str, Any]:
+    """Settings that suit a model: those that its bertsmith.json names, and the rate for its width.
+
+    There "finetune" holds what is usual, and "benchmarks" under a task's name what is for that one.
+    """
     directory = _found(model)[0]
-    named = read_notes(directory).get("finetune", {})
+    notes = read_notes(directory)
+    where, tables = directory / "bertsmith.json", notes.get("benchmarks", {})
+    if not isinstance(tables, dict):
+        raise BertsmithError(f"{where}: benchmarks is no table of tasks")
+    named = _settings(notes.get("finetune", {}), f"{where}: finetune")
+    named |= _settings(tables.get(benchmark, {}), f"{where}: benchmarks: {benchmark}")
+    return {"learning_rate": rate_for(read_config(directory).width), **named}
+
+
+def _settings(named: Any, where: str) -> dict[str, Any]:
+    """Settings that a model names, if they can be such."""
     if not isinstance(named, dict):
-        raise BertsmithError(f"{directory / 'bertsmith.json'}: finetune is no table of settings")
+        raise BertsmithError(f"{where} is no table of settings")
     for name, value in named.items():
         if not isinstance(value, OWN.get(name, ())) or isinstance(value, bool):
             raise BertsmithError(
-                f"{directory / 'bertsmith.json'}: finetune: {name} cannot be {value!r};"
-                f" settings that a model may name: {', '.join(OWN)}"
+                f"{where}: {name} cannot be {value!r}; a model may name {', '.join(OWN)}"
             )
-    return {"learning_rate": rate_for(read_config(directory).width), **named}
+    return dict(named)
 
 
 def _found(model: str | Path) -> tuple[Path, Sentence]:

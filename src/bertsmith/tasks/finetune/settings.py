@@ -96,13 +96,13 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 def settings_for(task: str, usual: Mapping[str, Any] = {}, /, **given: Any) -> Settings:
-    """What is given (and not None), over what is usual for a task, and for the model."""
+    """What is given (and not None), over what is usual for the model, and for the task."""
     known = {one.name for one in fields(Settings)}
     unknown = given.keys() - known
     if unknown:
         raise BertsmithError(f"unknown setting {min(unknown)!r}; known: {', '.join(sorted(known))}")
     said = {name: value for name, value in given.items() if value is not None}
-    return replace(Settings(), **{**usual, **DEFAULTS[task], **said})
+    return replace(Settings(), **{**DEFAULTS[task], **usual, **said})
 
 
 def rate_for(width: int) -> float:
