@@ -29,6 +29,8 @@ from typing import Any
 # The longest first: with several jobs the short ones fill what time is left.
 TASKS = ("sst2", "conll2003_en", "ud_english_ewt", "squad_dev", "cola", "stsb", "mrpc", "rte")
 GLUE = ("sst2", "cola", "mrpc", "stsb", "rte")
+KINDS = dict.fromkeys(GLUE, "classification") | {"stsb": "regression", "squad_dev": "answering"}
+KINDS |= {"conll2003_en": "tagging", "ud_english_ewt": "tagging"}
 Run = dict[str, Any]
 HOW = ("model", "learning_rate", "layer_decay", "epochs", "batch_size", "pool", "limit", "dtype")
 HOW += ("optimizer", "matrix_learning_rate")
@@ -117,13 +119,16 @@ def one(asked: argparse.Namespace, run: Run) -> dict[str, float]:
     """The scores of a run."""
     from bertsmith.checkpoint import locate
     from bertsmith.tasks import benchmarks
+    from bertsmith.tasks.finetune import settings_for
 
     folders = dict(given.split("=", 1) for given in asked.models)
     model = pooled(locate(folders[run["model"]]), run["pool"])
     given: dict[str, Any] = {name: run[name] for name in ("seed", "dtype", "limit", "optimizer")}
     given["device"] = asked.device
-    for name in ("learning_rate", "matrix_learning_rate", "layer_decay", "epochs", "batch_size"):
+    for name in ("learning_rate", "matrix_learning_rate", "layer_decay"):
         given[name] = run[name] or None
+    for name in ("epochs", "batch_size"):  # of the task, whatever a model may name for itself
+        given[name] = run[name] or getattr(settings_for(KINDS[run["task"]]), name)
     if run["task"] in GLUE:
         rows = list(benchmarks.run_glue(model, asked.data, [run["task"]], **given))
     elif run["task"] == "squad_dev":

@@ -9,7 +9,14 @@ import torch
 from torch import nn
 
 from bertsmith.train.guard import ENOUGH, fault
-from bertsmith.train.optimizer import Lamb, Muon, StableAdamW, optimizer_for
+from bertsmith.train.optimizer import (
+    Lamb,
+    Muon,
+    StableAdamW,
+    newton_schulz,
+    newton_schulz_by_gram,
+    optimizer_for,
+)
 from bertsmith.train.schedule import SCHEDULES, Shape, rate_at
 
 
@@ -122,6 +129,24 @@ def test_muon_is_torchs() -> None:
 
     # torch rounds to bfloat16 on the way: three digits.
     torch.testing.assert_close(walk(Muon), walk(torch.optim.Muon), rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 8), (2, 8, 40), (1, 24, 200)])
+@pytest.mark.parametrize("lowest", [0.0, -4.0])  # powers of ten of the smallest stretch
+def test_fewer_products_give_the_same_steps(shape: tuple[int, ...], lowest: float) -> None:
+    torch.manual_seed(0)
+    stretch = torch.logspace(0, lowest, shape[-2])[:, None]
+    wide = stretch * torch.linalg.qr(torch.randn(shape[0], shape[-1], shape[-2])).Q.mT
+    wide = wide / wide.norm(dim=(-2, -1), keepdim=True)
+    given = ((3.4445, -4.7750, 2.0315), 5)
+    exact = newton_schulz(wide.double(), *given)
+    torch.testing.assert_close(newton_schulz_by_gram(wide.double(), *given), exact)
+    torch.testing.assert_close(
+        newton_schulz_by_gram(wide, *given).double(), exact, rtol=0, atol=1e-3
+    )
+    ends = torch.linalg.svdvals(newton_schulz_by_gram(wide, *given))
+    if lowest == 0:
+        assert 0.6 < ends.min() <= ends.max() < 1.3
 
 
 def test_muon_of_several_groups_is_several_muons() -> None:
