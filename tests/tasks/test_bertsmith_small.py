@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 from bertsmith import Bert, load
 from bertsmith.analysis.heads import measure, texts
 from bertsmith.analysis.senses import senses
+from bertsmith.checkpoint import write
 from bertsmith.demo.meeting import PAIRS, meet
 from bertsmith.tasks.finetune import finetune
 from bertsmith.tasks.finetune.opening import usual_for
@@ -78,11 +79,14 @@ def test_sentences_on_one_subject_are_near() -> None:
     assert sum(right) >= 3
 
 
-def test_it_names_the_rate_that_it_was_measured_at() -> None:
+def test_it_names_the_settings_that_it_was_measured_with(small: Bert, tmp_path: Path) -> None:
     usual = {"learning_rate": 4e-4, "optimizer": "muon"}
     assert usual_for("bertsmith-small") == usual_for("bertsmith-small", "sst2") == usual
     rte = {"learning_rate": 1.6e-3, "optimizer": "adamw", "epochs": 15}
     assert usual_for("bertsmith-small", "rte") == rte
+    write(small.checkpoint, tmp_path)  # as `convert` and `finetune` do
+    assert usual_for(tmp_path) == usual
+    assert usual_for(tmp_path, "rte") == rte
 
 
 def test_it_is_fine_tuned_in_single_precision(tmp_path: Path) -> None:

@@ -48,7 +48,8 @@ def pruned(bert: Bert, heads: Iterable[tuple[int, int]]) -> Bert:
             value = _cut(found[2], value, counts[int(found[1])], kept[int(found[1])])
         values[empty] = nn.Parameter(value.clone())
     substitute(model, values)
-    made = Checkpoint(model.eval(), checkpoint.family, settings, checkpoint.entries)
+    family, entries = checkpoint.family, checkpoint.entries
+    made = Checkpoint(model.eval(), family, settings, entries, notes=checkpoint.notes)
     return Bert(made, bert.tokenizer, sentence=bert.sentence, budget=bert.budget)
 
 

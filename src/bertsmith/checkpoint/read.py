@@ -25,6 +25,8 @@ from bertsmith.errors import BertsmithError
 from bertsmith.families import HeadEntry, family_of
 from bertsmith.model import Config, Model, initialise
 
+SUITABLE = ("finetune", "benchmarks")  # what bertsmith.json says that stays true of a model's kin
+
 
 def read(
     directory: str | Path,
@@ -73,7 +75,8 @@ def read(
         repeated=tuple(sorted(repeated)),
         absent=tuple(absent),
     )
-    return Checkpoint(model.eval(), family, given, entries, report)
+    notes = {name: said for name, said in read_notes(directory).items() if name in SUITABLE}
+    return Checkpoint(model.eval(), family, given, entries, report, notes)
 
 
 def read_config(directory: str | Path) -> Config:

@@ -31,6 +31,7 @@ def write(checkpoint: Checkpoint, directory: str | Path, dtype: torch.dtype | No
     settings = stored_settings(checkpoint)
     settings["dtype"] = stored.pop() if len(stored) == 1 else "float32"
     ours = {
+        **checkpoint.notes,
         "version": __version__,
         "family": checkpoint.family.name,
         "heads": sorted(checkpoint.entries),
