@@ -29,11 +29,22 @@ def lines(folder: Path, depth: int) -> list[str]:
                 f"{indent}{path.name + '/':{WIDTH - 2 * depth}} {said(path / '__init__.py')}"
             )
             found += lines(path, depth + 1)
+        elif path == HOUSE / "models":
+            found += models(path, indent)
         elif path.is_dir() and path.name == "assets":
             found.append(f"{indent}{path.name}/")
             found += lines(path, depth + 1)
         elif path.suffix in (".py", ".toml", *PAGES) and path.name != "__init__.py":
             found.append(f"{indent}{path.name:{WIDTH - 2 * depth}} {said(path)}")
+    return found
+
+
+def models(folder: Path, indent: str) -> list[str]:
+    about = "Trained models that come with the package, each a directory with a card of its own"
+    found = [f"{indent}{'models/':{WIDTH - len(indent)}} {about}"]
+    for path in sorted(folder.iterdir()):
+        made = f"English, made by recipes/{path.name}.toml"
+        found.append(f"{indent}  {path.name + '/':{WIDTH - len(indent) - 2}} {made}")
     return found
 
 

@@ -303,7 +303,12 @@ def test_no_data_is_one_line(
         (("glue", "{none}", "{glue}", "--out", "{none}"), "none.csv: there is no such directory"),
         (("glue", "{model}", "{glue}", "--out", "{folder}"), "folder: cannot be read"),
         (("glue", "{model}", "{glue}", "--out", "{model}/config.json/x"), "cannot be written"),
-        (("squad", "{model}", "{folder}"), "there is no dev-v1.1.json"),
+        (("squad", "{model}", "{folder}"), "there is no dev-v1.1.json or dev-v2.0.json"),
+        (("squad", "{model}", "{folder}", "--version", "3"), "there is no dev-v3.json"),
+        (
+            ("glue", "{model}", "{glue}", "--matrix-learning-rate", "0.1"),
+            "the optimizer is not muon",
+        ),
         (("conll", "{model}", "{none}"), "there is no such folder"),
     ],
 )

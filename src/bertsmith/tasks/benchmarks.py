@@ -14,11 +14,12 @@ from bertsmith.errors import BertsmithError
 from bertsmith.tasks.data import GLUE, Dataset, find_splits, glue_folders, read_data, read_glue
 from bertsmith.tasks.finetune import Settings, Splits, finetune, settings_for, split_off
 from bertsmith.tasks.finetune.loop import Watcher
-from bertsmith.tasks.finetune.opening import usual_for
-from bertsmith.tasks.finetune.settings import check_seeds
+from bertsmith.tasks.finetune.settings import check_seeds, spoken
+from bertsmith.tasks.finetune.usual import named_by, usual_for
 from bertsmith.tasks.metrics import Summary, over_seeds
 from bertsmith.tasks.trials import Trial, TrialFile, sum_of
 
+VERSIONS = ("1.1", "2.0")  # of SQuAD
 HELD = 0.2  # of the articles, where SQuAD's training file is not there
 SECOND = " (2nd file)"
 
@@ -112,7 +113,8 @@ def run_squad(
     files = _squad_files(Path(folder))
     chosen = [version] if version else sorted({found for found, _ in files})
     if not chosen or not any((one, "dev") in files for one in chosen):
-        raise BertsmithError(f"{folder}: there is no dev-v1.1.json or dev-v2.0.json in it")
+        wanted = " or ".join(f"dev-v{one}.json" for one in ([version] if version else VERSIONS))
+        raise BertsmithError(f"{folder}: there is no {wanted} in it")
     goals = {f"squad v{one}": ("answering", ("exact", "f1")) for one in chosen}
     trainer = Trainer(model, goals, seeds, limit, watch, device, out, settings)
     for one in chosen:
@@ -174,11 +176,13 @@ class Trainer:
         """`goals`: a task's name → its kind, and what it is scored by."""
         check_seeds(seeds)
         self.model, self.goals, self.seeds, self.limit = model, goals, seeds, limit
-        self.watch, self.device = watch, device
+        self.watch, self.device, self.given = watch, device, given
         # The last epoch is scored: choosing the best by what is reported would flatter it.
         self.settings = {
             name: settings_for(
-                kind, usual_for(model, name), **{"keep": "last", "metric": metrics[0], **given}
+                kind,
+                usual_for(model, given, name),
+                **{"keep": "last", "metric": metrics[0], **given},
             )
             for name, (kind, metrics) in goals.items()
         }
@@ -200,12 +204,10 @@ class Trainer:
                 yield Row(name + ending, summed, *counts, self._own(name))
 
     def _own(self, name: str) -> str:
-        """Which settings the model itself names for a task, if they hold."""
-        usual, own = usual_for(self.model), usual_for(self.model, name)
-        here = asdict(self.settings[name])
-        held = [key for key in own if own[key] != usual.get(key) and here[key] == own[key]]
-        told = ", ".join(f"{key} {own[key]}" for key in sorted(held))
-        return f"settings that the model names for it: {told}" if told else ""
+        """Which settings the model itself names for a task, if it does."""
+        usual, own = named_by(self.model, self.given), named_by(self.model, self.given, name)
+        held = {key: value for key, value in own.items() if usual.get(key) != value}
+        return f"settings that the model names for it: {spoken(held)}" if held else ""
 
     def _trials(self, name: str, splits: Splits) -> list[Trial]:
         """What each seed scores."""

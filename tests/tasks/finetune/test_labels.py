@@ -189,7 +189,8 @@ def test_the_loss_is_transformers_own(base: Base, write: Write, tmp_path: Path) 
         (None, {"sweep": True, "hold_out": 0.0}, "a sweep needs a dev file"),
         (None, {"rate": 1}, "unknown setting 'rate'"),
         (None, {"optimizer": "sgd"}, "unknown optimizer 'sgd'; known: adamw, muon"),
-        (None, {"matrix_learning_rate": 0}, "matrix_learning_rate is 0, not from 1e-09 to 1"),
+        (None, {"matrix_learning_rate": -1}, "matrix_learning_rate is -1, not from 0 to 1"),
+        (None, {"matrix_learning_rate": 0.01}, "matrix_learning_rate is Muon's"),
     ],
 )
 def test_mistakes(

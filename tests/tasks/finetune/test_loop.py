@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -346,29 +345,3 @@ def test_the_usual_rate_is_by_the_width_of_the_model(
     result = finetune(made.folder, write("t.jsonl", labelled(8)), hold_out=0, epochs=1)
     width = load(made.folder).checkpoint.config.width
     assert result.kept.settings.learning_rate == pytest.approx(1e-4 * 768 / width, rel=0.05)
-
-
-def test_a_model_may_name_settings_of_its_own(
-    base: Callable[..., Made], write: Write, tmp_path: Path
-) -> None:
-    folder, data = tmp_path / "base", write("t.jsonl", labelled(8))
-    shutil.copytree(base().folder, folder)  # which other tests share
-    notes = folder / "bertsmith.json"
-    notes.write_text('{"finetune": {"learning_rate": 3e-4, "optimizer": "muon"}}')
-    found = finetune(folder, data, hold_out=0, epochs=1).kept.settings
-    assert (found.learning_rate, found.optimizer) == (3e-4, "muon")
-    given = {"learning_rate": 1e-5, "optimizer": "adamw"}
-    found = finetune(folder, data, hold_out=0, epochs=1, **given).kept.settings
-    assert (found.learning_rate, found.optimizer) == (1e-5, "adamw")
-    for content, message in [
-        ('{"learning_rate": "fast"}', r"bertsmith\.json: finetune: learning_rate cannot be 'fast'"),
-        ('{"layer_decay": true}', "layer_decay cannot be True"),
-        ('{"learning_rate": 7}', "learning_rate is 7, not from"),
-        ('{"optimizer": "sgd"}', "unknown optimizer 'sgd'"),
-        ('{"epochs": 2.5}', "epochs cannot be 2.5; a model may name learning_rate,"),
-        ('{"seed": 3}', "seed cannot be 3; a model may name"),
-        ("[]", "finetune is no table"),
-    ]:
-        notes.write_text(f'{{"finetune": {content}}}')
-        with pytest.raises(BertsmithError, match=message):
-            finetune(folder, data, hold_out=0, epochs=1)

@@ -89,16 +89,18 @@ def _scores(content: Mapping[str, Any]) -> Iterator[str]:
 
 def _settings(content: Mapping[str, Any]) -> str:
     """What everyone asks for, and whatever else is not as usual."""
-    always = ("learning_rate", "epochs", "batch_size", "seed")
+    always = ("learning_rate", "optimizer", "epochs", "batch_size", "seed")
     usual = asdict(Settings())
     told = {
         name: value
         for name, value in content["settings"].items()
         if name in always or (value != usual[name] and name != "metric")
     }
-    spoken = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in told.items())
-    kept = f"epoch {content['kept_epoch']} was kept, by {content['metric']}"
-    return f"{spoken[0].upper()}{spoken[1:]}; {content['steps']:,} steps; {kept}."
+    text = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in told.items())
+    kept = f"epoch {content['kept_epoch']} was kept"
+    if content["scores"]["dev"] and content["settings"]["keep"] == "best":
+        kept += f", by {content['metric']}"
+    return f"{text[0].upper()}{text[1:]}; {content['steps']:,} steps; {kept}."
 
 
 def _elsewhere(name: str, opens: str) -> tuple[str, ...]:

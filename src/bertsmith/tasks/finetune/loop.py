@@ -60,6 +60,7 @@ class History:
     epochs: list[dict[str, Any]] = field(default_factory=list)
     best: int = 0  # the epoch that was kept, from 1
     steps: int = 0
+    planned: int = 0  # steps, were it not to stop earlier
     examples: int = 0
     seconds: float = 0.0  # of training alone, without looks at the dev file
 
@@ -103,7 +104,8 @@ def train(
     # A GPU fills a table of zeros in no time.
     apart = Gradients(tables if bert.device.type == "cpu" else [])
     each = -(-len(samples) // settings.batch_size)
-    total, history = each * settings.epochs, History()
+    total = each * settings.epochs
+    history = History(planned=total)
     optimizer = optimizer_for(bert.model, settings, total)
     kept: dict[str, Tensor] = {}
     highest, waited, bad = -math.inf, 0, 0

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import torch
 
@@ -15,33 +14,21 @@ from bertsmith.checkpoint import (
     Sentence,
     locate,
     read,
-    read_config,
-    read_notes,
     read_sentence,
 )
 from bertsmith.errors import BertsmithError
 from bertsmith.tasks.bert import Bert, pick_device
 from bertsmith.tasks.finetune.lesson import Lesson
-from bertsmith.tasks.finetune.settings import Settings, rate_for
+from bertsmith.tasks.finetune.settings import Settings
 from bertsmith.tasks.finetune.surgery import freeze, reinitialise
 from bertsmith.tokenizer import Tokenizer
-
-# What a model's bertsmith.json may say of its fine-tuning.
-OWN: dict[str, Any] = {
-    "learning_rate": int | float,
-    "optimizer": str,
-    "matrix_learning_rate": int | float,
-    "layer_decay": int | float,
-    "epochs": int,
-    "batch_size": int,
-}
 
 
 def open_fresh(
     model: str | Path, lesson: Lesson, settings: Settings, device: str | torch.device | None = None
 ) -> Bert:
     """Read a model and give it the head that a lesson needs."""
-    directory, sentence = _found(model)
+    directory, sentence = find_encoder(model)
     checkpoint = _read(directory, lesson, settings, pick_device(device))
     tokenizer = Tokenizer.load(directory, family=checkpoint.family.name)
     reinitialise(checkpoint.model, checkpoint.config, settings.reinitialise, settings.seed)
@@ -49,34 +36,7 @@ def open_fresh(
     return Bert(checkpoint, tokenizer, sentence=sentence, progress=False)
 
 
-def usual_for(model: str | Path, benchmark: str = "") -> dict[str, Any]:
-    """Settings that suit a model: those that its bertsmith.json names, and the rate for its width.
-
-    There "finetune" holds what is usual, and "benchmarks" under a task's name what is for that one.
-    """
-    directory = _found(model)[0]
-    notes = read_notes(directory)
-    where, tables = directory / "bertsmith.json", notes.get("benchmarks", {})
-    if not isinstance(tables, dict):
-        raise BertsmithError(f"{where}: benchmarks is no table of tasks")
-    named = _settings(notes.get("finetune", {}), f"{where}: finetune")
-    named |= _settings(tables.get(benchmark, {}), f"{where}: benchmarks: {benchmark}")
-    return {"learning_rate": rate_for(read_config(directory).width), **named}
-
-
-def _settings(named: Any, where: str) -> dict[str, Any]:
-    """Settings that a model names, if they can be such."""
-    if not isinstance(named, dict):
-        raise BertsmithError(f"{where} is no table of settings")
-    for name, value in named.items():
-        if not isinstance(value, OWN.get(name, ())) or isinstance(value, bool):
-            raise BertsmithError(
-                f"{where}: {name} cannot be {value!r}; a model may name {', '.join(OWN)}"
-            )
-    return dict(named)
-
-
-def _found(model: str | Path) -> tuple[Path, Sentence]:
+def find_encoder(model: str | Path) -> tuple[Path, Sentence]:
     """The directory of the encoder, and how it makes vectors of texts."""
     directory = locate(model)
     return read_sentence(directory) or (directory, Sentence())

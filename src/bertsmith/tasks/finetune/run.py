@@ -28,13 +28,19 @@ from bertsmith.tasks.finetune.loop import History, Scores, Watcher, train
 from bertsmith.tasks.finetune.opening import (
     check_out,
     open_fresh,
-    usual_for,
     write_json,
     write_whole,
 )
-from bertsmith.tasks.finetune.settings import Settings, check_seeds, settings_for
+from bertsmith.tasks.finetune.settings import (
+    Settings,
+    check_seeds,
+    matrix_rate_for,
+    settings_for,
+    spoken,
+)
 from bertsmith.tasks.finetune.splits import Splits, read_splits
 from bertsmith.tasks.finetune.threshold import has_empty, tuned
+from bertsmith.tasks.finetune.usual import named_by, usual_for
 from bertsmith.tasks.metrics import Summary, over_seeds
 from bertsmith.tasks.report import write_report
 
@@ -113,7 +119,7 @@ def finetune(
             label_names=label_names,
             hold_out=hold_out,
         )
-    settings = _decided(splits, settings_for(splits.train.task, usual_for(model), **given))
+    settings = _decided(splits, settings_for(splits.train.task, usual_for(model, given), **given))
     tried: list[Run] = []
     if sweep:
         tried = _sweep(model, splits, settings, sweep_rates, sweep_epochs, device, watch)
@@ -130,6 +136,8 @@ def finetune(
         if run is not kept:
             run.bert.model.to("meta")  # only the best is needed further
     notes = [*splits.notes, *_notes(splits, kept, seeds, sweep)]
+    if named := named_by(model, given):
+        notes.append(f"settings that the model names: {spoken(named)}")
     result = Result(splits.train.task, settings.metric, kept, runs, tried, notes)
     if out is not None:
         write_result(result, splits, model, Path(out))
@@ -252,6 +260,14 @@ def write_result(result: Result, splits: Splits, model: str | Path, out: Path) -
     result.out = out
 
 
+def _settings(run: Run) -> dict[str, Any]:
+    """What a run was made with; Muon's rate too, where it was by the number of steps."""
+    found = asdict(run.settings)
+    if run.settings.optimizer == "muon" and not run.settings.matrix_learning_rate:
+        found["matrix_learning_rate"] = round(matrix_rate_for(run.history.planned), 5)
+    return found
+
+
 def described(result: Result, splits: Splits, model: str | Path) -> dict[str, Any]:
     """A result for machines."""
     run = result.kept
@@ -277,7 +293,7 @@ def described(result: Result, splits: Splits, model: str | Path) -> dict[str, An
         "task": result.task,
         "model": str(model),
         "metric": result.metric,
-        "settings": asdict(run.settings),
+        "settings": _settings(run),
         "files": {
             name: {"file": one.path.name, "examples": len(one), "with_gold": len(one.gold())}
             for name, one in files.items()

@@ -48,6 +48,8 @@ class Settings:
             if getattr(self, name) not in known:
                 given = getattr(self, name)
                 raise BertsmithError(f"unknown {name} {given!r}; known: {', '.join(known)}")
+        if self.matrix_learning_rate and self.optimizer != "muon":
+            raise BertsmithError("matrix_learning_rate is Muon's: the optimizer is not muon")
         if self.freeze not in ("none", "embedding", "encoder") and not self.freeze.isdecimal():
             raise BertsmithError(
                 f"freeze is none, embedding, encoder or a number of layers, not {self.freeze!r}"
@@ -102,7 +104,10 @@ def settings_for(task: str, usual: Mapping[str, Any] = {}, /, **given: Any) -> S
     if unknown:
         raise BertsmithError(f"unknown setting {min(unknown)!r}; known: {', '.join(sorted(known))}")
     said = {name: value for name, value in given.items() if value is not None}
-    return replace(Settings(), **{**DEFAULTS[task], **usual, **said})
+    made = {**DEFAULTS[task], **usual, **said}
+    if made.get("optimizer") != "muon" and "matrix_learning_rate" not in said:
+        made.pop("matrix_learning_rate", None)  # of a model that is usually changed by Muon
+    return replace(Settings(), **made)
 
 
 def rate_for(width: int) -> float:
@@ -113,6 +118,11 @@ def rate_for(width: int) -> float:
 def matrix_rate_for(steps: int) -> float:
     """The usual rate of Muon: the less the longer a run is, from FEW steps on."""
     return MATRIX_RATE * min(1.0, (FEW / steps) ** 0.5)
+
+
+def spoken(settings: Mapping[str, Any]) -> str:
+    """Settings in a line of text."""
+    return ", ".join(f"{name.replace('_', ' ')} {settings[name]}" for name in sorted(settings))
 
 
 def check_seeds(seeds: int) -> None:
