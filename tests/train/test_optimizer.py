@@ -144,8 +144,8 @@ def test_fewer_products_give_the_same_steps(shape: tuple[int, ...], lowest: floa
     torch.testing.assert_close(
         newton_schulz_by_gram(wide, *given).double(), exact, rtol=0, atol=1e-3
     )
-    ends = torch.linalg.svdvals(newton_schulz_by_gram(wide, *given))
     if lowest == 0:
+        ends = torch.linalg.svdvals(newton_schulz_by_gram(wide, *given))
         assert 0.6 < ends.min() <= ends.max() < 1.3
 
 

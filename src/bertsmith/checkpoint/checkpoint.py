@@ -54,7 +54,7 @@ class Checkpoint:
     settings: Mapping[str, Any]
     entries: Mapping[str, HeadEntry]
     report: Report = field(default_factory=Report)
-    notes: Mapping[str, Any] = field(default_factory=dict)  # what suits it, as bertsmith.json says
+    notes: Mapping[str, Any] = field(default_factory=dict)  # what else bertsmith.json says
 
     @property
     def config(self) -> Config:

@@ -25,7 +25,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.families import HeadEntry, family_of
 from bertsmith.model import Config, Model, initialise
 
-SUITABLE = ("finetune", "benchmarks")  # what bertsmith.json says that stays true of a model's kin
+WRITTEN = ("version", "family", "heads")  # anew in every bertsmith.json; all else goes along
 
 
 def read(
@@ -75,7 +75,7 @@ def read(
         repeated=tuple(sorted(repeated)),
         absent=tuple(absent),
     )
-    notes = {name: said for name, said in read_notes(directory).items() if name in SUITABLE}
+    notes = {name: said for name, said in read_notes(directory).items() if name not in WRITTEN}
     return Checkpoint(model.eval(), family, given, entries, report, notes)
 
 
