@@ -13,13 +13,13 @@ from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example
 from bertsmith.model import build, initialise
 from bertsmith.objectives import (
+    EncoderPass,
     FollowingTokens,
     MaskedTokens,
+    MultiObjective,
     NextSentence,
     ReplacedTokens,
     SentenceOrder,
-    Together,
-    View,
     generator_config,
 )
 from bertsmith.objectives.replaced import sample
@@ -41,7 +41,7 @@ def example(filler: int = 5, seed: int = 0) -> Example:
 
 
 def terms(objective: Any, model: Any, given: Example) -> dict[str, Any]:
-    return {term.name: term for term in objective.terms(View(model, given), given)}
+    return {term.name: term for term in objective.terms(EncoderPass(model, given), given)}
 
 
 def test_masked_lm_is_cross_entropy_at_the_rows() -> None:
@@ -182,7 +182,7 @@ def test_who_moves_which_table(sharing: Any) -> None:
     and the generator's movement moves the model's. None: each for itself.
     """
     model, generator, objective = replaced(sharing, width=0.5)
-    together = Together(model, [objective], {"replaced": 50.0})
+    learner = MultiObjective(model, [objective], {"replaced": 50.0})
     mine, theirs = (m.encoder.embedding.token.weight for m in (model, generator))
     assert (mine is theirs) == (sharing == "shared")
     given = example()
@@ -193,12 +193,12 @@ def test_who_moves_which_table(sharing: Any) -> None:
     alone = generator(given.batch, "masked_lm", given.rows)
     own = F.cross_entropy(alone, given.targets, reduction="sum") / 6
     own_gradient = torch.autograd.grad(own, theirs)[0]
-    loss, _ = together(given, together.counts(given))
+    loss, _ = learner(given, learner.counts(given))
     loss.backward()
     grads = mine.grad.clone(), theirs.grad.clone()
     objective.before_step()
     with torch.no_grad():
-        for parameter in together.parameters():
+        for parameter in learner.parameters():
             parameter -= rate * parameter.grad
     objective.after_step()
     moved = theirs.detach() - start
@@ -222,12 +222,12 @@ def test_a_generator_is_of_its_models_kind() -> None:
 def test_terms_of_parts_add_up_to_those_of_the_whole() -> None:
     """Two parts, divided by the count of both, have the gradient of one batch of both."""
     model = tiny("bert")
-    together = Together(model, [MaskedTokens(), NextSentence()], {"next_sentence": 0.5})
+    learner = MultiObjective(model, [MaskedTokens(), NextSentence()], {"next_sentence": 0.5})
     one, two = example(filler=0, seed=1), example(filler=3, seed=2)
-    counts = together.counts(one) + together.counts(two)
+    counts = learner.counts(one) + learner.counts(two)
     assert counts == {"masked_lm": 12, "next_sentence": 8}
     for part in (one, two):
-        together(part, counts)[0].backward()
+        learner(part, counts)[0].backward()
     parts = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad()
     ids = torch.cat([one.batch.ids, two.batch.ids])
@@ -239,7 +239,7 @@ def test_terms_of_parts_add_up_to_those_of_the_whole() -> None:
         8,
         54,
     )
-    loss, found = together(both, counts)
+    loss, found = learner(both, counts)
     loss.backward()
     expected = found["masked_lm"][0] / 12 + 0.5 * found["next_sentence"][0] / 8
     assert torch.allclose(loss.double(), expected)

@@ -10,7 +10,7 @@ from bertsmith.batch import Batch, Layout
 from bertsmith.checkpoint import create
 from bertsmith.examples import Example
 from bertsmith.model import Encoder
-from bertsmith.objectives import MaskedTokens, Together
+from bertsmith.objectives import MaskedTokens, MultiObjective
 from bertsmith.train import compiling
 from bertsmith.train.compiling import compile_rows
 
@@ -28,8 +28,8 @@ DEBERTA = {**BERT, "model_type": "deberta-v2", "relative_attention": True, "pos_
 MODERNBERT = {**BERT, "model_type": "modernbert", "pad_token_id": 0, "max_position_embeddings": 64}
 
 
-def together(settings: dict[str, Any]) -> Together:
-    return Together(create(settings, seed=0).model.train(), [MaskedTokens()], {})
+def together(settings: dict[str, Any]) -> MultiObjective:
+    return MultiObjective(create(settings, seed=0).model.train(), [MaskedTokens()], {})
 
 
 def compiled_in(module: torch.nn.Module) -> set[str]:

@@ -8,15 +8,16 @@ from collections.abc import Callable
 
 from bertsmith.objectives.following import FollowingTokens
 from bertsmith.objectives.masked import MaskedTokens
-from bertsmith.objectives.objective import LossTerm, Objective, View
+from bertsmith.objectives.multi import MultiObjective
+from bertsmith.objectives.objective import EncoderPass, LossTerm, Objective
 from bertsmith.objectives.pairs import NextSentence, SentenceOrder
 from bertsmith.objectives.replaced import ReplacedTokens, generator_config
-from bertsmith.objectives.together import Together
 
 OBJECTIVES: dict[str, Callable[..., Objective]] = {
     objective.name: objective
     for objective in (MaskedTokens, NextSentence, SentenceOrder, ReplacedTokens, FollowingTokens)
 }
 
-__all__ = ["OBJECTIVES", "FollowingTokens", "LossTerm", "MaskedTokens", "NextSentence"]
-__all__ += ["Objective", "ReplacedTokens", "SentenceOrder", "Together", "View", "generator_config"]
+__all__ = ["OBJECTIVES", "EncoderPass", "FollowingTokens", "LossTerm", "MaskedTokens"]
+__all__ += ["MultiObjective", "NextSentence", "Objective", "ReplacedTokens", "SentenceOrder"]
+__all__ += ["generator_config"]

@@ -9,7 +9,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example
 from bertsmith.model import Config, HeadConfig
 from bertsmith.objectives.masked import MaskedTokens
-from bertsmith.objectives.objective import LossTerm, Objective, View
+from bertsmith.objectives.objective import EncoderPass, LossTerm, Objective
 
 
 class FollowingTokens(Objective):
@@ -29,10 +29,14 @@ class FollowingTokens(Objective):
         """One guess for each token but the last of each sample."""
         return {self.name: example.tokens - example.samples}
 
-    def terms(self, view: View, example: Example) -> list[LossTerm]:
+    def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
         """The loss of all guesses."""
         rows = guessing(example)
-        return [self.guesses(self.name, view.head(self.kind, rows), view.batch.ids[rows + 1])]
+        return [
+            self.guesses(
+                self.name, encoder_pass.head(self.kind, rows), encoder_pass.batch.ids[rows + 1]
+            )
+        ]
 
 
 def guessing(example: Example) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bertsmith.examples import Example
 from bertsmith.model import Config, HeadConfig
-from bertsmith.objectives.objective import LossTerm, Objective, View
+from bertsmith.objectives.objective import EncoderPass, LossTerm, Objective
 
 
 class MaskedTokens(Objective):
@@ -23,6 +23,8 @@ class MaskedTokens(Objective):
         """One guess for each hidden token."""
         return {self.name: len(example.rows)}
 
-    def terms(self, view: View, example: Example) -> list[LossTerm]:
+    def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
         """The loss of all guesses."""
-        return [self.guesses(self.name, view.head(self.kind, example.rows), example.targets)]
+        return [
+            self.guesses(self.name, encoder_pass.head(self.kind, example.rows), example.targets)
+        ]

@@ -21,7 +21,7 @@ class LossTerm(NamedTuple):
     right: Tensor  # how many of the guesses were right
 
 
-class View:
+class EncoderPass:
     """One pass of a model over an example's batch, made when it is first asked for."""
 
     def __init__(self, model: Model, example: Example) -> None:
@@ -58,7 +58,7 @@ class Objective(nn.Module):
         """How many guesses each of its terms makes on an example."""
         raise NotImplementedError
 
-    def terms(self, view: View, example: Example) -> list[LossTerm]:
+    def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
         """Its loss terms."""
         raise NotImplementedError
 

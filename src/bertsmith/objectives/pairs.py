@@ -5,7 +5,7 @@ from __future__ import annotations
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example
 from bertsmith.model import Config, HeadConfig
-from bertsmith.objectives.objective import LossTerm, Objective, View
+from bertsmith.objectives.objective import EncoderPass, LossTerm, Objective
 
 
 class NextSentence(Objective):
@@ -24,11 +24,11 @@ class NextSentence(Objective):
         """One guess for each pair."""
         return {self.name: example.samples}
 
-    def terms(self, view: View, example: Example) -> list[LossTerm]:
+    def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
         """The loss of all guesses."""
         if example.labels is None:
             raise BertsmithError(f"{self.name} needs pairs: set data.format to {self.format!r}")
-        logits = view.head(self.kind)[: example.samples]
+        logits = encoder_pass.head(self.kind)[: example.samples]
         return [self.guesses(self.name, logits, example.labels)]
 
 

@@ -14,7 +14,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example
 from bertsmith.model import Config, HeadConfig, Model
 from bertsmith.objectives.masked import MaskedTokens
-from bertsmith.objectives.objective import LossTerm, Objective, View
+from bertsmith.objectives.objective import EncoderPass, LossTerm, Objective
 
 Sharing = Literal["shared", "disentangled", "none"]
 
@@ -61,7 +61,7 @@ class ReplacedTokens(Objective):
         found = {"generator": hidden, self.name: example.tokens - left}
         return found | ({} if self.fills == 1 else {MaskedTokens.name: left})
 
-    def terms(self, view: View, example: Example) -> list[LossTerm]:
+    def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
         """The generator's loss, and the model's on what the generator made."""
         logits = self.generator(example.batch, "masked_lm", example.rows)
         made = [self.guesses("generator", logits, example.targets)]
@@ -69,7 +69,9 @@ class ReplacedTokens(Objective):
         rows, targets = example.rows[filled], example.targets[filled]
         chosen = sample(logits.detach()[filled])
         ids = example.batch.ids.index_copy(0, rows, chosen)
-        corrupted = View(view.model, replace(example, batch=replace(example.batch, ids=ids)))
+        corrupted = EncoderPass(
+            encoder_pass.model, replace(example, batch=replace(example.batch, ids=ids))
+        )
         scores = corrupted.head(self.kind)[: example.tokens, 0].float()
         false = torch.zeros(len(ids), device=ids.device)
         wanted = false.index_copy(0, rows, (chosen != targets).float())[: example.tokens]

@@ -18,9 +18,9 @@ from bertsmith.model import Config, Model, build, build_head, initialise
 from bertsmith.objectives import (
     OBJECTIVES,
     MaskedTokens,
+    MultiObjective,
     Objective,
     ReplacedTokens,
-    Together,
     generator_config,
 )
 from bertsmith.tokenizer import Tokenizer
@@ -34,7 +34,7 @@ class Built:
     """A model to train, with all that is needed to store it."""
 
     checkpoint: Checkpoint  # of the heads that the family's checkpoints have
-    together: Together
+    together: MultiObjective
     generator: Checkpoint | None  # stored beside the model, where its family can say what it is
     extra: tuple[str, ...]  # heads that are trained but have no place in such a checkpoint
 
@@ -71,7 +71,7 @@ def built(recipe: Recipe, tokenizer: Tokenizer) -> Built:
             generator = _stored_generator(checkpoint, small, guessing)
         elif objective is not MaskedTokens or recipe.generator.fills == 1:
             made.append(objective())
-    together = Together(model.train(), made, recipe.objectives)
+    together = MultiObjective(model.train(), made, recipe.objectives)
     return Built(checkpoint, together, generator, extra)
 
 

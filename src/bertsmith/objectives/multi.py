@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from bertsmith.examples import Example
 from bertsmith.model import Model
-from bertsmith.objectives.objective import Objective, View
+from bertsmith.objectives.objective import EncoderPass, Objective
 
 
-class Together(nn.Module):
+class MultiObjective(nn.Module):
     """A model and what it learns. Forward gives a loss to differentiate, and what to report."""
 
     def __init__(
@@ -40,10 +40,10 @@ class Together(nn.Module):
         Beside it, for each term, its sum and how many guesses were right; and for each ratio
         that is reported, which has no count beforehand, the whole and the part.
         """
-        view = View(self.model, example)
+        encoder_pass = EncoderPass(self.model, example)
         losses, found = [], {}
         for objective in self.objectives:
-            for term in objective.terms(view, example):
+            for term in objective.terms(encoder_pass, example):
                 share = self.weights.get(term.name, 1.0) / max(counts[term.name], 1)
                 losses.append(term.sum * share)
                 found[term.name] = torch.stack([term.sum.detach().double(), term.right.double()])
