@@ -23,7 +23,7 @@ LOCKS = ["requirements.lock", "requirements-torch.lock", "requirements-torch-cpu
 # is no room `models`: what is in that folder is data, without a line of Python.
 DATA = {"batch", "tokenizer", "corpus", "examples"}
 MODEL = {"batch", "kernels", "model", "families"}
-WORK = DATA | MODEL | {"checkpoint", "objectives", "train", "tasks"}
+WORK = DATA | MODEL | {"checkpoint", "objectives", "pages", "train", "tasks"}
 USES = {"analysis", "search", "compare", "serve"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
@@ -37,7 +37,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "families": {"batch", "tokenizer", "model"},
     "checkpoint": {"tokenizer"} | MODEL,
     "objectives": DATA | MODEL,
-    "train": DATA | MODEL | {"checkpoint", "objectives"},
+    "pages": {"files"},
+    "train": DATA | MODEL | {"checkpoint", "objectives", "pages"},
     "tasks": WORK - {"tasks"},
     "analysis": WORK,
     "search": WORK,
