@@ -6,10 +6,11 @@ and a run's place in its data is one number.
 
     source = Spans(corpus, length=128, seed=0)            # or Pairs(...)
     examples = Examples(source, Masking(tokenizer, seed=0))
-    plan = examples.plan(position, tokens=65536, most=16384)   # a step: which samples, in parts
-    example = examples.make(plan.parts[0])                     # a batch with its targets
+    plan = examples.plan(position, tokens=65536, micro_tokens=16384)   # a step's samples, divided
+    example = examples.make(plan.micro_batches[0][0])                  # a batch with its targets
 """
 
+from bertsmith.examples.division import Division, divide
 from bertsmith.examples.example import Example, Examples, StepPlan
 from bertsmith.examples.loader import Loader
 from bertsmith.examples.masking import Masking
@@ -17,5 +18,5 @@ from bertsmith.examples.pairs import Pairs
 from bertsmith.examples.source import Sequences, Source
 from bertsmith.examples.spans import Spans
 
-__all__ = ["Example", "Examples", "Loader", "Masking", "Pairs", "Sequences", "Source", "Spans"]
-__all__ += ["StepPlan"]
+__all__ = ["Division", "Example", "Examples", "Loader", "Masking", "Pairs", "Sequences", "Source"]
+__all__ += ["Spans", "StepPlan", "divide"]

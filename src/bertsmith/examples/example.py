@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.batch import Batch, Layout
+from bertsmith.examples.division import divide
 from bertsmith.examples.draw import Numbers
 from bertsmith.examples.masking import Masking
 from bertsmith.examples.source import Sequences, Source
@@ -57,11 +58,17 @@ class Example:
 
 
 class StepPlan(NamedTuple):
-    """A step: samples from `position` to `end`, in parts that each fit the device."""
+    """A step: samples from `position` to `end`, divided over ranks and micro-batches."""
 
     position: int
     end: int
-    parts: list[tuple[int, int]]  # (first sample, how many)
+    micro_batches: list[list[Numbers]]  # rank → its micro-batches → sample numbers
+    useful: float  # share of the ranks' work that is spent on samples
+
+    @property
+    def samples(self) -> Numbers:
+        """The numbers of all samples."""
+        return np.arange(self.position, self.end)
 
 
 class Examples:
@@ -71,24 +78,19 @@ class Examples:
         self.source, self.masking, self.segments = source, masking, segments
         self.pad_id = source.tokenizer.pad_id or 0
 
-    def plan(self, position: int, *, tokens: int, most: int) -> StepPlan:
+    def plan(
+        self, position: int, *, tokens: int, micro_tokens: int, ranks: int = 1, fill: int = 1
+    ) -> StepPlan:
         """The samples of a step that begins at a position: as many as fit into `tokens`.
 
-        They are cut into parts of at most `most` tokens. It depends on nothing else, so every
-        rank finds the same plan for itself.
+        Which samples they are does not depend on the number of ranks, and how they are divided
+        depends on nothing but the arguments: every rank finds the same plan for itself.
         """
         lengths = self._lengths(position, tokens)
-        sums = np.cumsum(lengths)
-        count = max(1, int(np.searchsorted(sums, tokens, side="right")))
-        parts, start, filled = [], 0, 0
-        for number in range(count):
-            size = int(lengths[number])
-            if number > start and filled + size > most:
-                parts.append((position + start, number - start))
-                start, filled = number, 0
-            filled += size
-        parts.append((position + start, count - start))
-        return StepPlan(position, position + count, parts)
+        count = max(1, int(np.searchsorted(np.cumsum(lengths), tokens, side="right")))
+        shares, useful = divide(lengths[:count], ranks=ranks, micro_tokens=micro_tokens, fill=fill)
+        numbered = [[position + part for part in share] for share in shares]
+        return StepPlan(position, position + count, numbered, useful)
 
     def _lengths(self, position: int, tokens: int) -> Numbers:
         """Lengths of enough samples to fill so many tokens."""
@@ -106,13 +108,11 @@ class Examples:
         made = self.source.make(self.source.plan(samples))
         return made._replace(segments=np.minimum(made.segments, max(self.segments - 1, 0)))
 
-    def make(self, part: tuple[int, int], fill: int = 1) -> Example:
-        """The batch of one part, filled up to a multiple of `fill` tokens.
+    def make(self, samples: Numbers, fill: int = 1) -> Example:
+        """The batch of one micro-batch, filled up to a multiple of `fill` tokens.
 
         Samples lie in order of length: neighbours of equal length are attended to together.
         """
-        first, count = part
-        samples = np.arange(first, first + count)
         lengths = self.source.plan(samples).lengths
         samples = samples[np.argsort(-lengths, kind="stable")]
         sequences = self.sequences(samples)
@@ -140,6 +140,6 @@ class Examples:
             torch.from_numpy(rows),
             torch.from_numpy(targets),
             None if labels is None else torch.from_numpy(labels),
-            samples=count,
+            samples=len(samples),
             tokens=total,
         )

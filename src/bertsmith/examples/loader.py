@@ -1,42 +1,58 @@
-"""Batches made ahead of time, by threads, in their order."""
+"""Batches made ahead of time, by threads, in order."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
+from bertsmith.examples.draw import Numbers
 from bertsmith.examples.example import Example, Examples, StepPlan
 
 
-class Wanted(NamedTuple):
+class StepRequest(NamedTuple):
     """What a step asks for."""
 
     examples: Examples
     tokens: int  # of all ranks together
-    most: int  # of one part
-    fill: int = 1
+    micro_tokens: int  # of one pass of one rank
+    fill: int = 1  # batches are filled up to a multiple of so many tokens
+
+    def plan(self, position: int, ranks: int) -> StepPlan:
+        """Which samples it gets, from this position on."""
+        return self.examples.plan(
+            position,
+            tokens=self.tokens,
+            micro_tokens=self.micro_tokens,
+            ranks=ranks,
+            fill=self.fill,
+        )
 
 
-class Loaded(NamedTuple):
-    """A step's own parts; `idle` ones only keep this rank in step with the others."""
+class LoadedStep(NamedTuple):
+    """One rank's micro-batches of a step; one that is not active has no samples of its own."""
 
     plan: StepPlan
-    parts: list[Example]
-    idle: list[bool]
+    examples: list[Example]
+    active: list[bool]
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of this rank's own samples."""
+        return sum(e.tokens for e, own in zip(self.examples, self.active, strict=True) if own)
 
 
 class Loader:
     """Steps from a position on, for one of several ranks.
 
-    Part p of a step belongs to rank p modulo their number, so any number of ranks sees the
-    same steps. Where parts run out, a rank gets its step's first part again, marked idle.
+    Where a step has fewer samples than ranks, a rank without any gets the step's first sample,
+    marked as not active: all ranks must make the same number of passes.
     """
 
     def __init__(
         self,
-        wanted: Callable[[int], Wanted | None],
+        request: Callable[[int], StepRequest | None],
         *,
         step: int = 0,
         position: int = 0,
@@ -46,24 +62,20 @@ class Loader:
         ahead: int = 4,
         pin: bool = False,
     ) -> None:
-        self.wanted, self.step, self.position = wanted, step, position
+        self.request, self.step, self.position = request, step, position
         self.rank, self.ranks, self.pin = rank, ranks, pin
         self.ahead = ahead
         self.pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="examples")
         self.queue: deque[tuple[StepPlan, list[Future[Example]], list[bool]]] = deque()
 
-    def __iter__(self) -> Iterator[Loaded]:
-        """Yield step after step, while `wanted` asks for them."""
-        try:
-            while True:
-                while len(self.queue) < self.ahead and self._order():
-                    pass
-                if not self.queue:
-                    return
-                plan, parts, idle = self.queue.popleft()
-                yield Loaded(plan, [part.result() for part in parts], idle)
-        finally:
-            self.close()
+    def next(self) -> LoadedStep | None:
+        """The next step, or None where no more are asked for."""
+        while len(self.queue) < self.ahead and self._order():
+            pass
+        if not self.queue:
+            return None
+        plan, futures, active = self.queue.popleft()
+        return LoadedStep(plan, [future.result() for future in futures], active)
 
     def close(self) -> None:
         """Stop making batches."""
@@ -71,19 +83,20 @@ class Loader:
 
     def _order(self) -> bool:
         """Have the next step made; False where there is none."""
-        wanted = self.wanted(self.step)
-        if wanted is None:
+        request = self.request(self.step)
+        if request is None:
             return False
-        plan = wanted.examples.plan(self.position, tokens=wanted.tokens, most=wanted.most)
-        rounds = -(-len(plan.parts) // self.ranks)
-        mine = range(self.rank, rounds * self.ranks, self.ranks)
-        idle = [number >= len(plan.parts) for number in mine]
-        chosen = [plan.parts[0 if number >= len(plan.parts) else number] for number in mine]
-        parts = [self.pool.submit(self._make, wanted, part) for part in chosen]
-        self.queue.append((plan, parts, idle))
+        plan = request.plan(self.position, self.ranks)
+        own = plan.micro_batches[self.rank]
+        active = [len(samples) > 0 for samples in own]
+        futures = [
+            self.pool.submit(self._make, request, samples if len(samples) else plan.samples[:1])
+            for samples in own
+        ]
+        self.queue.append((plan, futures, active))
         self.step, self.position = self.step + 1, plan.end
         return True
 
-    def _make(self, wanted: Wanted, part: tuple[int, int]) -> Example:
-        made = wanted.examples.make(part, wanted.fill)
-        return made.pinned() if self.pin else made
+    def _make(self, request: StepRequest, samples: Numbers) -> Example:
+        example = request.examples.make(samples, request.fill)
+        return example.pinned() if self.pin else example
