@@ -1,0 +1,291 @@
+"""Files: written whole or not at all, locked, checksummed, compressed; one-line errors."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import hashlib
+import io
+import json
+import lzma
+import os
+import secrets
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, Any, Literal, cast, overload
+
+from bertsmith.errors import BertsmithError
+
+if sys.platform != "win32":
+    import fcntl
+
+LONGEST = 200  # characters of a foreign message that an error of ours repeats
+# What network and cluster file systems answer to locks, or to flushing a folder.
+UNSUPPORTED = (errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
+PACKED = (".gz", ".xz", ".zst")
+# What reading raises where a file is missing, damaged or cut short.
+UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)
+
+
+# ------------------------------------------------------------------ errors
+
+
+def cause(error: BaseException) -> str:
+    """Say on one line why something failed; for an OSError without its number and path."""
+    return getattr(error, "strerror", None) or one_line(error) or type(error).__name__
+
+
+def one_line(text: object) -> str:
+    """Put a text on one line of readable length."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
+
+
+@contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """Turn a failure of the file system into one line that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise BertsmithError(f"{path}: cannot be written ({cause(error)})") from error
+
+
+# ------------------------------------------------------------------ writing
+
+
+@overload
+def atomic(path: str | Path, mode: Literal["wb"] = "wb") -> AbstractContextManager[IO[bytes]]: ...
+@overload
+def atomic(path: str | Path, mode: Literal["w"]) -> AbstractContextManager[IO[str]]: ...
+def atomic(path: str | Path, mode: str = "wb") -> AbstractContextManager[IO[Any]]:
+    """Open a stream whose content replaces a file at the end, or not at all after an error.
+
+    Text is UTF-8 with line ends as they are written. What is no regular file, such as
+    /dev/stdout, cannot be replaced and is written directly.
+    """
+    return _atomic(Path(path), mode)
+
+
+@contextmanager
+def _atomic(path: Path, mode: str) -> Iterator[IO[Any]]:
+    text = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
+    with writing(path):
+        if path.exists() and not path.is_file():
+            with path.open(mode, **text) as stream:  # type: ignore[call-overload]
+                yield stream
+            return
+        target = Path(
+            os.path.realpath(path)
+        )  # a link stays one; the file that it leads to is replaced
+        if target.exists() and not os.access(target, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        part = _beside(target)
+        try:
+            with part.open(mode.replace("w", "x"), **text) as stream:  # type: ignore[call-overload]
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            with suppress(OSError):  # a new file, or a file system without permissions
+                part.chmod(target.stat().st_mode)
+            part.replace(target)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+
+
+def _beside(path: Path) -> Path:
+    """A hidden name in the same folder that no other writer has."""
+    return path.with_name(f".{path.name[:40]}-{os.getpid()}-{secrets.token_hex(4)}.part")
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write a file that is on the disk before it has its name."""
+    with atomic(path) as stream:
+        stream.write(content)
+
+
+def write_text(path: str | Path, content: str) -> None:
+    """Write a UTF-8 file that is on the disk before it has its name."""
+    write_bytes(path, content.encode())
+
+
+def write_json(path: str | Path, content: object) -> None:
+    """Write a JSON file that people can read too; NaN and infinity are refused."""
+    try:
+        data = _json(content, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # half a surrogate pair, as in file names that are not UTF-8
+        data = _json(content, ensure_ascii=True).encode()
+    except ValueError as error:
+        raise BertsmithError(f"{path}: cannot be written ({cause(error)})") from error
+    write_bytes(path, data)
+
+
+def _json(content: object, ensure_ascii: bool) -> str:
+    return json.dumps(content, indent=2, ensure_ascii=ensure_ascii, allow_nan=False) + "\n"
+
+
+def write_directory(path: str | Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a folder, which then appears under its name all at once.
+
+    A folder that is there already is replaced as a whole.
+    """
+    with writing(path):
+        place = Path(os.path.realpath(path))
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(
+            prefix=f".{place.name[:40]}-", dir=place.parent, ignore_cleanup_errors=True
+        ) as folder:
+            part, old = Path(folder) / "new", Path(folder) / "old"
+            part.mkdir()
+            write(part)
+            for entry in (*part.rglob("*"), part):
+                sync(entry)
+            if place.exists():
+                place.replace(old)
+            try:
+                part.replace(place)
+            except BaseException:
+                if old.exists():
+                    old.replace(place)
+                raise
+            sync(place.parent)
+
+
+def sync(path: str | Path) -> None:
+    """Wait until a file or folder is on the disk."""
+    if sys.platform == "win32":  # where only a handle that may write can be flushed
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
+    finally:
+        os.close(handle)
+
+
+def digest(path: str | Path) -> str:
+    """The SHA-256 sum of a file."""
+    with Path(path).open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+# ------------------------------------------------------------------ locking
+
+
+@contextmanager
+def locked(folder: str | Path) -> Iterator[None]:
+    """Keep other processes out of a folder, which is made; the lock ends with this process."""
+    path = Path(folder) / ".lock"
+    with writing(folder):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    if sys.platform == "win32":
+        yield
+        return
+    with writing(folder):
+        handle = _lock(path)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)  # whoever has just opened it notices
+            fcntl.flock(handle, fcntl.LOCK_UN)  # at once, also where a forked process has it open
+        os.close(handle)
+
+
+def _lock(path: Path) -> int:
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise BertsmithError(
+                f"{path.parent}: another bertsmith process is working in it"
+            ) from None
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:
+                os.close(handle)
+                raise
+        try:
+            if os.path.samestat(os.fstat(handle), path.stat()):
+                return handle
+        except FileNotFoundError:
+            pass
+        os.close(handle)  # the last holder removed this file while we opened it
+
+
+# ------------------------------------------------------------------ compressed streams
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """Open a file: the stream of its content, and the file itself, which tells how far one is."""
+    with path.open("rb") as file, _content(path, file) as stream:
+        yield stream, file
+
+
+def _content(path: Path, file: IO[bytes]) -> IO[bytes]:
+    if path.suffix == ".gz":
+        return cast(IO[bytes], gzip.GzipFile(fileobj=file))
+    if path.suffix == ".xz":
+        return lzma.LZMAFile(file)
+    if path.suffix == ".zst":
+        return io.BufferedReader(_Frames(path, file), 1 << 17)
+    return file
+
+
+def inner(path: Path) -> Path:
+    """A file's name without what only says how it is compressed."""
+    return path.with_suffix("") if path.suffix in PACKED else path
+
+
+class _Frames(io.RawIOBase):
+    """The content of Zstandard frames; the library's own reader takes half a file for a whole."""
+
+    def __init__(self, path: Path, file: IO[bytes]) -> None:
+        try:
+            import zstandard
+        except ImportError:
+            raise BertsmithError(
+                f"{path}: .zst files need zstandard: pip install zstandard"
+            ) from None
+        self.file = file
+        self.library = zstandard
+        self.frame: Any = None  # the one that is being read
+        self.ready = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self.ready:
+            data = self.file.read(1 << 16)
+            if not data:
+                if self.frame is not None:
+                    raise EOFError("it ends in the middle of a Zstandard frame")
+                return 0
+            self._feed(data)
+        count = min(len(buffer), len(self.ready))
+        buffer[:count] = self.ready[:count]
+        self.ready = self.ready[count:]
+        return count
+
+    def _feed(self, data: bytes) -> None:
+        parts = []
+        while data:
+            if self.frame is None:
+                self.frame = self.library.ZstdDecompressor().decompressobj()
+            try:
+                parts.append(self.frame.decompress(data))
+            except self.library.ZstdError as error:
+                raise OSError(f"not Zstandard data ({error})") from None
+            data = b""
+            if self.frame.eof:
+                data, self.frame = self.frame.unused_data, None
+        self.ready = b"".join(parts)
