@@ -1,15 +1,19 @@
 """Recipes: all that come with bertsmith are good; mistakes are one line with the nearest key."""
 
+import math
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
 
 from bertsmith.errors import BertsmithError
 from bertsmith.families import preset
 from bertsmith.objectives import OBJECTIVES
 from bertsmith.train import load_recipe, recipe_names
-from bertsmith.train.recipe import checked
+from bertsmith.train.recipe import Recipe, change, checked
 
 NAMES = recipe_names()
 
@@ -27,6 +31,48 @@ def test_what_a_run_saves_is_the_same_recipe(name: str) -> None:
     recipe = load_recipe(name, ["data.corpus=a folder", "train.seed=7"])
     again = checked(tomllib.loads(recipe.toml()), "saved")
     assert again == recipe
+
+
+TEXT = some.text()  # every character that UTF-8 can hold: control characters and emoji, too
+NUMBER = some.floats(allow_nan=False, allow_infinity=False)
+VALUE = some.recursive(
+    TEXT | NUMBER | some.booleans() | some.integers(-(2**63), 2**63),
+    lambda inner: some.lists(inner, max_size=3) | some.dictionaries(TEXT, inner, max_size=3),
+)
+SETTINGS = some.dictionaries(TEXT, VALUE, max_size=4)
+STAGE = some.builds(dict, length=some.integers(8, 8192), batch_tokens=some.integers(0, 2**31))
+
+
+@settings(max_examples=200, deadline=None)
+@given(TEXT, TEXT, SETTINGS, some.lists(STAGE, max_size=1), some.floats(1e-300, 1))
+def test_a_recipe_of_any_values_is_read_as_it_was_written(
+    about: str, path: str, values: dict[str, Any], stages: list[Any], rate: float
+) -> None:
+    recipe = checked(
+        {
+            "about": about,
+            "model": {"settings": values, "start": path},
+            "data": {"corpus": path},
+            "stages": stages,
+            "train": {"steps": 1, "learning_rate": rate},
+        },
+        "drawn",
+    )
+    stored = recipe.toml().encode().decode()
+    assert checked(tomllib.loads(stored), "stored") == recipe
+
+
+@given(TEXT)
+def test_a_path_is_taken_as_it_is(path: str) -> None:
+    recipe = load_recipe("tiny-bert", [change("data.corpus", path)])
+    assert recipe.data.corpus == path
+
+
+def test_paths_with_emoji_and_paths_like_numbers_are_read_again(tmp_path: Path) -> None:
+    for path in ("texts/😀", "2024", "true", "[a]", '"'):
+        file = tmp_path / "recipe.toml"
+        file.write_text(load_recipe("tiny-bert", [change("data.corpus", path)]).toml(), "utf-8")
+        assert load_recipe(file).data.corpus == path
 
 
 def test_there_are_recipes_for_laptops_gpus_and_as_published() -> None:
@@ -66,10 +112,33 @@ def test_keys_can_be_changed() -> None:
             "train.steps is 5 and train.minutes 5: one of the two must be 0",
         ),
         ("", "train.steps is 0 and train.minutes 0: one of the two must be 0, and not both"),
-        ("[train]\nsteps = 5\n[masking]\nmask = 0.9\nrandom = 0.2", "are more than all"),
+        (
+            "[train]\nsteps = 5\n[masking]\nmask = 0.9\nrandom = 0.2",
+            "masking.mask + masking.random is more than 1",
+        ),
         ("[train]\nsteps = 5\n[objectives]\nnext_sentence = 1", 'needs data.format = "next"'),
         ("[train]\nsteps = 5\n[[stages]]\nlength = 9\n[[stages]]\nlength = 9", "only the last"),
         ("steps = = 1", "not TOML"),
+        (f"[train]\nsteps = {'9' * 5000}", "not TOML"),
+        ("x = " + "[" * 5_000, "not TOML"),
+        ("[train]\nlearning_rate = inf", "train.learning_rate: input should be a finite number"),
+        ("[train]\nlearning_rate = nan", "train.learning_rate: input should be a finite number"),
+        ("[train]\nlearning_rate = 1e400", "train.learning_rate: input should be a finite number"),
+        ("[train]\nbetas = [0.9, nan]", "train.betas.1: input should be a finite number"),
+        ("[train]\nbetas = [0.9, 1.0]", "train.betas.1: input should be less than 1"),
+        ("[train]\nminutes = inf", "train.minutes: input should be a finite number"),
+        ("[train]\nclip = inf", "train.clip: input should be a finite number"),
+        ("[train]\nclip = -1", "train.clip: input should be greater than or equal to 0"),
+        ("[objectives]\nmasked_lm = inf", "objectives.masked_lm: input should be a finite number"),
+        ("[objectives]\nmasked_lm = -1", "objectives.masked_lm: input should be greater than"),
+        ("[model.settings]\na = {b = [inf]}", "model.settings: a: b: inf is not a finite number"),
+        ("[model.settings]\na = 2020-01-01", "is not text, a number, a list or a table"),
+        ("[data]\nworkers = 1025", "data.workers: input should be less than or equal to 1024"),
+        ("[train]\nthreads = 9999", "train.threads: input should be less than or equal to 1024"),
+        ("[train]\nmicro_tokens = 2147483649", "train.micro_tokens: input should be less than"),
+        ("[train]\nbatch_tokens = 2147483649", "train.batch_tokens: input should be less than"),
+        ("[train]\nseed = -1", "train.seed: input should be greater than or equal to 0"),
+        ('["a\\nb"]\nx = 1', "unknown key a b"),
     ],
 )
 def test_mistakes_are_one_line(text: str, fault: str, tmp_path: Path) -> None:
@@ -79,6 +148,48 @@ def test_mistakes_are_one_line(text: str, fault: str, tmp_path: Path) -> None:
         load_recipe(path)
     assert fault in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def _numbers(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every number in a JSON schema."""
+    here = [schema] if schema.get("type") in ("number", "integer") else []
+    inner = [value for value in schema.values() if isinstance(value, dict)]
+    listed = [v for value in schema.values() if isinstance(value, list) for v in value]
+    inner += [value for value in listed if isinstance(value, dict)]
+    return here + [number for value in inner for number in _numbers(value)]
+
+
+def test_every_number_has_a_least_and_a_most() -> None:
+    numbers = _numbers(Recipe.model_json_schema())
+    assert len(numbers) > 30
+    for number in numbers:
+        assert {"minimum", "exclusiveMinimum"} & number.keys(), number
+        assert {"maximum", "exclusiveMaximum"} & number.keys(), number
+
+
+def test_a_recipe_that_is_cut_or_not_text_is_one_line(tmp_path: Path) -> None:
+    file, whole = tmp_path / "recipe.toml", load_recipe("bert-base").toml()
+    begins = whole.index("[train]")
+    for end in range(0, begins, 37):  # without its steps, a recipe is none
+        file.write_text(whole[:end])
+        with pytest.raises(BertsmithError, match=r"^[^\n]+$"):
+            load_recipe(file)
+    file.write_bytes(whole.encode("utf-16"))
+    with pytest.raises(BertsmithError, match=r"recipe\.toml: not UTF-8 text"):
+        load_recipe(file)
+
+
+def test_gradient_clipping_can_be_switched_off() -> None:
+    assert load_recipe("tiny-bert", ["train.clip=0"]).train.clip == 0
+    assert math.isfinite(load_recipe("tiny-bert").train.clip)
+
+
+def test_stages_are_changed_by_their_number() -> None:
+    recipe = load_recipe("bert-base", ["stages.1.batch_tokens=262144", "stages.0.steps=5"])
+    assert recipe.lengths() == [(128, 32768, 5), (512, 262_144, 0)]
+    for bad, fault in (("stages.2.steps=1", "there are 2"), ("stages.1=1", "say which key")):
+        with pytest.raises(BertsmithError, match=fault):
+            load_recipe("bert-base", [bad])
 
 
 def test_unknown_names_and_bad_changes() -> None:

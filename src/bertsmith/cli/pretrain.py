@@ -23,12 +23,11 @@ Data = Annotated[
 
 
 def _changes(changes: list[str] | None, data: Path | None, start: str | None = None) -> list[str]:
-    found = list(changes or [])
-    if data is not None:
-        found.append(f"data.corpus={data}")
-    if start is not None:
-        found.append(f"model.start={start}")
-    return found
+    from bertsmith.train.recipe import change
+
+    paths = {"data.corpus": data, "model.start": start}
+    set_by_option = [change(key, str(path)) for key, path in paths.items() if path is not None]
+    return [*(changes or []), *set_by_option]
 
 
 def pretrain(

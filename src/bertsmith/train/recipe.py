@@ -3,56 +3,68 @@
 from __future__ import annotations
 
 import difflib
-import json
+import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from bertsmith.errors import BertsmithError
+from bertsmith.files import cause, one_line
+
+LONGEST, MOST_TOKENS, MOST_STEPS, MOST_MINUTES = 2**20, 2**31, 10**9, 10**7
 
 
 class Part(BaseModel):
-    """A table of a recipe; a key it does not know is a mistake."""
+    """A table of a recipe. Unknown keys, infinity and NaN are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class ModelPart(Part):
-    """What is trained."""
+    """The model."""
 
     size: str = Field(
         default="bert-tiny", description="a published size, as `bertsmith.presets()` lists"
     )
     settings: dict[str, Any] = Field(
-        default_factory=dict, description="keys of config.json that differ from it"
+        default_factory=dict, description="keys of config.json that differ from that size"
     )
     start: str = Field(
-        default="", description="a model directory to go on from, instead of new weights"
+        default="",
+        description="a model to continue from, instead of new weights; of `size` and `settings`"
+        " only dropout then counts",
     )
+
+    @field_validator("settings")
+    @classmethod
+    def _plain(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        _demand_plain("", settings)
+        return settings
 
 
 class DataPart(Part):
-    """What it reads."""
+    """The text and how it is cut into sequences."""
 
-    corpus: str = Field(default="", description="a folder that `bertsmith prepare` made")
+    corpus: str = Field(default="", description="a folder written by `bertsmith prepare`")
     format: Literal["spans", "joined", "next", "order"] = Field(
-        default="spans", description="spans of documents, joined documents, or pairs of sentences"
+        default="spans", description="spans of documents, joined documents, or sentence pairs"
     )
-    length: int = Field(default=128, ge=8, description="the most tokens in a sequence")
+    length: int = Field(default=128, ge=8, le=LONGEST, description="tokens in a sequence at most")
     short: float = Field(
         default=0.1, ge=0, le=1, description="share of pairs cut to a random length"
     )
-    workers: int = Field(default=2, ge=1, description="threads that make batches")
+    workers: int = Field(default=2, ge=1, le=1024, description="threads that make batches")
 
 
 class MaskingPart(Part):
-    """What is hidden."""
+    """Which tokens are masked."""
 
-    rate: float = Field(default=0.15, gt=0, lt=1, description="share of tokens to guess")
+    rate: float = Field(default=0.15, gt=0, lt=1, description="share of tokens to predict")
     mask: float = Field(
         default=0.8, ge=0, le=1, description="share of those shown as the mask token"
     )
@@ -60,88 +72,133 @@ class MaskingPart(Part):
         default=0.1, ge=0, le=1, description="share of those shown as a random token"
     )
     unit: Literal["token", "word", "span"] = "token"
-    span: float = Field(default=5.0, ge=1, description="words in a span, about")
-    longest_span: int = Field(default=10, ge=1)
+    span: float = Field(default=5.0, ge=1, le=1000, description="mean words in a span")
+    longest_span: int = Field(default=10, ge=1, le=1000)
 
 
 class GeneratorPart(Part):
-    """The generator of replaced tokens, as shares of the model."""
+    """The generator of replaced tokens, in proportion to the model."""
 
     width: float = Field(default=0.25, gt=0, le=1)
     depth: float = Field(default=1.0, gt=0, le=1)
     sharing: Literal["shared", "disentangled", "none"] = "shared"
     fills: float = Field(
-        default=1.0, gt=0, le=1, description="share of hidden tokens; masked_lm guesses the others"
+        default=1.0,
+        gt=0,
+        le=1,
+        description="share of masked tokens it fills; masked_lm predicts the others",
     )
 
 
 class Stage(Part):
-    """A stretch of the run with sequences of another length."""
+    """A part of the run with its own sequence length."""
 
-    length: int = Field(ge=8)
-    steps: int = Field(default=0, ge=0, description="how many; 0 for all that are left")
-    batch_tokens: int = Field(default=0, ge=0, description="tokens in a step; 0: as train says")
+    length: int = Field(ge=8, le=LONGEST)
+    steps: int = Field(default=0, ge=0, le=MOST_STEPS, description="0: all that are left")
+    batch_tokens: int = Field(
+        default=0, ge=0, le=MOST_TOKENS, description="tokens in a step; 0: train.batch_tokens"
+    )
+
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class TrainPart(Part):
-    """How it is trained."""
+    """How the model is trained."""
 
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, le=2**62)
     steps: int = Field(
-        default=0, ge=0, description="optimizer steps; 0: as many as `minutes` allow"
+        default=0, ge=0, le=MOST_STEPS, description="optimizer steps; 0: as many as fit `minutes`"
     )
-    minutes: float = Field(default=0.0, ge=0, description="a budget by the clock instead of steps")
-    batch_tokens: int = Field(default=16384, ge=8, description="tokens in a step, over all devices")
-    micro_tokens: int = Field(default=16384, ge=8, description="tokens in one pass of one device")
+    minutes: float = Field(
+        default=0.0, ge=0, le=MOST_MINUTES, description="a time budget instead of steps"
+    )
+    batch_tokens: int = Field(
+        default=16384, ge=8, le=MOST_TOKENS, description="tokens in a step, over all devices"
+    )
+    micro_tokens: int = Field(
+        default=16384, ge=8, le=MOST_TOKENS, description="tokens in one pass of one device"
+    )
     ramp_from: int = Field(
-        default=0, ge=0, description="batch_tokens of the first step; 0 for no ramp"
+        default=0, ge=0, le=MOST_TOKENS, description="batch_tokens of the first step; 0: no ramp"
     )
-    ramp_steps: int = Field(default=0, ge=0, description="steps over which the batch grows")
+    ramp_steps: int = Field(
+        default=0, ge=0, le=MOST_STEPS, description="steps over which the batch grows"
+    )
     optimizer: Literal["adamw", "lamb", "stable_adamw", "muon"] = "adamw"
-    learning_rate: float = Field(default=1e-4, gt=0)
-    matrix_learning_rate: float = Field(default=0.02, gt=0, description="of matrices, with muon")
-    weight_decay: float = Field(default=0.01, ge=0)
-    betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = Field(default=1e-6, gt=0)
+    learning_rate: float = Field(default=1e-4, gt=0, le=100)
+    matrix_learning_rate: float = Field(
+        default=0.02, gt=0, le=100, description="learning rate of matrices with muon"
+    )
+    weight_decay: float = Field(default=0.01, ge=0, le=100)
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
+    epsilon: float = Field(default=1e-6, gt=0, le=1)
     schedule: Literal["linear", "cosine", "stable", "constant"] = "linear"
     warmup: float = Field(
-        default=0.01, ge=0, description="share of the run, or steps where 1 or more"
+        default=0.01, ge=0, le=MOST_STEPS, description="share of the run; 1 or more: steps"
     )
     decay: float = Field(
         default=0.2, ge=0, le=1, description="share of the run, for schedule = stable"
     )
-    clip: float = Field(default=1.0, gt=0, description="the largest norm of gradients")
+    clip: float = Field(
+        default=1.0, ge=0, le=1e9, description="largest gradient norm; 0: no gradient clipping"
+    )
     spike: float = Field(
-        default=20.0, gt=1, description="skip a step this many times the usual norm"
+        default=20.0,
+        gt=1,
+        le=1e9,
+        description="skip a step whose gradient norm is this many times the recent one",
     )
     precision: Literal["float32", "bfloat16"] = "float32"
     compile: bool = False
-    ema: float = Field(default=0.0, ge=0, lt=1, description="decay of averaged weights; 0 for none")
+    ema: float = Field(
+        default=0.0, ge=0, lt=1, description="decay of the averaged weights; 0: no average"
+    )
     parallel: Literal["ddp", "fsdp"] = "ddp"
-    device: str = Field(default="", description="cpu or cuda; a GPU if there is one")
+    device: str = Field(
+        default="", description="cpu, cuda or mps; by default a GPU if there is one"
+    )
     threads: int = Field(
-        default=0, ge=0, description="CPU threads; 0: all, and one for the smallest"
+        default=0,
+        ge=0,
+        le=1024,
+        description="CPU threads; 0: all of them, one for the smallest models",
     )
 
 
 class EvaluatePart(Part):
-    """How it is watched."""
+    """How the run is evaluated."""
 
-    every: int = Field(default=0, ge=0, description="steps between evaluations; 0: only at the end")
-    tokens: int = Field(default=65536, ge=0, description="held-out tokens to evaluate on")
+    every: int = Field(
+        default=0, ge=0, le=MOST_STEPS, description="steps between evaluations; 0: only at the end"
+    )
+    tokens: int = Field(
+        default=65536, ge=0, le=MOST_TOKENS, description="held-out tokens to evaluate on"
+    )
     pseudo: int = Field(
-        default=16, ge=0, description="held-out sequences for pseudo-perplexity, at the end"
+        default=16,
+        ge=0,
+        le=10**6,
+        description="held-out sequences for pseudo-perplexity, at the end",
     )
 
 
 class CheckpointPart(Part):
-    """How it is kept."""
+    """How often the run is saved."""
 
     every: int = Field(
-        default=500, ge=0, description="steps between checkpoints; 0: only at the end"
+        default=500,
+        ge=0,
+        le=MOST_STEPS,
+        description="steps between checkpoints; 0: only at the end",
     )
-    minutes: float = Field(default=0.0, ge=0, description="also so many minutes after the last one")
-    keep: int = Field(default=2, ge=1, description="how many of the last are kept")
+    minutes: float = Field(
+        default=0.0, ge=0, le=MOST_MINUTES, description="also so many minutes after the last one"
+    )
+    keep: int = Field(default=2, ge=1, le=10**4, description="how many checkpoints are kept")
+
+
+Weight = Annotated[float, Field(ge=0, le=1e6)]
 
 
 class Recipe(Part):
@@ -151,7 +208,7 @@ class Recipe(Part):
     model: ModelPart = Field(default_factory=ModelPart)
     data: DataPart = Field(default_factory=DataPart)
     masking: MaskingPart = Field(default_factory=MaskingPart)
-    objectives: dict[str, float] = Field(default={"masked_lm": 1.0}, min_length=1)
+    objectives: dict[str, Weight] = Field(default={"masked_lm": 1.0}, min_length=1)
     generator: GeneratorPart = Field(default_factory=GeneratorPart)
     stages: tuple[Stage, ...] = ()
     train: TrainPart = Field(default_factory=TrainPart)
@@ -169,12 +226,7 @@ class Recipe(Part):
 
     def toml(self) -> str:
         """The whole recipe, every key spelled out."""
-        lines: list[str] = []
-        values = {name: value for name, value in self.model_dump().items() if value != ()}
-        # Plain keys come first: below a table's heading they would be the table's.
-        for name, value in sorted(values.items(), key=lambda item: not isinstance(item[1], str)):
-            _write(lines, name, value)
-        return "\n".join(lines).strip() + "\n"
+        return tomli_w.dumps(self.model_dump())
 
 
 def load_recipe(source: str | Path, changes: Iterable[str] = ()) -> Recipe:
@@ -193,19 +245,29 @@ def load_recipe(source: str | Path, changes: Iterable[str] = ()) -> Recipe:
             f"{source}: no such recipe file, and none comes by that name{near};"
             " bertsmith recipes lists them"
         )
-    try:
-        given = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise BertsmithError(f"{source}: not TOML ({error})") from error
+    values = parsed(text, str(source))
     for change in changes:
-        _apply(given, change)
-    return checked(given, str(source))
+        _apply(values, change)
+    return checked(values, str(source))
 
 
-def checked(given: Mapping[str, Any], where: str) -> Recipe:
-    """A recipe of plain values; what is wrong with them is one line."""
+def parsed(text: str, where: str) -> dict[str, Any]:
+    """TOML as plain values; a syntax error is one line."""
     try:
-        recipe = Recipe.model_validate(given)
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # numbers or nesting without end, too
+        raise BertsmithError(f"{where}: not TOML ({cause(error)})") from error
+
+
+def change(key: str, value: str) -> str:
+    """The change that gives a key this very string, even one that reads like a number."""
+    return f"{key}={tomli_w.dumps({'value': value}).removeprefix('value = ').strip()}"
+
+
+def checked(values: Mapping[str, Any], where: str) -> Recipe:
+    """A recipe of plain values; a bad one is a one-line error."""
+    try:
+        recipe = Recipe.model_validate(values)
     except ValidationError as error:
         raise BertsmithError(f"{where}: {_complaint(error)}") from error
     _check(recipe, where)
@@ -214,20 +276,20 @@ def checked(given: Mapping[str, Any], where: str) -> Recipe:
 
 def recipe_names() -> list[str]:
     """The recipes that come with bertsmith."""
-    found = (item.name for item in files("bertsmith.recipes").iterdir())
-    return sorted(name.removesuffix(".toml") for name in found if name.endswith(".toml"))
+    names = (item.name for item in files("bertsmith.recipes").iterdir())
+    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
 
 
 def _check(recipe: Recipe, where: str) -> None:
-    """What no single key can know."""
+    """Checks that need more than one key."""
     train, stages = recipe.train, recipe.stages
     if bool(train.steps) == bool(train.minutes):
-        said = f"train.steps is {train.steps} and train.minutes {train.minutes:g}"
-        raise BertsmithError(f"{where}: {said}: one of the two must be 0, and not both")
+        values = f"train.steps is {train.steps} and train.minutes {train.minutes:g}"
+        raise BertsmithError(f"{where}: {values}: one of the two must be 0, and not both")
     if any(stage.steps == 0 for stage in stages[:-1]):
         raise BertsmithError(f"{where}: only the last of the stages may leave out its steps")
     if recipe.masking.mask + recipe.masking.random > 1:
-        raise BertsmithError(f"{where}: masking.mask and masking.random are more than all")
+        raise BertsmithError(f"{where}: masking.mask + masking.random is more than 1")
     needed = {"next_sentence": "next", "sentence_order": "order"}
     for name, form in needed.items():
         if name in recipe.objectives and recipe.data.format != form:
@@ -236,25 +298,51 @@ def _check(recipe: Recipe, where: str) -> None:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BertsmithError(f"{path}: cannot be read ({error})") from error
+        return path.read_text("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BertsmithError(f"{path}: not UTF-8 text (byte {error.start})") from error
+    except OSError as error:
+        raise BertsmithError(f"{path}: cannot be read ({cause(error)})") from error
 
 
-def _apply(given: dict[str, Any], change: str) -> None:
-    """Set one key of a nested table."""
+def _demand_plain(place: str, value: Any) -> None:
+    """Refuse what config.json or a recipe file cannot hold."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            _demand_plain(place, key)
+            _demand_plain(f"{place}{key}: ", inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            _demand_plain(place, inner)
+    elif isinstance(value, str):
+        value.encode()  # half a surrogate pair is a ValueError
+    elif not isinstance(value, int | float):
+        raise ValueError(f"{place}{value!r} is not text, a number, a list or a table")
+    elif not math.isfinite(value):
+        raise ValueError(f"{place}{value} is not a finite number")
+
+
+def _apply(values: dict[str, Any], change: str) -> None:
+    """Set one key of a nested table; a number picks one of the stages."""
     key, sign, value = change.partition("=")
     if not sign or not key.strip():
         raise BertsmithError(f"--set {change}: it should look like train.learning_rate=1e-3")
     *tables, last = key.strip().split(".")
-    place = given
+    place: Any = values
     for table in tables:
-        place = place.setdefault(table, {})
-        if not isinstance(place, dict):
+        if isinstance(place, list):
+            if not table.isdecimal() or int(table) >= len(place):
+                raise BertsmithError(f"--set {change}: there are {len(place)}, numbered from 0")
+            place = place[int(table)]
+        else:
+            place = place.setdefault(table, {})
+        if not isinstance(place, dict | list):
             raise BertsmithError(f"--set {change}: {table} is not a table")
+    if isinstance(place, list):
+        raise BertsmithError(f"--set {change}: say which key of {key.strip()}")
     try:
         place[last] = tomllib.loads(f"value = {value.strip()}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         place[last] = value.strip()
 
 
@@ -263,8 +351,10 @@ def _complaint(error: ValidationError) -> str:
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     place = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        return f"unknown key {place}{nearest(str(first['loc'][-1]), _keys(first['loc'][:-1]))}"
-    return f"{place}: {first['msg'][0].lower()}{first['msg'][1:]}"
+        known = _keys(first["loc"][:-1])
+        return one_line(f"unknown key {place}{nearest(str(first['loc'][-1]), known)}")
+    message = first["msg"].removeprefix("Value error, ")
+    return one_line(f"{place}: {message[0].lower()}{message[1:]}")
 
 
 def _keys(table: tuple[int | str, ...]) -> list[str]:
@@ -281,34 +371,3 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Say which known name a person may have meant, if one is near."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean {close[0]}?" if close else ""
-
-
-def _write(lines: list[str], name: str, value: Any, prefix: str = "") -> None:
-    """A key, or a table with its own keys."""
-    if isinstance(value, Mapping):
-        lines += ["", f"[{prefix}{name}]"]
-        plain = {key: item for key, item in value.items() if not isinstance(item, Mapping)}
-        for key, item in plain.items():
-            _write(lines, key, item)
-        for key, item in value.items():
-            if key not in plain:
-                _write(lines, key, item, f"{prefix}{name}.")
-    elif isinstance(value, tuple) and value and isinstance(value[0], Mapping):
-        for item in value:
-            lines += ["", f"[[{name}]]", *(f"{key} = {_value(v)}" for key, v in item.items())]
-    elif value is not None:
-        lines.append(f"{_key(name)} = {_value(value)}")
-
-
-def _key(name: str) -> str:
-    plain = name.replace("_", "").replace("-", "")
-    return name if plain.isascii() and plain.isalnum() else json.dumps(name)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_value, value)) + "]"
-    if isinstance(value, Mapping):
-        inner = ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items())
-        return "{ " + inner + " }"
-    return json.dumps(value) if not isinstance(value, float) else repr(value)
