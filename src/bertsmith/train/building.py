@@ -13,7 +13,7 @@ from bertsmith.checkpoint.checkpoint import configure, entry_of
 from bertsmith.corpus import Corpus
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Examples, Masking, Pairs, Source, Spans
-from bertsmith.families import family_of, preset
+from bertsmith.families import Family, family_of, preset
 from bertsmith.model import Config, Model, build, build_head, initialise
 from bertsmith.objectives import (
     OBJECTIVES,
@@ -24,7 +24,7 @@ from bertsmith.objectives import (
     generator_config,
 )
 from bertsmith.tokenizer import Tokenizer
-from bertsmith.train.recipe import Recipe, nearest
+from bertsmith.train.recipe import ModelPart, Recipe, nearest
 
 MULTIPLE = 64  # rows of a new token table are a multiple of this: matrix units like it
 
@@ -37,15 +37,24 @@ class Built:
     together: MultiObjective
     generator: Checkpoint | None  # stored beside the model, where its family can say what it is
     extra: tuple[str, ...]  # heads that are trained but have no place in such a checkpoint
+    ignored: tuple[str, ...] = ()  # keys of the recipe that the model continued from overrules
 
 
 def built(recipe: Recipe, tokenizer: Tokenizer) -> Built:
     """The model of a recipe, new or read, with its objectives."""
     objectives = _objectives(recipe)
     kinds = tuple(dict.fromkeys(objective.kind for objective in objectives))
-    checkpoint = _checkpoint(recipe, tokenizer, kinds)
+    if recipe.model.start:
+        checkpoint, ignored = _continued(recipe.model, tokenizer, kinds)
+    else:
+        checkpoint, ignored = _new(recipe, tokenizer, kinds), ()
     config, model = checkpoint.config, checkpoint.model
     _check_lengths(recipe, config)
+    if recipe.model.start and "following_lm" in recipe.objectives and not config.causal:
+        raise BertsmithError(
+            f"{recipe.model.start} reads the text on both sides of a token: following_lm needs a"
+            " model that was trained from left to right"
+        )
     deviation, seed = config.initial_deviation, recipe.train.seed
     extra = tuple(kind for kind in kinds if kind not in model.heads)
     for objective in objectives:
@@ -72,7 +81,7 @@ def built(recipe: Recipe, tokenizer: Tokenizer) -> Built:
         elif objective is not MaskedTokens or recipe.generator.fills == 1:
             made.append(objective())
     together = MultiObjective(model.train(), made, recipe.objectives)
-    return Built(checkpoint, together, generator, extra)
+    return Built(checkpoint, together, generator, extra, ignored)
 
 
 def _objectives(recipe: Recipe) -> list[Any]:
@@ -90,15 +99,18 @@ def _objectives(recipe: Recipe) -> list[Any]:
     return [OBJECTIVES[name] for name in recipe.objectives if name != "generator"]
 
 
-def _checkpoint(recipe: Recipe, tokenizer: Tokenizer, kinds: tuple[str, ...]) -> Checkpoint:
-    """New weights of a published size, or those of a directory."""
+def _new(recipe: Recipe, tokenizer: Tokenizer, kinds: tuple[str, ...]) -> Checkpoint:
+    """New weights of a published size."""
     part = recipe.model
-    if part.start:
-        return _continued(part.start, dict(part.settings), tokenizer, kinds)
+    if not part.size:
+        raise BertsmithError(
+            "this recipe continues a model: name it with --from, or a size for new weights with"
+            " --set model.size=bert-tiny"
+        )
     settings = {**preset(part.size), "vocab_size": -(-tokenizer.size // MULTIPLE) * MULTIPLE}
     first, last = tokenizer.cls_id, tokenizer.sep_id
     special = {"pad": tokenizer.pad_id, "cls": first, "bos": first, "sep": last, "eos": last}
-    # All are said: what a family's published models have may lie beyond this vocabulary.
+    # All are set: the ids of a family's published models may lie beyond this vocabulary.
     settings |= {f"{role}_token_id": own for role, own in special.items() if own is not None}
     settings |= part.settings
     if settings["vocab_size"] < tokenizer.size:
@@ -111,32 +123,68 @@ def _checkpoint(recipe: Recipe, tokenizer: Tokenizer, kinds: tuple[str, ...]) ->
 
 
 def _continued(
-    start: str, settings: dict[str, Any], tokenizer: Tokenizer, kinds: tuple[str, ...]
-) -> Checkpoint:
-    """A model from a directory; heads that it lacks are new."""
-    directory = locate(start)
+    part: ModelPart, tokenizer: Tokenizer, kinds: tuple[str, ...]
+) -> tuple[Checkpoint, tuple[str, ...]]:
+    """A stored model, with new heads where it lacks them; and the recipe's keys it overrules."""
+    directory = locate(part.start)
     own = Tokenizer.load(directory)
     if own.vocabulary() != tokenizer.vocabulary():
         raise BertsmithError(
-            f"{start}: its vocabulary is not the one that the corpus was prepared with;"
-            f" prepare the text with --tokenizer {start}"
+            f"{part.start}: its vocabulary is not the one that the corpus was prepared with;"
+            f" prepare the text with --tokenizer {part.start}"
         )
-    plain = read(directory, heads=(), settings=settings or None)
-    stored = read(directory, settings=settings or None)
-    held = {entry.kind for entry in plain.family.heads}
+    stored = read(directory)
+    held = {entry.kind for entry in stored.family.heads}
     wanted = [kind for kind in kinds if kind in held]
     new = [kind for kind in wanted if kind not in stored.entries]
     old = [kind for kind in wanted if kind in stored.entries]
-    return read(directory, heads=old, new=new, settings=settings or None)
+    dropout = {key: v for key, v in part.settings.items() if _sets_dropout(stored.family, key)}
+    return read(directory, heads=old, new=new, settings=dropout or None), _ignored(part, stored)
+
+
+def _sets_dropout(family: Family, key: str) -> bool:
+    """Does a key of config.json set dropout and nothing else?"""
+    fields = family.keys.get(key, "").split()
+    return bool(fields) and all(field.endswith("_dropout") for field in fields)
+
+
+def _ignored(part: ModelPart, stored: Checkpoint) -> tuple[str, ...]:
+    """The keys of a recipe that ask for another shape than the stored model has."""
+    family, config = stored.family, stored.config
+
+    def differs(key: str, value: Any) -> bool:
+        fields = family.keys.get(key, "").split()
+        same = [getattr(config, field) == value for field in fields]
+        return stored.settings.get(key) != value and not (same and all(same))
+
+    ignored = [
+        f"model.settings.{key}"
+        for key, value in part.settings.items()
+        if not _sets_dropout(family, key) and differs(key, value)
+    ]
+    if part.size and "size" in part.model_fields_set:
+        # A new model's vocabulary comes from the corpus, not from its size.
+        sizes = {k: v for k, v in preset(part.size).items() if k not in part.settings}
+        asked = [k for k in sizes if k != "vocab_size" and not k.endswith("_token_id")]
+        if any(differs(k, sizes[k]) for k in asked if not _sets_dropout(family, k)):
+            ignored.insert(0, "model.size")
+    return tuple(ignored)
 
 
 def _check_lengths(recipe: Recipe, config: Config) -> None:
     longest = max(length for length, _, _ in recipe.lengths())
-    if longest > config.max_length:
+    if longest <= config.max_length:
+        return
+    key = "the length of its stages" if recipe.stages else "data.length"
+    if recipe.model.start:
         raise BertsmithError(
-            f"sequences of {longest} tokens, but the model reads {config.max_length}:"
-            " set model.settings.max_position_embeddings"
+            f"{recipe.model.start} reads at most {config.max_length} tokens, and the recipe makes"
+            f" sequences of {longest}: lower {key}"
         )
+    raise BertsmithError(
+        f"sequences of {longest} tokens, but the model reads {config.max_length}: lower {key},"
+        " or raise model.settings.max_position_embeddings"
+    )
 
 
 def _stored_generator(checkpoint: Checkpoint, config: Config, model: Model) -> Checkpoint | None:

@@ -29,7 +29,8 @@ class ModelPart(Part):
     """The model."""
 
     size: str = Field(
-        default="bert-tiny", description="a published size, as `bertsmith.presets()` lists"
+        default="bert-tiny",
+        description="a published size, as `bertsmith.presets()` lists; empty: only with `start`",
     )
     settings: dict[str, Any] = Field(
         default_factory=dict, description="keys of config.json that differ from that size"
