@@ -10,7 +10,8 @@ import pytest
 import bertsmith
 from cli.conftest import Run
 
-VERBS = ["demo", "tokenizer", "prepare", "pretrain", "plan", "verify-resume", "recipes"]
+VERBS = ["demo", "tokenizer", "prepare", "pretrain", "runs", "plan", "verify-resume"]
+VERBS += ["recipes"]
 VERBS += ["check", "fill-mask", "embed", "convert", "attention", "heads", "senses", "ablate"]
 VERBS += [
     "probe",

@@ -30,6 +30,7 @@ from bertsmith.cli import (
     prepare,
     pretrain,
     probe,
+    runs,
     senses,
     tokenizer,
 )
@@ -71,6 +72,7 @@ app.command("lens")(lens.lens)
 app.command("cka")(cka.cka)
 app.command("importance")(importance.importance)
 app.command("pretrain")(pretrain.pretrain)
+app.command("runs")(runs.runs)
 app.command("plan")(pretrain.plan)
 app.command("verify-resume")(pretrain.verify_resume)
 app.command("recipes")(pretrain.recipes)

@@ -1,0 +1,67 @@
+"""`bertsmith runs`: the results of training runs, beside each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bertsmith.cli import options as shared
+from bertsmith.cli import pages
+
+if TYPE_CHECKING:
+    from bertsmith.train.report import Comparison
+
+
+def runs(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="RUN", help="Folders that `pretrain --out` wrote.")
+    ],
+    html: Annotated[
+        Path | None,
+        typer.Option(help="Write a page: the report of one run, or overlaid curves of several."),
+    ] = None,
+    as_json: shared.Json = False,
+) -> None:
+    """Show the results of training runs beside each other.
+
+    Runs may be unfinished. For several runs, the keys in which their recipes differ are
+    listed below their results.
+    """
+    pages.check(html)
+    from bertsmith.files import write_text
+    from bertsmith.train.report import compare_runs, read_run, report_page
+
+    compared = compare_runs([read_run(folder) for folder in folders])
+    if html is not None:
+        alone = len(folders) == 1
+        write_text(html, report_page(compared.runs[0]) if alone else compared.html())
+    if as_json:
+        shared.print_json(
+            {
+                "run": str(run.path),
+                **run.measures(),
+                "recipe": {key: values[number] for key, values in compared.recipe.items()},
+            }
+            for number, run in enumerate(compared.runs)
+        )
+    else:
+        _show(compared)
+        if html is not None:
+            typer.echo(f"written to {html}")
+    for note in compared.notes:
+        shared.note(note)
+
+
+def _show(compared: Comparison) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("run")
+    for name in compared.names:
+        table.add_column(Text(name), justify="right", overflow="fold")
+    for label, values in compared.rows() + compared.differences():
+        table.add_row(label, *(Text(value) for value in values))
+    shared.console().print(table)

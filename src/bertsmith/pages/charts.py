@@ -1,0 +1,181 @@
+"""Line charts as SVG: axes with ticks and units, a legend, reference lines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from bertsmith.pages.page import render
+
+WIDTH, HEIGHT = 480, 280
+LEFT, RIGHT, TOP, BOTTOM = 56, 466, 30, 236  # edges of the plot within it
+COLORS = 8  # in page.css; more series use them again
+DOTS = 60  # a series of fewer points may mark each of them
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line of a chart. `quiet` ones are thin and pale, `dots` mark each measurement."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    quiet: bool = False
+    dots: bool = False
+    color: int | None = None  # by default the number of the series
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A horizontal line to compare with."""
+
+    value: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A range of values and the pixels that it covers."""
+
+    low: float
+    high: float
+    first: float
+    last: float
+    log: bool = False
+
+    def place(self, value: float) -> float:
+        """Return the pixel of a value."""
+        low, high = self.low, self.high
+        if self.log:
+            low, high, value = math.log10(low), math.log10(high), math.log10(value)
+        return round(self.first + (self.last - self.first) * (value - low) / (high - low), 2)
+
+    def ticks(self) -> list[float]:
+        """Return the round values within the range."""
+        return log_ticks(self.low, self.high) if self.log else ticks(self.low, self.high)
+
+
+def line_chart(
+    title: str,
+    series: Iterable[Series],
+    *,
+    x_label: str,
+    y_label: str = "",
+    unit: str = "",
+    references: Iterable[Reference] = (),
+    log_x: bool = False,
+    log_y: bool = False,
+    from_zero: bool = False,
+    x_end: float = 0.0,
+) -> Markup:
+    """Draw a figure for a page: a title, a legend that shows values on hover, and the lines.
+
+    `unit` follows every y value, such as "%"; the x axis reaches to `x_end` at least. Points that
+    are not finite, or not positive on a logarithmic axis, are left out; without any others the
+    figure says that there is no data.
+    """
+    lines = [
+        (number if one.color is None else one.color, one, _drawable(one.points, log_x, log_y))
+        for number, one in enumerate(series)
+    ]
+    references = [one for one in references if math.isfinite(one.value)]
+    lines = [line for line in lines if line[2]]
+    xs = [x for _, _, points in lines for x, _ in points]
+    ys = [y for _, _, points in lines for _, y in points] + [one.value for one in references]
+    if not xs:
+        return render("chart.html", title=title, lines=[])
+    ys += [0.0] if from_zero else []
+    x_axis = _axis([*xs, max(x_end, xs[0])], LEFT, RIGHT, log_x, loose=False)
+    y_axis = _axis(ys, BOTTOM, TOP, log_y, loose=True)
+    return render(
+        "chart.html",
+        title=title,
+        x_label=x_label,
+        y_label=y_label,
+        unit=unit,
+        lines=[_line(x_axis, y_axis, *line) for line in lines],
+        references=[(y_axis.place(one.value), one) for one in references],
+        x_ticks=[(x_axis.place(tick), short(tick)) for tick in x_axis.ticks()],
+        y_ticks=[(y_axis.place(tick), short(tick) + unit) for tick in y_axis.ticks()],
+        size=(WIDTH, HEIGHT),
+        edges=(LEFT, RIGHT, TOP, BOTTOM),
+        short=short,
+    )
+
+
+def short(value: float) -> str:
+    """Write a number for an axis: 12,500 as 12.5k, 0.0005 as 5e-4."""
+    size = abs(value)
+    for limit, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e4, "k")):
+        if size >= limit:
+            return f"{value / (1e3 if letter == 'k' else limit):.4g}{letter}"
+    if size >= 1e-3 or not size:
+        return f"{value:,.4g}" if size < 1000 else f"{value:,.0f}"
+    digits, exponent = f"{value:.3e}".split("e")
+    return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
+
+
+def ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """Return about `count` round values from low to high."""
+    step = _round_step((high - low) / count)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return powers of ten from low to high; where these are few, values between them too."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    parts = (1, 2, 5) if last - first <= 3 else (1,)
+    stride = max(1, -(-(last - first) // 8))
+    values = [part * 10.0**power for power in range(first, last + 1, stride) for part in parts]
+    inside = [value for value in values if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
+    if len(inside) < 3:
+        inside = [value for value in ticks(low, high) if value > 0]
+    return [float(f"{value:.12g}") for value in inside]
+
+
+def _round_step(size: float) -> float:
+    power = 10.0 ** math.floor(math.log10(size))
+    return next(part * power for part in (1, 2, 2.5, 5, 10) if part * power >= size * (1 - 1e-9))
+
+
+def _drawable(
+    points: Sequence[tuple[float, float]], log_x: bool, log_y: bool
+) -> list[tuple[float, float]]:
+    return [
+        (x, y)
+        for x, y in points
+        if math.isfinite(x) and math.isfinite(y) and (x > 0 or not log_x) and (y > 0 or not log_y)
+    ]
+
+
+def _axis(values: list[float], first: float, last: float, log: bool, loose: bool) -> Axis:
+    """An axis over all values; a loose one ends at round values beyond them."""
+    low, high = min(values), max(values)
+    if low == high:  # a single point stands in the middle
+        around = abs(low) / 2 or 1.0
+        low, high = (low / 2, high * 2) if log else (low - around, high + around)
+    if not (loose or log) and 0 < low < (high - low) / 10:
+        low = 0.0  # steps and tokens begin there
+    if loose and not log:
+        step = _round_step((high - low) / 5)
+        low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+    return Axis(low, high, first, last, log)
+
+
+def _line(
+    x_axis: Axis, y_axis: Axis, color: int, series: Series, points: list[tuple[float, float]]
+) -> dict[str, object]:
+    places = [(x_axis.place(x), y_axis.place(y)) for x, y in points]
+    return {
+        "name": series.name,
+        "color": f"c{color % COLORS}" + (" quiet" if series.quiet else ""),
+        "path": " ".join(f"{x:g},{y:g}" for x, y in places),
+        "dots": places if len(places) == 1 or (series.dots and len(places) <= DOTS) else [],
+        "x": " ".join(f"{x:.10g}" for x, _ in points),
+        "y": " ".join(f"{y:.5g}" for _, y in points),
+        "first": points[0],
+        "last": points[-1],
+    }

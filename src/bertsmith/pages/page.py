@@ -1,0 +1,65 @@
+"""Pages: one HTML file each that loads nothing, with a policy under which nothing else runs."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from bertsmith import __version__
+
+
+def page(
+    template: str,
+    title: str,
+    *,
+    styles: Iterable[str] = (),
+    scripts: Iterable[str] = (),
+    **context: Any,
+) -> str:
+    """Render a template of this package to a whole page; text in `context` is escaped.
+
+    The template extends frame.html. `styles` and `scripts` name assets beyond page.css and
+    page.js. The content policy admits these by their hashes and nothing else, so templates
+    must use neither style attributes nor event handlers.
+    """
+    style, script = _assets("page.css", *styles), _assets("page.js", *scripts)
+    policy = (
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    frame = {"policy": policy, "style": Markup(style), "script": Markup(script)}
+    return render(template, title=title, version=__version__, **frame, **context)
+
+
+def render(template: str, **context: Any) -> Markup:
+    """Render a template of this package; a value that is not there is an error."""
+    return Markup(_environment().get_template(template).render(context))
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("bertsmith.pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+@cache
+def _assets(*names: str) -> str:
+    folder = files("bertsmith.pages") / "assets"
+    return "\n".join((folder / name).read_text("utf-8") for name in names)
+
+
+def _hash(content: str) -> str:
+    digest = hashlib.sha256(content.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"

@@ -1,0 +1,46 @@
+"""What word frequencies alone reach: the loss below which a language model has learned more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from bertsmith.corpus import Corpus
+from bertsmith.corpus.encode import Ints
+
+BLOCK = 2**16  # tokens that are read in one go
+
+
+def unigram_cross_entropy(
+    train: Corpus, held_out: Corpus | None = None, most: int = 2**24
+) -> float:
+    """Nats per token of held-out text under the unigram distribution of the training text.
+
+    Counts are smoothed by adding one for every token of the vocabulary. Without a held-out split
+    it is the training text's own. Of larger corpora blocks of `most` tokens in all are read, at
+    equal distances.
+    """
+    size = train.tokenizer.size
+    counts = _counts(train, size, most)
+    scored = counts if held_out is None else _counts(held_out, size, most)
+    log_probabilities = np.log(counts + 1.0) - np.log(counts.sum() + size)
+    return float(-(scored @ log_probabilities) / scored.sum())
+
+
+def _counts(corpus: Corpus, size: int, most: int) -> Ints:
+    counts = np.zeros(size, np.int64)
+    for start, length in _blocks(corpus.tokens, most):
+        counts += np.bincount(corpus.gather(np.array([start]), np.array([length])), minlength=size)
+    return counts
+
+
+def _blocks(tokens: int, most: int) -> Iterator[tuple[int, int]]:
+    """Yield (start, length) of what is read: all of it, or blocks spread from end to end."""
+    if tokens <= most:
+        yield from ((start, min(BLOCK, tokens - start)) for start in range(0, tokens, BLOCK))
+        return
+    length = min(BLOCK, most)
+    count = most // length
+    for number in range(count):
+        yield (tokens - length) * number // max(count - 1, 1), length
