@@ -1,18 +1,25 @@
 """Optimizers against torch's, and against their papers written out; schedules."""
 
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from bertsmith.train import optimizer as module
 from bertsmith.train.guard import ENOUGH, fault
 from bertsmith.train.optimizer import (
+    OPTIMIZERS,
     Lamb,
     Muon,
     StableAdamW,
+    matrix_dtype,
     newton_schulz,
     newton_schulz_by_gram,
     optimizer_for,
@@ -28,43 +35,88 @@ def options(**changes: Any) -> Any:
         "weight_decay": 0.1,
         "betas": (0.9, 0.99),
         "epsilon": 1e-6,
+        "precision": "float32",
     }
     return SimpleNamespace(**{**base, **changes})
 
 
-def walked(kind: Any, steps: int = 5, **more: Any) -> list[torch.Tensor]:
-    """The weights of a tiny regression after some steps."""
-    torch.manual_seed(0)
-    weight = nn.Parameter(torch.randn(4, 3))
-    data = torch.randn(10, 3), torch.randn(10, 4)
-    optimizer = kind([weight], lr=0.01, betas=(0.9, 0.99), eps=1e-6, **more)
+SHAPES = ((4, 3), (1, 5), (3,))
+
+
+def walked(kind: Any, steps: int = 6, **more: Any) -> list[list[Tensor]]:
+    """The weights of three tensors after each step, with gradients that grow."""
+    weights = [nn.Parameter(weight) for weight in drawn(0)]
+    optimizer = kind(weights, lr=0.02, betas=(0.9, 0.99), eps=1e-6, **more)
     path = []
-    for _ in range(steps):
-        optimizer.zero_grad()
-        ((data[0] @ weight.T - data[1]) ** 2).sum().backward()
+    for step in range(1, steps + 1):
+        for weight, gradient in zip(weights, drawn(step), strict=True):
+            weight.grad = gradient * step**2
         optimizer.step()
-        path.append(weight.detach().clone())
+        path.append([weight.detach().clone() for weight in weights])
     return path
 
 
-def test_lamb_is_adam_scaled_by_the_weights() -> None:
-    """Written out from the paper, with numbers instead of tensors in place."""
-    torch.manual_seed(0)
-    weight = torch.randn(4, 3)
-    x, y = torch.randn(10, 3), torch.randn(10, 4)
-    m = v = torch.zeros(4, 3)
-    for step, found in enumerate(walked(Lamb, weight_decay=0.1), 1):
-        gradient = 2 * (weight @ x.T - y.T) @ x
-        m, v = 0.9 * m + 0.1 * gradient, 0.99 * v + 0.01 * gradient**2
-        r = (m / (1 - 0.9**step)) / ((v / (1 - 0.99**step)).sqrt() + 1e-6)
-        update = r + 0.1 * weight
-        weight = weight - 0.01 * weight.norm() / update.norm() * update
-        assert torch.allclose(found, weight, atol=1e-5)
+def drawn(seed: int) -> list[Tensor]:
+    random = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=random) for shape in SHAPES]
 
 
-def test_stable_adamw_is_adamw_while_gradients_are_usual() -> None:
-    plain, stable = (walked(kind, 1, weight_decay=0.1) for kind in (torch.optim.AdamW, StableAdamW))
-    assert torch.allclose(plain[0], stable[0], atol=1e-6)
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("adapt", [True, False])
+def test_lamb_is_algorithm_2_of_its_paper(decay: float, adapt: bool) -> None:
+    """You et al. 2020, with φ(x) = x; without adaptation the ratio is 1."""
+    path = walked(Lamb, weight_decay=decay, adapt=adapt)
+    for which, x in enumerate(drawn(0)):
+        m = v = torch.zeros_like(x)
+        for t, weights in enumerate(path, 1):
+            g = drawn(t)[which] * t**2
+            m = 0.9 * m + (1 - 0.9) * g
+            v = 0.99 * v + (1 - 0.99) * g**2
+            r = (m / (1 - 0.9**t)) / ((v / (1 - 0.99**t)).sqrt() + 1e-6)
+            update = r + decay * x
+            ratio = x.norm() / update.norm() if adapt else 1.0
+            x = x - 0.02 * ratio * update
+            torch.testing.assert_close(weights[which], x)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_stable_adamw_is_algorithm_2_of_its_paper(decay: float) -> None:
+    """Wortsman et al. 2023: the corrected betas debias the averages."""
+    path = walked(StableAdamW, weight_decay=decay)
+    clipped = 0
+    for which, theta in enumerate(drawn(0)):
+        v = u = torch.zeros_like(theta)
+        for t, weights in enumerate(path, 1):
+            g = drawn(t)[which] * t**2
+            beta1 = 0.9 * (1 - 0.9 ** (t - 1)) / (1 - 0.9**t)
+            beta2 = 0.99 * (1 - 0.99 ** (t - 1)) / (1 - 0.99**t)
+            v = beta1 * v + (1 - beta1) * g
+            u = beta2 * u + (1 - beta2) * g**2
+            rms = float((g**2 / u.clamp(min=1e-6**2)).mean().sqrt())
+            clipped += rms > 1.1
+            eta = 0.02 / max(1.0, rms)
+            theta = theta - eta * decay * theta - eta * v / (u.sqrt() + 1e-6)
+            torch.testing.assert_close(weights[which], theta)
+    assert clipped > 5
+
+
+def test_lamb_adapts_matrices_without_decay_too() -> None:
+    """The trust ratio does not hang on weight decay."""
+    model = nn.Linear(4, 4)
+    optimizer = optimizer_for(model, options(optimizer="lamb", weight_decay=0.0))
+    before = model.weight.detach().clone(), model.bias.detach().clone()
+    model(torch.randn(8, 4)).square().sum().backward()
+    optimizer.step()
+    moved = (model.weight.detach() - before[0]).norm() / before[0].norm()
+    assert float(moved) == pytest.approx(0.01, rel=1e-3)  # the learning rate, of the weights' norm
+    assert torch.allclose((model.bias - before[1]).abs(), torch.tensor(0.01), rtol=1e-3)
+
+
+def test_weights_of_zero_are_not_adapted() -> None:
+    weight = nn.Parameter(torch.zeros(2, 2))
+    weight.grad = torch.ones(2, 2)
+    Lamb([weight], lr=0.1).step()
+    assert torch.allclose(weight, torch.tensor(-0.1), atol=1e-4)
 
 
 def test_stable_adamw_takes_shorter_steps_when_gradients_grow() -> None:
@@ -117,7 +169,7 @@ def test_muon_takes_the_matrices_of_blocks_only() -> None:
 
 
 def test_muon_is_torchs() -> None:
-    def walk(kind: Any) -> list[torch.Tensor]:
+    def walk(kind: Any) -> list[Tensor]:
         torch.manual_seed(0)
         weights = [nn.Parameter(torch.randn(shape)) for shape in ((6, 4), (4, 6), (6, 4))]
         optimizer = kind(weights, lr=0.1, weight_decay=0.1, momentum=0.95, nesterov=True)
@@ -155,7 +207,7 @@ def test_muon_of_several_groups_is_several_muons() -> None:
     grads = [torch.randn(weight.shape) for weight in start]
     parts = [{"lr": 0.1, "weight_decay": 0.5}, {"lr": 0.01}, {"lr": 0.003, "weight_decay": 0.0}]
 
-    def walk(apart: bool) -> list[torch.Tensor]:
+    def walk(apart: bool) -> list[Tensor]:
         weights = [nn.Parameter(weight.clone()) for weight in start]
         given = [{"params": [w], **part} for w, part in zip(weights, parts, strict=True)]
         for groups in [[one] for one in given] if apart else [given]:
@@ -167,6 +219,70 @@ def test_muon_of_several_groups_is_several_muons() -> None:
         return [weight.detach() for weight in weights]
 
     torch.testing.assert_close(walk(apart=True), walk(apart=False))
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [(None, torch.float32), (torch.bfloat16, torch.bfloat16), (torch.float64, torch.float64)],
+)
+def test_muon_computes_in_the_precision_it_is_given(
+    given: torch.dtype | None, used: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def spy(matrices: Tensor, group: Any) -> Tensor:
+        seen.append(matrices.dtype)
+        return matrices
+
+    monkeypatch.setattr(module, "orthogonalise", spy)
+    weight = nn.Parameter(torch.randn(3, 4))
+    weight.grad = torch.randn(3, 4)
+    Muon([weight], compute_dtype=given).step()
+    assert seen == [used]
+
+
+@pytest.mark.parametrize("units", [True, False])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_pretraining_in_float32_keeps_muon_in_float32_on_a_cpu(
+    precision: str, units: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "has_matrix_units", lambda: units)
+    net = nn.Module()
+    net.blocks = nn.ModuleList([nn.Linear(4, 4)])  # type: ignore[assignment]
+    muon, _ = optimizer_for(net, options(optimizer="muon", precision=precision)).optimizers
+    half = precision == "bfloat16" and units
+    assert muon.compute_dtype is (torch.bfloat16 if half else None)  # type: ignore[attr-defined]
+    assert matrix_dtype(torch.device("cpu")) is (torch.bfloat16 if units else None)
+    assert matrix_dtype(torch.device("mps")) is torch.bfloat16
+
+
+@pytest.fixture(scope="module")
+def weights_of_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that optimizer_ranks.py writes, with one for each number of processes."""
+    folder = tmp_path_factory.mktemp("ranks")
+    script = Path(__file__).with_name("optimizer_ranks.py")
+    done = subprocess.run(
+        [sys.executable, str(script), str(folder)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.parametrize("world", ["2", "4"])
+@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_many_processes_give_the_weights_of_one(
+    name: str, how: str, world: str, weights_of_ranks: Path
+) -> None:
+    folder = weights_of_ranks / world
+    alone, other = (torch.load(folder / f"{name}-{way}.pt") for way in ("alone", how))
+    for parameter, weight in alone.items():
+        error = (other[parameter] - weight).norm() / weight.norm()
+        assert float(error) < 1e-6, parameter
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

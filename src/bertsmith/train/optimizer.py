@@ -1,9 +1,13 @@
-"""Optimizers: torch's own where it has them, and the two of this field that it lacks."""
+"""Optimizers: AdamW from torch; LAMB, StableAdamW and a batched Muon. All support sharding.
+
+A parameter is a plain tensor, or a DTensor of which this process holds a shard (FSDP2).
+Element-wise work is done on the local shard; what needs the full tensor says how it is had.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,12 +15,12 @@ from torch.optim import Optimizer
 
 from bertsmith.train.precision import has_matrix_units
 
-Named = Mapping[str, nn.Parameter]
-Tensors = tuple[Tensor, ...]
+NamedParameters = Mapping[str, nn.Parameter]
+Coefficients = tuple[float, float, float]
 
 
-class AdamKind(Optimizer):
-    """What Adam's kin share: their settings, and the walk over parameters with a gradient."""
+class AdamVariant(Optimizer):
+    """Base class of Adam variants: the moments, and the loop over parameter groups."""
 
     def __init__(
         self,
@@ -25,219 +29,316 @@ class AdamKind(Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-6,
         weight_decay: float = 0.01,
+        **more: Any,
     ) -> None:
-        settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, settings)
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, defaults | more)
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Change the weights once."""
+        """Update all parameters that have a gradient."""
         for group in self.param_groups:
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
             if parameters:
-                states = [self.state[parameter] for parameter in parameters]
-                grads = [parameter.grad for parameter in parameters]
-                self.change(parameters, adam_updates(states, grads, group), group)
+                self.update_group(parameters, group)
 
-    def change(self, parameters: list[Tensor], updates: Tensors, group: Mapping[str, Any]) -> None:
-        """Change the parameters of a group, given Adam's steps for them."""
+    def update_group(self, parameters: list[Tensor], group: Mapping[str, Any]) -> None:
+        """Update the parameters of one group."""
         raise NotImplementedError
 
+    def moments(
+        self, parameters: list[Tensor], group: Mapping[str, Any]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Advance the moments; returns the local shards of both, corrected for their bias."""
+        for parameter in parameters:
+            state = self.state[parameter]
+            if not state:
+                state["step"] = torch.zeros(())
+                state["exp_avg"] = torch.zeros_like(parameter)
+                state["exp_avg_sq"] = torch.zeros_like(parameter)
+            state["step"] += 1
+        states = [self.state[parameter] for parameter in parameters]
+        first = [local_shard(state["exp_avg"]) for state in states]
+        second = [local_shard(state["exp_avg_sq"]) for state in states]
+        steps = [int(state["step"]) for state in states]
+        grads = local_gradients(parameters)
+        beta1, beta2 = group["betas"]
+        torch._foreach_lerp_(first, grads, 1 - beta1)
+        torch._foreach_mul_(second, beta2)
+        torch._foreach_addcmul_(second, grads, grads, value=1 - beta2)
+        return (
+            list(torch._foreach_div(first, [1 - beta1**step for step in steps])),
+            list(torch._foreach_div(second, [1 - beta2**step for step in steps])),
+        )
 
-class Lamb(AdamKind):
-    """AdamW whose step is as long, layer by layer, as a share of the weights (You et al. 2020)."""
 
-    def change(self, parameters: list[Tensor], updates: Tensors, group: Mapping[str, Any]) -> None:
-        """Scale the steps to the weights; biases and norms are not adapted, as in the paper."""
-        if group["weight_decay"]:
-            updates = torch._foreach_add(updates, parameters, alpha=group["weight_decay"])
-            size = torch.stack(torch._foreach_norm(parameters))
-            length = torch.stack(torch._foreach_norm(updates))
-            trust = torch.where((size > 0) & (length > 0), size / length, torch.ones_like(size))
-            updates = torch._foreach_mul(updates, list(trust.unbind()))
-        torch._foreach_sub_(parameters, list(updates), alpha=group["lr"])
+class Lamb(AdamVariant):
+    """LAMB (You et al. 2020): Adam's update of a tensor, scaled to the norm of its weights.
 
-
-class StableAdamW(AdamKind):
-    """AdamW whose step is shortened where gradients outgrow their second moment.
-
-    (Wortsman et al. 2023.) It needs no clipping of gradients.
+    Groups with `adapt` False take Adam's update as it is: biases and norms, as in the paper.
     """
 
-    def change(self, parameters: list[Tensor], updates: Tensors, group: Mapping[str, Any]) -> None:
-        """Shorten the steps by the root mean square of gradients over their usual size."""
-        states = [self.state[parameter] for parameter in parameters]
-        rest = [1 - group["betas"][1] ** int(state["step"]) for state in states]
-        second = torch._foreach_div([state["exp_avg_sq"] for state in states], rest)
-        usual = torch._foreach_sqrt(torch._foreach_clamp_min(second, group["eps"] ** 2))
-        grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        length = torch.stack(torch._foreach_norm(torch._foreach_div(grads, list(usual))))
-        counts = torch.tensor([parameter.numel() for parameter in parameters])
-        surprise = length / counts.to(length).sqrt()
-        rate = group["lr"] / surprise.clamp(min=1.0)
-        torch._foreach_mul_(parameters, list((1 - rate * group["weight_decay"]).unbind()))
-        torch._foreach_sub_(parameters, torch._foreach_mul(updates, list(rate.unbind())))
+    def __init__(self, params: Any, lr: float, adapt: bool = True, **settings: Any) -> None:
+        super().__init__(params, lr, adapt=adapt, **settings)
+
+    def update_group(self, parameters: list[Tensor], group: Mapping[str, Any]) -> None:
+        """Update the parameters of one group."""
+        weights = [local_shard(parameter) for parameter in parameters]
+        updates = adam_updates(*self.moments(parameters, group), group["eps"])
+        if group["weight_decay"]:
+            torch._foreach_add_(updates, weights, alpha=group["weight_decay"])
+        if group["adapt"]:
+            sizes, lengths = full_norms([*weights, *updates], parameters[0]).chunk(2)
+            usable = (sizes > 0) & (lengths > 0)
+            trust = torch.where(usable, sizes / lengths, torch.ones_like(sizes))
+            torch._foreach_mul_(updates, list(trust.unbind()))
+        torch._foreach_sub_(weights, updates, alpha=group["lr"])
+
+
+class StableAdamW(AdamVariant):
+    """StableAdamW (Wortsman et al. 2023): AdamW with update clipping instead of gradient clipping.
+
+    The learning rate of a tensor is divided by the root mean square of its gradient over the
+    square root of its second moment, where that is above 1.
+    """
+
+    def update_group(self, parameters: list[Tensor], group: Mapping[str, Any]) -> None:
+        """Update the parameters of one group."""
+        weights = [local_shard(parameter) for parameter in parameters]
+        first, second = self.moments(parameters, group)
+        roots = torch._foreach_sqrt(torch._foreach_clamp_min(second, group["eps"] ** 2))
+        ratios = list(torch._foreach_div(local_gradients(parameters), list(roots)))
+        lengths = full_norms(ratios, parameters[0])
+        counts = torch.tensor([parameter.numel() for parameter in parameters]).to(lengths)
+        rates = group["lr"] / (lengths / counts.sqrt()).clamp(min=1.0)
+        updates = adam_updates(first, second, group["eps"])
+        torch._foreach_mul_(weights, list((1 - rates * group["weight_decay"]).unbind()))
+        torch._foreach_sub_(weights, torch._foreach_mul(updates, list(rates.unbind())))
 
 
 class Muon(torch.optim.Muon):
-    """torch's Muon for matrices of equal shape together: a few kernels instead of hundreds.
+    """torch's Muon for all matrices of one shape at once: a few kernels instead of hundreds.
 
-    Groups may differ by their rates and decays, and by nothing else. On a CPU without bf16 matrix
-    units products are in the weights' precision: others take many times as long there.
+    Groups may differ in learning rate and weight decay only. `compute_dtype` is the precision of
+    the Newton-Schulz iterations; None is bfloat16 on an accelerator and the parameters' own
+    precision on a CPU. Of sharded matrices every rank orthogonalises some.
     """
+
+    def __init__(
+        self, params: Any, *, compute_dtype: torch.dtype | None = None, **settings: Any
+    ) -> None:
+        super().__init__(params, **settings)
+        self.compute_dtype = compute_dtype
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Change the weights once."""
-        alike: dict[torch.Size, list[tuple[Tensor, Mapping[str, Any]]]] = {}
+        """Update all matrices that have a gradient."""
+        by_shape: dict[torch.Size, list[tuple[Tensor, Mapping[str, Any]]]] = {}
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    alike.setdefault(parameter.shape, []).append((parameter, group))
-        for shape, pairs in alike.items():
+                    by_shape.setdefault(parameter.shape, []).append((parameter, group))
+        for (rows, columns), pairs in by_shape.items():
             parameters = [parameter for parameter, _ in pairs]
             rates = [group["lr"] for _, group in pairs]
             kept = [1 - group["lr"] * group["weight_decay"] for _, group in pairs]
-            longer = max(1.0, shape[0] / shape[1]) ** 0.5
-            steps = list(self._steps(parameters, pairs[0][1]).unbind())
-            torch._foreach_mul_(parameters, kept)
-            torch._foreach_mul_(steps, [rate * longer for rate in rates])
-            torch._foreach_sub_(parameters, steps)
+            scale = max(1.0, rows / columns) ** 0.5
+            updates = list(self._updates(parameters, pairs[0][1]).unbind())
+            weights = [local_shard(parameter) for parameter in parameters]
+            torch._foreach_mul_(weights, kept)
+            torch._foreach_mul_(updates, [rate * scale for rate in rates])
+            torch._foreach_sub_(weights, updates)
 
-    def _steps(self, parameters: list[Tensor], group: Mapping[str, Any]) -> Tensor:
-        """Where to go from each of these, in steps that stretch nothing."""
+    def _updates(self, parameters: list[Tensor], group: Mapping[str, Any]) -> Tensor:
+        """Advance the momentum; returns the local shards (N, rows, columns) of the updates."""
         for parameter in parameters:
             if not self.state[parameter]:
                 self.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-        buffers = [self.state[parameter]["momentum_buffer"] for parameter in parameters]
-        grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        buffers = [local_shard(self.state[p]["momentum_buffer"]) for p in parameters]
+        grads = local_gradients(parameters)
         torch._foreach_lerp_(buffers, grads, 1 - group["momentum"])
-        steps = torch.stack(torch._foreach_lerp(grads, buffers, group["momentum"]))
-        half = steps.is_cuda or has_matrix_units()
-        return orthogonal(steps.bfloat16() if half else steps, group).to(steps.dtype)
+        updates = torch.stack(torch._foreach_lerp(grads, buffers, group["momentum"]))
+        half = torch.bfloat16 if updates.device.type != "cpu" else updates.dtype
+        dtype = self.compute_dtype or half
+        return on_full_matrices(
+            lambda full: orthogonalise(full.to(dtype), group).to(full.dtype), updates, parameters[0]
+        )
 
 
-def orthogonal(steps: Tensor, group: Mapping[str, Any]) -> Tensor:
-    """For each matrix the nearest one that stretches nothing, about: some Newton-Schulz steps."""
-    tall = steps.shape[-2] > steps.shape[-1]
-    found = (steps.mT if tall else steps).contiguous()
-    found = found / found.norm(dim=(-2, -1), keepdim=True).clamp(min=group["eps"])
-    # Powers of powers round too much in half precision.
-    iterate = newton_schulz if found.dtype is torch.bfloat16 else newton_schulz_by_gram
-    found = iterate(found, group["ns_coefficients"], group["ns_steps"])
-    return found.mT.contiguous() if tall else found
+def matrix_dtype(device: torch.device) -> torch.dtype | None:
+    """The fastest `compute_dtype` for Muon on a device: bfloat16 where it has units for it."""
+    return torch.bfloat16 if device.type != "cpu" or has_matrix_units() else None
 
 
-def newton_schulz(found: Tensor, coefficients: tuple[float, float, float], count: int) -> Tensor:
-    """The iteration as it is written: each step is a polynomial of the matrix."""
-    first, second, third = coefficients
+def orthogonalise(updates: Tensor, group: Mapping[str, Any]) -> Tensor:
+    """Matrices with about the same singular vectors, all singular values about 1."""
+    tall = updates.shape[-2] > updates.shape[-1]
+    wide = (updates.mT if tall else updates).contiguous()
+    wide = wide / wide.norm(dim=(-2, -1), keepdim=True).clamp(min=group["eps"])
+    # Products of Gram matrices lose too many digits in bfloat16.
+    iterate = newton_schulz if wide.dtype is torch.bfloat16 else newton_schulz_by_gram
+    wide = iterate(wide, group["ns_coefficients"], group["ns_steps"])
+    return wide.mT.contiguous() if tall else wide
+
+
+def newton_schulz(matrices: Tensor, coefficients: Coefficients, count: int) -> Tensor:
+    """Newton-Schulz iterations as they are defined: X → a X + b (X Xᵀ) X + c (X Xᵀ)² X."""
+    a, b, c = coefficients
     for _ in range(count):
-        gram = found @ found.mT
-        change = torch.baddbmm(gram, gram, gram, beta=second, alpha=third)
-        found = torch.baddbmm(found, change, found, beta=first)
-    return found
+        gram = matrices @ matrices.mT
+        factor = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+        matrices = torch.baddbmm(matrices, factor, matrices, beta=a)
+    return matrices
 
 
-def newton_schulz_by_gram(
-    found: Tensor, coefficients: tuple[float, float, float], count: int
-) -> Tensor:
-    """The same in fewer products: all steps on the small square X Xᵀ, and X itself only at the end.
+def newton_schulz_by_gram(matrices: Tensor, coefficients: Coefficients, count: int) -> Tensor:
+    """The same with fewer operations: iterates on the small X Xᵀ, and multiplies by X once.
 
-    A step is X → Z X with Z = a + b X Xᵀ + c (X Xᵀ)². So X Xᵀ → Z (X Xᵀ) Z, and all Z commute.
+    An iteration is X → Z X with Z = a + b X Xᵀ + c (X Xᵀ)². So X Xᵀ → Z (X Xᵀ) Z, and all Z
+    commute.
     """
-    first, second, third = coefficients
-    gram = found @ found.mT
-    whole: Tensor | None = None
+    a, b, c = coefficients
+    gram = matrices @ matrices.mT
+    product: Tensor | None = None
     for step in range(count):
-        change = torch.baddbmm(gram, gram, gram, beta=second, alpha=third)
-        change.diagonal(dim1=-2, dim2=-1).add_(first)
-        whole = change if whole is None else change @ whole
+        factor = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+        factor.diagonal(dim1=-2, dim2=-1).add_(a)
+        product = factor if product is None else factor @ product
         if step < count - 1:
-            gram = change @ (gram @ change)
-    return found if whole is None else whole @ found
+            gram = factor @ (gram @ factor)
+    return matrices if product is None else product @ matrices
 
 
-def adam_updates(
-    states: list[dict[str, Any]], grads: list[Tensor], group: Mapping[str, Any]
-) -> Tensors:
-    """Adam's steps before the rate: first moments over the roots of the second."""
-    for state, grad in zip(states, grads, strict=True):
-        if not state:
-            state["step"] = torch.zeros(())
-            state["exp_avg"] = torch.zeros_like(grad)
-            state["exp_avg_sq"] = torch.zeros_like(grad)
-        state["step"] += 1
-    means, squares = ([state[key] for state in states] for key in ("exp_avg", "exp_avg_sq"))
-    steps = [int(state["step"]) for state in states]
-    first, second = group["betas"]
-    torch._foreach_lerp_(means, grads, 1 - first)
-    torch._foreach_mul_(squares, second)
-    torch._foreach_addcmul_(squares, grads, grads, value=1 - second)
-    roots = torch._foreach_sqrt(torch._foreach_div(squares, [1 - second**step for step in steps]))
-    torch._foreach_add_(roots, group["eps"])
-    return torch._foreach_div(
-        torch._foreach_div(means, [1 - first**step for step in steps]), list(roots)
-    )
+def adam_updates(first: list[Tensor], second: list[Tensor], eps: float) -> list[Tensor]:
+    """Adam's updates before the learning rate: first moments over the roots of the second."""
+    roots = torch._foreach_sqrt(second)
+    torch._foreach_add_(roots, eps)
+    return list(torch._foreach_div(first, list(roots)))
 
 
-class Several:
-    """Optimizers that share the parameters of a model, used as one."""
+# ------------------------------------------------------------------ sharded parameters
+
+
+def local_shard(tensor: Tensor) -> Tensor:
+    """This process's shard of a DTensor, sharing its memory; a plain tensor as it is."""
+    to_local = getattr(tensor, "to_local", None)
+    return tensor if to_local is None else cast(Tensor, to_local())
+
+
+def local_gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """The local shards of the gradients."""
+    return [local_shard(p.grad) for p in parameters if p.grad is not None]
+
+
+def full_norms(shards: list[Tensor], parameter: Tensor) -> Tensor:
+    """L2 norms of the tensors that have these local shards, laid out like a parameter.
+
+    All of them take one all-reduce.
+    """
+    norms = torch.stack(torch._foreach_norm(shards))
+    if not hasattr(parameter, "device_mesh"):
+        return norms
+    from torch.distributed.tensor import DTensor, Partial, Replicate
+
+    mesh, placements = parameter.device_mesh, parameter.placements  # type: ignore[attr-defined]
+    sums = [Partial() if placement.is_shard() else Replicate() for placement in placements]
+    squares = DTensor.from_local(norms.square(), mesh, sums, run_check=False)
+    return squares.full_tensor().sqrt()
+
+
+def on_full_matrices(
+    function: Callable[[Tensor], Tensor], shards: Tensor, parameter: Tensor
+) -> Tensor:
+    """Apply a function of full matrices to a stack (N, rows, columns) of their local shards.
+
+    Ranks exchange shards until each has a part of the stack in full, and exchange them back.
+    """
+    if not hasattr(parameter, "device_mesh"):
+        return function(shards)
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+
+    mesh, placements = parameter.device_mesh, parameter.placements  # type: ignore[attr-defined]
+    shape = torch.Size((len(shards), *parameter.shape))
+    stride = (parameter.numel(), parameter.shape[1], 1)
+    by_shard = [Shard(p.dim + 1) if p.is_shard() else Replicate() for p in placements]
+    by_matrix = [Shard(0) if p.is_shard() else Replicate() for p in placements]
+
+    def exchanged(tensor: Tensor, before: list[Any], after: list[Any]) -> Tensor:
+        stack = DTensor.from_local(
+            tensor, mesh, before, run_check=False, shape=shape, stride=stride
+        )
+        if mesh.device_type == "cpu":  # gloo has no all-to-all
+            stack = stack.redistribute(placements=[Replicate()] * mesh.ndim)
+        return stack.redistribute(placements=after).to_local()
+
+    return exchanged(function(exchanged(shards, by_shard, by_matrix)), by_matrix, by_shard)
+
+
+class CompositeOptimizer:
+    """Several optimizers that divide the parameters of a model among them, used as one."""
 
     def __init__(self, optimizers: Iterable[Optimizer]) -> None:
         self.optimizers = list(optimizers)
         self.peaks = [[group["lr"] for group in one.param_groups] for one in self.optimizers]
 
-    def set_rate(self, share: float) -> None:
-        """Set every group's learning rate to a share of its peak."""
+    def set_rate(self, fraction: float) -> None:
+        """Set every group's learning rate to a fraction of its peak."""
         for one, peaks in zip(self.optimizers, self.peaks, strict=True):
             for group, peak in zip(one.param_groups, peaks, strict=True):
-                group["lr"] = peak * share
+                group["lr"] = peak * fraction
 
     def step(self) -> None:
-        """Change all weights once."""
+        """Update all parameters once."""
         for one in self.optimizers:
             one.step()
 
     def clear(self) -> None:
-        """Forget the gradients."""
+        """Free the gradients."""
         for one in self.optimizers:
             one.zero_grad(set_to_none=True)
 
     def states(self) -> Iterable[tuple[nn.Parameter, dict[str, Any]]]:
-        """Each parameter with what its optimizer remembers of it."""
+        """Each parameter with the state that its optimizer keeps for it."""
         for one in self.optimizers:
             for group in one.param_groups:
                 for parameter in group["params"]:
                     yield parameter, one.state[parameter]
 
 
-def groups(named: Named, decay: float) -> list[dict[str, Any]]:
-    """Matrices decay; biases and norms do not."""
-    matrices = [parameter for parameter in named.values() if parameter.ndim > 1]
-    others = [parameter for parameter in named.values() if parameter.ndim < 2]
-    made = [{"params": matrices, "weight_decay": decay}, {"params": others, "weight_decay": 0.0}]
-    return [group for group in made if group["params"]]
+Several = CompositeOptimizer
 
 
-def _adamw(named: Named, train: Any) -> list[Optimizer]:
-    # One pass over the weights instead of ten; shares of a matrix (FSDP) are no plain tensors.
-    fused = all(type(parameter) is nn.Parameter for parameter in named.values())
+def groups(parameters: NamedParameters, decay: float) -> list[dict[str, Any]]:
+    """Weight decay, and LAMB's adaptation, for matrices; neither for biases and norms."""
+    matrices = [parameter for parameter in parameters.values() if parameter.ndim > 1]
+    vectors = [parameter for parameter in parameters.values() if parameter.ndim < 2]
+    both = [
+        {"params": matrices, "weight_decay": decay, "adapt": True},
+        {"params": vectors, "weight_decay": 0.0, "adapt": False},
+    ]
+    return [group for group in both if group["params"]]
+
+
+def _adamw(parameters: NamedParameters, train: Any) -> list[Optimizer]:
+    # Fused: one pass over the weights instead of ten. torch has no fused step for DTensors.
+    sharded = any(hasattr(parameter, "device_mesh") for parameter in parameters.values())
     return [
         torch.optim.AdamW(
-            groups(named, train.weight_decay),
+            groups(parameters, train.weight_decay),
             lr=train.learning_rate,
             betas=train.betas,
             eps=train.epsilon,
-            fused=fused or None,
+            fused=None if sharded else True,
+            foreach=True if sharded else None,
         )
     ]
 
 
-def _own(kind: Callable[..., Optimizer]) -> Callable[[Named, Any], list[Optimizer]]:
-    def make(named: Named, train: Any) -> list[Optimizer]:
+def _variant(kind: type[AdamVariant]) -> Callable[[NamedParameters, Any], list[Optimizer]]:
+    def make(parameters: NamedParameters, train: Any) -> list[Optimizer]:
         return [
             kind(
-                groups(named, train.weight_decay),
+                groups(parameters, train.weight_decay),
                 lr=train.learning_rate,
                 betas=train.betas,
                 eps=train.epsilon,
@@ -247,10 +348,11 @@ def _own(kind: Callable[..., Optimizer]) -> Callable[[Named, Any], list[Optimize
     return make
 
 
-def _muon(named: Named, train: Any) -> list[Optimizer]:
-    """Muon for the matrices inside blocks, AdamW for tables, norms, biases and outputs."""
-    inner = {n: p for n, p in named.items() if p.ndim == 2 and ".blocks." in f".{n}"}
-    rest = {name: parameter for name, parameter in named.items() if name not in inner}
+def _muon(parameters: NamedParameters, train: Any) -> list[Optimizer]:
+    """Muon for the matrices inside blocks; AdamW for embeddings, norms, biases and heads."""
+    inner = {n: p for n, p in parameters.items() if p.ndim == 2 and ".blocks." in f".{n}"}
+    rest = {name: parameter for name, parameter in parameters.items() if name not in inner}
+    half = train.precision == "bfloat16" and has_matrix_units()
     muon = Muon(
         list(inner.values()),
         lr=train.matrix_learning_rate,
@@ -258,19 +360,20 @@ def _muon(named: Named, train: Any) -> list[Optimizer]:
         momentum=0.95,
         nesterov=True,
         adjust_lr_fn="original",
+        compute_dtype=torch.bfloat16 if half else None,
     )
     return [muon, *_adamw(rest, train)]
 
 
-OPTIMIZERS: dict[str, Callable[[Named, Any], list[Optimizer]]] = {
+OPTIMIZERS: dict[str, Callable[[NamedParameters, Any], list[Optimizer]]] = {
     "adamw": _adamw,
-    "lamb": _own(Lamb),
-    "stable_adamw": _own(StableAdamW),
+    "lamb": _variant(Lamb),
+    "stable_adamw": _variant(StableAdamW),
     "muon": _muon,
 }
 
 
-def optimizer_for(module: nn.Module, train: Any) -> Several:
-    """The optimizer that a recipe names, over all parameters that learn."""
-    named = {name: p for name, p in module.named_parameters() if p.requires_grad}
-    return Several(OPTIMIZERS[train.optimizer](named, train))
+def optimizer_for(module: nn.Module, train: Any) -> CompositeOptimizer:
+    """The optimizer that a recipe names, over all trainable parameters."""
+    parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    return CompositeOptimizer(OPTIMIZERS[train.optimizer](parameters, train))
