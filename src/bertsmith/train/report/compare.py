@@ -1,0 +1,162 @@
+"""Runs beside each other: what they came to, and where their recipes differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from bertsmith.pages import Reference, Series, line_chart, page
+from bertsmith.train.report.page import NAMES, WORDS, duration, plain, term_name
+from bertsmith.train.report.run import HELD, Run
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs beside each other: a value for each run in every row."""
+
+    runs: tuple[Run, ...]
+    names: tuple[str, ...]
+    measures: dict[str, list[Any]]  # by the keys of summary.json; None where a run has none
+    recipe: dict[str, list[Any]]  # the keys of the recipes that differ
+    notes: list[str]
+
+    def rows(self) -> list[tuple[str, list[str]]]:
+        """The measures as people read them."""
+        return [
+            (_label(key), [_measure(key, value) for value in values])
+            for key, values in self.measures.items()
+        ]
+
+    def differences(self) -> list[tuple[str, list[str]]]:
+        """The differing keys of the recipes as people read them."""
+        return [
+            (key, ["–" if value is None else plain(value) for value in values])
+            for key, values in self.recipe.items()
+        ]
+
+    def html(self) -> str:
+        """A page with tables and overlaid curves."""
+        return page(
+            "runs.html",
+            "Runs " + ", ".join(self.names),
+            names=self.names,
+            rows=self.rows(),
+            differences=self.differences(),
+            notes=self.notes,
+            objectives=[(term_name(term), self._charts(term)) for term in self._terms()],
+        )
+
+    def _terms(self) -> list[str]:
+        return list(dict.fromkeys(term for run in self.runs for term in run.terms()))
+
+    def _charts(self, term: str) -> list[str]:
+        chart = partial(line_chart, x_label="tokens", x_end=max(map(_tokens, self.runs)))
+        lines = self._baselines() if term in WORDS else []
+        drawn: list[str] = []
+        for prefix, where in ((HELD, "held-out text"), ("", "training")):
+            loss = self._series(prefix + term)
+            accuracy = self._series(f"{prefix}{term}_accuracy", 100)
+            drawn += [
+                chart(f"Loss, {where}", loss, y_label="nats", references=lines),
+                chart(f"Accuracy, {where}", accuracy, unit="%", from_zero=True),
+            ]
+        return drawn
+
+    def _series(self, key: str, scale: float = 1.0) -> list[Series]:
+        named = zip(self.names, self.runs, strict=True)
+        return [Series(name, _by_tokens(run, key, scale), dots=HELD in key) for name, run in named]
+
+    def _baselines(self) -> list[Reference]:
+        """One line where all runs share it, else one for each."""
+        known = {
+            name: value
+            for name, run in zip(self.names, self.runs, strict=True)
+            if (value := run.last("unigram_entropy")) is not None
+        }
+        label = "word frequencies alone"
+        if len({f"{value:.2f}" for value in known.values()}) <= 1:
+            return [Reference(value, label) for value in list(known.values())[:1]]
+        return [Reference(value, f"{label}, {name}") for name, value in known.items()]
+
+
+def compare_runs(runs: Sequence[Run]) -> Comparison:
+    """Put runs beside each other."""
+    names = tuple(run.name for run in runs)
+    if len(set(names)) < len(names):
+        names = tuple(str(run.path) for run in runs)
+    measures = [run.measures() for run in runs]
+    recipes = [run.settings() for run in runs]
+    keys = dict.fromkeys(key for recipe in recipes for key in recipe if key != "about")
+    recipe = {key: [one.get(key) for one in recipes] for key in keys}
+    notes = [f"{name}: {note}" for name, run in zip(names, runs, strict=True) for note in run.notes]
+    unigrams = [one["unigram_entropy"] for one in measures if "unigram_entropy" in one]
+    if unigrams and max(unigrams) - min(unigrams) > 0.005:
+        notes.append(
+            "the runs have different unigram entropies: their text or vocabulary differs, and"
+            " losses per token cannot be compared directly"
+        )
+    return Comparison(
+        tuple(runs),
+        names,
+        {key: [one.get(key) for one in measures] for key in _ordered(measures)},
+        {key: values for key, values in recipe.items() if any(v != values[0] for v in values)},
+        notes,
+    )
+
+
+def _ordered(measures: list[dict[str, Any]]) -> list[str]:
+    """All keys, in the order of `Run.measures`, which runs with other objectives interleave."""
+    keys = list(dict.fromkeys(key for one in measures for key in one))
+    ends = ("pseudo_perplexity", "unigram_entropy")
+    return sorted(keys, key=lambda key: (key in ends, key.startswith(HELD)))
+
+
+def _tokens(run: Run) -> float:
+    return run.last("tokens") or 0.0
+
+
+def _by_tokens(run: Run, key: str, scale: float) -> list[tuple[float, float]]:
+    """A curve over the tokens that were read, instead of steps."""
+    steps, tokens = zip((0, 0), *run.points("tokens"), (run.step, _tokens(run)), strict=True)
+    points = run.points(key, scale)
+    read = np.interp([step for step, _ in points], steps, tokens).tolist()
+    return [(at, y) for at, (_, y) in zip(read, points, strict=True)] if _tokens(run) else []
+
+
+def _label(key: str) -> str:
+    labels = {
+        "minutes": "time",
+        "tokens_per_second": "speed (median step)",
+        "useful_share": "useful share of tokens computed",
+        "pseudo_perplexity": "pseudo-perplexity",
+        "unigram_entropy": "word frequencies alone",
+    }
+    if not key.startswith(HELD):
+        return labels.get(key, key.replace("_", " "))
+    name = key.removeprefix(HELD)
+    for term in sorted(NAMES, key=len, reverse=True):
+        if name == term:
+            return f"held-out loss, {NAMES[term]}"
+        if name.startswith(f"{term}_"):
+            return f"held-out {name.removeprefix(term + '_')}, {NAMES[term]}"
+    return f"held-out {name.replace('_', ' ')}"
+
+
+def _measure(key: str, value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if key == "minutes":
+        return duration(value)
+    if key.endswith(("_accuracy", "_recall", "_share")):
+        return f"{value:.1%}"
+    if key == "tokens_per_second":
+        return f"{value:,.0f} tokens/s"
+    if key == "pseudo_perplexity":
+        return f"{value:,.4g}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4f} nats"

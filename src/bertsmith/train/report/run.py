@@ -1,0 +1,239 @@
+"""A run, read from its folder: logs of any length, finished or not."""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bertsmith.errors import BertsmithError
+from bertsmith.files import cause
+
+MOST = 75  # a curve has at most twice as many points
+KEPT = 100  # evaluations whose mask samples are kept, about
+HELD = "held_out_"
+
+
+class Curve:
+    """A series of any length as means over buckets, which grow with it."""
+
+    def __init__(self) -> None:
+        self.size = 1  # values in a full bucket
+        self.buckets: list[list[float]] = []  # count, sum of x, weighted sum of y, weight
+        self.last = math.nan
+
+    def add(self, x: float, y: float, weight: float = 1.0) -> None:
+        """Take the next value."""
+        self.last = y
+        if not self.buckets or self.buckets[-1][0] >= self.size:
+            if len(self.buckets) == 2 * MOST:
+                pairs = zip(self.buckets[::2], self.buckets[1::2], strict=True)
+                self.buckets = [[a + b for a, b in zip(*pair, strict=True)] for pair in pairs]
+                self.size *= 2
+            self.buckets.append([0, 0.0, 0.0, 0.0])
+        bucket = self.buckets[-1]
+        bucket[0] += 1
+        bucket[1] += x
+        bucket[2] += y * weight
+        bucket[3] += weight
+
+    def points(self) -> list[tuple[float, float]]:
+        """The mean x and y of each bucket."""
+        return [(x / count, y / weight) for count, x, y, weight in self.buckets if weight]
+
+
+@dataclass
+class Run:
+    """What a run has left in its folder so far."""
+
+    path: Path
+    recipe: dict[str, Any] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
+    ledger: dict[str, Any] | None = None
+    curves: dict[str, Curve] = field(default_factory=dict)  # by the keys of log.jsonl, over steps
+    speed: Curve = field(default_factory=Curve)  # tokens a second, over steps
+    median_speed: float | None = None  # tokens a second
+    samples: list[tuple[int, list[dict[str, Any]]]] = field(default_factory=list)  # by step
+    skipped: Counter[str] = field(default_factory=Counter)  # steps, by reason
+    step: int = 0
+    minutes: float | None = None
+    parameters: int | None = None
+    notes: list[str] = field(default_factory=list)  # what could not be read
+
+    @property
+    def name(self) -> str:
+        """The name of the folder."""
+        return self.path.resolve().name or str(self.path)
+
+    @property
+    def finished(self) -> bool:
+        """Has it come to its end?"""
+        return bool(self.summary.get("finished"))
+
+    def settings(self) -> dict[str, Any]:
+        """The recipe with dotted keys, such as train.steps."""
+        return _flat(self.recipe)
+
+    def terms(self) -> list[str]:
+        """The loss terms, each of which has an accuracy."""
+        found = (key.removeprefix(HELD) for key in self.curves if key.endswith("_accuracy"))
+        return list(dict.fromkeys(key.removesuffix("_accuracy") for key in found))
+
+    def points(self, key: str, scale: float = 1.0) -> list[tuple[float, float]]:
+        """The curve of a key of the log over steps; empty where there is none."""
+        points = self.curves[key].points() if key in self.curves else []
+        return [(x, y * scale) for x, y in points]
+
+    def last(self, key: str) -> float | None:
+        """The last value of a key of the log, or of the summary."""
+        value = self.curves[key].last if key in self.curves else number(self.summary.get(key))
+        return value if value is None or math.isfinite(value) else None
+
+    def measures(self) -> dict[str, Any]:
+        """The numbers that matter, by the keys of summary.json; those that are known."""
+        tokens = number(self.summary.get("tokens")) or self.last("tokens")
+        values = {
+            "finished": self.finished,
+            "steps": self.step,
+            "tokens": None if tokens is None else int(tokens),
+            "minutes": self.minutes,
+            "tokens_per_second": self.median_speed,
+            "ranks": number(self.summary.get("ranks")),
+            "useful_share": number(self.summary.get("useful_share")),
+            "parameters": self.parameters,
+        }
+        values |= {key: self.last(key) for key in self.curves if key.startswith(HELD)}
+        values |= {key: self.last(key) for key in ("pseudo_perplexity", "unigram_entropy")}
+        return {key: value for key, value in values.items() if value is not None}
+
+
+def read_run(path: str | Path) -> Run:
+    """Read the folder of a run, finished or not; logs of any length."""
+    run = Run(Path(path))
+    if not any((run.path / name).is_file() for name in ("recipe.toml", "log.jsonl")):
+        raise BertsmithError(f"{path}: no run is in it; give a folder that pretrain wrote (--out)")
+    run.recipe = _table(run, "recipe.toml") or {}
+    run.summary = _table(run, "summary.json") or {}
+    run.ledger = _table(run, "ledger.json")
+    for row in _rows(run, "log.jsonl"):
+        _take(run, row)
+    _read_timing(run)
+    run.step = int(number(run.summary.get("steps")) or run.step)
+    run.minutes = number(run.summary.get("minutes")) or run.minutes
+    run.parameters = _parameters(run.path / "model" / "model.safetensors")
+    return run
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text("utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BertsmithError(f"{path}: cannot be read ({cause(error)})") from error
+
+
+def _table(run: Run, name: str) -> dict[str, Any] | None:
+    text = _read(run.path / name)
+    try:
+        content = None if text is None else (tomllib if ".toml" in name else json).loads(text)
+    except (ValueError, RecursionError) as error:
+        run.notes.append(f"{name} is damaged and left out ({cause(error)})")
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _rows(run: Run, name: str) -> Iterator[dict[str, Any]]:
+    """The rows of a log; a last line that is cut off is normal, other bad ones are counted."""
+    bad = 0
+    try:
+        with (run.path / name).open("rb") as stream:
+            for line in stream:
+                try:
+                    row = json.loads(line)
+                    row["step"] = int(row["step"])
+                except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
+                    bad += line.endswith(b"\n")
+                    continue
+                yield row
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise BertsmithError(f"{run.path / name}: cannot be read ({cause(error)})") from error
+    if bad:
+        run.notes.append(f"{bad:,} damaged lines of {name} are left out")
+
+
+def _take(run: Run, row: dict[str, Any]) -> None:
+    step = run.step = row["step"]
+    if isinstance(row.get("samples"), list):
+        run.samples.append((step, [one for one in row["samples"] if _is_sample(one)]))
+        if len(run.samples) > KEPT:  # any evaluation may turn out to be the last
+            run.samples = [*run.samples[:-1:2], run.samples[-1]]
+    if "skipped" in row:
+        run.skipped[str(row["skipped"])] += 1
+    for key, value in row.items():
+        if key != "step" and number(value) is not None:
+            if key not in run.curves:
+                run.curves[key] = Curve()
+            run.curves[key].add(step, value)
+
+
+def _is_sample(value: object) -> bool:
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("text"), str)
+        and isinstance(value.get("targets"), list)
+    )
+
+
+def _read_timing(run: Run) -> None:
+    speeds = array("d")
+    for row in _rows(run, "timing.jsonl"):
+        seconds, tokens = number(row.get("seconds")), number(row.get("tokens"))
+        if seconds and tokens is not None and seconds > 0:
+            run.speed.add(row["step"], tokens / seconds, seconds)
+            speeds.append(tokens / seconds)
+        if (elapsed := number(row.get("elapsed"))) is not None:
+            run.minutes = elapsed / 60
+    run.median_speed = median(speeds) if speeds else None
+
+
+def _parameters(path: Path) -> int | None:
+    """How many numbers a file of weights holds, by its header."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "numpy") as weights:
+            slices = map(weights.get_slice, weights.keys())
+            return sum(math.prod(one.get_shape()) for one in slices)
+    except (OSError, SafetensorError):
+        return None
+
+
+def number(value: object) -> float | None:
+    """A finite number (of a size that can be summed), or None for all else."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value if abs(value) < 1e300 else None
+    return None
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as one, with dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.")
+        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+            for number, one in enumerate(value, 1):
+                flat |= _flat(one, f"{prefix}{key} {number}.")
+        else:
+            flat[prefix + key] = value
+    return flat
