@@ -9,12 +9,12 @@ import io
 import json
 import lzma
 import os
-import secrets
 import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import IO, Any, Literal, cast, overload
 
@@ -52,6 +52,15 @@ def writing(path: str | Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise BertsmithError(f"{path}: cannot be written ({cause(error)})") from error
+
+
+@contextmanager
+def reading(path: str | Path) -> Iterator[None]:
+    """Turn what a missing, damaged or cut file raises into one line that names it."""
+    try:
+        yield
+    except UNREADABLE as error:
+        raise BertsmithError(f"{path}: cannot be read ({cause(error)})") from error
 
 
 # ------------------------------------------------------------------ writing
@@ -99,7 +108,13 @@ def _atomic(path: Path, mode: str) -> Iterator[IO[Any]]:
 
 def _beside(path: Path) -> Path:
     """A hidden name in the same folder that no other writer has."""
-    return path.with_name(f".{path.name[:40]}-{os.getpid()}-{secrets.token_hex(4)}.part")
+    return path.with_name(f".{path.name[:40]}-{os.urandom(6).hex()}.part")
+
+
+def sweep(folder: str | Path) -> None:
+    """Remove the temporary files of killed writers; only for who holds the lock of a folder."""
+    for part in Path(folder).glob(f".*-{'[0-9a-f]' * 12}.part"):
+        part.unlink(missing_ok=True)
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
@@ -131,28 +146,80 @@ def _json(content: object, ensure_ascii: bool) -> str:
 def write_directory(path: str | Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a folder, which then appears under its name all at once.
 
-    A folder that is there already is replaced as a whole.
+    A folder that is there already is replaced as a whole. Of one that cannot be renamed (a mount
+    point, the current directory) the entries are replaced one after the other.
     """
+    place = Path(os.path.realpath(path))
     with writing(path):
-        place = Path(os.path.realpath(path))
+        if place.is_dir() and (place.is_mount() or Path.cwd().is_relative_to(place)):
+            former = list(place.iterdir())
+            names = write_into(path, write)
+            for entry in former:
+                if entry.name not in names:
+                    rmtree(entry) if _is_folder(entry) else entry.unlink()
+            return
         place.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(
-            prefix=f".{place.name[:40]}-", dir=place.parent, ignore_cleanup_errors=True
-        ) as folder:
-            part, old = Path(folder) / "new", Path(folder) / "old"
-            part.mkdir()
-            write(part)
-            for entry in (*part.rglob("*"), part):
-                sync(entry)
-            if place.exists():
-                place.replace(old)
-            try:
-                part.replace(place)
-            except BaseException:
-                if old.exists():
-                    old.replace(place)
-                raise
-            sync(place.parent)
+    with _staged(path, place.parent, place.name) as (part, aside):
+        write(part)
+        _sync_all(part)
+        _swap(part, place, aside)
+        sync(place.parent)
+
+
+def write_into(folder: str | Path, write: Callable[[Path], None]) -> set[str]:
+    """Let `write` make entries that then replace those of their names in a folder; the names.
+
+    Nothing is replaced before everything is on the disk.
+    """
+    place = Path(os.path.realpath(folder))
+    with writing(folder):
+        place.mkdir(parents=True, exist_ok=True)
+    with _staged(folder, place, place.name) as (part, aside):
+        write(part)
+        _sync_all(part)
+        entries = sorted(part.iterdir())
+        for entry in entries:
+            _swap(entry, place / entry.name, aside)
+        sync(place)
+    return {entry.name for entry in entries}
+
+
+@contextmanager
+def _staged(path: str | Path, home: Path, name: str) -> Iterator[tuple[Path, Path]]:
+    """A folder of this name to fill, and one for what it replaces; errors name `path` instead."""
+    with (
+        writing(path),
+        TemporaryDirectory(prefix=f".{name[:40]}-", dir=home, ignore_cleanup_errors=True) as folder,
+    ):
+        part, aside = Path(folder, "new", name), Path(folder, "old")
+        part.mkdir(parents=True)
+        aside.mkdir()
+        try:
+            yield part, aside
+        except BertsmithError as error:
+            raise BertsmithError(str(error).replace(str(part), str(path))) from error
+
+
+def _swap(part: Path, place: Path, aside: Path) -> None:
+    """Rename an entry into its place; a folder there is moved aside, or back after a failure."""
+    old = aside / place.name
+    try:
+        if _is_folder(part) and _is_folder(place):  # a file is replaced in one step
+            place.replace(old)
+        part.replace(place)
+    except BaseException:
+        if old.exists() and not place.exists():
+            old.replace(place)
+        raise
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _sync_all(folder: Path) -> None:
+    for entry in (*folder.rglob("*"), folder):
+        sync(entry)
 
 
 def sync(path: str | Path) -> None:

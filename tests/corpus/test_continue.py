@@ -220,7 +220,7 @@ def test_two_at_once(case: tuple[Path, Path, Path], tmp_path: Path) -> None:
         while not (tmp_path / "out" / "work").exists() and process.poll() is None:
             time.sleep(0.02)
         process.send_signal(signal.SIGSTOP)
-        with pytest.raises(BertsmithError, match="another `prepare` is at work"):
+        with pytest.raises(BertsmithError, match="another bertsmith process is working in it"):
             prepare([source], words, tmp_path / "out", workers=0, **OPTIONS)
     finally:
         process.send_signal(signal.SIGCONT)

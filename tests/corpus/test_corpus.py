@@ -125,3 +125,15 @@ def test_what_cannot_be_opened(small: Path, words: Tokenizer, tmp_path: Path) ->
 
 def test_it_says_what_it_is(small: Path) -> None:
     assert "documents" in repr(Corpus.open(small))
+
+
+@pytest.mark.parametrize("shards", [2, 255, 256, 257, 65_536, 65_537, 70_000])
+def test_gather_from_any_number_of_shards(shards: int) -> None:
+    corpus = Corpus.__new__(Corpus)  # by hand: nobody wants 70,000 files
+    corpus.shard_tokens, corpus.tokens = 3, 3 * shards
+    row = np.random.default_rng(0).integers(0, 1 << 16, corpus.tokens).astype(np.uint16)
+    corpus._shards = list(row.reshape(shards, 3))
+    starts = np.array([corpus.tokens - 5, 1, 3 * (shards // 2) - 1, 0])
+    lengths = np.array([5, 4, 3, 1])
+    wanted = [row[s : s + n] for s, n in zip(starts, lengths, strict=True)]
+    assert (corpus.gather(starts, lengths) == np.concatenate(wanted)).all()

@@ -9,7 +9,7 @@ import numpy as np
 
 from bertsmith.analysis.heatmap import page, section
 from bertsmith.analysis.senses import Senses
-from bertsmith.errors import BertsmithError
+from bertsmith.files import atomic, write_text, writing
 
 COLOURS = ("#1f6fd0", "#d2691e", "#2a9d4a", "#b03a8c", "#8a7a00", "#0f9aa8")
 SIZE, EDGE, EXAMPLES = 640, 16, 8
@@ -84,11 +84,9 @@ def projector(found: Senses, folder: Path) -> None:
         'embeddings {\n  tensor_name: "senses"\n  tensor_path: "vectors.tsv"\n'
         '  metadata_path: "metadata.tsv"\n}\n'
     )
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        np.savetxt(folder / "vectors.tsv", found.vectors, fmt="%.6g", delimiter="\t")
-        told = "\n".join(["group\ttext", *rows]) + "\n"
-        (folder / "metadata.tsv").write_text(told, encoding="utf-8")
-        (folder / "projector_config.pbtxt").write_text(config, encoding="utf-8")
-    except OSError as error:
-        raise BertsmithError(f"{folder}: cannot be written ({error.strerror})") from error
+    with atomic(folder / "vectors.tsv") as stream:
+        np.savetxt(stream, found.vectors, fmt="%.6g", delimiter="\t")
+    write_text(folder / "metadata.tsv", "\n".join(["group\ttext", *rows]) + "\n")
+    write_text(folder / "projector_config.pbtxt", config)

@@ -12,7 +12,7 @@ import numpy as np
 
 from bertsmith.analysis.attention import Floats
 from bertsmith.analysis.heads import METRICS, HeadNumbers
-from bertsmith.errors import BertsmithError
+from bertsmith.files import write_text
 
 STYLE = """
 :root { color-scheme: light dark; --ground: #fbfaf8; --card: #fff; --ink: #1d1b18; --soft: #67625a;
@@ -138,7 +138,4 @@ def _relations(numbers: HeadNumbers) -> str:
 
 def save_page(path: Path, content: str) -> None:
     """Write a page."""
-    try:
-        path.write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise BertsmithError(f"{path}: cannot be written ({error.strerror})") from error
+    write_text(path, content)

@@ -21,6 +21,7 @@ from torch import Tensor
 from bertsmith.analysis.attention import AttentionView, Floats, Token, head_counts, rollout
 from bertsmith.analysis.weights import Weights
 from bertsmith.errors import BertsmithError
+from bertsmith.files import atomic, write_text
 
 MOST = 2**27  # weights that a pane holds, a byte each
 LONGEST = 1024  # tokens that a pane shows; of longer texts it shows blocks
@@ -47,13 +48,10 @@ class AttentionPage:
             raise BertsmithError(f"{path}: write to a .html or a .npz file")
         if path.suffix == ".npz" and len(self.views) > 1:
             raise BertsmithError(f"{path}: a .npz file holds one view; save each by itself")
-        try:
-            if path.suffix == ".npz":
-                _save_arrays(path, self.views[0], self.tokens)
-            else:
-                path.write_text(self.html(), encoding="utf-8")
-        except OSError as error:
-            raise BertsmithError(f"{path}: cannot be written ({error.strerror})") from error
+        if path.suffix == ".npz":
+            _save_arrays(path, self.views[0], self.tokens)
+        else:
+            write_text(path, self.html())
 
     def _repr_html_(self) -> str:
         """The page in a frame of its own, which keeps it and the notebook apart."""
@@ -232,11 +230,12 @@ def _save_arrays(path: Path, view: AttentionView, tokens: range | None) -> None:
     places = tokens or range(len(view))
     if len(view.layers) * len(view.heads) * len(places) * len(view) > MOST:
         raise BertsmithError(f"{path}: too many weights; choose layers, heads or tokens")
-    np.savez_compressed(
-        path,
-        weights=view.rows(places),
-        rows=np.array(places),
-        tokens=np.array([token.text for token in view.tokens]),
-        layers=np.array(view.layers),
-        heads=np.array(view.heads),
-    )
+    with atomic(path) as stream:
+        np.savez_compressed(
+            stream,
+            weights=view.rows(places),
+            rows=np.array(places),
+            tokens=np.array([token.text for token in view.tokens]),
+            layers=np.array(view.layers),
+            heads=np.array(view.heads),
+        )

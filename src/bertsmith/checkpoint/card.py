@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bertsmith import __version__
 from bertsmith.checkpoint.checkpoint import Checkpoint
+from bertsmith.files import write_text
 
 CARD = """---
 library_name: bertsmith
@@ -45,4 +46,4 @@ def write_card(directory: Path, checkpoint: Checkpoint) -> None:
         heads=", ".join(checkpoint.entries) or "none",
         version=__version__,
     )
-    path.write_text(text, encoding="utf-8")
+    write_text(path, text)

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 
 from bertsmith.checkpoint.assemble import assemble
-from bertsmith.checkpoint.files import reason
 from bertsmith.checkpoint.names import Translation
 from bertsmith.errors import BertsmithError
 from bertsmith.families import Family, HeadEntry, Settings, family_of, preset
 from bertsmith.families.family import labels
+from bertsmith.files import one_line
 from bertsmith.model import Config, Model, initialise
 
 MOST_LABELS = 1_000_000
@@ -106,9 +106,9 @@ def meaningful(where: str | Path) -> Iterator[None]:
     try:
         yield
     except BertsmithError as error:
-        raise BertsmithError(f"{where}: {reason(error).removeprefix('config.json: ')}") from error
+        raise BertsmithError(f"{where}: {one_line(error).removeprefix('config.json: ')}") from error
     except FAULTS as error:
-        raise BertsmithError(f"{where}: a setting has a bad value ({reason(error)})") from error
+        raise BertsmithError(f"{where}: a setting has a bad value ({one_line(error)})") from error
 
 
 # What a value of the wrong kind or size raises where it is first used.

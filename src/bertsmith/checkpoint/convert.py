@@ -30,11 +30,8 @@ def save(
     write(checkpoint, directory, dtype)
     config = checkpoint.config
     tokenizer.save(directory, segments=config.segments > 1, longest=config.max_length)
-    try:
-        write_sentence(directory, sentence, checkpoint.config.width)
-        write_card(directory, checkpoint)
-    except OSError as error:
-        raise BertsmithError(f"{directory}: cannot be written ({error.strerror})") from error
+    write_sentence(directory, sentence, checkpoint.config.width)
+    write_card(directory, checkpoint)
 
 
 def convert(

@@ -14,6 +14,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from bertsmith.errors import BertsmithError
+from bertsmith.files import cause, one_line
 
 LARGEST_JSON = 16 * 2**20
 MOST_TENSORS = 100_000
@@ -34,11 +35,11 @@ def read_json(path: Path, kind: type = dict) -> Any:
 def inside(directory: Path, name: Any) -> Path:
     """A file that a checkpoint names, if it lies in the checkpoint's own directory."""
     if not isinstance(name, str) or not name or "\0" in name or Path(name).name != name:
-        raise BertsmithError(f"{directory}: names a file outside its directory: {reason(name)!r}")
+        raise BertsmithError(f"{directory}: names a file outside its directory: {one_line(name)!r}")
     with readable(directory):
         if (directory / name).is_file():
             return directory / name
-        fault = f"{reason(name)!r} is missing" if directory.is_dir() else "no such directory"
+        fault = f"{one_line(name)!r} is missing" if directory.is_dir() else "no such directory"
     raise BertsmithError(f"{directory}: {fault}")
 
 
@@ -146,13 +147,6 @@ def readable(path: Path, fault: str = "damaged or not a weights file") -> Iterat
     except BertsmithError:
         raise
     except OSError as error:
-        why = error.strerror or reason(error)
-        raise BertsmithError(f"{path}: cannot be read ({why})") from error
+        raise BertsmithError(f"{path}: cannot be read ({cause(error)})") from error
     except Exception as error:  # a hostile file may raise anything
-        raise BertsmithError(f"{path}: {fault} ({reason(error)})") from error
-
-
-def reason(fault: object) -> str:
-    """What an error says, on one line and no longer than a person reads."""
-    text = " ".join(str(fault).split())
-    return text if len(text) <= 200 else text[:200] + "…"
+        raise BertsmithError(f"{path}: {fault} ({one_line(error)})") from error

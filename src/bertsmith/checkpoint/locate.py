@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from bertsmith.checkpoint.files import readable, reason
+from bertsmith.checkpoint.files import readable
 from bertsmith.errors import BertsmithError
+from bertsmith.files import one_line
 
 HUB_ID = re.compile(r"[\w-][\w.-]{0,95}(/[\w-][\w.-]{0,95})?", re.ASCII)
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
@@ -24,7 +25,7 @@ def locate(name: str | Path) -> Path:
     """The directory of a model, which may be one of the package's own; a hub id is fetched."""
     if not isinstance(name, str | Path) or not str(name):
         raise BertsmithError(f"a model is named by a directory or a hub id, not by {name!r}")
-    with readable(Path(reason(name)), "cannot be a directory"):
+    with readable(Path(one_line(name)), "cannot be a directory"):
         path = Path(name).expanduser()
         own = built_in().get(name) if isinstance(name, str) else None
         if own and not any((path / file).is_file() for file in MODEL_HAS):
@@ -34,7 +35,7 @@ def locate(name: str | Path) -> Path:
         if path.exists():
             raise BertsmithError(f"{name}: a model is a directory, and this is a file")
     if isinstance(name, Path) or not HUB_ID.fullmatch(name):
-        raise BertsmithError(f"{reason(name)}: there is no such directory")
+        raise BertsmithError(f"{one_line(name)}: there is no such directory")
     return _fetch(name)
 
 
@@ -53,6 +54,6 @@ def _fetch(name: str) -> Path:
             f"{nowhere}, nor in the hub's cache, and the hub is out of reach"
         ) from error
     except (HfHubHTTPError, HFValidationError, OSError) as error:
-        why = reason(str(error).strip().partition("\n")[0])
+        why = one_line(str(error).strip().partition("\n")[0])
         raise BertsmithError(f"{nowhere}, and the hub says: {why}") from error
     return folder

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.checkpoint.files import read_json
-from bertsmith.checkpoint.write import write_json
 from bertsmith.errors import BertsmithError
+from bertsmith.files import write_json, writing
 
 # The older keys of 1_Pooling/config.json, which every reader understands, and the newer names.
 MODES = {
@@ -80,7 +80,8 @@ def write_sentence(directory: Path, sentence: Sentence, width: int) -> None:
         for number, kind in enumerate(kinds)
     ]
     pooling = {key: POOLS.get(mode) == sentence.pool for key, mode in MODES.items()}
-    (directory / "1_Pooling").mkdir(exist_ok=True)
+    with writing(directory):
+        (directory / "1_Pooling").mkdir(exist_ok=True)
     write_json(
         directory / "1_Pooling" / "config.json", {"word_embedding_dimension": width, **pooling}
     )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -14,10 +12,10 @@ from torch import Tensor
 
 from bertsmith import __version__
 from bertsmith.checkpoint.checkpoint import Checkpoint, declared
-from bertsmith.checkpoint.files import reason
 from bertsmith.checkpoint.names import Translation
 from bertsmith.errors import BertsmithError
 from bertsmith.families import Family
+from bertsmith.files import cause, write_into, write_json
 
 CODE = ("auto_map", "custom_pipelines")  # names of code that we neither need nor pass on
 FOREIGN = (*CODE, "_name_or_path", "torch_dtype", "dtype", "transformers_version")
@@ -36,28 +34,18 @@ def write(checkpoint: Checkpoint, directory: str | Path, dtype: torch.dtype | No
         "family": checkpoint.family.name,
         "heads": sorted(checkpoint.entries),
     }
+
+    def fill(part: Path) -> None:
+        save_file(tensors, part / "model.safetensors", metadata={"format": "pt"})
+        write_json(part / "config.json", dict(sorted(settings.items())))
+        write_json(part / "bertsmith.json", dict(sorted(ours.items())))
+        # save_file lets only the owner read; whoever may read the config may read it all.
+        (part / "model.safetensors").chmod((part / "config.json").stat().st_mode)
+
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=".writing-", dir=directory) as folder:
-            part = Path(folder)
-            save_file(tensors, part / "model.safetensors", metadata={"format": "pt"})
-            write_json(part / "config.json", settings)
-            write_json(part / "bertsmith.json", ours)
-            # save_file lets only the owner read; whoever may read the config may read it all.
-            (part / "model.safetensors").chmod((part / "config.json").stat().st_mode)
-            for file in sorted(part.iterdir()):
-                file.replace(directory / file.name)
-    except OSError as error:
-        raise BertsmithError(f"{directory}: cannot be written ({error.strerror})") from error
+        write_into(directory, fill)
     except (SafetensorError, TypeError, ValueError) as error:
-        raise BertsmithError(f"{directory}: cannot be written ({reason(error)})") from error
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file so that a reader never sees half of it."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    part.replace(path)
+        raise BertsmithError(f"{directory}: cannot be written ({cause(error)})") from error
 
 
 def stored_tensors(checkpoint: Checkpoint, dtype: torch.dtype | None = None) -> dict[str, Tensor]:

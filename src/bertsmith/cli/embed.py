@@ -54,16 +54,16 @@ def embed(
 def _write(out: Path, texts: list[str], vectors: Vectors) -> None:
     import numpy as np
 
-    try:
-        if out.suffix == ".npy":
-            np.save(out, vectors)
-            return
-        with out.open("w", encoding="utf-8") as stream:
-            for text, vector in zip(texts, vectors, strict=True):
-                row = {"text": text, "vector": vector.tolist()}
-                stream.write(json.dumps(row, ensure_ascii=False) + "\n")
-    except OSError as error:
-        raise BertsmithError(f"{out}: cannot be written ({error.strerror})") from error
+    from bertsmith.files import atomic
+
+    if out.suffix == ".npy":
+        with atomic(out) as stream:
+            np.save(stream, vectors)
+        return
+    with atomic(out, "w") as lines:
+        for text, vector in zip(texts, vectors, strict=True):
+            row = {"text": text, "vector": vector.tolist()}
+            lines.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 def _show(texts: list[str], vectors: Vectors) -> None:

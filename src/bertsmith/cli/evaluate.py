@@ -80,22 +80,14 @@ def evaluate(
     elif drawn:
         rows["interval"] = asdict(interval(found[0], chosen, labels, draws))
     if report is not None:
-        _write(report, rows, found[-1], names[-1])
+        from bertsmith.tasks.report import write_evaluation
+
+        write_evaluation(report, found[-1], names[-1], chosen)
     if as_json:
         shared.print_json([rows])
     else:
         _show(rows, names, found)
         shared.note(tasks.told(dataset.columns))
-
-
-def _write(path: Path, rows: dict[str, Any], found: Evaluation, model: str) -> None:
-    """The page of one evaluation."""
-    from bertsmith.tasks.report import write_evaluation
-
-    try:
-        write_evaluation(path, found, model, rows["metric"])
-    except OSError as error:
-        raise BertsmithError(f"{path}: cannot be written ({error.strerror})") from error
 
 
 def _show(rows: dict[str, Any], names: list[str], found: list[Evaluation]) -> None:

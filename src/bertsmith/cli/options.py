@@ -73,13 +73,13 @@ def read_texts(given: list[str] | None, file: Path | None) -> list[str]:
 
 def _lines(file: Path | None) -> Iterator[str]:
     """Every line of UTF-8 text; of .jsonl files every `text`."""
-    from bertsmith.tokenizer.streams import UNREADABLE, inner, open_bytes
+    from bertsmith.files import inner, open_bytes, reading
 
     name = "standard input" if file is None else str(file)
     records = file is not None and inner(file).suffix == ".jsonl"
     try:
         piped = nullcontext((sys.stdin.buffer, None))
-        with piped if file is None else open_bytes(file) as (stream, _):
+        with reading(name), piped if file is None else open_bytes(file) as (stream, _):
             lines = TextIOWrapper(stream, encoding="utf-8-sig", newline="\n")
             for number, line in enumerate(lines, 1):
                 if not records:
@@ -88,9 +88,6 @@ def _lines(file: Path | None) -> Iterator[str]:
                     yield _field(line, f"{name}, line {number}")
     except UnicodeDecodeError as error:
         raise BertsmithError(f"{name}: not UTF-8 text ({error.reason})") from error
-    except UNREADABLE as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise BertsmithError(f"{name}: cannot be read ({why})") from error
 
 
 def _field(line: str, where: str) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -77,21 +77,11 @@ def _row(example: Any) -> dict[str, Any]:
     return row
 
 
-@contextmanager
-def _stream(out: Path | None) -> Iterator[TextIO]:
+def _stream(out: Path | None) -> AbstractContextManager[IO[str]]:
     """Standard output, or a file that appears whole."""
-    if out is None:
-        yield sys.stdout
-        return
-    part = out.with_name(f".{out.name}.part")
-    try:
-        with part.open("w", encoding="utf-8") as stream:
-            yield stream
-        part.replace(out)
-    except OSError as error:
-        raise BertsmithError(f"{out}: cannot be written ({error.strerror})") from error
-    finally:
-        part.unlink(missing_ok=True)
+    from bertsmith.files import atomic
+
+    return nullcontext(sys.stdout) if out is None else atomic(out, "w")
 
 
 @contextmanager

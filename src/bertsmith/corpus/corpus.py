@@ -85,8 +85,8 @@ class Corpus:
         if len(self._shards) == 1:
             return self._shard(0)[places].astype(np.int64)
         shards, within = np.divmod(places, self.shard_tokens)
-        # Tokens of one shard together: sorting small numbers is one pass over them.
-        order = np.argsort(shards.astype(np.uint16), kind="stable")
+        # Tokens of one shard together: sorting numbers of 16 bits is one pass over them.
+        order = np.argsort(shards.astype(np.min_scalar_type(len(self._shards) - 1)), kind="stable")
         bounds = np.searchsorted(shards[order], np.arange(len(self._shards) + 1))
         found = np.empty(total, np.int64)
         for number in np.flatnonzero(np.diff(bounds)):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from bertsmith.errors import BertsmithError
-from bertsmith.tokenizer.streams import PACKED, inner
+from bertsmith.files import PACKED, inner, reading
 
 Kind = Literal["text", "records", "table"]
 KINDS: dict[str, Kind] = {
@@ -70,10 +70,8 @@ def _folder(folder: Path) -> tuple[list[Input], int]:
 
 
 def _input(path: Path, kind: Kind) -> Input:
-    try:
+    with reading(path):
         state = path.stat()
-    except OSError as error:
-        raise BertsmithError(f"{path}: cannot be read ({error.strerror})") from None
     if kind == "table" and path.suffix in PACKED:
         raise BertsmithError(f"{path}: unpack it first; parquet is compressed within")
     return Input(str(path.resolve()), kind, state.st_size, state.st_mtime_ns)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import BertsmithError
+from bertsmith.files import cause, digest, write_json
 
 NAME = "manifest.json"
 FORMAT = "bertsmith-corpus-1"
@@ -57,7 +57,7 @@ class Manifest:
         except FileNotFoundError:
             raise BertsmithError(_absent(directory)) from None
         except OSError as error:
-            raise BertsmithError(f"{path}: cannot be read ({error.strerror})") from None
+            raise BertsmithError(f"{path}: cannot be read ({cause(error)})") from None
         except (ValueError, RecursionError):
             raise BertsmithError(f"{path} is damaged: it is not JSON") from None
         try:
@@ -103,39 +103,18 @@ def _complaint(path: Path, stored: Stored, sums: bool) -> str | None:
         size = path.stat().st_size
         if size != stored.bytes:
             return f"{path} is damaged: it has {size:,} bytes, not {stored.bytes:,}"
-        if sums and sha256(path) != stored.sha256:
+        if sums and digest(path) != stored.sha256:
             return f"{path} is damaged: its SHA-256 sum is not the manifest's"
     except FileNotFoundError:
         return f"{path} is missing"
     except OSError as error:
-        return f"{path} cannot be read ({error.strerror})"
+        return f"{path} cannot be read ({cause(error)})"
     return None
 
 
 def measure(directory: Path, paths: list[Path]) -> dict[str, Stored]:
     """The sizes and sums of files, by their path in the folder."""
     return {
-        path.relative_to(directory).as_posix(): Stored(path.stat().st_size, sha256(path))
+        path.relative_to(directory).as_posix(): Stored(path.stat().st_size, digest(path))
         for path in paths
     }
-
-
-def sha256(path: Path) -> str:
-    """The SHA-256 sum of a file."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file so that a reader never sees half of it."""
-    write_whole(path, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that is on the disk before it has its name."""
-    part = path.with_name(path.name + ".part")
-    with part.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    part.replace(path)

@@ -14,8 +14,7 @@ from typing import IO, Any
 
 from bertsmith.corpus.files import Input, Kind
 from bertsmith.errors import BertsmithError
-from bertsmith.tokenizer.guard import one_line
-from bertsmith.tokenizer.streams import UNREADABLE, open_bytes
+from bertsmith.files import cause, open_bytes, reading
 
 BLANK = re.compile(rb"\n[ \t\r\f\v]*\n")
 BLOCK = 1 << 20
@@ -64,7 +63,7 @@ def cut(files: Iterable[Input], size: int, text_field: str) -> Iterator[Piece]:
 def _parts(file: Input, size: int, text_field: str) -> Iterator[tuple[Part, int]]:
     """The parts of a file, each with how much of the file has been read."""
     path = Path(file.path)
-    try:
+    with reading(path):
         if file.kind == "table":
             yield from _rows(file, size, text_field)
             return
@@ -73,9 +72,6 @@ def _parts(file: Input, size: int, text_field: str) -> Iterator[tuple[Part, int]
             for data, cut_off in (_documents if file.kind == "text" else _lines)(stream, size):
                 yield Part(file.path, file.kind, line, data, cut_off=cut_off), raw.tell()
                 line += data.count(b"\n")
-    except UNREADABLE as error:
-        why = getattr(error, "strerror", None) or one_line(error)
-        raise BertsmithError(f"{path}: cannot be read ({why})") from error
 
 
 def _documents(stream: IO[bytes], size: int) -> Iterator[tuple[bytes, bool]]:
@@ -167,7 +163,7 @@ def _rows(file: Input, size: int, text_field: str) -> Iterator[tuple[Part, int]]
             if texts:
                 yield _part(file, line, texts), file.size
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:
-        raise BertsmithError(f"{file.path}: cannot be read ({one_line(error)})") from error
+        raise BertsmithError(f"{file.path}: cannot be read ({cause(error)})") from error
 
 
 def _column(path: str, table: Any, text_field: str) -> None:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -19,19 +19,13 @@ from typing import Any
 from bertsmith.corpus.clean import check_extras
 from bertsmith.corpus.engines import run
 from bertsmith.corpus.files import Input, find_files
-from bertsmith.corpus.manifest import (
-    NAME,
-    Manifest,
-    Split,
-    measure,
-    write_json,
-    write_whole,
-)
+from bertsmith.corpus.manifest import NAME, Manifest, Split, measure
 from bertsmith.corpus.merge import merge, piece_name
 from bertsmith.corpus.pieces import Piece, cut
 from bertsmith.corpus.settings import SPLITS, Settings
 from bertsmith.corpus.worker import Job
 from bertsmith.errors import BertsmithError
+from bertsmith.files import locked, sweep, write_bytes, write_json, writing
 from bertsmith.ledger import Ledger
 from bertsmith.tokenizer import Tokenizer
 
@@ -97,7 +91,8 @@ def prepare(
     check_extras(settings)
     inputs, left = find_files(files)
     loaded = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
-    with _writing(Path(out)), _begun(Path(out), _plan(settings, inputs, loaded)):
+    with writing(out), locked(out):
+        _begin(Path(out), _plan(settings, inputs, loaded))
         made = Preparation(Path(out), settings, inputs, loaded, progress or (lambda *_: None))
         if not (Path(out) / NAME).exists():
             try:
@@ -130,6 +125,8 @@ class Preparation:
     def run(self, engine: str, workers: int | None, left: int) -> None:
         """Do what is not done yet; with the manifest, the corpus is finished."""
         self.work.mkdir(exist_ok=True)
+        sweep(self.out)
+        shutil.rmtree(self.out / "tokenizer", ignore_errors=True)  # also what a kill left in it
         self.tokenizer.save(self.out / "tokenizer")
         ledger = Ledger()
         ledger.note("files of other kinds, left out", left)
@@ -146,7 +143,7 @@ class Preparation:
             self.discard()
             why = "; ".join(ledger.lines()) or "there is no text in the files"
             raise BertsmithError(f"no documents are left to train on ({why})")
-        write_json(self.out / "ledger.json", ledger.counts)
+        write_json(self.out / "ledger.json", dict(sorted(ledger.counts.items())))
         stored = [self.out / "ledger.json"]
         for folder in (*SPLITS, "tokenizer"):
             stored += sorted((self.out / folder).iterdir())
@@ -182,7 +179,7 @@ class Preparation:
         job = Job(self.settings, definition, self.tokenizer.unk_id, self.dtype)
         with closing(run(missing(), job, engine, workers)) as done:
             for piece, outcome in done:
-                write_whole(self.work / piece_name(piece.number), outcome)
+                write_bytes(self.work / piece_name(piece.number), outcome)
                 reach(piece)
         write_json(counted, {"pieces": count})
         return count
@@ -223,36 +220,17 @@ def _plan(settings: Settings, inputs: list[Input], tokenizer: Tokenizer) -> dict
     }
 
 
-@contextmanager
-def _begun(out: Path, plan: dict[str, Any]) -> Iterator[None]:
-    """Begin in a folder, or go on where the same was begun; no one else may meanwhile."""
-    out.mkdir(parents=True, exist_ok=True)
+def _begin(out: Path, plan: dict[str, Any]) -> None:
+    """Begin in a folder, or go on where the same was begun."""
     path = out / PLAN
     if not path.exists():
-        if any(entry.name != f"{PLAN}.part" for entry in out.iterdir()):
+        if any(not entry.name.startswith(".") for entry in out.iterdir()):
             raise BertsmithError(f"{out}: not an empty folder; name a new one")
         write_json(path, plan)
-    with path.open("rb") as stream:
-        if not _lock(stream.fileno()):
-            raise BertsmithError(f"{out}: another `prepare` is at work in it")
-        if difference := _difference(_read_plan(path), plan):
-            raise BertsmithError(
-                f"{out} was begun with {difference}: name another folder, or remove this one"
-            )
-        yield
-
-
-def _lock(descriptor: int) -> bool:
-    """Lock a file until it is closed, also by the end of the process; whether that was possible."""
-    try:
-        import fcntl
-    except ImportError:  # not a Unix system: people have to take care themselves
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    if difference := _difference(_read_plan(path), plan):
+        raise BertsmithError(
+            f"{out} was begun with {difference}: name another folder, or remove this one"
+        )
 
 
 def _read_plan(path: Path) -> dict[str, Any]:
@@ -275,13 +253,3 @@ def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
         if old["path"] == new["path"] and old != new:
             return f"another content of {new['path']}"
     return None if before.get("inputs") == now["inputs"] else "other input files"
-
-
-@contextmanager
-def _writing(out: Path) -> Iterator[None]:
-    """Turn what goes wrong with the folder into one line."""
-    try:
-        yield
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise BertsmithError(f"{out}: cannot be written ({why})") from error

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -11,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from bertsmith.corpus.encode import Ints
+from bertsmith.errors import BertsmithError
+from bertsmith.files import atomic, sweep
 
 HEADER = 128  # bytes, the same for every file, so that its length can be filled in at the end
 
@@ -19,11 +20,10 @@ class RowWriter:
     """One .npy file (N,) whose length is known when it is finished."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
-        self.path = path
-        self.part = path.with_name(path.name + ".part")
         self.dtype = dtype.newbyteorder("<")
         self.length = 0
-        self.stream = self.part.open("wb")
+        self.opened = ExitStack()
+        self.stream = self.opened.enter_context(atomic(path))
         self.stream.write(bytes(HEADER))
 
     def append(self, values: Ints) -> None:
@@ -38,15 +38,7 @@ class RowWriter:
         start = b"\x93NUMPY\x01\x00" + (HEADER - 10).to_bytes(2, "little")
         self.stream.seek(0)
         self.stream.write(start + text.ljust(HEADER - 11) + b"\n")
-        self.close()
-        self.part.replace(self.path)
-
-    def close(self) -> None:
-        """Let go of the file as it is; what was written is on the disk."""
-        if not self.stream.closed:
-            self.stream.flush()
-            os.fsync(self.stream.fileno())
-            self.stream.close()
+        self.opened.close()
 
 
 class SplitWriter:
@@ -54,6 +46,7 @@ class SplitWriter:
 
     def __init__(self, folder: Path, dtype: np.dtype[Any], shard_tokens: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        sweep(folder)
         self.folder = folder
         self.dtype = dtype
         self.shard_tokens = shard_tokens
@@ -105,8 +98,8 @@ class SplitWriter:
         trace: TracebackType | None,
     ) -> None:
         for writer in [*self.shards, *self.indexes.values()]:
-            with suppress(OSError):  # on a full disk closing fails as writing did
-                writer.stream.close()
+            with suppress(BertsmithError):  # on a full disk closing fails as writing did
+                writer.opened.__exit__(kind, error, trace)
 
 
 INDEXES = ("sentence_starts", "document_sentences", "document_starts")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import BertsmithError
+from bertsmith.files import write_json
 
 MARK = "demo.json"  # by which a folder is known
 MADE_BY = "bertsmith demo"
@@ -37,19 +37,9 @@ def begin(out: Path) -> None:
         _remove(out / name)
 
 
-@contextmanager
-def writing(out: Path) -> Iterator[None]:
-    """A full disk, or a folder that may not be written, is one line."""
-    try:
-        yield
-    except OSError as error:
-        raise BertsmithError(f"{out}: cannot be written ({error.strerror})") from error
-
-
 def write_mark(out: Path, content: Mapping[str, Any]) -> None:
     """Say whose folder this is, and what came of the run."""
-    text = json.dumps({"made_by": MADE_BY, **content}, indent=1, ensure_ascii=False)
-    (out / MARK).write_text(text + "\n", "utf-8")
+    write_json(out / MARK, {"made_by": MADE_BY, **content})
 
 
 def _own(out: Path) -> bool:

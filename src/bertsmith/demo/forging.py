@@ -12,6 +12,7 @@ from bertsmith.corpus import prepare
 from bertsmith.demo.beginning import begin_model
 from bertsmith.demo.pace import Pace
 from bertsmith.demo.text import Document
+from bertsmith.files import write_text
 from bertsmith.tasks import Bert
 from bertsmith.tokenizer import Tokenizer, train
 from bertsmith.train import pretrain
@@ -66,14 +67,14 @@ class Lesson:
         return sum(words for _, words, _ in last) / count, sum(pairs for *_, pairs in last) / count
 
 
-def write_text(documents: Sequence[Document], path: Path) -> int:
+def write_documents(documents: Sequence[Document], path: Path) -> int:
     """Documents with a blank line between them, a paragraph a line; how many characters."""
     parts = (
         "\n".join(line for passage in document.passages for line in passage.paragraphs)
         for document in documents
     )
     text = "\n\n".join(parts) + "\n"
-    path.write_text(text, "utf-8")
+    write_text(path, text)
     return len(text)
 
 

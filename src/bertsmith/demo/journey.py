@@ -11,8 +11,8 @@ import torch
 from rich.console import Console
 
 from bertsmith.demo import pictures
-from bertsmith.demo.folder import begin, write_mark, writing
-from bertsmith.demo.forging import forge, learn_vocabulary, pieces, write_text
+from bertsmith.demo.folder import begin, write_mark
+from bertsmith.demo.forging import forge, learn_vocabulary, pieces, write_documents
 from bertsmith.demo.looking import AMBIGUOUS, group_senses, look
 from bertsmith.demo.material import Material, own_material, standard_material
 from bertsmith.demo.meeting import MODEL, Met, meet
@@ -21,6 +21,7 @@ from bertsmith.demo.page import page
 from bertsmith.demo.story import Inside, Pretraining, Reading, Story, Tuning
 from bertsmith.demo.tuning import tune_classifier, tune_tagger
 from bertsmith.demo.view import Progress, View
+from bertsmith.files import write_text, writing
 from bertsmith.tasks import Bert, load
 from bertsmith.tokenizer import Tokenizer
 
@@ -36,7 +37,7 @@ def run(out: Path, text: Path | None, pace: Pace, console: Console) -> Story:
         with writing(out):
             story = _story(out, text, pace, view)
             story.seconds = time.monotonic() - began
-            (out / "index.html").write_text(page(story), "utf-8")
+            write_text(out / "index.html", page(story))
             write_mark(out, story.described())
     finally:
         torch.set_num_threads(threads)
@@ -70,7 +71,7 @@ def _meet(view: View) -> Met:
 
 def _read(out: Path, material: Material, pace: Pace, view: View) -> tuple[Reading, Tokenizer]:
     with view.moving("learning a vocabulary"):
-        characters = write_text(material.documents, out / "text.txt")
+        characters = write_documents(material.documents, out / "text.txt")
         tokenizer = learn_vocabulary(out / "text.txt", out / "vocabulary", pace)
     reading = Reading(
         source=material.source,

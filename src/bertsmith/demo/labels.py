@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from bertsmith.demo.text import Document, Passage
 from bertsmith.errors import BertsmithError
+from bertsmith.files import atomic, write_text
 
 MOST_AREAS = 8
 LONGEST = 40  # words of an item
@@ -106,7 +107,7 @@ def write_table(folder: Path, parts: dict[str, list[tuple[str, str]]]) -> None:
     """Texts and labels as train.csv, dev.csv and test.csv."""
     folder.mkdir(parents=True)
     for name, rows in parts.items():
-        with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as stream:
+        with atomic(folder / f"{name}.csv", "w") as stream:
             writer = csv.writer(stream)
             writer.writerow(("text", "label"))
             writer.writerows(rows)
@@ -117,7 +118,7 @@ def write_tags(folder: Path, parts: dict[str, list[Sentence]]) -> None:
     folder.mkdir(parents=True)
     for name, sentences in parts.items():
         text = "\n\n".join("\n".join("\t".join(pair) for pair in one) for one in sentences)
-        (folder / f"{name}.conll").write_text(text + "\n", "utf-8")
+        write_text(folder / f"{name}.conll", text + "\n")
 
 
 def majority(labels: Iterable[str]) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bertsmith.demo.areas import area_of
 from bertsmith.errors import BertsmithError
+from bertsmith.files import reading
 
 LEFT_OUT = {"__pycache__", "dist-packages", "encodings", "idle_test", "pydoc_data"}
 LEFT_OUT |= {"site-packages", "test", "tests"}
@@ -90,10 +91,8 @@ def _own_areas(folder: Path, prose: dict[Path, list[str]]) -> dict[Path, list[st
 
 
 def _read(path: Path) -> str:
-    try:
+    with reading(path):
         return path.read_text("utf-8", errors="replace")
-    except OSError as error:
-        raise BertsmithError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def paragraphs(text: str) -> list[str]:

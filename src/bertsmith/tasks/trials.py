@@ -11,8 +11,9 @@ from typing import Any
 
 from bertsmith.checkpoint import locate, read_sentence
 from bertsmith.checkpoint.files import readable
-from bertsmith.corpus.manifest import fingerprint, sha256
+from bertsmith.corpus.manifest import fingerprint
 from bertsmith.errors import BertsmithError
+from bertsmith.files import digest, writing
 
 MADE_OF = {".json", ".txt", ".model", ".safetensors", ".bin"}
 BEGINNING = b'{"task": '
@@ -59,13 +60,11 @@ class TrialFile:
         for row in self.rows:
             self._check(row)
         # Here, and not hours later, it turns out that there is nowhere to write.
-        try:
+        with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
             if cut:
                 os.truncate(path, len(whole))
-        except OSError as error:
-            raise BertsmithError(f"{path}: cannot be written ({error.strerror})") from error
 
     def finished(self, task: str, data: str) -> dict[int, Trial]:
         """The trials of a task by their seeds; `data` is the sum of its files."""
@@ -80,13 +79,10 @@ class TrialFile:
         """Store a trial that is finished."""
         made_of = {"model": self.model, "settings": self.settings[trial.task], "data": data}
         line = json.dumps(asdict(trial) | made_of) + "\n"
-        try:
-            with self.path.open("ab") as stream:
-                stream.write(line.encode())
-                stream.flush()
-                os.fsync(stream.fileno())
-        except OSError as error:
-            raise BertsmithError(f"{self.path}: cannot be written ({error.strerror})") from error
+        with writing(self.path), self.path.open("ab") as stream:
+            stream.write(line.encode())
+            stream.flush()
+            os.fsync(stream.fileno())
 
     def _lines(self) -> tuple[bytes, bytes]:
         """The whole lines, and the beginning of one that was cut short when it was written."""
@@ -116,7 +112,7 @@ class TrialFile:
 
 def sum_of(paths: Iterable[Path]) -> str:
     """One SHA-256 sum for several files."""
-    return fingerprint({path.name: sha256(path) for path in paths})
+    return fingerprint({path.name: digest(path) for path in paths})
 
 
 def _model_sum(model: str | Path) -> str:

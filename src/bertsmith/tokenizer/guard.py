@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from threading import Lock
 
 from bertsmith.errors import BertsmithError
+from bertsmith.files import cause
 
 
 @contextmanager
@@ -17,27 +19,45 @@ def guarded(what: str) -> Iterator[None]:
     except (BertsmithError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:  # PanicException derives from BaseException alone
-        raise BertsmithError(f"{what}: {one_line(error)}") from error
+        raise BertsmithError(f"{what}: {cause(error)}") from error
+
+
+class _Stderr:
+    """The stderr of this process, silent while any thread wants it to be."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.users = 0
+        self.saved: int | None = None
+
+    def silence(self) -> None:
+        """Redirect it, unless another thread has."""
+        with self.lock:
+            if self.users == 0:
+                with suppress(OSError):  # this process has no stderr to keep clean
+                    self.saved = os.dup(2)
+                    with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a device, not a path
+                        os.dup2(nowhere.fileno(), 2)
+            self.users += 1
+
+    def restore(self) -> None:
+        """Put it back, once the last thread has finished."""
+        with self.lock:
+            self.users -= 1
+            if self.users == 0 and self.saved is not None:
+                os.dup2(self.saved, 2)
+                os.close(self.saved)
+                self.saved = None
+
+
+STDERR = _Stderr()  # a process has one, so it is shared
 
 
 @contextmanager
 def hushed() -> Iterator[None]:
     """Keep the report that a Rust panic prints off the terminal; the error itself still comes."""
+    STDERR.silence()
     try:
-        saved = os.dup(2)
-    except OSError:  # this process has no stderr to keep clean
-        yield
-        return
-    try:
-        with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a device, not a path of ours
-            os.dup2(nowhere.fileno(), 2)
         yield
     finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-
-
-def one_line(error: BaseException) -> str:
-    """Return an error's message on one line of readable length."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 200 else f"{text[:200]}…"
+        STDERR.restore()

@@ -7,7 +7,7 @@ from encodings.utf_8_sig import IncrementalDecoder
 from pathlib import Path
 
 from bertsmith.errors import BertsmithError
-from bertsmith.tokenizer.streams import UNREADABLE, open_bytes
+from bertsmith.files import open_bytes, reading
 
 LONGEST = 1 << 20  # bytes; a longer line is read in pieces
 
@@ -22,7 +22,7 @@ def _lines(path: Path) -> Iterator[str]:
     decode = IncrementalDecoder().decode
     number = 1
     try:
-        with open_bytes(path) as (stream, _):
+        with reading(path), open_bytes(path) as (stream, _):
             while raw := stream.readline(LONGEST):
                 yield decode(raw).rstrip("\r\n")
                 number += raw.endswith(b"\n")
@@ -32,6 +32,3 @@ def _lines(path: Path) -> Iterator[str]:
         raise BertsmithError(
             f"{path}, line {number}: the byte 0x{value:02x} is not UTF-8 text"
         ) from None
-    except UNREADABLE as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise BertsmithError(f"{path}: cannot be read ({why})") from error

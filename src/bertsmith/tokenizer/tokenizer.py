@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import index
@@ -14,6 +13,7 @@ from tokenizers import Encoding as BackendEncoding
 from tokenizers.normalizers import BertNormalizer
 
 from bertsmith.errors import BertsmithError
+from bertsmith.files import write_json, write_text
 from bertsmith.tokenizer.families import Kind, Role
 from bertsmith.tokenizer.guard import guarded
 from bertsmith.tokenizer.read import Parts, read
@@ -238,13 +238,9 @@ class Tokenizer:
         folder = Path(directory)
         with guarded(f"the tokenizer cannot be saved in {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / "tokenizer.json").write_text(self.backend.to_str(pretty=True), "utf-8")
-            _write_json(folder / "tokenizer_config.json", config)
-            _write_json(folder / "special_tokens_map.json", tokens)
-
-
-def _write_json(path: Path, content: Mapping[str, object]) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
+            write_text(folder / "tokenizer.json", self.backend.to_str(pretty=True))
+            write_json(folder / "tokenizer_config.json", config)
+            write_json(folder / "special_tokens_map.json", tokens)
 
 
 def _inputs(texts: Sequence[str], pairs: Sequence[str] | None) -> list[str] | list[tuple[str, str]]:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import BertsmithError
+from bertsmith.files import PACKED
 from bertsmith.tasks.data.dataset import Dataset
 from bertsmith.tasks.data.read import read_data
-from bertsmith.tokenizer.streams import PACKED
 
 
 @dataclass(frozen=True)

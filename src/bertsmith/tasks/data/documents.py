@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import BertsmithError
+from bertsmith.files import inner
 from bertsmith.tasks.data.examples import Where
 from bertsmith.tasks.data.files import numbered_lines, read_bytes, read_text
 from bertsmith.tasks.data.rows import Row, Table
-from bertsmith.tokenizer.streams import inner
 
 
 def read_json_lines(path: Path) -> Table:

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from bertsmith.errors import BertsmithError
-from bertsmith.tokenizer.streams import UNREADABLE, inner, open_bytes
+from bertsmith.files import UNREADABLE, cause, inner, open_bytes
 
 WIDE = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}  # how files of other encodings begin
 
@@ -84,8 +84,7 @@ def _decoded(path: Path, content: bytes, number: int = 1) -> str:
 
 
 def _unreadable(path: Path, error: BaseException) -> BertsmithError:
-    why = getattr(error, "strerror", None) or str(error)
-    return BertsmithError(f"{path} cannot be read: {why}")
+    return BertsmithError(f"{path} cannot be read: {cause(error)}")
 
 
 def numbered_lines(text: str) -> list[tuple[int, str]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from bertsmith import __version__
 from bertsmith.checkpoint import Checkpoint
+from bertsmith.files import write_text
 from bertsmith.tasks.data import TASKS
 from bertsmith.tasks.finetune.settings import Settings
 
@@ -28,7 +29,7 @@ USES = {
 def write_result_card(folder: Path, checkpoint: Checkpoint, content: Mapping[str, Any]) -> None:
     """Write README.md from what report.json says."""
     text = "\n".join(_lines(folder.name, checkpoint, content))
-    (folder / "README.md").write_text(text + "\n", encoding="utf-8")
+    write_text(folder / "README.md", text + "\n")
 
 
 def _lines(name: str, checkpoint: Checkpoint, content: Mapping[str, Any]) -> Iterator[str]:

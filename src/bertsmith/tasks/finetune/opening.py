@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
 
@@ -17,6 +14,8 @@ from bertsmith.checkpoint import (
     read_sentence,
 )
 from bertsmith.errors import BertsmithError
+from bertsmith.files import write_directory
+from bertsmith.files import write_json as write_json
 from bertsmith.tasks.bert import Bert, pick_device
 from bertsmith.tasks.finetune.lesson import Lesson
 from bertsmith.tasks.finetune.settings import Settings
@@ -65,21 +64,4 @@ def check_out(out: Path, overwrite: bool) -> None:
         raise BertsmithError(f"{out} is not empty: choose another directory, or give --overwrite")
 
 
-def write_whole(out: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a folder, which then appears under its name all at once."""
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as folder:
-            part = Path(folder) / out.name
-            part.mkdir()
-            write(part)
-            if out.exists():
-                out.replace(Path(folder) / "old")
-            part.replace(out)
-    except OSError as error:
-        raise BertsmithError(f"{out}: cannot be written ({error.strerror})") from error
-
-
-def write_json(path: Path, content: object) -> None:
-    """A JSON file that people can read too."""
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+write_whole = write_directory

@@ -11,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bertsmith.files import write_text
 from bertsmith.tasks.evaluating import Evaluation
 from bertsmith.tasks.report.curves import curve
 from bertsmith.tasks.report.examples import article, worst
@@ -27,7 +28,7 @@ def write_report(
     path: Path, content: Mapping[str, Any], found: Evaluation | None, history: History
 ) -> None:
     """Write the report of a run whose scores and settings are `content`."""
-    path.write_text(page(content, found, history), encoding="utf-8")
+    write_text(path, page(content, found, history))
 
 
 def write_evaluation(path: Path, found: Evaluation, model: str, metric: str) -> None:
@@ -46,7 +47,7 @@ def write_evaluation(path: Path, found: Evaluation, model: str, metric: str) -> 
         "ledger": dict(found.dataset.ledger.counts),
         "settings": {},
     }
-    path.write_text(page(content, found, None), encoding="utf-8")
+    write_text(path, page(content, found, None))
 
 
 def page(content: Mapping[str, Any], found: Evaluation | None, history: History | None) -> str:

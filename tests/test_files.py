@@ -1,0 +1,512 @@
+"""Files: whole or untouched, whatever happens; locks; one-line errors."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Barrier, Thread
+from typing import IO, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertsmith import files
+from bertsmith.errors import BertsmithError
+
+FULL = os.strerror(errno.ENOSPC)
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=())),  # half surrogate pairs too
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+not_for_root = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+
+
+def entries(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder, hidden ones too."""
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
+
+
+@contextmanager
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing reaches the disk any more."""
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, FULL)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        yield
+
+
+def refused(call: Callable[[], Any]) -> str:
+    """The one line of an error."""
+    with pytest.raises(BertsmithError) as caught:
+        call()
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "None" not in message
+    return message
+
+
+# ------------------------------------------------------------------ errors
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError(errno.ENOSPC, FULL, "file"), FULL),
+        (OSError("5 requested and\n3 written"), "5 requested and 3 written"),
+        (ValueError(), "ValueError"),
+        (OSError(), "OSError"),
+        (ValueError("x" * 1000), "x" * 200 + "…"),
+    ],
+)
+def test_cause(error: Exception, expected: str) -> None:
+    assert files.cause(error) == expected
+
+
+def test_writing_and_reading_name_the_file_and_the_cause(tmp_path: Path) -> None:
+    def fails(manager: Callable[[str], Any], error: BaseException) -> Callable[[], None]:
+        def call() -> None:
+            with manager("a/b"):
+                raise error
+
+        return call
+
+    assert refused(fails(files.writing, OSError(errno.ENOSPC, FULL))) == (
+        f"a/b: cannot be written ({FULL})"
+    )
+    assert refused(fails(files.writing, OSError("odd"))) == "a/b: cannot be written (odd)"
+    assert refused(fails(files.reading, EOFError("cut"))) == "a/b: cannot be read (cut)"
+    assert refused(fails(files.writing, BertsmithError("mine"))) == "mine"
+    with pytest.raises(ZeroDivisionError), files.writing("a/b"):
+        raise ZeroDivisionError
+
+
+# ------------------------------------------------------------------ one file
+
+
+@settings(max_examples=40)
+@given(st.binary(), st.binary(), st.sampled_from([OSError, ValueError, KeyboardInterrupt, None]))
+def test_atomic_is_all_or_nothing(
+    tmp_path_factory: pytest.TempPathFactory,
+    old: bytes,
+    new: bytes,
+    error: type[BaseException] | None,
+) -> None:
+    folder = tmp_path_factory.mktemp("atomic")
+    (folder / "a").write_bytes(old)
+
+    def write() -> None:
+        with files.atomic(folder / "a") as stream:
+            stream.write(new)
+            if error is not None:
+                stream.flush()
+                raise error
+
+    if error is None:
+        write()
+    else:
+        with pytest.raises(BertsmithError if error is OSError else error):
+            write()
+    assert entries(folder) == {"a": new if error is None else old}
+
+
+@pytest.mark.parametrize("before", [None, b"old"])
+def test_a_full_disk_is_one_line(
+    before: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.json"
+    if before is not None:
+        path.write_bytes(before)
+    with full_disk(monkeypatch):
+        for write, content in (
+            (files.write_bytes, b"new"),
+            (files.write_text, "new"),
+            (files.write_json, {}),
+        ):
+            message = refused(lambda: write(path, content))  # type: ignore[operator]  # noqa: B023
+            assert message == f"{path}: cannot be written ({FULL})"
+    assert entries(tmp_path) == ({} if before is None else {"a.json": before})
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux only")
+def test_a_device_that_is_full() -> None:
+    assert refused(lambda: files.write_text("/dev/full", "x")).endswith(f"({FULL})")
+
+
+@not_for_root
+def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
+    folder = tmp_path / "closed"
+    folder.mkdir(mode=0o555)
+    path = folder / "a"
+    assert refused(lambda: files.write_text(path, "x")) == (
+        f"{path}: cannot be written (Permission denied)"
+    )
+    assert "Permission denied" in refused(lambda: files.write_directory(path, lambda part: None))
+    (tmp_path / "a").write_text("old")
+    (tmp_path / "a").chmod(0o444)  # renaming could replace it; its owner did not want that
+    assert "Permission denied" in refused(lambda: files.write_text(tmp_path / "a", "new"))
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("", "Is a directory"), ("no/a", "No such file"), ("a/b", "Not a directory")]
+)
+def test_places_that_cannot_be_written(name: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a file")
+    message = refused(lambda: files.write_text(tmp_path / name, "x"))
+    assert message.startswith(f"{tmp_path / name}: cannot be written ({why}")
+    assert entries(tmp_path) == {"a": b"a file"}
+
+
+def test_permissions_links_and_long_names(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    files.write_text(path, "1")
+    plain = tmp_path / "plain"
+    plain.write_text("1")
+    assert path.stat().st_mode == plain.stat().st_mode
+    path.chmod(0o600)
+    (tmp_path / "link").symlink_to("a")
+    files.write_text(tmp_path / "link", "2")
+    assert (tmp_path / "link").is_symlink()
+    assert path.read_text() == "2"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    longest = tmp_path / ("ü" * 127)  # 254 bytes
+    files.write_text(longest, "3")
+    assert longest.read_text() == "3"
+
+
+def test_text_is_written_as_it_is(tmp_path: Path) -> None:
+    with files.atomic(tmp_path / "a", "w") as stream:
+        stream.write("é\r\nb\n")
+    assert (tmp_path / "a").read_bytes() == b"\xc3\xa9\r\nb\n"
+
+
+def test_a_device_is_written_not_replaced() -> None:
+    files.write_text(os.devnull, "x")
+    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)  # noqa: PTH116 - a device
+
+
+def test_threads_that_write_one_file(tmp_path: Path) -> None:
+    start = Barrier(8)
+
+    def write(number: int) -> None:
+        start.wait()
+        for _ in range(10):
+            files.write_bytes(tmp_path / "a", bytes([number]) * 100_000)
+
+    threads = [Thread(target=write, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ((name, content),) = entries(tmp_path).items()
+    assert name == "a"
+    assert len(content) == 100_000
+    assert len(set(content)) == 1
+
+
+WRITER = """
+import sys
+from bertsmith import files
+for _ in range(50):
+    files.write_bytes(sys.argv[1], sys.argv[2].encode() * 100_000)
+"""
+
+
+def test_processes_that_write_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, path, letter]) for letter in ("x", "y")
+    ]
+    while any(writer.poll() is None for writer in writers):
+        if path.exists():
+            assert path.read_bytes() in (b"x" * 100_000, b"y" * 100_000)
+    assert [writer.returncode for writer in writers] == [0, 0]
+    assert list(entries(tmp_path)) == ["a"]
+
+
+def test_sweep_removes_only_what_a_killed_writer_left(tmp_path: Path) -> None:
+    kept = [".hidden", "a.part", ".b.part", ".c-xyz.part"]
+    for name in kept:
+        (tmp_path / name).write_text(name)
+    code = (
+        "import os, signal, sys; from bertsmith import files\n"
+        "with files.atomic(sys.argv[1]) as stream:\n"
+        "    stream.write(b'half')\n"
+        "    stream.flush()\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "a"])
+    assert done.returncode == -signal.SIGKILL
+    assert len(entries(tmp_path)) == len(kept) + 1
+    files.sweep(tmp_path)
+    assert sorted(entries(tmp_path)) == sorted(kept)
+
+
+@settings(max_examples=100)
+@given(JSON)
+def test_json_comes_back(tmp_path_factory: pytest.TempPathFactory, content: Any) -> None:
+    path = tmp_path_factory.getbasetemp() / "content.json"
+    files.write_json(path, content)
+    text = path.read_text("utf-8")
+    assert json.loads(text) == content
+    assert text.endswith("\n")
+
+
+@settings(max_examples=30)
+@given(JSON, st.sampled_from([float("nan"), float("inf"), float("-inf")]))
+def test_nan_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, content: Any, number: float
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "nan.json"
+    path.write_text("old")
+    message = refused(lambda: files.write_json(path, [content, {"loss": number}]))
+    assert message.startswith(f"{path}: cannot be written (Out of range float values")
+    assert path.read_text() == "old"
+
+
+def test_json_that_people_read(tmp_path: Path) -> None:
+    files.write_json(tmp_path / "a", {"b": ["é"], "a": 1})
+    assert (tmp_path / "a").read_text("utf-8") == '{\n  "b": [\n    "é"\n  ],\n  "a": 1\n}\n'
+
+
+def test_digest(tmp_path: Path) -> None:
+    data = os.urandom(300_000)
+    (tmp_path / "a").write_bytes(data)
+    assert files.digest(tmp_path / "a") == hashlib.sha256(data).hexdigest()
+
+
+def test_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").write_text("x")
+    files.sync(tmp_path / "a")
+    files.sync(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        files.sync(tmp_path / "b")
+
+    def unsupported(descriptor: int) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", unsupported)
+    files.sync(tmp_path)  # as on some network file systems
+
+
+# ------------------------------------------------------------------ folders
+
+
+def fill(**contents: str) -> Callable[[Path], None]:
+    """A function that writes these files into a folder, and one in a sub-folder."""
+
+    def write(part: Path) -> None:
+        (part / "below").mkdir()
+        for name, content in contents.items():
+            (part / name).write_text(content)
+            (part / "below" / name).write_text(content)
+
+    return write
+
+
+@pytest.mark.parametrize("name", ["model", "old", "new", "a.b", "ü" * 120])
+def test_a_folder_is_replaced_wholly(name: str, tmp_path: Path) -> None:
+    out = tmp_path / "made" / name
+    names = []
+    files.write_directory(out, lambda part: names.append(part.name))
+    assert names == [name], "what is written may say the folder's name"
+    files.write_directory(out, fill(a="1", b="1"))
+    files.write_directory(out, fill(b="2", c="2"))
+    assert entries(out) == dict.fromkeys(["b", "c", "below/b", "below/c"], b"2")
+    assert list(out.parent.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, FULL), ValueError(), KeyboardInterrupt()])
+def test_a_folder_that_fails_stays_as_it_was(error: BaseException, tmp_path: Path) -> None:
+    out = tmp_path / "model"
+    files.write_directory(out, fill(a="1"))
+    before = entries(tmp_path)
+
+    def write(part: Path) -> None:
+        (part / "a").write_text("2")
+        raise error
+
+    expected = BertsmithError if isinstance(error, OSError) else type(error)
+    with pytest.raises(expected):
+        files.write_directory(out, write)
+    with pytest.raises(expected):
+        files.write_into(out, write)
+    assert entries(tmp_path) == before
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_errors_name_the_folder_not_its_stand_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "model"
+
+    def write(part: Path) -> None:
+        files.write_json(part / "report.json", {})
+
+    for call in (files.write_directory, files.write_into):
+        with full_disk(monkeypatch):
+            message = refused(lambda: call(out, write))  # noqa: B023
+        assert message == f"{out / 'report.json'}: cannot be written ({FULL})"
+
+
+def test_a_rename_that_fails_brings_the_old_folder_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "model"
+    files.write_directory(out, fill(a="1"))
+    before = entries(tmp_path)
+    real = Path.replace
+
+    def replace(self: Path, target: Path) -> Path:
+        if self.parent.name == "new":
+            raise KeyboardInterrupt
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    with pytest.raises(KeyboardInterrupt):
+        files.write_directory(out, fill(a="2"))
+    assert entries(tmp_path) == before
+
+
+def test_the_current_directory_is_filled_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "former").mkdir()
+    (tmp_path / "former" / "a").write_text("0")
+    (tmp_path / "a").write_text("0")
+    (tmp_path / "gone").write_text("0")
+    monkeypatch.chdir(tmp_path)
+    inode = tmp_path.stat().st_ino
+    files.write_directory(".", fill(a="1"))
+    assert entries(tmp_path) == {"a": b"1", "below/a": b"1"}
+    assert sorted(os.listdir()) == ["a", "below"]  # noqa: PTH208 - the current one, still there
+    assert tmp_path.stat().st_ino == inode
+
+
+def test_a_folder_behind_a_link(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "model").symlink_to("disk")
+    files.write_directory(tmp_path / "model", fill(a="1"))
+    assert (tmp_path / "model").is_symlink()
+    assert entries(tmp_path / "disk") == {"a": b"1", "below/a": b"1"}
+
+
+def test_into_a_folder_others_stay(tmp_path: Path) -> None:
+    files.write_directory(tmp_path / "model", fill(a="1", b="1"))
+    names = files.write_into(tmp_path / "model", fill(a="2"))
+    assert names == {"a", "below"}
+    assert entries(tmp_path / "model") == {"a": b"2", "b": b"1", "below/a": b"2"}
+
+
+def test_a_file_does_not_replace_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "kept").write_text("1")
+    assert "Is a directory" in refused(lambda: files.write_into(tmp_path, fill(a="2")))
+    assert entries(tmp_path) == {"a/kept": b"1"}
+
+
+# ------------------------------------------------------------------ locks
+
+HOLDER = """
+import sys, time
+from bertsmith import files
+with files.locked(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def hold(folder: Path) -> subprocess.Popen[bytes]:
+    """Another process that holds the lock."""
+    process = subprocess.Popen([sys.executable, "-c", HOLDER, folder], stdout=subprocess.PIPE)
+    stream: IO[bytes] | None = process.stdout
+    assert stream is not None
+    assert stream.readline() == b"held\n"
+    return process
+
+
+def enter(folder: Path) -> None:
+    with files.locked(folder):
+        pass
+
+
+def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    other = hold(folder)
+    try:
+        for _ in range(2):
+            assert refused(lambda: enter(folder)) == (
+                f"{folder}: another bertsmith process is working in it"
+            )
+    finally:
+        other.kill()
+        other.communicate()
+    enter(folder)
+    assert list(folder.iterdir()) == []
+
+
+def test_the_lock_is_released_by_the_end_and_by_errors(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), files.locked(tmp_path):
+        raise ZeroDivisionError
+    with files.locked(tmp_path):
+        assert "another bertsmith process" in refused(lambda: enter(tmp_path))
+        assert (tmp_path / ".lock").exists()
+    enter(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_one_of_many_has_the_lock(tmp_path: Path) -> None:
+    """The file is removed and made again all the time, and never do two hold it."""
+    inside, most, entered, done = [0], [0], [0], Barrier(6)
+
+    def work() -> None:
+        for _ in range(200):
+            try:
+                with files.locked(tmp_path):
+                    inside[0] += 1
+                    most[0] = max(most[0], inside[0])
+                    entered[0] += 1
+                    inside[0] -= 1
+            except BertsmithError:
+                pass
+        done.wait()
+
+    threads = [Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1]
+    assert entered[0] > 0
+
+
+def test_file_systems_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(handle: int, operation: int) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    enter(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_locked(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a file")
+    assert "cannot be written" in refused(lambda: enter(tmp_path / "a"))
