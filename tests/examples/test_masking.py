@@ -55,9 +55,60 @@ def test_any_rate_and_split(tokenizer: Tokenizer, rate: float, mask: float, rand
     assert abs((seen == masked.targets).mean() - (1 - mask - random)) < 0.02
 
 
-def test_a_thousand_sequences_each_have_a_target(tokenizer: Tokenizer) -> None:
-    masked = Masking(tokenizer)(rows(tokenizer, 1000, 5), np.arange(1000))
-    assert len(set((masked.rows // 5).tolist())) == 1000
+@pytest.mark.parametrize("unit", ["token", "word", "span"])
+@pytest.mark.parametrize("length", [3, 5, 24])
+def test_a_thousand_sequences_each_have_a_target(
+    tokenizer: Tokenizer, unit: Any, length: int
+) -> None:
+    masked = Masking(tokenizer, unit=unit)(rows(tokenizer, 1000, length), np.arange(1000))
+    assert len(set((masked.rows // length).tolist())) == 1000
+
+
+@pytest.mark.parametrize("unit", ["token", "word", "span"])
+@pytest.mark.parametrize("length", [24, 40, 66])
+def test_the_rate_is_right_in_short_texts_of_long_words(
+    tokenizer: Tokenizer, unit: Any, length: int
+) -> None:
+    sequences = texts(tokenizer, 20_000, length)
+    masked = Masking(tokenizer, unit=unit)(sequences, np.arange(20_000))
+    assert len(set((masked.rows // length).tolist())) == 20_000
+    assert abs(len(masked.rows) / (20_000 * (length - 2)) - 0.15) < 0.002
+
+
+def texts(tokenizer: Tokenizer, count: int, length: int) -> Sequences:
+    """Words of one to six tokens, in each text at least one of a single token."""
+    opens, _ = word_marks(tokenizer)
+    ordinary = np.setdiff1d(np.arange(tokenizer.size), sorted(tokenizer.special_ids))
+    first, later = ordinary[opens[ordinary]], ordinary[~opens[ordinary]]
+    random = np.random.default_rng(0)
+    opening = random.random((count, length)) < 0.3
+    opening[:, 1:4] = True
+    ids = np.where(
+        opening, random.choice(first, opening.shape), random.choice(later, opening.shape)
+    )
+    ids[:, 0], ids[:, -1] = tokenizer.cls_id, tokenizer.sep_id
+    return Sequences(ids.ravel(), np.zeros(ids.size, np.int64), np.full(count, length))
+
+
+def test_words_taken_from_a_span_lie_side_by_side_and_share_one_fate(tokenizer: Tokenizer) -> None:
+    sequences = texts(tokenizer, 1000, 40)
+    masking = Masking(tokenizer, unit="span", mask=0.4, random=0.0, rate=0.3)
+    masked = masking(sequences, np.arange(1000))
+    place = np.arange(len(sequences.ids))
+    owner, free = place // 40, ~masking.special[sequences.ids]
+    words, spans = masking._units(sequences.ids, owner, free, (0, owner, place % 40))
+    taken = np.zeros(len(place), dtype=bool)
+    taken[masked.rows] = True
+    shown = masked.ids == tokenizer.mask_id
+    cut = 0
+    for span in np.unique(spans[taken]):
+        own = np.flatnonzero(spans == span)
+        chosen = own[taken[own]]
+        assert np.array_equal(chosen, np.arange(chosen[0], chosen[-1] + 1))
+        assert len(np.unique(shown[chosen])) == 1
+        assert np.isin(words[own], words[chosen]).sum() == len(chosen)  # whole words
+        cut += len(chosen) < len(own)
+    assert cut > 100
 
 
 def test_whole_words_are_hidden_whole(tokenizer: Tokenizer) -> None:

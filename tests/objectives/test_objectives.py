@@ -1,11 +1,15 @@
 """Objectives against what they should be, written out, and on every family."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 from bertsmith.batch import Batch, Layout
 from bertsmith.checkpoint import create
@@ -22,10 +26,13 @@ from bertsmith.objectives import (
     SentenceOrder,
     generator_config,
 )
+from bertsmith.objectives.objective import best_guesses
 from bertsmith.objectives.replaced import sample
+from bertsmith.train.optimizer import OPTIMIZERS, CompositeOptimizer, optimizer_for
 from model.tiny import TINY, tiny
 
 LENGTHS = [9, 7, 7, 4]
+GENERATOR = "objectives.0.generator"
 
 
 def example(filler: int = 5, seed: int = 0) -> Example:
@@ -49,7 +56,7 @@ def test_masked_lm_is_cross_entropy_at_the_rows() -> None:
     found = terms(MaskedTokens(), model, given)["masked_lm"]
     logits = model(given.batch, "masked_lm")[given.rows]
     assert torch.allclose(found.sum, F.cross_entropy(logits, given.targets, reduction="sum"))
-    assert int(found.right) == int((logits.argmax(-1) == given.targets).sum())
+    assert int(found.correct) == int((logits.argmax(-1) == given.targets).sum())
     assert MaskedTokens().counts(given) == {"masked_lm": 6}
 
 
@@ -155,7 +162,7 @@ def test_the_tokens_that_are_not_filled_are_guessed_in_the_same_pass(fills: floa
     right = ((scores > 0) == (wanted[judged] > 0)).sum()
     loss = F.binary_cross_entropy_with_logits(scores, wanted[judged], reduction="sum")
     assert torch.allclose(found["replaced"].sum, loss, rtol=1e-5)
-    assert found["replaced"].right == right
+    assert found["replaced"].correct == right
     masked = F.cross_entropy(guesses, given.targets[~where], reduction="sum")
     assert torch.allclose(found["masked_lm"].sum, masked, rtol=1e-5)
     generated = F.cross_entropy(logits, given.targets, reduction="sum")
@@ -207,6 +214,102 @@ def test_who_moves_which_table(sharing: Any) -> None:
     assert torch.allclose(mine, expected, atol=1e-6)
     # Only a shared table learns from both losses.
     assert torch.allclose(own_gradient, grads[1], atol=1e-6) == (sharing != "shared")
+
+
+OWN, THEIRS = (f"{where}.encoder.embedding.token.weight" for where in ("model", GENERATOR))
+
+
+def options(optimizer: str) -> Any:
+    """High rate and decay: what is decayed twice, or not at all, shows at once."""
+    return SimpleNamespace(
+        optimizer=optimizer,
+        learning_rate=0.05,
+        weight_decay=0.5,
+        betas=(0.9, 0.99),
+        epsilon=1e-3,
+    )
+
+
+def disentangled() -> tuple[MultiObjective, ReplacedTokens]:
+    model, _, objective = replaced("disentangled", width=0.5)
+    return MultiObjective(model, [objective], {"replaced": 50.0}), objective
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb", "stable_adamw"])
+def test_disentangled_sharing_is_two_parameters_and_their_sum(optimizer: str) -> None:
+    """The reference has E and Δ as parameters, and computes the model's table from them."""
+    learner, objective = disentangled()
+    reference, _ = disentangled()
+    parameters: dict[str, Any] = dict(reference.named_parameters())
+    embedding, delta = parameters[THEIRS], torch.nn.Parameter(torch.zeros_like(parameters[OWN]))
+    parameters[OWN] = delta
+    mine = optimizer_for(learner, options(optimizer))
+    theirs = CompositeOptimizer(OPTIMIZERS[optimizer](parameters, options(optimizer)))
+    for step in range(6):
+        given = example(seed=step)
+        mine.clear()
+        torch.manual_seed(step)
+        learner(given, learner.counts(given))[0].backward()
+        objective.before_step()
+        mine.step()
+        objective.after_step()
+        theirs.clear()
+        torch.manual_seed(step)
+        table = {**parameters, OWN: embedding.detach() + delta}
+        counts = reference.counts(given)
+        torch.func.functional_call(reference, table, (given, counts))[0].backward()
+        theirs.step()
+    found = dict(learner.named_parameters())
+    assert float(delta.detach().norm()) > 0.1
+    torch.testing.assert_close(found[OWN], embedding + delta, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found[THEIRS], embedding, rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_that_is_trained_on_keeps_its_token_table_to_the_bit() -> None:
+    checkpoint = create(TINY["electra"], heads=["replaced"], seed=1)
+    table = checkpoint.model.encoder.embedding.token.weight
+    before = table.detach().clone()
+    small = build(generator_config(checkpoint.config, width=0.5))
+    initialise(small, 0.15, torch.Generator().manual_seed(2))
+    ReplacedTokens(checkpoint.model, small, "disentangled")
+    assert torch.equal(table, before)
+    assert torch.equal(small.encoder.embedding.token.weight, before)
+
+
+def test_disentangled_sharing_of_sharded_tables() -> None:
+    whole, objective = disentangled()
+    sharded, other = disentangled()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        fully_shard(sharded, mesh=init_device_mesh("cpu", (1,)))
+        for learner, one in ((whole, objective), (sharded, other)):
+            optimizer = optimizer_for(learner, options("lamb"))
+            torch.manual_seed(0)
+            learner(example(), learner.counts(example()))[0].backward()
+            one.before_step()
+            optimizer.step()
+            one.after_step()
+        tables: Any = dict(sharded.named_parameters())
+        for name, parameter in whole.named_parameters():
+            torch.testing.assert_close(tables[name].full_tensor(), parameter)
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("outputs", [2, 50])
+def test_the_best_three_tokens_are_kept_outside_of_training(outputs: int) -> None:
+    probabilities, ids = best_guesses(torch.randn(6, outputs))
+    assert probabilities.shape == ids.shape == (6, min(3, outputs))
+    model, given, objective = tiny("bert"), example(), MaskedTokens()
+    learner = MultiObjective(model, [objective], {}).eval()
+    learner(given, learner.counts(given))
+    assert objective.best is not None
+    expected = model(given.batch, "masked_lm", given.rows).softmax(-1).topk(3)
+    torch.testing.assert_close(objective.best, (expected.values, expected.indices))
+    assert not objective.best[0].requires_grad
+    learner.train()
+    learner(given, learner.counts(given))
+    assert objective.best is None
 
 
 def test_a_generator_is_of_its_models_kind() -> None:

@@ -1,4 +1,4 @@
-"""Which tokens a model must guess, and what it sees in their place."""
+"""Masking: which tokens a model must predict, and what it sees in their place."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ Unit = Literal["token", "word", "span"]
 
 
 class Masked(NamedTuple):
-    """A row of tokens in which some are hidden."""
+    """A row of tokens of which some are masked."""
 
-    ids: Numbers  # (T,) what the model sees
-    rows: Numbers  # (M,) where it must guess, in order
-    targets: Numbers  # (M,) what stood there
+    ids: Numbers  # (T,) the input of the model
+    rows: Numbers  # (M,) the places to predict, in order
+    targets: Numbers  # (M,) the original ids there
 
 
 class Masking:
-    """Hide a share of each sequence: by tokens, by whole words, or by spans of words.
+    """Mask a fraction of each sequence: by tokens, by whole words, or by spans of words.
 
-    Of what is chosen, a share `mask` becomes the mask token, a share `random` any other token,
-    and the rest stays as it is. Units are taken in random order until the share is full; the
-    last one is taken or left by chance, so that the share is right on average, and each sequence
-    has at least one target if it has text. Special tokens are never chosen. Draws depend on the
-    sample's number: seen again in a later epoch, a text is masked in another way.
+    Of the chosen tokens a fraction `mask` becomes the mask token, a fraction `random` any other
+    token, and the rest stays. Tokens, words or spans are taken in random order until the rate is
+    reached; the last span is cut between two words, and the last word is taken or left at
+    random, so that the rate is right on average. Every sequence with text has a target: where the
+    first word is longer than the rate allows, a shortest word may take its place. Special
+    tokens are never chosen. Draws depend on the sample's number: in a later epoch, a text is
+    masked differently.
     """
 
     def __init__(
@@ -62,18 +64,21 @@ class Masking:
         self.opens, self.parts = word_marks(tokenizer)
 
     def __call__(self, sequences: Sequences, samples: Numbers) -> Masked:
-        """Hide tokens of sequences whose samples have these numbers."""
+        """Mask tokens of the sequences with these sample numbers."""
         ids = sequences.ids
         owner = np.repeat(np.arange(len(samples)), sequences.lengths)
         begins = np.cumsum(sequences.lengths) - sequences.lengths
-        # A token is known by its sample and its place in it, whatever batch it is in.
+        # A token's key is its sample and its place there, whatever batch it is in.
         token = (self.seed, samples[owner], np.arange(len(ids)) - begins[owner])
         free = ~self.special[ids]
-        units = self._units(ids, owner, free, token)
-        rows = self._choose(units, owner, free, samples)
+        words, spans = self._units(ids, owner, free, token)
+        rows = self._choose(words, spans, owner, free, samples)
         one = (self.seed, *(key[rows] for key in token[1:]))
-        # The words of a span share its fate.
-        fate = self._fate(units, rows, token) if self.unit == "span" else uniform(*one, "fate")
+        if self.unit == "span":  # a span is masked, replaced or kept as a whole
+            first = np.searchsorted(spans, spans[rows])
+            fate = uniform(self.seed, *(key[first] for key in token[1:]), "fate")
+        else:
+            fate = uniform(*one, "fate")
         other = self.ordinary[below(len(self.ordinary), *one, "other")]
         targets = ids[rows]
         shown = np.where(fate < self.mask, self.mask_id, targets)
@@ -84,51 +89,87 @@ class Masking:
 
     def _units(
         self, ids: Numbers, owner: Numbers, free: Numbers, token: tuple[int, Numbers, Numbers]
-    ) -> Numbers:
-        """The number of the unit that each token belongs to, rising along the row."""
+    ) -> tuple[Numbers, Numbers]:
+        """The numbers of each token's word and span, rising along the row.
+
+        Words are single tokens, and spans single words, where no longer units are asked for.
+        """
         if self.unit == "token":
-            return np.arange(len(ids))
+            return np.arange(len(ids)), np.arange(len(ids))
         opens = self.opens[ids] | ~free
         opens[1:] |= self.parts[ids[:-1]] | ~free[:-1] | (owner[1:] != owner[:-1])
         opens[:1] = True
-        if self.unit == "span":
-            words = np.cumsum(opens) - 1
-            first = np.flatnonzero(opens)
-            # A span goes on with a fixed chance after each word, so its length is geometric.
-            ends = uniform(self.seed, *(key[first] for key in token[1:]), "end") < 1 / self.span
-            starts = np.ones(len(first), dtype=bool)
-            starts[1:] = ends[:-1] | ~free[first[1:]] | ~free[first[:-1]]
-            starts[1:] |= owner[first[1:]] != owner[first[:-1]]
-            spans = np.cumsum(starts) - 1
-            place = np.arange(len(first)) - np.flatnonzero(starts)[spans]
-            starts |= place % self.longest_span == 0
-            return (np.cumsum(starts) - 1)[words]
-        return np.cumsum(opens) - 1
+        words = np.cumsum(opens) - 1
+        if self.unit == "word":
+            return words, words
+        first = np.flatnonzero(opens)
+        # A span goes on with a fixed probability after each word, so its length is geometric.
+        ends = uniform(self.seed, *(key[first] for key in token[1:]), "end") < 1 / self.span
+        starts = np.ones(len(first), dtype=bool)
+        starts[1:] = ends[:-1] | ~free[first[1:]] | ~free[first[:-1]]
+        starts[1:] |= owner[first[1:]] != owner[first[:-1]]
+        spans = np.cumsum(starts) - 1
+        place = np.arange(len(first)) - np.flatnonzero(starts)[spans]
+        starts |= place % self.longest_span == 0
+        return words, (np.cumsum(starts) - 1)[words]
 
-    def _choose(self, units: Numbers, owner: Numbers, free: Numbers, samples: Numbers) -> Numbers:
-        """The rows of the units that are taken."""
+    def _choose(
+        self, words: Numbers, spans: Numbers, owner: Numbers, free: Numbers, samples: Numbers
+    ) -> Numbers:
+        """The rows of the words that are taken."""
         places = np.flatnonzero(free)
         if not len(places):
             return places
-        unit, first, sizes = np.unique(units[places], return_index=True, return_counts=True)
+        word, first, sizes = np.unique(words[places], return_index=True, return_counts=True)
         whose = owner[places[first]]
-        order_in_sample = np.arange(len(unit)) - np.searchsorted(whose, whose)
-        keys = (self.seed, samples[whose], order_in_sample)
-        order = np.argsort(whose + uniform(*keys, "order"), kind="stable")
-        whose, sizes, unit = whose[order], sizes[order], unit[order]
+        place = np.arange(len(word)) - np.searchsorted(whose, whose)
         counts = np.bincount(whose, weights=sizes, minlength=len(samples))
         wanted = np.maximum(counts * self.rate, np.minimum(counts, 1))[whose]
+        keys = (self.seed, samples[whose])
+        chance = uniform(*keys, place, "last")
+        if self.unit == "span":
+            span = np.unique(spans[places[first]], return_inverse=True)[1]
+            order = self._by_spans(span, whose, sizes, wanted, keys)
+        else:
+            order = np.argsort(whose + uniform(*keys, place, "order"), kind="stable")
+        whose, sizes, word = whose[order], sizes[order], word[order]
+        wanted, chance = wanted[order], chance[order]
         before = np.cumsum(sizes) - sizes
         before = before - before[np.searchsorted(whose, whose)]
-        chance = uniform(*(key if isinstance(key, int) else key[order] for key in keys), "last")
-        taken = np.zeros(int(units[-1]) + 1, dtype=bool)
-        taken[unit] = (wanted - before) / sizes > chance
-        taken[unit[before == 0]] |= wanted[before == 0] <= 1
-        return places[taken[units[places]]]
+        start, number = np.unique(whose, return_index=True, return_inverse=True)[1:]
+        shortest = np.minimum.reduceat(sizes, start)[number]
+        # Too long a first word is taken or else a shortest one is, as often as the rate asks.
+        spare = np.where(before == 0, shortest, 0)
+        taken = wanted - before - spare >= chance * (sizes - spare)
+        candidates = np.flatnonzero(sizes == shortest)
+        candidates = candidates[np.unique(whose[candidates], return_index=True)[1]]
+        taken[candidates[~taken[start]]] = True
+        mask = np.zeros(int(words[-1]) + 1, dtype=bool)
+        mask[word] = taken
+        return places[mask[words[places]]]
 
-    def _fate(self, units: Numbers, rows: Numbers, token: tuple[int, Numbers, Numbers]) -> Numbers:
-        first = np.searchsorted(units, units[rows])
-        return uniform(self.seed, *(key[first] for key in token[1:]), "fate")
+    def _by_spans(
+        self,
+        span: Numbers,
+        whose: Numbers,
+        sizes: Numbers,
+        wanted: Numbers,
+        keys: tuple[int, Numbers],
+    ) -> Numbers:
+        """An order of words, sample by sample, in which spans follow one another at random.
+
+        Within a span it goes from any word to one end, then on to the other: wherever the span is
+        cut, the words taken lie side by side.
+        """
+        begin = np.searchsorted(span, span)
+        own = (*keys, span - span[np.searchsorted(whose, whose)])
+        away = np.arange(len(span)) - begin - below(np.bincount(span)[span], *own, "from")
+        away = np.where(uniform(*own, "side") < 0.5, away, -away)
+        turn = np.where(away < 0, self.longest_span - away, away)
+        # Of a span with more tokens than are wanted only a part is taken. It comes first more
+        # often in return, or words in short spans, as at the ends of a text, would be favoured.
+        weight = np.maximum(np.bincount(span, weights=sizes)[span] / wanted, 1)
+        return np.lexsort((turn, -np.log1p(-uniform(*own, "order")) / weight, whose))
 
 
 def word_marks(tokenizer: Tokenizer) -> tuple[Numbers, Numbers]:

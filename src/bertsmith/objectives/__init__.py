@@ -1,4 +1,4 @@
-"""What a model is asked to learn: (model, example) → loss terms, each a sum over a count.
+"""Training objectives: (model, example) → loss terms, each a sum with a count.
 
 Objectives live outside the model and combine freely with every family. To add one: write its
 file with a class as `Objective` describes, and list it in OBJECTIVES.

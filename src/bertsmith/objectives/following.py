@@ -1,4 +1,4 @@
-"""Left-to-right LM: guess each next token, as BERT's authors did to show what is lost."""
+"""Left-to-right LM: predict each next token, the ablation of BERT's paper."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class FollowingTokens(Objective):
 
     @staticmethod
     def head(config: Config) -> HeadConfig:
-        """The same head as masked LM has."""
+        """The head of masked LM."""
         if not config.causal:
             raise BertsmithError("following_lm needs a causal model: set is_decoder = true")
         return MaskedTokens.head(config)
 
     def counts(self, example: Example) -> dict[str, int]:
-        """One guess for each token but the last of each sample."""
+        """One prediction for each token but the last of each sample."""
         return {self.name: example.tokens - example.samples}
 
     def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
-        """The loss of all guesses."""
-        rows = guessing(example)
+        """The loss of all predictions."""
+        rows = rows_with_next(example)
         return [
             self.guesses(
                 self.name, encoder_pass.head(self.kind, rows), encoder_pass.batch.ids[rows + 1]
@@ -39,8 +39,8 @@ class FollowingTokens(Objective):
         ]
 
 
-def guessing(example: Example) -> Tensor:
-    """The rows of all tokens that have a next one, without the filler."""
+def rows_with_next(example: Example) -> Tensor:
+    """The rows of all tokens that have a next one, padding excluded."""
     last = example.batch.layout.boundaries[1 : example.samples + 1].long() - 1
     has_next = torch.ones(example.tokens, dtype=torch.bool, device=last.device)
     has_next[last] = False

@@ -1,4 +1,4 @@
-"""Several objectives over one model, as one module that gives one loss."""
+"""Several objectives over one model, as one module with one loss."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bertsmith.objectives.objective import EncoderPass, Objective
 
 
 class MultiObjective(nn.Module):
-    """A model and what it learns. Forward gives a loss to differentiate, and what to report."""
+    """A model with its objectives; forward returns the weighted loss and the sums to report."""
 
     def __init__(
         self, model: Model, objectives: Sequence[Objective], weights: Mapping[str, float]
@@ -23,30 +23,30 @@ class MultiObjective(nn.Module):
         super().__init__()
         self.model = model
         self.objectives: Any = nn.ModuleList(objectives)
-        self.weights = dict(weights)  # of each term, by its name
+        self.weights = dict(weights)  # of loss terms, by name; 1 for others
 
     def counts(self, example: Example) -> Counter[str]:
-        """How many guesses each term makes on an example."""
-        found: Counter[str] = Counter()
+        """The number of predictions of each term on an example."""
+        counts: Counter[str] = Counter()
         for objective in self.objectives:
-            found.update(objective.counts(example))
-        return found
+            counts.update(objective.counts(example))
+        return counts
 
     def forward(
         self, example: Example, counts: Mapping[str, float]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss, each term divided by the count it is given (of all parts of a step).
+        """The loss, each term divided by its count over the whole step; and the sums to report.
 
-        Beside it, for each term, its sum and how many guesses were right; and for each ratio
-        that is reported, which has no count beforehand, the whole and the part.
+        Those are the loss and the number of correct predictions of each term; and of each
+        reported ratio, whose count is not known beforehand, denominator and numerator.
         """
         encoder_pass = EncoderPass(self.model, example)
-        losses, found = [], {}
+        losses, sums = [], {}
         for objective in self.objectives:
             for term in objective.terms(encoder_pass, example):
-                share = self.weights.get(term.name, 1.0) / max(counts[term.name], 1)
-                losses.append(term.sum * share)
-                found[term.name] = torch.stack([term.sum.detach().double(), term.right.double()])
-            for name, (part, whole) in objective.ratios.items():
-                found[name] = torch.stack([whole.double(), part.double()])
-        return torch.stack(losses).sum(), found
+                weight = self.weights.get(term.name, 1.0) / max(counts[term.name], 1)
+                losses.append(term.sum * weight)
+                sums[term.name] = torch.stack([term.sum.detach().double(), term.correct.double()])
+            for name, (numerator, denominator) in objective.ratios.items():
+                sums[name] = torch.stack([denominator.double(), numerator.double()])
+        return torch.stack(losses).sum(), sums

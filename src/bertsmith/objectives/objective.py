@@ -1,4 +1,4 @@
-"""The protocol of an objective, and the pass over a batch that objectives share."""
+"""The interface of an objective, and the encoder pass that objectives share."""
 
 from __future__ import annotations
 
@@ -14,66 +14,76 @@ from bertsmith.model import Config, HeadConfig, Hidden, Model
 
 
 class LossTerm(NamedTuple):
-    """A loss as a sum, whose count `counts` tells: those of many batches and ranks add up."""
+    """A loss as a sum; with its count from `counts`, batches and ranks add up."""
 
     name: str
     sum: Tensor
-    right: Tensor  # how many of the guesses were right
+    correct: Tensor  # the number of correct predictions
 
 
 class EncoderPass:
-    """One pass of a model over an example's batch, made when it is first asked for."""
+    """One pass of a model over an example's batch, computed when it is first needed."""
 
     def __init__(self, model: Model, example: Example) -> None:
         self.model, self.batch = model, example.batch
 
     @cached_property
     def hidden(self) -> Hidden:
-        """What the encoder makes of the batch."""
+        """The hidden states of the batch."""
         return self.model.encoder(self.batch)
 
     def head(self, kind: str, rows: Tensor | None = None, batch: Batch | None = None) -> Tensor:
-        """The outputs of one head on that pass."""
+        """The outputs of one head on these hidden states."""
         return self.model.heads[kind](self.hidden, batch or self.batch, rows)
 
 
 class Objective(nn.Module):
-    """A way to learn from examples. It may own modules of its own, as a generator is."""
+    """A training objective. It may have modules of its own, such as a generator."""
 
     name: ClassVar[str]
     kind: ClassVar[str]  # the head it trains
-    format: ClassVar[str] = ""  # the pairs it needs: "next", "order"; else any
+    format: ClassVar[str] = ""  # the data.format it needs: "next", "order"; "" is any
 
     def __init__(self) -> None:
         super().__init__()
         self.score = score
-        self.ratios: dict[str, tuple[Tensor, Tensor]] = {}  # of the last terms: a part, the whole
+        # Of the last pass: ratios to report, each a numerator and a denominator; and outside of
+        # training the most probable tokens of each mask, as probabilities and ids (M, 3).
+        self.ratios: dict[str, tuple[Tensor, Tensor]] = {}
+        self.best: tuple[Tensor, Tensor] | None = None
 
     @staticmethod
     def head(config: Config) -> HeadConfig:
-        """The head it needs, for families whose checkpoints have none of this kind."""
+        """The head to add where a family's checkpoints have none of this kind."""
         raise NotImplementedError
 
     def counts(self, example: Example) -> dict[str, int]:
-        """How many guesses each of its terms makes on an example."""
+        """The number of predictions of each of its terms on an example."""
         raise NotImplementedError
 
     def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
-        """Its loss terms."""
+        """The loss terms of an example."""
         raise NotImplementedError
 
     def guesses(self, name: str, logits: Tensor, targets: Tensor) -> LossTerm:
-        """The term of guesses (M, outputs) that should have been targets (M,)."""
+        """The term of predictions (M, outputs) whose labels are targets (M,)."""
         return LossTerm(name, *self.score(logits, targets))
 
     def before_step(self) -> None:
-        """Called before the optimizer changes the weights."""
+        """Called before each optimizer step."""
 
     def after_step(self) -> None:
-        """Called after the optimizer has changed them."""
+        """Called after each optimizer step."""
 
 
 def score(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross entropy of choices among many, computed in float32; and how many were right."""
+    """The sum of cross entropies, computed in float32; and the number of correct predictions."""
     loss = F.cross_entropy(logits.float(), targets, reduction="sum")
     return loss, (logits.detach().argmax(-1) == targets).sum()
+
+
+def best_guesses(logits: Tensor, count: int = 3) -> tuple[Tensor, Tensor]:
+    """The probabilities and ids of the most probable outputs: (M, outputs) → (M, count) each."""
+    logits = logits.detach().float()
+    best = logits.topk(min(count, logits.shape[-1]), dim=-1)
+    return (best.values - logits.logsumexp(-1, keepdim=True)).exp(), best.indices

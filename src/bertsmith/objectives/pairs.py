@@ -21,11 +21,11 @@ class NextSentence(Objective):
         return HeadConfig(2, "first", config.width, activation="tanh")
 
     def counts(self, example: Example) -> dict[str, int]:
-        """One guess for each pair."""
+        """One prediction for each pair."""
         return {self.name: example.samples}
 
     def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
-        """The loss of all guesses."""
+        """The loss of all predictions."""
         if example.labels is None:
             raise BertsmithError(f"{self.name} needs pairs: set data.format to {self.format!r}")
         logits = encoder_pass.head(self.kind)[: example.samples]

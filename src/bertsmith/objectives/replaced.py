@@ -1,4 +1,4 @@
-"""Replaced-token detection: a small generator fills the masks, the model says which it changed."""
+"""Replaced-token detection: a small generator fills the masks, the model detects what changed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Sharing = Literal["shared", "disentangled", "none"]
 class ReplacedTokens(Objective):
     """ELECTRA's objective. The generator learns masked LM; its samples are not differentiated.
 
-    sharing  "shared": both read one token table (ELECTRA). "disentangled": the model's table is
-             the generator's, through which no gradient of its own flows, plus a difference that
-             it learns (DeBERTa-v3). "none": each has its own.
-    fills    share of the hidden tokens that the generator fills. Those it leaves stay hidden, and
-             the model guesses them in the same pass: masked LM beside, for little more time.
+    sharing  "shared": both use one token table (ELECTRA). "disentangled": the model's table is
+             the generator's E, into which the model's gradient does not flow, plus a Δ of its own
+             (DeBERTa-v3). "none": each has its own.
+    fills    fraction of the masked tokens that the generator fills. The others stay masked, and
+             the model predicts them in the same pass: masked LM for little more time.
     """
 
     name = "replaced"
@@ -46,8 +46,7 @@ class ReplacedTokens(Objective):
             share_embeddings(model, generator)
         elif sharing == "disentangled":
             with torch.no_grad():
-                own.copy_(theirs)  # a difference of nothing
-        self.before: Tensor | None = None
+                theirs.copy_(own)  # a model that is trained on keeps its table; Δ starts as 0
 
     @staticmethod
     def head(config: Config) -> HeadConfig:
@@ -55,77 +54,72 @@ class ReplacedTokens(Objective):
         return HeadConfig(1, dense=config.width, activation=config.activation)
 
     def counts(self, example: Example) -> dict[str, int]:
-        """The generator guesses hidden tokens; the model judges all but those it guesses too."""
-        hidden = len(example.rows)
-        left = hidden - int(hidden * self.fills)
-        found = {"generator": hidden, self.name: example.tokens - left}
-        return found | ({} if self.fills == 1 else {MaskedTokens.name: left})
+        """The generator predicts masked tokens; the model judges all but those it predicts."""
+        masked = len(example.rows)
+        left = masked - int(masked * self.fills)
+        counts = {"generator": masked, self.name: example.tokens - left}
+        return counts | ({} if self.fills == 1 else {MaskedTokens.name: left})
 
     def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
-        """The generator's loss, and the model's on what the generator made."""
+        """The generator's loss, and the model's on the text that the generator filled."""
         logits = self.generator(example.batch, "masked_lm", example.rows)
-        made = [self.guesses("generator", logits, example.targets)]
-        filled, left = self._shared_out(example.rows)
+        terms = [self.guesses("generator", logits, example.targets)]
+        filled, left = self._filled_and_left(example.rows)
         rows, targets = example.rows[filled], example.targets[filled]
-        chosen = sample(logits.detach()[filled])
-        ids = example.batch.ids.index_copy(0, rows, chosen)
-        corrupted = EncoderPass(
-            encoder_pass.model, replace(example, batch=replace(example.batch, ids=ids))
-        )
+        samples = sample(logits.detach()[filled])
+        ids = example.batch.ids.index_copy(0, rows, samples)
+        batch = replace(example.batch, ids=ids)
+        corrupted = EncoderPass(encoder_pass.model, replace(example, batch=batch))
         scores = corrupted.head(self.kind)[: example.tokens, 0].float()
-        false = torch.zeros(len(ids), device=ids.device)
-        wanted = false.index_copy(0, rows, (chosen != targets).float())[: example.tokens]
-        judged = torch.ones_like(wanted)
+        labels = torch.zeros(len(ids), device=ids.device)
+        labels = labels.index_copy(0, rows, (samples != targets).float())[: example.tokens]
+        judged = torch.ones_like(labels)
         if self.fills < 1:
             judged = judged.index_fill(0, example.rows[left], 0.0)
-            guessed = corrupted.head(MaskedTokens.kind, example.rows[left])
-            made.append(self.guesses(MaskedTokens.name, guessed, example.targets[left]))
-        loss = F.binary_cross_entropy_with_logits(scores, wanted, judged, reduction="sum")
-        right = (((scores.detach() > 0) == (wanted > 0)) & (judged > 0)).sum()
-        found = ((scores.detach() > 0) & (wanted > 0)).sum()
-        self.ratios = {"replaced_recall": (found, wanted.sum())}  # of those changed, those found
-        return [*made, LossTerm(self.name, loss, right)]
+            logits = corrupted.head(MaskedTokens.kind, example.rows[left])
+            terms.append(self.guesses(MaskedTokens.name, logits, example.targets[left]))
+        loss = F.binary_cross_entropy_with_logits(scores, labels, judged, reduction="sum")
+        correct = (((scores.detach() > 0) == (labels > 0)) & (judged > 0)).sum()
+        detected = ((scores.detach() > 0) & (labels > 0)).sum()
+        self.ratios = {"replaced_recall": (detected, labels.sum())}
+        return [*terms, LossTerm(self.name, loss, correct)]
 
-    def _shared_out(self, rows: Tensor) -> tuple[Any, Any]:
-        """Which of the hidden tokens are filled, and which are left, evenly among each other."""
+    def _filled_and_left(self, rows: Tensor) -> tuple[Any, Any]:
+        """Indices of the masked tokens that are filled, and of those left, evenly interleaved."""
         if self.fills == 1:
             return slice(None), slice(0)
         filled = np.diff(np.floor(np.arange(len(rows) + 1) * self.fills)) > 0
-        parts = (np.flatnonzero(filled), np.flatnonzero(~filled))
-        first, second = (torch.from_numpy(part).to(rows.device) for part in parts)
+        both = (np.flatnonzero(filled), np.flatnonzero(~filled))
+        first, second = (torch.from_numpy(indices).to(rows.device) for indices in both)
         return first, second
 
     @torch.no_grad()
     def before_step(self) -> None:
-        """Remember the generator's table."""
+        """Let the model's table hold Δ alone, so that the optimizer updates, and decays, Δ."""
         if self.sharing == "disentangled":
-            self.before = self.tables[1].weight.detach().clone()
+            own, theirs = (table.weight for table in self.tables)
+            own -= theirs
 
     @torch.no_grad()
     def after_step(self) -> None:
-        """Move the model's table as the generator's has moved.
-
-        The optimizer changes the model's table by the difference that the model learns; adding
-        the generator's movement makes it the sum of the two that DeBERTa-v3 describes.
-        """
-        if self.before is not None:
+        """Let the model's table hold E + Δ again, with the generator's new E."""
+        if self.sharing == "disentangled":
             own, theirs = (table.weight for table in self.tables)
-            own += theirs - self.before
-            self.before = None
+            own += theirs
 
 
 def sample(logits: Tensor) -> Tensor:
-    """One token for each row, drawn by its probability: (M, V) → (M,)."""
-    # One random number a row. Noise for every token of the vocabulary (Gumbel's way) took over a
-    # third of a small model's step on a CPU.
-    reached = logits.float().softmax(-1).cumsum(-1)
-    drawn = torch.rand(len(logits), 1, device=logits.device) * reached[:, -1:]
-    found = torch.searchsorted(reached, drawn, right=True).squeeze(-1)
-    return found.clamp(max=logits.shape[-1] - 1)  # a product may round up to the whole
+    """One token for each row, drawn by probability: (M, V) → (M,)."""
+    # One random number a row. Gumbel noise for every token of the vocabulary took over a third of
+    # a small model's step on a CPU.
+    cumulative = logits.float().softmax(-1).cumsum(-1)
+    drawn = torch.rand(len(logits), 1, device=logits.device) * cumulative[:, -1:]
+    tokens = torch.searchsorted(cumulative, drawn, right=True).squeeze(-1)
+    return tokens.clamp(max=logits.shape[-1] - 1)  # the product may round up to the total
 
 
 def share_embeddings(model: Model, generator: Model) -> None:
-    """Let a generator read the model's tables: of tokens, and of all else they both have."""
+    """Let a generator use the model's embeddings: of tokens, and all others that both have."""
     ours, theirs = _embedding(model), _embedding(generator)
     theirs.token.weight = ours.token.weight
     for name, mark in theirs.marks.items():
@@ -139,7 +133,7 @@ def _embedding(model: Model) -> Any:
 
 
 def generator_config(config: Config, width: float = 0.25, depth: float = 1.0) -> Config:
-    """A generator for a model: of its kind, narrower or shallower, with its token table's width."""
+    """A generator for a model: same family and token-table width, narrower or shallower."""
     heads = max(1, round(config.attention_heads * width))
     narrow = heads * config.per_head
     layers = max(1, round(len(config.plan) * depth))
@@ -148,7 +142,7 @@ def generator_config(config: Config, width: float = 0.25, depth: float = 1.0) ->
     bases = getattr(signal, "bases", None)
     if bases is not None:
         signal = replace(signal, bases=bases[:layers])  # type: ignore[type-var]
-    made = replace(
+    small = replace(
         config,
         width=narrow,
         attention_heads=heads,
@@ -162,4 +156,4 @@ def generator_config(config: Config, width: float = 0.25, depth: float = 1.0) ->
         convolution=None,
         heads={},
     )
-    return replace(made, heads={"masked_lm": MaskedTokens.head(made)})
+    return replace(small, heads={"masked_lm": MaskedTokens.head(small)})
