@@ -62,6 +62,9 @@ def _show(compared: Comparison) -> None:
     table.add_column("run")
     for name in compared.names:
         table.add_column(Text(name), justify="right", overflow="fold")
-    for label, values in compared.rows() + compared.differences():
+    differences = compared.differences()
+    if differences:
+        differences.insert(0, ("", []))
+    for label, values in compared.rows() + differences:
         table.add_row(label, *(Text(value) for value in values))
     shared.console().print(table)

@@ -56,6 +56,11 @@ class Axis:
         """Return the round values within the range."""
         return log_ticks(self.low, self.high) if self.log else ticks(self.low, self.high)
 
+    def marks(self) -> list[tuple[float, str]]:
+        """Return the pixel and the label of each tick."""
+        values = self.ticks()
+        return list(zip(map(self.place, values), labels(values), strict=True))
+
 
 def line_chart(
     title: str,
@@ -97,8 +102,8 @@ def line_chart(
         unit=unit,
         lines=[_line(x_axis, y_axis, *line) for line in lines],
         references=[(y_axis.place(one.value), one) for one in references],
-        x_ticks=[(x_axis.place(tick), short(tick)) for tick in x_axis.ticks()],
-        y_ticks=[(y_axis.place(tick), short(tick) + unit) for tick in y_axis.ticks()],
+        x_ticks=x_axis.marks(),
+        y_ticks=y_axis.marks(),
         size=(WIDTH, HEIGHT),
         edges=(LEFT, RIGHT, TOP, BOTTOM),
         short=short,
@@ -113,6 +118,21 @@ def short(value: float) -> str:
             return f"{value / (1e3 if letter == 'k' else limit):.4g}{letter}"
     if size >= 1e-3 or not size:
         return f"{value:,.4g}" if size < 1000 else f"{value:,.0f}"
+    return _scientific(value)
+
+
+def labels(values: list[float]) -> list[str]:
+    """Write the ticks of an axis alike: with the same number of decimals, or all as powers."""
+    sizes = [abs(value) for value in values if value] or [1.0]
+    if min(sizes) < 1e-3:
+        return [_scientific(value) if value else "0" for value in values]
+    if max(sizes) >= 1000:
+        return [short(value) for value in values]
+    decimals = max(len(f"{value:.6g}".partition(".")[2]) for value in values)
+    return [f"{value:.{decimals}f}" if value else "0" for value in values]
+
+
+def _scientific(value: float) -> str:
     digits, exponent = f"{value:.3e}".split("e")
     return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
 
@@ -154,7 +174,7 @@ def _drawable(
 def _axis(values: list[float], first: float, last: float, log: bool, loose: bool) -> Axis:
     """An axis over all values; a loose one ends at round values beyond them."""
     low, high = min(values), max(values)
-    if low == high:  # a single point stands in the middle
+    if high - low <= 1e-6 * abs(high):  # one value, or its rounding: it stands in the middle
         around = abs(low) / 2 or 1.0
         low, high = (low / 2, high * 2) if log else (low - around, high + around)
     if not (loose or log) and 0 < low < (high - low) / 10:

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bertsmith.files import write_text
 from bertsmith.pages import Reference, Series, line_chart, page, short
 from bertsmith.train.report.run import HELD, Run, number, read_run
@@ -138,7 +140,7 @@ def _pair(run: Run, key: str, what: str, scale: float = 1.0, color: int = 0) -> 
 def _optimization_charts(run: Run) -> list[str]:
     rate, norm = run.points("learning_rate"), run.points("gradient_norm")
     middle = [] if run.median_speed is None else [Reference(run.median_speed, "median step")]
-    speed = [Series("all ranks", run.speed.points(), color=2)]
+    speed = [Series("speed", run.speed.points(), color=2)]
     chart = partial(line_chart, x_label="step", x_end=run.step)
     return [
         chart("Learning rate", [Series("learning rate", rate)], from_zero=True),
@@ -149,9 +151,10 @@ def _optimization_charts(run: Run) -> list[str]:
 
 def _shown_samples(run: Run) -> list[tuple[int, list[dict[str, Any]]]]:
     """The evaluations whose samples are shown: the first, the last and some between."""
-    last = len(run.samples) - 1
-    count = min(COLUMNS, last + 1)
-    return [run.samples[round(column * last / max(count - 1, 1))] for column in range(count)]
+    steps = [step for step, _ in run.samples]
+    spread = np.linspace(steps[0], steps[-1], COLUMNS) if steps else []
+    places = {min(range(len(steps)), key=lambda i: abs(steps[i] - step)) for step in spread}
+    return [run.samples[place] for place in sorted(places)]
 
 
 def _sample_table(run: Run) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.files import cause
 
 MOST = 75  # a curve has at most twice as many points
-KEPT = 100  # evaluations whose mask samples are kept, about
+KEPT = 100  # evaluations whose mask samples are kept
 HELD = "held_out_"
 
 
@@ -168,15 +168,17 @@ def _rows(run: Run, name: str) -> Iterator[dict[str, Any]]:
     except OSError as error:
         raise BertsmithError(f"{run.path / name}: cannot be read ({cause(error)})") from error
     if bad:
-        run.notes.append(f"{bad:,} damaged lines of {name} are left out")
+        lines = "line is" if bad == 1 else "lines are"
+        run.notes.append(f"{name}: {bad:,} damaged {lines} left out")
 
 
 def _take(run: Run, row: dict[str, Any]) -> None:
     step = run.step = row["step"]
     if isinstance(row.get("samples"), list):
         run.samples.append((step, [one for one in row["samples"] if _is_sample(one)]))
-        if len(run.samples) > KEPT:  # any evaluation may turn out to be the last
-            run.samples = [*run.samples[:-1:2], run.samples[-1]]
+        if len(run.samples) > KEPT:  # leave out the one with the nearest neighbours
+            steps = [at for at, _ in run.samples]
+            del run.samples[min(range(1, KEPT), key=lambda i: steps[i + 1] - steps[i - 1])]
     if "skipped" in row:
         run.skipped[str(row["skipped"])] += 1
     for key, value in row.items():
