@@ -41,10 +41,11 @@ import torch  # noqa: E402
 import torch._dynamo  # noqa: E402 - the first step of an optimizer would import it
 
 from bertsmith.corpus import prepare  # noqa: E402
+from bertsmith.files import digest  # noqa: E402
 from bertsmith.tokenizer import train  # noqa: E402
 from bertsmith.train import pretrain  # noqa: E402
 from bertsmith.train.recipe import checked  # noqa: E402
-from bertsmith.train.state import Checkpoints, digest  # noqa: E402
+from bertsmith.train.state import Checkpoints  # noqa: E402
 
 torch.set_num_threads(1)
 SETTINGS = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}

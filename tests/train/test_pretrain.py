@@ -19,10 +19,11 @@ import bertsmith as bs
 from bertsmith.checkpoint import read
 from bertsmith.corpus import Corpus
 from bertsmith.errors import BertsmithError
+from bertsmith.files import digest
 from bertsmith.train import Recipe, pretrain
 from bertsmith.train.building import built, examples_of
-from bertsmith.train.loop import Trainer
-from bertsmith.train.state import Checkpoints, digest
+from bertsmith.train.state import Checkpoints
+from bertsmith.train.step import TrainingStep
 from model.tiny import TINY
 
 Make = Callable[..., Recipe]
@@ -65,7 +66,7 @@ def test_every_objective_on_every_family(
     parts = built(made, corpus.tokenizer)
     config = parts.checkpoint.config
     examples = examples_of(made, corpus, 32, config.segments)
-    example = examples.make(examples.plan(0, tokens=400, most=400).parts[0], fill=64)
+    example = examples.make(examples.plan(0, tokens=400, micro_tokens=400).samples, fill=64)
     torch.manual_seed(0)
     loss, found = parts.together(example, parts.together.counts(example))
     loss.backward()
@@ -166,16 +167,16 @@ def test_a_killed_run_goes_on_to_the_bit(
         **OBJECTIVES[objective],
     )
     pretrain(made, tmp_path / "whole", show="none")
-    update, count = Trainer._update, 0
+    update, count = TrainingStep._update, 0
 
-    def fragile(trainer: Trainer) -> None:
+    def fragile(step: TrainingStep, *arguments: Any) -> None:
         nonlocal count
-        update(trainer)
+        update(step, *arguments)
         count += 1
         if count in (1, 3, 6, 9):
             raise KilledError
 
-    monkeypatch.setattr(Trainer, "_update", fragile)
+    monkeypatch.setattr(TrainingStep, "_update", fragile)
     resume = False
     for _ in range(10):
         try:
@@ -225,7 +226,7 @@ def test_a_run_goes_on_by_its_own_recipe_and_says_so(
     assert pretrain(other, tmp_path / "run", show="lines", resume=True)["steps"] == 3
     said = capsys.readouterr()
     text = said.out + said.err
-    assert "going on by the run's own recipe: train.steps is 3, not 5" in text
+    assert "continuing by the run's own recipe: train.steps is 3, not 5" in text
     assert "masking.rate is 0.15, not 0.4" in text
     assert "train.seed" not in text
     assert "this run has ended at step 3" in text
@@ -249,7 +250,7 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(
 def test_what_cannot_be_resumed(
     recipe: Make, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(BertsmithError, match="there is no run to go on with"):
+    with pytest.raises(BertsmithError, match="there is no run to resume"):
         pretrain(recipe(), tmp_path / "none", resume=True, show="none")
     made = recipe(train={"steps": 1})
     pretrain(made, tmp_path / "run", show="none")
@@ -263,7 +264,7 @@ def test_what_cannot_be_resumed(
             pretrain(made, tmp_path / "run", resume=True, show="none")
     for file in (tmp_path / "run" / "checkpoints").glob("*/model.safetensors"):
         file.write_bytes(b"")
-    with pytest.raises(BertsmithError, match="no whole checkpoint to go on from"):
+    with pytest.raises(BertsmithError, match="no whole checkpoint to continue from"):
         pretrain(made, tmp_path / "run", resume=True, show="none")
 
 
@@ -274,20 +275,20 @@ def test_a_bad_step_never_reaches_the_weights(
     recipe: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One bad step is skipped; three in a row roll the run back, past the bad samples."""
-    gradients = Trainer._gradients
+    gradients = TrainingStep._gradients
     bad = {3, 7, 8, 9}  # calls, not steps
 
     calls = 0
 
-    def spoiled(trainer: Trainer, *arguments: Any) -> Any:
+    def spoiled(step: TrainingStep, *arguments: Any) -> Any:
         nonlocal calls
         calls += 1
-        found = gradients(trainer, *arguments)
+        found = gradients(step, *arguments)
         if calls in bad:
-            next(trainer.module.parameters()).grad.fill_(math.nan)  # type: ignore[union-attr]
+            next(step.module.parameters()).grad.fill_(math.nan)  # type: ignore[union-attr]
         return found
 
-    monkeypatch.setattr(Trainer, "_gradients", spoiled)
+    monkeypatch.setattr(TrainingStep, "_gradients", spoiled)
     made = recipe(train={"steps": 12}, checkpoint={"every": 4})
     pretrain(made, tmp_path / "run", show="none")
     rows = [row for row in log(tmp_path / "run") if "loss" in row]
@@ -307,14 +308,14 @@ def test_a_bad_step_never_reaches_the_weights(
 def test_a_run_that_diverges_gives_up(
     recipe: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gradients = Trainer._gradients
+    gradients = TrainingStep._gradients
 
-    def spoiled(trainer: Trainer, *arguments: Any) -> Any:
-        found = gradients(trainer, *arguments)
-        next(trainer.module.parameters()).grad.fill_(math.inf)  # type: ignore[union-attr]
+    def spoiled(step: TrainingStep, *arguments: Any) -> Any:
+        found = gradients(step, *arguments)
+        next(step.module.parameters()).grad.fill_(math.inf)  # type: ignore[union-attr]
         return found
 
-    monkeypatch.setattr(Trainer, "_gradients", spoiled)
+    monkeypatch.setattr(TrainingStep, "_gradients", spoiled)
     with pytest.raises(BertsmithError, match=r"diverges after step 0.*lower train.learning_rate"):
         pretrain(recipe(), tmp_path / "run", show="none")
 

@@ -13,6 +13,10 @@ from bertsmith.ledger import Ledger
 from bertsmith.tokenizer import Tokenizer
 
 
+class UnfitCorpusError(BertsmithError):
+    """No sample of the kind that is asked for can be made of a corpus."""
+
+
 class Sequences(NamedTuple):
     """Samples as tokens, end to end."""
 
@@ -25,6 +29,7 @@ class Sequences(NamedTuple):
 class Source(Protocol):
     """Where samples come from. A plan says what each is made of; all its arrays are (N,)."""
 
+    corpus: Corpus
     tokenizer: Tokenizer
     count: int  # samples in an epoch
     longest: int  # the most tokens in a sample
@@ -91,4 +96,4 @@ def stretches(starts: Numbers, lengths: Numbers) -> Numbers:
 def demand_text(corpus: Corpus, fine: bool, what: str) -> None:
     """Refuse a corpus from which no sample can be made."""
     if not fine:
-        raise BertsmithError(f"{corpus.directory}: {what}")
+        raise UnfitCorpusError(f"{corpus.directory}: {what}")

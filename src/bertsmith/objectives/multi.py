@@ -46,7 +46,7 @@ class MultiObjective(nn.Module):
             for term in objective.terms(encoder_pass, example):
                 weight = self.weights.get(term.name, 1.0) / max(counts[term.name], 1)
                 losses.append(term.sum * weight)
-                sums[term.name] = torch.stack([term.sum.detach().double(), term.correct.double()])
+                sums[term.name] = torch.stack([term.sum.detach().float(), term.correct.float()])
             for name, (numerator, denominator) in objective.ratios.items():
-                sums[name] = torch.stack([denominator.double(), numerator.double()])
+                sums[name] = torch.stack([denominator.float(), numerator.float()])
         return torch.stack(losses).sum(), sums

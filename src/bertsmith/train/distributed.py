@@ -1,9 +1,9 @@
-"""Several processes as one run, started by torchrun: who am I, and what do all of us say?"""
+"""Several processes as one run, started by torchrun; alone without it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from bertsmith.errors import BertsmithError
-from bertsmith.train.precision import Halved
+from bertsmith.train.precision import Precision, cast_in_units
 
 
 class Ranks:
@@ -21,10 +21,18 @@ class Ranks:
     def __init__(self, device: torch.device) -> None:
         self.rank = int(os.environ.get("RANK", "0"))
         self.count = int(os.environ.get("WORLD_SIZE", "1"))
+        self.restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
         if device.type == "cuda" and self.count > 1:
             device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
             torch.cuda.set_device(device)
         self.device = device
+
+    @classmethod
+    def alone(cls, device: torch.device) -> Ranks:
+        """A single process, whatever started it."""
+        ranks = cls.__new__(cls)
+        ranks.rank, ranks.count, ranks.restarted, ranks.device = 0, 1, False, device
+        return ranks
 
     @property
     def first(self) -> bool:
@@ -32,7 +40,7 @@ class Ranks:
         return self.rank == 0
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def process_group(self) -> Iterator[None]:
         """Join the others for as long as this lasts."""
         if self.count == 1:
             yield
@@ -43,92 +51,101 @@ class Ranks:
         finally:
             dist.destroy_process_group()
 
+    def all_reduce(self, row: Tensor) -> list[float]:
+        """Sums over all ranks, in one collective and one transfer from the device."""
+        if self.count > 1:
+            dist.all_reduce(row)
+        sums: list[float] = row.tolist()
+        return sums
+
     def sum(self, numbers: Sequence[float]) -> list[float]:
-        """The sums over all ranks."""
+        """Sums of plain numbers over all ranks."""
         if self.count == 1:
             return list(numbers)
-        row = torch.tensor(list(numbers), dtype=torch.float64, device=self.device)
-        dist.all_reduce(row)
-        found: list[float] = row.tolist()
-        return found
+        return self.all_reduce(torch.tensor(numbers, dtype=torch.float64, device=self.device))
 
-    def wait(self) -> None:
-        """Until all are here."""
+    def barrier(self) -> None:
+        """Wait until all ranks are here."""
         if self.count > 1:
             dist.barrier()
 
-    def share(self, value: Any) -> Any:
-        """What the first rank says."""
+    def broadcast(self, value: Any) -> Any:
+        """The first rank's value."""
         if self.count == 1:
             return value
         box = [value]
         dist.broadcast_object_list(box, src=0, device=self.device)
         return box[0]
 
-    def ask_first(self, job: Callable[[], None]) -> None:
-        """Let the first rank do something; what goes wrong goes wrong for all."""
-        fault = ""
+    def run_on_first(self, job: Callable[[], Any]) -> Any:
+        """Let the first rank do something; its result, or its error, is everybody's."""
+        result, fault = None, ""
         if self.first:
             try:
-                job()
+                result = job()
             except BertsmithError as error:
                 fault = str(error)
-        if fault := self.share(fault):
+        result, fault = self.broadcast((result, fault))
+        if fault:
             raise BertsmithError(fault)
+        return result
 
     def wrap(
-        self, module: nn.Module, how: str, blocks: Sequence[nn.Module], half: bool
+        self, module: nn.Module, parallel: str, blocks: Sequence[nn.Module], precision: Precision
     ) -> nn.Module:
-        """The module as the ranks train it: copies that agree (ddp), or shares of one (fsdp)."""
-        if self.count == 1 or how == "ddp":
-            whole = Halved(module) if half else module
-            return whole if self.count == 1 else nn.parallel.DistributedDataParallel(whole)
+        """The module as the ranks train it: whole copies (ddp), or shards of one (fsdp)."""
+        if self.count == 1:
+            return precision.wrap(module)
+        if parallel == "ddp":
+            return nn.parallel.DistributedDataParallel(precision.wrap(module))
         from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+        from torch.distributed.fsdp import fully_shard
 
         mesh = init_device_mesh(self.device.type, (self.count,))
-        kinds = (torch.bfloat16, torch.float32) if half else ()
         for part in (*blocks, module):
-            fully_shard(part, mesh=mesh, mp_policy=MixedPrecisionPolicy(*kinds))
+            fully_shard(part, mesh=mesh)
+        cast_in_units(module, blocks, precision)
         return module
 
-    def quiet(self, module: Any, last: bool) -> AbstractContextManager[Any]:
-        """Let gradients gather without the others until the last part of a step."""
+    def no_sync(self, module: Any, last: bool) -> AbstractContextManager[Any]:
+        """Accumulate gradients locally until the last micro-batch of a step."""
         if isinstance(module, nn.parallel.DistributedDataParallel) and not last:
             return module.no_sync()
         if self.count > 1 and hasattr(module, "set_requires_gradient_sync"):
             module.set_requires_gradient_sync(last)
         return nullcontext()
 
+    def gather(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Full tensors in the first rank's CPU memory, one after the other; none elsewhere."""
+        gathered = {}
+        for name, tensor in tensors.items():
+            full = tensor.full_tensor() if is_sharded(tensor) else tensor
+            if self.first:
+                gathered[name] = full.detach().cpu().contiguous()
+        return gathered
 
-def whole(tensor: Tensor) -> Tensor:
-    """A tensor of which every rank may hold a share, as one."""
-    joined = getattr(tensor, "full_tensor", None)
-    return tensor if joined is None else joined()
+
+def is_sharded(tensor: Any) -> bool:
+    """Does every rank hold a shard of this tensor (FSDP)?"""
+    return hasattr(tensor, "full_tensor")
 
 
-def fill(tensor: Tensor, value: Tensor) -> None:
-    """Give a tensor, or this rank's share of it, its value."""
-    mesh = getattr(tensor, "device_mesh", None)
+def assign(tensor: Tensor, value: Tensor) -> None:
+    """Copy a full value into a tensor, or this rank's shard of it."""
     with torch.no_grad():
-        if mesh is None:
+        if not is_sharded(tensor):
             tensor.copy_(value)
-        else:
-            from torch.distributed.tensor import distribute_tensor
+            return
+        from torch.distributed.tensor import distribute_tensor
 
-            placed = value.to(tensor.device)
-            tensor.copy_(distribute_tensor(placed, mesh, tensor.placements))  # type: ignore[attr-defined]
+        sharded: Any = tensor
+        placed = value.to(sharded.device)
+        sharded.copy_(distribute_tensor(placed, sharded.device_mesh, sharded.placements))
 
 
-def gather_anew(module: nn.Module) -> None:
-    """Let shares of weights that were changed by hand be gathered again before they are used."""
+def reshard(module: nn.Module) -> None:
+    """Drop gathered copies of parameters that were changed by hand (FSDP)."""
     for part in module.modules():
-        reshard: Any = getattr(part, "reshard", None)
-        if reshard is not None:
-            reshard()
-
-
-def demand_plain(ranks: Ranks, how: str, optimizer: str) -> None:
-    """Refuse an optimizer that needs whole matrices where each rank holds a share."""
-    if ranks.count > 1 and how == "fsdp" and optimizer in ("muon", "lamb", "stable_adamw"):
-        raise BertsmithError(f'{optimizer} needs whole matrices: use train.parallel = "ddp"')
+        drop: Any = getattr(part, "reshard", None)
+        if drop is not None:
+            drop()

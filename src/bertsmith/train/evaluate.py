@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.batch import Batch
-from bertsmith.examples import Examples
+from bertsmith.examples import Example, Examples
 from bertsmith.model import Model
 from bertsmith.train.distributed import Ranks
+
+AT_ONCE = 16384  # tokens in a pass at most: several ranks share the passes
+SAMPLES, MASKS = 3, 4  # texts whose filled masks are logged, and masks of each
+AROUND = 12  # tokens that are shown after the last mask
 
 
 def held_out(
@@ -22,47 +27,88 @@ def held_out(
     examples: Examples,
     *,
     tokens: int,
-    most: int,
+    micro_tokens: int,
     ranks: Ranks,
     stopped: Callable[[], bool],
-) -> dict[str, float] | None:
+) -> dict[str, Any] | None:
     """Losses and accuracies over held-out samples, the same every time; None when stopped.
 
-    An epoch is never passed: a small held-out split is used once.
+    An epoch is never passed: a small held-out split is used once. With masked LM, `samples` shows
+    how some masks were filled.
     """
-    plan = examples.plan(0, tokens=tokens, most=most)
-    count = min(plan.end, examples.source.count)
-    parts = [(first, min(n, count - first)) for first, n in plan.parts if first < count]
+    plan = examples.plan(0, tokens=tokens, micro_tokens=min(micro_tokens, AT_ONCE))
+    (every,) = plan.micro_batches
+    parts = [kept for part in every if len(kept := part[part < examples.source.count])]
     sums: dict[str, Tensor] = {}
     counts: dict[str, float] = {}
+    samples: list[dict[str, Any]] = []
     rounds = -(-len(parts) // ranks.count)
     module.eval()
     try:
         for number in range(ranks.rank, rounds * ranks.count, ranks.count):
             if ranks.sum([stopped()])[0]:
                 return None
-            idle = number >= len(parts)
-            example = examples.make(parts[0 if idle else number])
+            active = number < len(parts)
+            example = examples.make(parts[number if active else 0])
             with torch.no_grad(), torch.random.fork_rng(devices=[]):
                 torch.manual_seed(number)
                 own = learner.counts(example)
-                _, found = module(example.to(ranks.device), own)
-            for name, pair in found.items():
-                sums[name] = sums.get(name, 0.0) + pair.cpu() * (0.0 if idle else 1.0)
-                counts[name] = counts.get(name, 0) + (0 if idle else own.get(name, 0))
+                _, pairs = module(example.to(ranks.device), own)
+            for name, pair in pairs.items():
+                sums[name] = sums.get(name, 0.0) + pair.cpu().double() * float(active)
+                counts[name] = counts.get(name, 0) + (own.get(name, 0) if active else 0)
+            if number == 0:
+                samples = filled_masks(learner, example, examples)
     finally:
         module.train()
     names = list(sums)
     total = ranks.sum([float(x) for name in names for x in (*sums[name], counts[name])])
-    result: dict[str, float] = {}
+    scores: dict[str, Any] = {}
     for place, name in enumerate(names):
-        loss, right, of = total[3 * place : 3 * place + 3]
-        if not of:  # a ratio: the whole and the part
-            result[name] = right / max(loss, 1)
+        loss, correct, count = total[3 * place : 3 * place + 3]
+        if not count:  # a ratio: the whole and the part
+            scores[name] = correct / max(loss, 1)
             continue
-        result[name] = loss / of
-        result[f"{name}_accuracy"] = right / of
-    return result
+        scores[name] = loss / count
+        scores[f"{name}_accuracy"] = correct / count
+    return scores | ({"samples": samples} if samples else {})
+
+
+def filled_masks(learner: Any, example: Example, examples: Examples) -> list[dict[str, Any]]:
+    """Some texts of the pass that was just made, and the best guesses for their masks."""
+    tokenizer, mask_id = examples.source.tokenizer, examples.source.tokenizer.mask_id
+
+    def token(id: Tensor) -> str:
+        # Tables have a few rows more than there are tokens.
+        return tokenizer.token(int(id)) if int(id) < tokenizer.size else "[unused]"
+
+    best = [objective.best for objective in learner.objectives if objective.best is not None]
+    if not best or mask_id is None:
+        return []
+    probabilities, ids = (one.cpu() for one in best[0])
+    samples: list[dict[str, Any]] = []
+    seen, bounds = example.batch.ids, example.batch.layout.boundaries.tolist()
+    for first, last in pairwise(bounds[: example.samples + 1]):
+        inside = (example.rows >= first) & (example.rows < last)
+        masks = (inside & (seen[example.rows] == mask_id)).nonzero().flatten()[:MASKS]
+        if not len(masks) or len(samples) == SAMPLES:
+            continue
+        # What is masked beyond the first few is shown as it was: the guesses are about those.
+        shown = seen.clone()
+        shown[example.rows[inside]] = example.targets[inside]
+        shown[example.rows[masks]] = mask_id
+        end = min(last, int(example.rows[masks[-1]]) + AROUND)
+        guesses = [
+            [
+                [token(one), round(float(chance), 3)]
+                for chance, one in zip(probabilities[mask], ids[mask], strict=True)
+            ]
+            for mask in masks
+        ]
+        targets = [token(example.targets[mask]) for mask in masks]
+        text = tokenizer.decode(shown[first + 1 : end].tolist(), skip_special=False)
+        samples.append({"text": text, "targets": targets, "guesses": guesses})
+    return samples
 
 
 ALONE = 2**18  # tokens that pseudo-perplexity reads: of longer sequences some places are hidden
@@ -78,14 +124,15 @@ def pseudo_perplexity(
     device: torch.device,
     most: int,
     half: bool = False,
-) -> float:
-    """exp of the mean loss when each token alone is hidden (Salazar et al. 2020).
+) -> float | None:
+    """exp of the mean loss when each token alone is masked (Salazar et al. 2020).
 
     Of sequences that are many or long, every second token or fewer: it reads ALONE tokens at most.
+    None where every token is special or unknown.
     """
     source = examples.source
     made = examples.sequences(np.arange(min(sequences, source.count)))
-    special = torch.tensor(sorted(source.tokenizer.special_ids))
+    special = torch.tensor(sorted(source.tokenizer.special_ids))  # unknown tokens among them
     total, count = 0.0, 0
     model.eval()
     rows = np.split(made.ids, np.cumsum(made.lengths)[:-1])
@@ -95,7 +142,7 @@ def pseudo_perplexity(
         places = (~torch.isin(row, special)).nonzero().flatten()
         room = max(1, ALONE // (len(rows) * len(row)))
         places = places[:: -(-len(places) // room)] if len(places) > room else places
-        for some in places.split(max(1, most // len(row))):
+        for some in places.split(max(1, most // len(row))) if len(places) else ():
             copies = row.repeat(len(some), 1)
             copies[torch.arange(len(some)), some] = mask_id
             batch = Batch.of(copies.tolist(), [segment.tolist()] * len(some)).to(device)
@@ -105,4 +152,4 @@ def pseudo_perplexity(
             loss = nn.functional.cross_entropy(logits, row[some].to(device), reduction="sum")
             total, count = total + float(loss), count + len(some)
     model.train()
-    return math.exp(min(total / max(count, 1), 50.0))
+    return math.exp(min(total / count, 50.0)) if count else None

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import BertsmithError
+from bertsmith.files import write_bytes, write_json, write_text, writing
 from bertsmith.ledger import Ledger
 
 LOGS = ("log.jsonl", "timing.jsonl")
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """A full disk or a folder that may not be written is one line."""
-    try:
-        yield
-    except OSError as error:
-        raise BertsmithError(f"{path}: cannot be written ({error.strerror})") from error
 
 
 class RunFolder:
@@ -33,41 +24,37 @@ class RunFolder:
         """Begin a run here; a folder that has one is refused."""
         if (self.path / "recipe.toml").exists():
             raise BertsmithError(
-                f"{self.path}: there is a run in it already; --resume goes on with it"
+                f"{self.path}: there is a run in it already; --resume continues it"
             )
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            (self.path / "recipe.toml.part").write_text(recipe, "utf-8")
-            (self.path / "recipe.toml.part").replace(self.path / "recipe.toml")
+        write_text(self.path / "recipe.toml", recipe)
 
     def recipe(self) -> str:
         """The recipe that this run was begun with."""
         try:
             return (self.path / "recipe.toml").read_text("utf-8")
-        except OSError as error:
-            raise BertsmithError(f"{self.path}: there is no run to go on with") from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise BertsmithError(f"{self.path}: there is no run to resume") from error
 
-    def cut(self, step: int) -> None:
-        """Forget what the logs say of later steps."""
-        if self.writes:
-            for name in LOGS:
-                with writing(self.path / name):
-                    self._cut(self.path / name, step)
+    def cut(self, step: int, evaluated: int) -> int:
+        """Drop what the logs say of later steps and evaluations; how many lines were damaged."""
+        return sum(self._cut(self.path / name, step, evaluated) for name in LOGS)
 
-    def _cut(self, path: Path, step: int) -> None:
-        if not path.exists():
-            return
-        kept = []
-        for line in path.read_bytes().splitlines(keepends=True):
+    def _cut(self, path: Path, step: int, evaluated: int) -> int:
+        if not self.writes or not path.exists():
+            return 0
+        kept, damaged, lines = [], 0, path.read_bytes().splitlines(keepends=True)
+        for number, line in enumerate(lines, 1):
             try:
-                if not line.endswith(b"\n") or json.loads(line)["step"] > step:
-                    break
+                row = json.loads(line)
+                training = "loss" in row or "seconds" in row
+                if line.endswith(b"\n") and row["step"] <= (step if training else evaluated):
+                    kept.append(line)
             except (ValueError, LookupError, TypeError):
-                break  # a line that was being written when the run was killed
-            kept.append(line)
-        part = path.with_name(path.name + ".part")
-        part.write_bytes(b"".join(kept))
-        part.replace(path)
+                damaged += number < len(lines)  # the last may have been cut by a kill
+        write_bytes(path, b"".join(kept))
+        return damaged
 
     def log(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
         """Write what happened in a step, apart from how long it took."""
@@ -80,7 +67,4 @@ class RunFolder:
     def keep_ledger(self, ledger: Ledger) -> None:
         """Write ledger.json."""
         if self.writes:
-            part = self.path / "ledger.json.part"
-            with writing(part):
-                part.write_text(json.dumps(dict(ledger.counts), indent=1) + "\n", "utf-8")
-                part.replace(self.path / "ledger.json")
+            write_json(self.path / "ledger.json", dict(ledger.counts))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from dataclasses import dataclass, field
 from statistics import median
 
 REMEMBERED = 64  # norms of the last steps that say what is usual
@@ -12,12 +12,27 @@ PATIENCE = 3  # bad steps in a row before the run rolls back
 ROLLBACKS = 3  # to one checkpoint before the run gives up
 
 
-def fault(norm: float, loss: float, recent: Sequence[float], spike: float) -> str:
-    """What is wrong with a step's gradients; nothing if they may be used."""
-    if not math.isfinite(loss):
-        return "the loss was not a number"
-    if not math.isfinite(norm):
-        return "the gradients were not numbers"
-    if len(recent) >= ENOUGH and norm > spike * median(recent):
-        return f"the gradients' norm was over {spike:g} times the usual"
-    return ""
+@dataclass
+class Guard:
+    """Watches the gradient norms of a run; a checkpoint holds its fields."""
+
+    spike: float = math.inf  # skip a step of so many times the usual norm
+    recent: list[float] = field(default_factory=list)  # norms of the last good steps
+    skipped: int = 0  # bad steps in a row
+
+    def check(self, norm: float, loss: float) -> str:
+        """Why this step must be skipped; empty if its gradients may be used."""
+        fault = self._fault(norm, loss)
+        self.skipped = self.skipped + 1 if fault else 0
+        if not fault:
+            self.recent = [*self.recent, norm][-REMEMBERED:]
+        return fault
+
+    def _fault(self, norm: float, loss: float) -> str:
+        if not math.isfinite(loss):
+            return "the loss was not a number"
+        if not math.isfinite(norm):
+            return "the gradients were not numbers"
+        if len(self.recent) >= ENOUGH and norm > self.spike * median(self.recent):
+            return f"the gradients' norm was over {self.spike:g} times the usual"
+        return ""

@@ -1,4 +1,4 @@
-"""The training loop: step after step, guarded, logged, saved, and able to stop at any of them."""
+"""The training loop: step after step, logged, evaluated, saved, and able to stop at any moment."""
 
 from __future__ import annotations
 
@@ -8,72 +8,60 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from types import FrameType
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example, Loader
 from bertsmith.examples.draw import bits
-from bertsmith.examples.loader import Loaded, Wanted
+from bertsmith.examples.loader import LoadedStep, StepRequest
 from bertsmith.ledger import Ledger
-from bertsmith.train import guard
-from bertsmith.train.distributed import Ranks, fill, gather_anew, whole
+from bertsmith.train.averages import Averages
+from bertsmith.train.distributed import Ranks
 from bertsmith.train.folder import RunFolder
-from bertsmith.train.optimizer import Several
+from bertsmith.train.guard import PATIENCE, ROLLBACKS, Guard
+from bertsmith.train.optimizer import CompositeOptimizer
 from bertsmith.train.recipe import CheckpointPart, TrainPart
 from bertsmith.train.schedule import Shape, rate_at
-from bertsmith.train.state import Checkpoints, Saved
+from bertsmith.train.state import Checkpoints, Progress, Saved, TensorState
+from bertsmith.train.step import MicroBatch, StepResult, Stop, TrainingStep
 
-TURN = 5e-4  # seconds that a thread may keep Python, a tenth of what is usual
+SWITCH = 5e-4  # seconds that a thread may hold Python, a tenth of the usual
+GRACE = 10  # seconds that several ranks have to end a step together after a signal
+Scores = dict[str, Any]
 
 
 class Learner(Protocol):
     """What the loop asks of the module it trains."""
 
     objectives: Any
-    weights: dict[str, float]  # of loss terms, by name; 1 for others
 
     def counts(self, example: Example) -> Counter[str]:
-        """How many guesses each loss term makes on an example."""
+        """How many predictions each loss term makes on an example."""
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """All that learns."""
+        """All parameters."""
 
 
 class Watcher(Protocol):
-    """Who is told what happens."""
+    """Shows a run to a person."""
 
     def step(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
-        """A step is done."""
+        """A step or an evaluation is done."""
 
     def say(self, message: str) -> None:
         """Something a person should know."""
 
 
-@dataclass
-class Progress:
-    """Where a run is: all that a checkpoint holds beside tensors."""
-
-    step: int = 0
-    position: int = 0  # the next sample
-    tokens: int = 0
-    elapsed: float = 0.0  # seconds
-    skipped: int = 0  # bad steps in a row
-    corpus: str = ""  # the fingerprint of what is read
-    closed: bool = False  # the budget is spent and the last evaluation done
-    recent: list[float] = field(default_factory=list)  # norms of the last good steps
-    counts: dict[str, int] = field(default_factory=dict)  # the ledger
-
-
 @contextmanager
-def quick_turns() -> Iterator[None]:
-    """Let threads take short turns, or a GPU waits while one that makes batches holds Python."""
+def quick_switches() -> Iterator[None]:
+    """Let threads switch often, or a GPU waits while one that makes batches holds Python."""
     before = sys.getswitchinterval()
-    sys.setswitchinterval(TURN)
+    sys.setswitchinterval(SWITCH)
     try:
         yield
     finally:
@@ -87,31 +75,46 @@ class Trainer:
         self,
         learner: Learner,
         module: nn.Module,
-        optimizer: Several,
+        optimizer: CompositeOptimizer,
         *,
         train: TrainPart,
         keeping: CheckpointPart,
         ranks: Ranks,
         folder: RunFolder,
-        wanted: Callable[[int], Wanted],
+        request: Callable[[int], StepRequest],
         watch: Watcher,
         workers: int = 2,
-        evaluate: Callable[[Callable[[], bool]], dict[str, float] | None] | None = None,
+        evaluate: Callable[[Callable[[], bool]], Scores | None] | None = None,
         evaluate_every: int = 0,
+        evaluate_first: bool = False,
     ) -> None:
         self.learner, self.module, self.optimizer = learner, module, optimizer
         self.train, self.keeping, self.ranks, self.folder = train, keeping, ranks, folder
-        self.wanted, self.watch, self.workers = wanted, watch, workers
+        self.request, self.watch, self.workers = request, watch, workers
         self.evaluate, self.evaluate_every = evaluate, evaluate_every
+        self.evaluate_first = evaluate_first
         self.checkpoints = Checkpoints(folder.path / "checkpoints", keeping.keep)
         self.progress, self.ledger = Progress(), Ledger()
-        self.names = {p: n for n, p in learner.named_parameters()}
-        # Averages start as the weights and follow them.
-        self.averages = {name: p.detach().clone() for p, name in self.names.items() if train.ema}
-        self.last: dict[str, float] = {}  # the losses that were seen last
+        named = dict(learner.named_parameters())
+        self.averages = Averages(named, train.ema)
+        self.state = TensorState(named, optimizer, self.averages)
+        self.guard = Guard(train.spike)
+        self.step = TrainingStep(
+            module,
+            optimizer,
+            ranks,
+            clip=train.clip,
+            guard=self.guard,
+            objectives=learner.objectives,
+            compiled=train.compile,
+        )
+        self.last: Scores = {}  # the losses that were seen last
+        self.useful, self.steps = 0.0, 0  # share of the ranks' work that samples are, added up
+        self.evaluating = False
         self.stopped = 0  # the signal that asked us to stop
         self.rollbacks: Counter[int] = Counter()
-        self.saved_at = 0.0
+        self.saved_at = self.clock = 0.0
+        self.saved_step, self.save_now = 0, False
 
     # ------------------------------------------------------------------ the loop
 
@@ -121,13 +124,17 @@ class Trainer:
             return True
         self.saved_at = time.monotonic()
         # The first rank decides: the others may look when it has written already.
-        if self.ranks.share(not self.checkpoints.steps()):
+        if self.ranks.broadcast(not self.checkpoints.steps()):
             self.save()
-        with self._signals(), quick_turns():
-            while not self._over():
-                if not self._steps():
-                    break
-            self.progress.closed = self._over() and self._evaluate()
+        with self._signals(), quick_switches():
+            try:
+                while self._between_steps() and not self._over():
+                    if not self._steps():
+                        break
+            except Stop:  # inside a step, which is lost; other ranks may be anywhere
+                self._save_alone()
+                return False
+        self.progress.closed = self._over() and not self._evaluation_due()
         self.save()
         return self.progress.closed
 
@@ -145,11 +152,9 @@ class Trainer:
 
     def _steps(self) -> bool:
         """Steps until the end, or until the run was rolled back; False to stop now."""
-        progress = self.progress
+        train, progress = self.train, self.progress
         loader = Loader(
-            lambda step: (
-                None if self.train.steps and step >= self.train.steps else self.wanted(step)
-            ),
+            lambda step: None if train.steps and step >= train.steps else self.request(step),
             step=progress.step,
             position=progress.position,
             rank=self.ranks.rank,
@@ -157,290 +162,283 @@ class Trainer:
             workers=self.workers,
             pin=self.ranks.device.type == "cuda",
         )
-        began = time.monotonic()
-        for loaded in loader:
-            counts = self._agree(loaded, time.monotonic() - began)
-            began = time.monotonic()
-            if counts is None:
-                loader.close()
-                return False
-            if not self._step(loaded, counts, began):
-                loader.close()
-                return True
-            began = time.monotonic()  # the step has counted its own time
-            if self._over():
-                loader.close()
-                break
-            self._sometimes()
-        return True
+        try:
+            self.clock = time.monotonic()
+            loaded = loader.next()
+            own = self._counts(loaded)
+            counts = dict(zip(own, self.ranks.sum(list(own.values())), strict=True))
+            while loaded is not None:
+                following, counts, stop = self._step(loader, loaded, counts)
+                if self.guard.skipped >= PATIENCE:
+                    self._roll_back()
+                    return True
+                if self._over():
+                    return True
+                if stop or not self._between_steps():
+                    return False
+                loaded = following
+            return True
+        finally:
+            loader.close()
 
-    def _agree(self, loaded: Loaded, waited: float) -> dict[str, float] | None:
-        """What all ranks say before a step: how much there is to guess, whether to stop."""
+    def _counts(self, loaded: LoadedStep | None) -> Counter[str]:
+        """How many predictions each loss term makes in this rank's micro-batches."""
         own: Counter[str] = Counter()
-        for example, idle in zip(loaded.parts, loaded.idle, strict=True):
-            counted = self.learner.counts(example)
-            own.update({name: 0 if idle else count for name, count in counted.items()})
-        clock = self.progress.elapsed + waited if self.ranks.first else 0.0
-        *counts, stop, clock = self.ranks.sum([*own.values(), float(self.stopped), clock])
-        self.progress.elapsed = clock
-        return None if stop else dict(zip(own, counts, strict=True))
+        if loaded is not None:
+            for example, active in zip(loaded.examples, loaded.active, strict=True):
+                counts = self.learner.counts(example)
+                own.update({name: count if active else 0 for name, count in counts.items()})
+        return own
 
-    def _step(self, loaded: Loaded, counts: dict[str, float], began: float) -> bool:
-        """One step; False where the run was rolled back."""
+    def _step(
+        self, loader: Loader, loaded: LoadedStep, counts: dict[str, float]
+    ) -> tuple[LoadedStep | None, dict[str, float], bool]:
+        """One step; the next one with its counts, and whether any rank was asked to stop."""
         progress, train, ranks = self.progress, self.train, self.ranks
-        share = rate_at(train.schedule, self.done(), self._shape())
-        self.optimizer.set_rate(share)
+        fraction = rate_at(train.schedule, self.done(), self._shape())
+        self.optimizer.set_rate(fraction)
         torch.manual_seed(int(bits(train.seed, "step", progress.step, ranks.rank) >> 1))
-        found = self._gradients(loaded, counts)
-        length = whole(nn.utils.clip_grad_norm_(self.module.parameters(), train.clip))
-        names = list(found)
-        # All in one: each number that is fetched alone would wait for the device again.
-        own = torch.cat([length.double().reshape(1), *(found[name] for name in names)]).tolist()
-        norm, sums = own[0], ranks.sum(own[1:])
-        tokens = sum(
-            e.tokens for e, idle in zip(loaded.parts, loaded.idle, strict=True) if not idle
-        )
-        total = int(ranks.sum([tokens])[0])
+        pairs = zip(loaded.examples, loaded.active, strict=True)
+        micro_batches = [MicroBatch((e.to(ranks.device), counts), active) for e, active in pairs]
+        following: LoadedStep | None = None
+
+        def extras() -> list[float]:
+            # All that ranks must agree on travels in the step's one collective: this step's
+            # tokens, the stop flag, the first rank's clock, and the next step's counts.
+            nonlocal following
+            following = loader.next()
+            own = self._counts(following)
+            now = time.monotonic()
+            late = 60 * self.keeping.minutes < now - self.saved_at if self.keeping.minutes else 0
+            clock = [progress.elapsed + now - self.clock, float(late)]
+            self.clock = now
+            return [
+                float(loaded.tokens),
+                float(self.stopped),
+                *(clock if ranks.first else [0.0, 0.0]),
+                *(float(own[name]) for name in counts),
+            ]
+
+        result = self.step(micro_batches, extras)
+        tokens, stop, elapsed, late, *next_counts = result.extras
+        self._record(loaded, counts, result, fraction, int(tokens), elapsed)
+        self.save_now = bool(late)
+        return following, dict(zip(counts, next_counts, strict=True)), bool(stop)
+
+    def _record(
+        self,
+        loaded: LoadedStep,
+        counts: Mapping[str, float],
+        result: StepResult,
+        fraction: float,
+        tokens: int,
+        elapsed: float,
+    ) -> None:
+        """Log a step and move on to the next."""
+        progress = self.progress
         row: dict[str, Any] = {"step": progress.step + 1}
-        loss = 0.0
-        for place, name in enumerate(names):
-            total_loss, right = sums[2 * place : 2 * place + 2]
-            if name not in counts:  # a ratio: the whole and the part
-                row[name] = right / max(total_loss, 1)
-                continue
-            row[name] = total_loss / max(counts[name], 1)
-            row[f"{name}_accuracy"] = right / max(counts[name], 1)
-            loss += self.learner.weights.get(name, 1.0) * row[name]
-        row |= {"loss": loss, "gradient_norm": norm}
-        row |= {"learning_rate": train.learning_rate * share, "samples": loaded.plan.end}
-        row["tokens"] = progress.tokens + total
-        wrong = guard.fault(norm, loss, progress.recent, train.spike)
-        if wrong:
-            self.optimizer.clear()
-            row["skipped"] = wrong
-            progress.skipped += 1
-            self._note(f"steps skipped because {wrong}")
+        for name, (first, second) in result.sums.items():
+            if name in counts:  # a loss and its correct predictions
+                row[name] = first / max(counts[name], 1)
+                row[f"{name}_accuracy"] = second / max(counts[name], 1)
+            else:  # a ratio: the whole and the part
+                row[name] = second / max(first, 1)
+        row |= {"loss": result.loss, "gradient_norm": result.gradient_norm}
+        row |= {"learning_rate": self.train.learning_rate * fraction, "samples": loaded.plan.end}
+        row["tokens"] = progress.tokens + tokens
+        if result.skipped:
+            row["skipped"] = result.skipped
+            self.ledger.note(f"steps skipped because {result.skipped}")
         else:
-            self._update()
-            progress.skipped = 0
-            progress.recent = [*progress.recent, norm][-guard.REMEMBERED :]
+            self.averages.update()
+        seconds = elapsed - progress.elapsed
         progress.step, progress.position = progress.step + 1, loaded.plan.end
-        progress.tokens += total
-        progress.elapsed += ranks.share(time.monotonic() - began)
-        seconds = time.monotonic() - began
-        timing = {"step": progress.step, "seconds": round(seconds, 4), "tokens": total}
-        timing |= {"elapsed": round(progress.elapsed, 3)}
-        self.last |= {key: row[key] for key in (*names, "loss")}
+        progress.tokens, progress.elapsed = progress.tokens + tokens, elapsed
+        self.useful, self.steps = self.useful + loaded.plan.useful, self.steps + 1
+        timing = {"step": progress.step, "seconds": round(seconds, 4), "tokens": tokens}
+        timing |= {"elapsed": round(elapsed, 3)}
+        self.last |= {key: row[key] for key in (*result.sums, "loss")}
         self.folder.log(row, timing)
-        self.watch.step(row, timing)
-        if progress.skipped >= guard.PATIENCE:
-            self._roll_back()
-            return False
-        return True
-
-    def _gradients(self, loaded: Loaded, counts: dict[str, float]) -> dict[str, Tensor]:
-        """Backward through this rank's parts; each loss term's sum and number right."""
-        device = self.ranks.device
-        found: dict[str, Tensor] = {}
-        for number, (example, idle) in enumerate(zip(loaded.parts, loaded.idle, strict=True)):
-            last = number == len(loaded.parts) - 1
-            with self.ranks.quiet(self.module, last):
-                if self.train.compile:
-                    torch.compiler.cudagraph_mark_step_begin()
-                loss, sums = self.module(example.to(device), counts)
-                # Ranks' gradients are averaged; the loss is a sum over all of them.
-                (loss * (0.0 if idle else float(self.ranks.count))).backward()
-            for name, pair in sums.items():
-                found[name] = found.get(name, 0.0) + pair * (0.0 if idle else 1.0)
-        return found
-
-    def _update(self) -> None:
-        for objective in self.learner.objectives:
-            objective.before_step()
-        self.optimizer.step()
-        for objective in self.learner.objectives:
-            objective.after_step()
-        self.optimizer.clear()
-        if self.averages:
-            averages = [self.averages[name] for name in self.names.values()]
-            weights = [parameter.detach() for parameter in self.names]
-            torch._foreach_lerp_(averages, weights, 1 - self.train.ema)
+        self.watch.step(row, timing | {"useful": loaded.plan.useful, "ranks": self.ranks.count})
 
     def _shape(self) -> Shape:
         warmup = self.train.warmup
-        if warmup >= 1:  # steps; by the clock, steps are guessed from those done
+        if warmup >= 1:  # steps; by the clock, steps are estimated from those done
             total = self.train.steps or max(self.progress.step, 1) / max(self.done(), 1e-9)
             warmup = min(warmup / max(total, 1), 0.5)
         return Shape(warmup, self.train.decay)
 
-    def _sometimes(self) -> None:
-        """What is done between steps, when it is time; in a row of bad ones it never is."""
-        step, keeping = self.progress.step, self.keeping
-        if self.progress.skipped:
-            return
-        if self.evaluate_every and step % self.evaluate_every == 0:
-            self._evaluate()
-        late = keeping.minutes and time.monotonic() - self.saved_at > 60 * keeping.minutes
-        if (keeping.every and step % keeping.every == 0) or self.ranks.share(bool(late)):
-            self.save()
+    # ------------------------------------------------------------------ between steps
 
-    def _evaluate(self) -> bool:
-        """Evaluate on held-out text; False if a signal came."""
-        if self.evaluate is None:
-            return True
-        with self._averaged():
-            found = self.evaluate(lambda: bool(self.stopped))
-        if found is None:
+    def _between_steps(self) -> bool:
+        """Evaluate and save when it is time, but never among bad steps; False to stop."""
+        step, every = self.progress.step, self.keeping.every
+        if self._evaluation_due() and not self._evaluate():
             return False
-        row = {"step": self.progress.step, **{f"held_out_{k}": v for k, v in found.items()}}
-        self.folder.log(row, {"step": self.progress.step, "evaluated": True})
-        self.last |= {key: value for key, value in row.items() if key != "step"}
-        self.watch.step(row, {})
+        if not self.guard.skipped and step > self.saved_step:
+            if self.save_now or (every and step % every == 0):
+                self.save()
+        self.clock = time.monotonic()
         return True
 
-    @contextmanager
-    def _averaged(self) -> Iterator[None]:
-        """The averaged weights in the place of the last ones, where there are any."""
-        before = {}
-        for parameter, name in self.names.items():
-            if name in self.averages:
-                before[parameter] = parameter.detach().clone()
-                parameter.data.copy_(self.averages[name])
-        gather_anew(self.module)
-        try:
-            yield
-        finally:
-            for parameter, value in before.items():
-                parameter.data.copy_(value)
-            gather_anew(self.module)
+    def _evaluation_due(self) -> bool:
+        """Is this a step to evaluate at, and was it not yet?"""
+        step, every = self.progress.step, self.evaluate_every
+        if self.evaluate is None or self.progress.evaluated >= step:
+            return False
+        if step == 0:
+            return self.evaluate_first
+        return self._over() or bool(every and step % every == 0 and not self.guard.skipped)
 
-    def finish(self) -> None:
-        """Leave the averaged weights in the model, for good."""
-        for parameter, name in self.names.items():
-            if name in self.averages:
-                parameter.data.copy_(self.averages[name])
+    def _evaluate(self) -> bool:
+        """Evaluate on held-out text; False if a signal came, then it is still due."""
+        assert self.evaluate is not None
+        try:
+            self.evaluating = True
+            with self.averages.swapped_in(self.module):
+                scores = self.evaluate(lambda: bool(self.stopped))
+        except Stop:
+            scores = None
+        finally:
+            self.evaluating = False
+        if scores is None:
+            return False
+        self.progress.evaluated = self.progress.step
+        row = {"step": self.progress.step, **{f"held_out_{k}": v for k, v in scores.items()}}
+        if "held_out_samples" in row:
+            row["samples"] = row.pop("held_out_samples")
+        self.folder.log(row, {"step": self.progress.step, "evaluated": True})
+        numbers = {key: value for key, value in row.items() if isinstance(value, float)}
+        if self.progress.step == 0:
+            self.last |= {f"{key}_at_start": value for key, value in numbers.items()}
+        self.last |= numbers
+        self.watch.step(row, {})
+        return True
 
     # ------------------------------------------------------------------ saving and going back
 
     def save(self) -> None:
         """Write a checkpoint; one of this step is replaced."""
+        tensors = self.state.gather(self.ranks)
+        self.ranks.run_on_first(lambda: self._write(tensors))
+        self.saved_at, self.saved_step = time.monotonic(), self.progress.step
+
+    def _save_alone(self) -> None:
+        """Write a checkpoint without the other ranks, which may wait for a step that is lost."""
+        if self.ranks.first:
+            self._write(self.state.gather(self.ranks))
+
+    def _write(self, tensors: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
         progress = self.progress
-        own = {name: whole(parameter.detach()) for parameter, name in self.names.items()}
-        kept = {
-            f"{self.names[parameter]}:{key}": whole(torch.as_tensor(value))
-            for parameter, state in self.optimizer.states()
-            for key, value in state.items()
-        }
-        averages = {name: whole(value) for name, value in self.averages.items()}
-        tensors = {"model": own, "optimizer": kept} | ({"average": averages} if averages else {})
-        progress.counts = dict(self.ledger.counts)
-
-        def write() -> None:
-            on_disk = {
-                file: {name: value.cpu().contiguous() for name, value in content.items()}
-                for file, content in tensors.items()
-            }
-            self.checkpoints.save(progress.step, on_disk, asdict(progress))
-            self.folder.keep_ledger(self.ledger)
-
-        self.ranks.ask_first(write)
-        self.saved_at = time.monotonic()
+        progress.counts, progress.averaged = dict(self.ledger.counts), self.averages.updates
+        progress.recent, progress.skipped = self.guard.recent, self.guard.skipped
+        self.checkpoints.save(progress.step, tensors, asdict(progress))
+        self.folder.keep_ledger(self.ledger)
 
     def resume(self) -> bool:
         """Go back to the newest whole checkpoint; False where there is none yet."""
-        saved, faults = self.checkpoints.newest()
-        if saved is None and faults:
-            raise BertsmithError(
-                f"{self.folder.path}: no whole checkpoint to go on from ({faults[0]})"
-            )
+        saved = self._newest()
         if saved is None:
-            self.folder.cut(0)
-            self.ranks.wait()
-            return False
+            self.watch.say(f"{self.folder.path}: no checkpoint yet, so it starts at step 0")
+        else:
+            self.load(saved)
+        self.ranks.barrier()  # nothing is swept away while others read
+        self.ranks.run_on_first(self._tidy)
+        return saved is not None
+
+    def _tidy(self) -> None:
+        """Remove what the checkpoint knows nothing of."""
+        self.checkpoints.sweep()
+        self.checkpoints.forget_after(self.progress.step)
+        damaged = self.folder.cut(self.progress.step, self.progress.evaluated)
+        self.ledger.note("damaged lines of the logs that were dropped", damaged)
+
+    def _newest(self) -> Saved | None:
+        """The newest whole checkpoint: the first rank finds it, so that all read the same."""
+
+        def find() -> tuple[int | None, list[str]]:
+            found, faults = self.checkpoints.newest()
+            if found is None and faults:
+                raise BertsmithError(
+                    f"{self.folder.path}: no whole checkpoint to continue from ({faults[0]})"
+                )
+            return (None if found is None else found.numbers["step"]), faults
+
+        step, faults = self.ranks.run_on_first(find)
         for line in faults:
-            self.watch.say(f"{line}; going back to step {saved.numbers['step']}")
-        self.load(saved)
-        self.ranks.wait()  # nothing is swept away while others read
-        if self.ranks.first:
-            self.checkpoints.sweep()
-            self.checkpoints.forget_after(self.progress.step)
-        self.folder.cut(self.progress.step)
-        self.ranks.wait()
-        return True
+            self.watch.say(f"{line}; going back to step {step}")
+        return None if step is None else self.checkpoints.read(step)
 
     def load(self, saved: Saved) -> None:
         """Take everything from a checkpoint."""
         try:
             self.progress = Progress(**saved.numbers)
-            for parameter, name in self.names.items():
-                fill(parameter, saved.tensors["model"][name])
-            for name, value in self.averages.items():
-                fill(value, saved.tensors["average"][name])
-            self._load_optimizer(saved.tensors.get("optimizer", {}))
+            self.state.load(saved)
         except (LookupError, RuntimeError, TypeError) as error:
             raise BertsmithError(
                 f"{self.folder.path}: its checkpoint does not fit this recipe ({error})"
             ) from error
         self.ledger.counts = Counter(self.progress.counts)
-
-    def _load_optimizer(self, stored: Mapping[str, Tensor]) -> None:
-        by_name: dict[str, dict[str, Tensor]] = {}
-        for place, value in stored.items():
-            name, _, key = place.rpartition(":")
-            by_name.setdefault(name, {})[key] = value
-        for parameter, state in self.optimizer.states():
-            state.clear()
-            for key, value in by_name.get(self.names[parameter], {}).items():
-                if value.ndim == 0:
-                    # Fused optimizers count steps on the device, others on the CPU.
-                    state[key] = value.to(parameter.device) if parameter.is_cuda else value
-                else:
-                    state[key] = torch.zeros_like(parameter)
-                    fill(state[key], value)
+        self.guard.recent, self.guard.skipped = list(self.progress.recent), self.progress.skipped
+        self.saved_step = self.progress.step
 
     def _roll_back(self) -> None:
         """Back to the last checkpoint, and past the samples that did the harm."""
         beyond, counts = self.progress.position, Counter(self.ledger.counts)
-        saved, _ = self.checkpoints.newest()
+        saved = self._newest()
         if saved is None:
             raise BertsmithError(f"{self.folder.path}: no whole checkpoint to roll back to")
         step = saved.numbers["step"]
         self.rollbacks[step] += 1
-        if self.rollbacks[step] > guard.ROLLBACKS:
+        if self.rollbacks[step] > ROLLBACKS:
             raise BertsmithError(
-                f"training diverges after step {step}, also after {guard.ROLLBACKS} rollbacks:"
+                f"training diverges after step {step}, also after {ROLLBACKS} rollbacks:"
                 " lower train.learning_rate"
             )
         self.load(saved)
         self.ledger.counts = counts
-        self._note("rollbacks after three bad steps in a row")
+        self.ledger.note("rollbacks after three bad steps in a row")
         passed = beyond - self.progress.position
         self.progress.position = beyond
-        self.folder.cut(step)
+        self.folder.cut(step, self.progress.evaluated)
         self.watch.say(f"rolled back to step {step}; {passed:,} samples are passed over")
-
-    def _note(self, what: str) -> None:
-        self.ledger.note(what)
 
     # ------------------------------------------------------------------ signals
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """SIGTERM and Ctrl-C stop the run after the step it is in; a second Ctrl-C at once."""
+        """SIGTERM and Ctrl-C stop the run within seconds; a second Ctrl-C at once.
+
+        On a CPU, where a step may take minutes, the step in hand is given up: at once by a single
+        process, by several after a grace in which they can end it together. Shards of a model
+        (FSDP) cannot be saved by one rank, so there the step is ended.
+        """
+        may_give_up = self.ranks.device.type == "cpu" and not self.step.sharded
+
+        def give_up(number: int, frame: FrameType | None) -> None:
+            if self.step.computing or (self.evaluating and self.ranks.count == 1):
+                raise Stop
 
         def stop(number: int, frame: FrameType | None) -> None:
             if self.stopped and number == signal.SIGINT:
                 raise KeyboardInterrupt
             self.stopped = number
+            if may_give_up and self.ranks.count == 1:
+                give_up(number, frame)
+            elif may_give_up:
+                signal.alarm(GRACE)
 
-        before = {}
+        handlers = {signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGALRM: give_up}
+        before: dict[int, Any] = {}
         try:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                before[number] = signal.signal(number, stop)
+            for number, handler in handlers.items():
+                before[number] = signal.signal(number, handler)
         except ValueError:  # not the main thread: signals go elsewhere
             pass
         try:
             yield
         finally:
+            if signal.SIGALRM in before:
+                signal.alarm(0)
             for number, handler in before.items():
                 signal.signal(number, handler)

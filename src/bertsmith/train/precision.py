@@ -1,80 +1,224 @@
-"""Training in bfloat16 with float32 weights."""
+"""Which parameters compute in bfloat16: one policy for one process, DDP, FSDP and fine-tuning."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-TOGETHER = 16  # weights that are cast together: about a block, so ranks may send while others work
+from bertsmith.model.heads import Head
+from bertsmith.model.pooling import POOLS
+from bertsmith.model.position import RelativeSignal
+
+MANY_CLASSES = 1024  # outputs beyond which a head is a vocabulary's
+GROUP = 16  # parameters cast in one call: about a block, so ranks may send while others compute
+Name = Literal["float32", "bfloat16"]
 
 
 @cache
 def has_matrix_units() -> bool:
-    """Has this CPU instructions for bf16 matrices?"""
+    """Has this CPU instructions for bf16 matrix tiles?"""
     ask = getattr(torch.cpu, "_is_amx_tile_supported", None)
     return bool(ask()) if ask else False
 
 
-class Halved(nn.Module):
-    """A module computed in bfloat16 whose weights, gradients and updates are float32.
+@cache
+def has_bfloat16_units() -> bool:
+    """Does this CPU compute in bfloat16 itself? Others emulate it, many times slower."""
+    ask = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
+    known = getattr(torch.cpu, "get_capabilities", dict)()
+    return has_matrix_units() or bool(ask and ask()) or bool(known.get("bf16"))
 
-    The weights are cast once a pass, and everything in between stays in bfloat16; autocast, which
-    casts at every product, would keep the states between blocks in float32 and read them twice.
-    Losses are computed in float32 by the objectives. Of `tables` only what is read is cast, which
-    is the same and costs less where a pass reads few of their rows.
+
+def supported(name: Name, device: torch.device) -> Name:
+    """The precision to use where this one is asked for: float32 where bfloat16 is emulated."""
+    emulated = device.type == "cpu" and not has_bfloat16_units()
+    return "float32" if emulated else name
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A mixed-precision policy; parameters are stored, reduced and updated in float32 always.
+
+    Matrices compute in `compute`. In float32 stay
+    - heads on one row a sequence, and outputs of few classes: their gradients nearly cancel out
+      over a batch, and rounding each of them to eight bits leaves noise;
+    - norms and tables, if `exact_sums`: on a CPU torch adds up their gradients over all tokens in
+      the precision of the parameter. GPU kernels add up in float32;
+    - rotation angles, which are no parameters, and losses.
     """
 
-    def __init__(self, inner: nn.Module, tables: Sequence[nn.Embedding] = ()) -> None:
+    compute: torch.dtype = torch.float32
+    exact_sums: bool = False
+
+    @classmethod
+    def of(cls, name: Name, device: torch.device) -> Precision:
+        """The policy that a recipe names."""
+        if name == "float32":
+            return cls()
+        return cls(torch.bfloat16, exact_sums=device.type == "cpu")
+
+    def wrap(self, module: nn.Module, tables: Sequence[nn.Embedding] = ()) -> nn.Module:
+        """The module as it computes under this policy; of `tables` only rows are cast."""
+        return module if self.compute is torch.float32 else MixedPrecision(module, self, tables)
+
+    def exact(self, module: nn.Module) -> dict[nn.Module, bool]:
+        """The modules that stay in float32, and whether their output is cast."""
+        sums = (nn.LayerNorm, nn.Embedding) if self.exact_sums else ()
+        kept = {part: True for part in module.modules() if isinstance(part, sums)}
+        for head in (part for part in module.modules() if isinstance(part, Head)):
+            if getattr(head.output, "out_features", 0) > MANY_CLASSES:
+                continue
+            whole = head.pool is not POOLS["every"]
+            kept |= dict.fromkeys(head.modules() if whole else head.output.modules(), False)
+        return kept
+
+    def slots(
+        self, modules: Iterable[tuple[str, nn.Module]], exact: Container[nn.Module]
+    ) -> dict[str, tuple[nn.Module, str]]:
+        """Each parameter that is cast, by its full name: the module that holds it, and its name."""
+        return {
+            f"{prefix}.{name}" if prefix else name: (owner, name)
+            for prefix, owner in modules
+            if owner not in exact
+            for name, parameter in owner._parameters.items()
+            if parameter is not None
+        }
+
+    @contextmanager
+    def hooked(self, module: nn.Module, exact: Mapping[nn.Module, bool]) -> Iterator[None]:
+        """Let exact modules read, and where wanted give, the others' precision."""
+        with ExitStack() as stack:
+            for part, narrow in exact.items():
+                stack.callback(part.register_forward_pre_hook(_widen).remove)
+                if narrow:
+                    stack.callback(part.register_forward_hook(_narrow(self.compute)).remove)
+            for part in module.modules():
+                if isinstance(part, RelativeSignal):  # which reads a table without calling it
+                    stack.callback(part.register_forward_hook(_narrow(self.compute)).remove)
+            yield
+
+
+class MixedPrecision(nn.Module):
+    """A module computed in bfloat16 whose parameters, gradients and updates are float32.
+
+    Parameters are cast once a pass, and everything in between stays in bfloat16; autocast, which
+    casts at every matrix multiplication, would keep the states between blocks in float32 and read
+    them twice. Of `tables` only the rows are cast that a pass reads.
+    """
+
+    def __init__(
+        self, inner: nn.Module, precision: Precision, tables: Sequence[nn.Embedding] = ()
+    ) -> None:
         super().__init__()
-        self.inner, self.tables = inner, tuple(tables)
-        self.halves: dict[str, Tensor] = {}  # always at one place: graphs on a GPU read them there
+        self.inner, self.precision, self.tables = inner, precision, tuple(tables)
+        # Casts always lie at one place: graphs on a GPU read them there.
+        self.casts: dict[str, Tensor] = {}
 
     def forward(self, *inputs: Any) -> Any:
-        """What the module inside gives, computed in half precision."""
-        whole = {id(table.weight) for table in self.tables}
-        named = [(n, p) for n, p in self.inner.named_parameters() if id(p) not in whole]
-        for name, weight in named:
-            if name not in self.halves or self.halves[name].device != weight.device:
-                self.halves[name] = torch.empty_like(weight, dtype=torch.bfloat16)
-        halves: dict[str, Tensor] = {}
-        for first in range(0, len(named), TOGETHER):
-            names, weights = zip(*named[first : first + TOGETHER], strict=True)
-            cast: Any = Cast.apply([self.halves[name] for name in names], *weights)  # type: ignore[no-untyped-call]
-            halves |= dict(zip(names, cast, strict=True))
-        hooks = [table.register_forward_hook(_halve) for table in self.tables]
-        try:
-            return functional_call(self.inner, halves, inputs)
-        finally:
-            for hook in hooks:
-                hook.remove()
+        """The output of the module inside."""
+        exact = self.precision.exact(self.inner) | dict.fromkeys(self.tables, True)
+        slots = self.precision.slots(self.inner.named_modules(), exact)
+        named: dict[Any, str] = {}  # tied parameters are cast once
+        for name, (owner, own) in slots.items():
+            named.setdefault(owner._parameters[own], name)
+        for weight, name in named.items():
+            if name not in self.casts or self.casts[name].device != weight.device:
+                self.casts[name] = torch.empty_like(weight, dtype=self.precision.compute)
+        half: dict[Any, Tensor] = {}
+        weights = list(named)
+        for first in range(0, len(weights), GROUP):
+            some = weights[first : first + GROUP]
+            half |= zip(some, cast([self.casts[named[one]] for one in some], some), strict=True)
+        given = {name: half[owner._parameters[own]] for name, (owner, own) in slots.items()}
+        with self.precision.hooked(self.inner, exact):
+            return functional_call(self.inner, given, inputs, tie_weights=False)
+
+
+def cast_in_units(root: nn.Module, units: Sequence[nn.Module], precision: Precision) -> None:
+    """The same for a model that FSDP shards: each unit casts its parameters once it has them.
+
+    FSDP gathers parameters in float32, and its own hooks run first. What a unit has cast stays in
+    memory until the backward pass: two bytes a parameter.
+    """
+    if precision.compute is torch.float32:
+        return
+    exact = precision.exact(root)
+    nested = {module for unit in units for module in unit.modules()}
+    rest = [(name, module) for name, module in root.named_modules() if module not in nested]
+    for unit in units:
+        _cast_in_unit(unit, precision, list(precision.slots(unit.named_modules(), exact).values()))
+    _cast_in_unit(root, precision, list(precision.slots(rest, exact).values()), exact)
+
+
+def _cast_in_unit(
+    unit: nn.Module,
+    precision: Precision,
+    slots: Sequence[tuple[nn.Module, str]],
+    exact: Mapping[nn.Module, bool] | None = None,
+) -> None:
+    stack = ExitStack()
+
+    def enter(module: nn.Module, inputs: Any) -> None:
+        weights: list[Any] = [owner._parameters[name] for owner, name in slots]
+        buffers = [torch.empty_like(weight, dtype=precision.compute) for weight in weights]
+        for (owner, name), half in zip(slots, cast(buffers, weights), strict=True):
+            owner.__dict__[name] = half  # found before the parameter of that name
+        if exact is not None:
+            stack.enter_context(precision.hooked(unit, exact))
+
+    def leave(module: nn.Module, inputs: Any, output: Any) -> None:
+        stack.close()
+        for owner, name in slots:
+            owner.__dict__.pop(name, None)
+
+    unit.register_forward_pre_hook(enter)
+    unit.register_forward_hook(leave, always_call=True)
+
+
+def _widen(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    first, *others = inputs
+    half = isinstance(first, Tensor) and first.is_floating_point()
+    return (first.float() if half else first, *others)
+
+
+def _narrow(dtype: torch.dtype) -> Callable[..., Any]:
+    def hook(module: nn.Module, inputs: Any, output: Any) -> Any:
+        if isinstance(output, tuple):
+            return output[0].to(dtype), *output[1:]
+        return output.to(dtype)
+
+    return hook
+
+
+def cast(buffers: Sequence[Tensor], weights: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Weights cast into buffers, in few kernels; gradients come back in the weights' precision."""
+    return Cast.apply(list(buffers), *weights) if weights else ()  # type: ignore[no-untyped-call, no-any-return]
 
 
 class Cast(torch.autograd.Function):
-    """Many tensors in half precision, in few kernels; and their gradients back likewise."""
+    """Many tensors cast at once, and their gradients likewise."""
 
     @staticmethod
-    def forward(ctx: Any, halves: list[Tensor], *weights: Tensor) -> tuple[Tensor, ...]:
-        """The weights, cast into `halves`."""
+    def forward(ctx: Any, buffers: list[Tensor], *weights: Tensor) -> tuple[Tensor, ...]:
+        """The weights, cast into the buffers."""
         ctx.set_materialize_grads(False)
         ctx.dtypes = [weight.dtype for weight in weights]
-        torch._foreach_copy_(halves, list(weights))
-        return tuple(half.detach() for half in halves)
+        torch._foreach_copy_(buffers, list(weights))
+        return tuple(buffer.detach() for buffer in buffers)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        """Their gradients in the weights' own precision, of those that have one."""
+        """Gradients in the precision of the weights, of those that have one."""
         given = [(g, d) for g, d in zip(grads, ctx.dtypes, strict=True) if g is not None]
-        found = [torch.empty_like(grad, dtype=dtype) for grad, dtype in given]
-        if found:
-            torch._foreach_copy_(found, [grad for grad, _ in given])
-        rest = iter(found)
+        whole = [torch.empty_like(grad, dtype=dtype) for grad, dtype in given]
+        if whole:
+            torch._foreach_copy_(whole, [grad for grad, _ in given])
+        rest = iter(whole)
         return None, *(None if grad is None else next(rest) for grad in grads)
-
-
-def _halve(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
-    return output.to(torch.bfloat16)

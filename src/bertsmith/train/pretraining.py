@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -15,21 +15,28 @@ from torch import nn
 
 from bertsmith.checkpoint import Sentence, save
 from bertsmith.corpus import Corpus
+from bertsmith.corpus.manifest import Manifest
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Examples
-from bertsmith.examples.loader import Wanted
+from bertsmith.examples.draw import Numbers
+from bertsmith.examples.loader import StepRequest
+from bertsmith.examples.source import UnfitCorpusError
+from bertsmith.files import locked, write_json, write_text, writing
 from bertsmith.model import Encoder, Model
+from bertsmith.train.baseline import unigram_cross_entropy
 from bertsmith.train.building import Built, built, examples_of, open_corpus
+from bertsmith.train.busy import DRAWS, Draw, demand_busy, fill_of
 from bertsmith.train.compiling import compile_rows
-from bertsmith.train.distributed import Ranks, demand_plain, whole
+from bertsmith.train.distributed import Ranks
 from bertsmith.train.evaluate import held_out, pseudo_perplexity
-from bertsmith.train.folder import RunFolder, writing
+from bertsmith.train.folder import RunFolder
 from bertsmith.train.loop import Trainer
 from bertsmith.train.optimizer import optimizer_for
+from bertsmith.train.precision import Precision, supported
 from bertsmith.train.recipe import Recipe, checked
+from bertsmith.train.report import write_report
+from bertsmith.train.step import allow_signals
 from bertsmith.train.watch import MakeWatch, Watch, check_view, watcher
-
-FILL = 64  # parts are filled up to a multiple of so many tokens: few shapes to prepare for
 
 
 def pretrain(
@@ -42,32 +49,42 @@ def pretrain(
 ) -> dict[str, Any]:
     """Train by a recipe; the model is in `out`/model at the end.
 
-    `resume` goes on with the run in `out`, by the recipe it was begun with. `show` is "live",
-    "lines", "none" or makes a `Watch` of one's own; by default a live view on a terminal and lines
-    elsewhere. Returns what the run came to; `finished` is False where a signal stopped it.
+    `resume` continues the run in `out`, by the recipe it was begun with; a group of processes
+    that torchrun restarts does so by itself. `show` is "live", "lines", "none" or makes a `Watch`
+    of one's own; by default a live view on a terminal and lines elsewhere. Returns the summary;
+    `finished` is False where a signal stopped the run.
     """
     check_view(show, tensorboard)
-    device = _device(recipe)
-    ranks = Ranks(device)
-    with ranks.together():
+    ranks = Ranks(_device(recipe))
+    with ranks.process_group(), ExitStack() as stack:
         folder = RunFolder(out, writes=ranks.first)
+        begun = ranks.broadcast((folder.path / "recipe.toml").is_file())
+        resume = resume or (ranks.restarted and begun)
         given = recipe
         if resume:
             recipe = _same(recipe, folder)
-        demand_plain(ranks, recipe.train.parallel, recipe.train.optimizer)
+            ranks.run_on_first(lambda: _lock(stack, folder))
         corpus = open_corpus(recipe)
         torch.manual_seed(recipe.train.seed)
-        _threads(recipe, ranks)
+        if recipe.train.threads:
+            torch.set_num_threads(recipe.train.threads)
         made = built(recipe, corpus.tokenizer)
-        wanted = _wanted(recipe, corpus, made.checkpoint.config.segments)
-        wanted(0)  # a corpus that does not fit is found before anything is written
+        request = _requests(recipe, corpus, made.checkpoint.config.segments, ranks.count)
+        # A corpus that does not fit, or leaves ranks idle, is found before anything is written.
+        demand_busy(recipe, ranks.count, _step_lengths(recipe, corpus, request(0)))
         if not resume:
-            ranks.ask_first(lambda: folder.make(recipe.toml()))
+            ranks.run_on_first(lambda: _lock(stack, folder))
+            ranks.run_on_first(lambda: folder.make(recipe.toml()))
         watch = watcher(show if ranks.first else "none", folder, recipe, made, tensorboard)
         with watch:
             for line in _differing(given, recipe):
-                watch.say(f"going on by the run's own recipe: {line}")
-            return _train(recipe, folder, ranks, corpus, made, wanted, watch, resume)
+                watch.say(f"continuing by the run's own recipe: {line}")
+            return _train(recipe, folder, ranks, corpus, made, request, watch, resume)
+
+
+def _lock(stack: ExitStack, folder: RunFolder) -> None:
+    """Keep other processes out of the run until this one ends."""
+    stack.enter_context(locked(folder.path))
 
 
 def _train(
@@ -76,56 +93,74 @@ def _train(
     ranks: Ranks,
     corpus: Corpus,
     made: Built,
-    wanted: Callable[[int], Wanted],
+    request: Callable[[int], StepRequest],
     watch: Watch,
     resume: bool,
 ) -> dict[str, Any]:
-    together = made.together.to(ranks.device)
+    learner = made.together.to(ranks.device)
     blocks = [
-        block for part in together.modules() if isinstance(part, Encoder) for block in part.blocks
+        block for part in learner.modules() if isinstance(part, Encoder) for block in part.blocks
     ]
     if recipe.train.compile:
-        compile_rows(together, whole=ranks.count == 1 or recipe.train.parallel == "ddp")
-    half = recipe.train.precision == "bfloat16"
-    module = ranks.wrap(together, recipe.train.parallel, blocks, half)
-    segments = made.checkpoint.config.segments
-    evaluate = _evaluator(recipe, together, module, ranks, segments)
+        compile_rows(learner, whole=ranks.count == 1 or recipe.train.parallel == "ddp")
+    elif ranks.device.type == "cpu":
+        allow_signals(blocks)
+    name = supported(recipe.train.precision, ranks.device)
+    precision = Precision.of(name, ranks.device)
+    module = ranks.wrap(learner, recipe.train.parallel, blocks, precision)
+    held = _held_out(recipe, made.checkpoint.config.segments)
     trainer = Trainer(
-        together,
+        learner,
         module,
-        optimizer_for(together, recipe.train),
+        optimizer_for(learner, recipe.train),
         train=recipe.train,
         keeping=recipe.checkpoint,
         ranks=ranks,
         folder=folder,
-        wanted=wanted,
+        request=request,
         watch=watch,
         workers=recipe.data.workers,
-        evaluate=evaluate,
+        evaluate=_evaluator(recipe, held, learner, module, ranks),
         evaluate_every=recipe.evaluate.every,
+        evaluate_first=bool(recipe.model.start),  # what it could do before
     )
     if resume and trainer.resume():
         if trainer.progress.corpus != corpus.fingerprint():
             raise BertsmithError(f"{corpus.directory}: this is not the corpus the run began with")
     else:
         trainer.progress.corpus = corpus.fingerprint()
-        trainer.ledger.counts.update(wanted(0).examples.source.ledger.counts)
-        family = made.checkpoint.family.name
-        for kind in made.extra:
-            trainer.ledger.note(f"heads trained that a {family} directory has no place for: {kind}")
+        _note_start(trainer, recipe, made, request(0), name)
     ended = folder.path / "summary.json"
     if trainer.progress.closed and trainer.done() >= 1 and ended.exists():
         watch.say(f"{folder.path}: this run has ended at step {trainer.progress.step}")
         return dict(json.loads(ended.read_text("utf-8")))
+    if name != recipe.train.precision:
+        watch.say(f"this CPU emulates {recipe.train.precision}: the run computes in {name}")
     finished = trainer.run()
+    summary = {"finished": finished, **_summary(trainer, ranks, name)}
     if not finished:
-        watch.say(f"stopped at step {trainer.progress.step}; --resume goes on")
-        return {"finished": False, "signal": trainer.stopped, **_summary(trainer)}
+        watch.say(f"stopped at step {trainer.progress.step}; --resume continues")
+        return {"signal": trainer.stopped, **summary}
     begins = accumulate(steps for _, _, steps in recipe.lengths()[:-1])
     missed = sum(trainer.progress.step <= begin for begin in begins)
     trainer.ledger.note("stages that the budget did not reach", missed)
+    summary |= {"stages_not_reached": missed} if missed else {}
     folder.keep_ledger(trainer.ledger)
-    return _finish(recipe, folder, ranks, corpus, made, trainer, watch)
+    return _finish(recipe, folder, ranks, corpus, made, trainer, watch, held, summary)
+
+
+def _note_start(
+    trainer: Trainer, recipe: Recipe, made: Built, first: StepRequest, precision: str
+) -> None:
+    """Note in the ledger what the run does not do as it was asked."""
+    trainer.ledger.counts.update(first.examples.source.ledger.counts)
+    family = made.checkpoint.family.name
+    for kind in made.extra:
+        trainer.ledger.note(f"heads trained that a {family} directory has no place for: {kind}")
+    for key in made.ignored:
+        trainer.ledger.note(f"recipe settings ignored, since the model keeps its shape: {key}")
+    if precision != recipe.train.precision:
+        trainer.ledger.note(f"computed in {precision}: this CPU has no bfloat16 units")
 
 
 def _finish(
@@ -136,46 +171,51 @@ def _finish(
     made: Built,
     trainer: Trainer,
     watch: Watch,
+    held: Examples | None,
+    summary: dict[str, Any],
 ) -> dict[str, Any]:
-    """Store the model, and say how good it is."""
-    trainer.finish()
-    together = made.together
-    state = {name: whole(p.detach()).cpu() for name, p in together.named_parameters()}
-    summary = {"finished": True, "model": str(folder.path / "model"), **_summary(trainer)}
+    """Store the model, measure it, and write the summary and the page of the run."""
+    trainer.averages.apply()
+    weights = ranks.gather(dict(made.together.named_parameters()))
+    summary["model"] = str(folder.path / "model")
     if ranks.first:
         fresh = built(recipe, corpus.tokenizer)
         for name, parameter in fresh.together.named_parameters():
-            parameter.data.copy_(state[name])
+            parameter.data.copy_(weights[name])
         with writing(folder.path):
             card = _store(folder.path / "model", fresh, corpus)
         model = fresh.together.model.to(ranks.device)
-        summary |= _measures(recipe, model, ranks, made.checkpoint.config.segments)
-        with writing(folder.path):
-            card.write_text(card.read_text("utf-8") + _card(recipe, corpus, summary), "utf-8")
-            text = json.dumps(summary, indent=1) + "\n"
-            (folder.path / "summary.json").write_text(text, "utf-8")
+        summary |= _measures(recipe, model, ranks, corpus, held)
+        write_text(card, card.read_text("utf-8") + _card(recipe, corpus, summary))
+        write_json(folder.path / "summary.json", summary)
+        write_report(folder.path)
         for line in trainer.ledger.lines():
             watch.say(line)
-    ranks.wait()
+    ranks.barrier()
     return summary
 
 
-def _measures(recipe: Recipe, model: Model, ranks: Ranks, segments: int) -> dict[str, float]:
-    """Pseudo-perplexity of the model that is stored, where it fills masks."""
-    held = _held_out(recipe, segments)
-    if held is None or not recipe.evaluate.pseudo or "masked_lm" not in recipe.objectives:
+def _measures(
+    recipe: Recipe, model: Model, ranks: Ranks, corpus: Corpus, held: Examples | None
+) -> dict[str, float]:
+    """The loss of word frequencies alone; and pseudo-perplexity, where the model fills masks."""
+    if not {"masked_lm", "following_lm", "replaced"} & recipe.objectives.keys():
         return {}
+    other = None if held is None else held.source.corpus
+    measures = {"unigram_entropy": unigram_cross_entropy(corpus, other)}
+    if held is None or not recipe.evaluate.pseudo or "masked_lm" not in recipe.objectives:
+        return measures
     mask_id = held.source.tokenizer.mask_id
-    found = pseudo_perplexity(
+    perplexity = pseudo_perplexity(
         model,
         held,
         sequences=recipe.evaluate.pseudo,
         mask_id=mask_id if mask_id is not None else 0,
         device=ranks.device,
         most=recipe.train.micro_tokens,
-        half=recipe.train.precision == "bfloat16",
+        half=supported(recipe.train.precision, ranks.device) == "bfloat16",
     )
-    return {"pseudo_perplexity": found}
+    return measures | ({} if perplexity is None else {"pseudo_perplexity": perplexity})
 
 
 def _store(directory: Path, made: Built, corpus: Corpus) -> Path:
@@ -216,18 +256,24 @@ def _card(recipe: Recipe, corpus: Corpus, summary: dict[str, Any]) -> str:
     )
 
 
-def _summary(trainer: Trainer) -> dict[str, Any]:
-    progress = trainer.progress
+def _summary(trainer: Trainer, ranks: Ranks, precision: str) -> dict[str, Any]:
+    progress, steps = trainer.progress, max(trainer.steps, 1)
     return {
         "steps": progress.step,
         "tokens": progress.tokens,
         "samples": progress.position,
         "minutes": progress.elapsed / 60,
+        "precision": precision,
+        "ranks": ranks.count,
+        "useful_tokens_per_rank": progress.tokens / max(progress.step, 1) / ranks.count,
+        "useful_share": trainer.useful / steps if trainer.steps else 1.0,
         **trainer.last,
     }
 
 
-def _wanted(recipe: Recipe, corpus: Corpus, segments: int) -> Callable[[int], Wanted]:
+def _requests(
+    recipe: Recipe, corpus: Corpus, segments: int, ranks: int
+) -> Callable[[int], StepRequest]:
     """What each step asks for: lengths change by stages, batches grow by the ramp."""
     made: dict[int, Examples] = {}
     train = recipe.train
@@ -241,45 +287,63 @@ def _wanted(recipe: Recipe, corpus: Corpus, segments: int) -> Callable[[int], Wa
             step -= steps
         return length, tokens
 
-    def wanted(step: int) -> Wanted:
-        size, tokens = stage(step)
-        if size not in made:
-            made[size] = examples_of(recipe, corpus, size, segments)
-        fill = min(train.micro_tokens, tokens) if train.compile else FILL  # one shape, one graph
+    def request(step: int) -> StepRequest:
+        length, tokens = stage(step)
+        if length not in made:
+            made[length] = examples_of(recipe, corpus, length, segments)
+        fill = fill_of(recipe, length, tokens, ranks)
         if train.ramp_from and step < train.ramp_steps:
             tokens = train.ramp_from + (tokens - train.ramp_from) * step // train.ramp_steps
-        return Wanted(made[size], tokens, min(train.micro_tokens, tokens), fill)
+        return StepRequest(made[length], tokens, min(train.micro_tokens, tokens), fill)
 
-    return wanted
+    return request
+
+
+def _step_lengths(recipe: Recipe, corpus: Corpus, first: StepRequest) -> Draw:
+    """The lengths of samples in the first steps of a stage."""
+
+    def draw(length: int, tokens: int) -> Iterator[Numbers]:
+        examples = first.examples
+        if length != examples.source.longest:
+            examples = examples_of(recipe, corpus, length, examples.segments)
+        position = 0
+        for _ in range(DRAWS):
+            plan = examples.plan(position, tokens=tokens, micro_tokens=tokens)
+            yield examples.source.plan(plan.samples).lengths
+            position = plan.end
+
+    return draw
 
 
 def _held_out(recipe: Recipe, segments: int) -> Examples | None:
-    """Held-out samples, if the corpus has any that fit the objectives."""
+    """Held-out samples, if the corpus has any that fit the objectives; damage is an error."""
+    if not recipe.evaluate.tokens and not recipe.evaluate.pseudo:
+        return None
+    if not Manifest.read(Path(recipe.data.corpus)).splits["held_out"].documents:
+        return None
+    corpus = open_corpus(recipe, "held_out")
     try:
-        corpus = open_corpus(recipe, "held_out")
-        length = recipe.lengths()[-1][0]
-        return examples_of(recipe, corpus, length, segments)
-    except BertsmithError:
+        return examples_of(recipe, corpus, recipe.lengths()[-1][0], segments)
+    except UnfitCorpusError:
         return None
 
 
 def _evaluator(
-    recipe: Recipe, together: Any, module: nn.Module, ranks: Ranks, segments: int
-) -> Callable[[Callable[[], bool]], dict[str, float] | None] | None:
-    held = _held_out(recipe, segments) if recipe.evaluate.tokens else None
-    if held is None:
+    recipe: Recipe, held: Examples | None, learner: Any, module: nn.Module, ranks: Ranks
+) -> Callable[[Callable[[], bool]], dict[str, Any] | None] | None:
+    if held is None or not recipe.evaluate.tokens:
         return None
 
-    def evaluate(stopped: Callable[[], bool]) -> dict[str, float] | None:
-        # As it is written: batches are of other sizes here, each of which would be compiled for.
+    def evaluate(stopped: Callable[[], bool]) -> dict[str, Any] | None:
+        # Not compiled: batches are of other sizes here, each of which would be compiled for.
         plain = torch.compiler.set_stance("force_eager") if recipe.train.compile else nullcontext()
         with plain:
             return held_out(
-                together,
+                learner,
                 module,
                 held,
                 tokens=recipe.evaluate.tokens,
-                most=recipe.train.micro_tokens,
+                micro_tokens=recipe.train.micro_tokens,
                 ranks=ranks,
                 stopped=stopped,
             )
@@ -329,8 +393,3 @@ def _device(recipe: Recipe) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise BertsmithError("train.device is cuda, but torch finds no GPU here")
     return device
-
-
-def _threads(recipe: Recipe, ranks: Ranks) -> None:
-    if recipe.train.threads:
-        torch.set_num_threads(recipe.train.threads)

@@ -1,23 +1,44 @@
-"""Checkpoints of a run: written whole or not at all, checked when they are read."""
+"""The state of a run, and its checkpoints: written whole or not at all, checked when read."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from bertsmith.errors import BertsmithError
+from bertsmith.files import cause, digest, sync
+from bertsmith.train.averages import Averages
+from bertsmith.train.distributed import Ranks, assign
+from bertsmith.train.optimizer import CompositeOptimizer
 
 WRITING, REPLACED = ".writing-", ".replaced-"
 Tensors = Mapping[str, Tensor]
+
+
+@dataclass
+class Progress:
+    """Where a run is: all that a checkpoint holds beside tensors."""
+
+    step: int = 0
+    position: int = 0  # the next sample
+    tokens: int = 0
+    elapsed: float = 0.0  # seconds
+    evaluated: int = -1  # the last step that was evaluated
+    averaged: int = 0  # updates of the averages
+    skipped: int = 0  # bad steps in a row
+    corpus: str = ""  # the fingerprint of what is read
+    closed: bool = False  # the budget is spent and the last evaluation done
+    recent: list[float] = field(default_factory=list)  # norms of the last good steps
+    counts: dict[str, int] = field(default_factory=dict)  # the ledger
 
 
 class Saved(NamedTuple):
@@ -25,6 +46,52 @@ class Saved(NamedTuple):
 
     numbers: dict[str, Any]
     tensors: dict[str, dict[str, Tensor]]  # file → its tensors
+
+
+class TensorState:
+    """The tensors of a run: weights, optimizer states, averages."""
+
+    def __init__(
+        self, named: Mapping[str, nn.Parameter], optimizer: CompositeOptimizer, averages: Averages
+    ) -> None:
+        self.named, self.optimizer, self.averages = named, optimizer, averages
+        self.names = {parameter: name for name, parameter in named.items()}
+
+    def gather(self, ranks: Ranks) -> dict[str, dict[str, Tensor]]:
+        """All of them in full, in the memory of the first rank's CPU: file → tensors."""
+        states = {
+            f"{self.names[parameter]}:{key}": torch.as_tensor(value)
+            for parameter, state in self.optimizer.states()
+            for key, value in state.items()
+        }
+        files = {"model": dict(self.named), "optimizer": states, "average": self.averages.values}
+        return {file: ranks.gather(tensors) for file, tensors in files.items() if tensors}
+
+    def load(self, saved: Saved) -> None:
+        """Take them from a checkpoint."""
+        for name, parameter in self.named.items():
+            assign(parameter, saved.tensors["model"][name])
+        for name, value in self.averages.values.items():
+            assign(value, saved.tensors["average"][name])
+        self.averages.updates = saved.numbers["averaged"]
+        stored: dict[str, dict[str, Tensor]] = {}
+        for place, value in saved.tensors.get("optimizer", {}).items():
+            name, _, key = place.rpartition(":")
+            stored.setdefault(name, {})[key] = value
+        for parameter, state in self.optimizer.states():
+            state.clear()
+            state.update(_states(parameter, stored.get(self.names[parameter], {})))
+
+
+def _states(parameter: nn.Parameter, stored: Tensors) -> Iterator[tuple[str, Tensor]]:
+    for key, value in stored.items():
+        if value.ndim == 0:
+            # Fused optimizers count steps on the device, others on the CPU.
+            yield key, value.to(parameter.device) if parameter.device.type == "cuda" else value
+        else:
+            state = torch.zeros_like(parameter)
+            assign(state, value)
+            yield key, state
 
 
 class Checkpoints:
@@ -54,19 +121,18 @@ class Checkpoints:
             sums = {path.name: digest(path) for path in sorted(part.iterdir())}
             (part / "manifest.json").write_text(json.dumps(sums, indent=1), "utf-8")
             for path in (*part.iterdir(), part):
-                flush(path)
+                sync(path)
             if self.path(step).exists():
                 self.path(step).rename(self.folder / f"{REPLACED}{self.path(step).name}")
             part.rename(self.path(step))
-            flush(self.folder)
+            sync(self.folder)
             self.sweep()
         except (OSError, SafetensorError) as error:
             shutil.rmtree(part, ignore_errors=True)
-            why = getattr(error, "strerror", None) or str(error)
             last = self.steps()
             kept = f"; the one of step {last[-1]} is whole" if last else ""
             raise BertsmithError(
-                f"{self.path(step)}: the checkpoint cannot be written ({why}){kept}"
+                f"{self.path(step)}: the checkpoint cannot be written ({cause(error)}){kept}"
             ) from error
         for old in self.steps()[: -self.keep]:
             shutil.rmtree(self.path(old), ignore_errors=True)
@@ -114,18 +180,3 @@ class Checkpoints:
         for later in self.steps():
             if later > step:
                 shutil.rmtree(self.path(later), ignore_errors=True)
-
-
-def digest(path: Path) -> str:
-    """The SHA-256 sum of a file."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def flush(path: Path) -> None:
-    """Wait until a file or folder is on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

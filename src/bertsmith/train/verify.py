@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import BertsmithError
+from bertsmith.files import digest
 from bertsmith.train.recipe import Recipe
-from bertsmith.train.state import Checkpoints, digest
+from bertsmith.train.state import Checkpoints
 
 
 def verify_resume(

@@ -32,7 +32,8 @@ class Watch:
         self.held: dict[str, Any] = {}
         self.timings: list[tuple[float, int]] = []
         self.flops = training_flops(made.together, recipe.data.length)
-        self.peak = 0.0
+        self.peak = self.elapsed = 0.0
+        self.useful, self.ranks = 1.0, 1
         self.events = _events(folder) if tensorboard else None
 
     def __enter__(self) -> Watch:
@@ -48,7 +49,8 @@ class Watch:
             self.losses.append(row["loss"])
             self.last = dict(row)
             self.timings = [*self.timings, (timing["seconds"], timing["tokens"])][-SPEED:]
-            self.elapsed = timing["elapsed"]
+            self.elapsed, self.useful = timing["elapsed"], timing["useful"]
+            self.ranks = timing["ranks"]
         else:
             self.held = dict(row)
         if self.events is not None:
@@ -149,12 +151,16 @@ class Live(Watch):
                 term = name.removesuffix("_accuracy")
                 held = self.held.get(f"held_out_{term}")
                 more = f"   held out {held:.3f}" if held is not None else ""
-                grid.add_row(term, f"{self.last[term]:.3f}, {value:.1%} right{more}")
+                grid.add_row(term, f"{self.last[term]:.3f}, accuracy {value:.1%}{more}")
         grid.add_row("loss", f"{self.last.get('loss', 0):.3f}  {curve(self.losses)}")
         rate, norm = self.last.get("learning_rate", 0), self.last.get("gradient_norm", 0)
         grid.add_row("learning rate", f"{rate:.2e}, gradient norm {norm:.2f}")
         speed = f"{self.speed():,.0f} tokens/s, {self.share():.0%} of this device's peak"
         grid.add_row("speed", speed)
+        if self.ranks > 1:
+            each = self.timings[-1][1] / self.ranks if self.timings else 0.0
+            share = f"{each:,.0f} tokens a step each, {self.useful:.0%} of the work useful"
+            grid.add_row(f"{self.ranks} ranks", share)
         return Panel(grid, title=self.recipe.about or self.recipe.model.size, title_align="left")
 
 

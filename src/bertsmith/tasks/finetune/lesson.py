@@ -16,6 +16,8 @@ from bertsmith.tasks.finetune.pieces import Piece, Sample, filled
 from bertsmith.tasks.finetune.settings import Settings
 from bertsmith.tasks.windows import Windower
 
+SHORT = 128  # tokens
+
 
 class Lesson:
     """One task as it is learned; made for one training file and one run's settings."""
@@ -54,7 +56,7 @@ class Lesson:
 
 
 class Learner(nn.Module):
-    """A model and what it learns, as one module: from a batch to its loss.
+    """A model and its task as one module: from a batch to its loss.
 
     Batches are filled up to a multiple of `step` tokens, for kernels that want few sizes.
     """
@@ -63,8 +65,17 @@ class Learner(nn.Module):
         super().__init__()
         self.model, self.lesson, self.step = model, lesson, step
 
-    def forward(self, batch: Batch, pieces: Sequence[Piece]) -> Tensor:
-        """The sum of losses, computed in float32 whatever the model computes in."""
+    def forward(
+        self, batch: Batch, pieces: Sequence[Piece], weight: float
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The sum of losses over the weight of all of a step's pieces, computed in float32."""
+        self.model.use_kernel(_kernel(batch))
         outputs = self.lesson.outputs(self.model, filled(batch, self.step))
         real = batch.layout.total if self.lesson.each_token else len(batch.layout.lengths)
-        return self.lesson.loss(outputs[:real].float(), batch, pieces)
+        return self.lesson.loss(outputs[:real].float(), batch, pieces) / weight, {}
+
+
+def _kernel(batch: Batch) -> str | None:
+    """On a CPU short sequences are padded a little: few large calls beat many small ones."""
+    short = batch.layout.longest <= SHORT and batch.ids.device.type == "cpu"
+    return "grouped" if short else None

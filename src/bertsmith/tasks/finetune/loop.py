@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.examples.draw import bits, shuffled
 from bertsmith.tasks.bert import Bert
@@ -20,15 +19,15 @@ from bertsmith.tasks.finetune.lesson import Learner, Lesson
 from bertsmith.tasks.finetune.pieces import Sample, batch_of, parts
 from bertsmith.tasks.finetune.settings import Settings
 from bertsmith.tasks.finetune.surgery import keep_all_states, keep_few_states, optimizer_for
-from bertsmith.tasks.finetune.tables import Gradients, large_tables
 from bertsmith.tasks.run import STEP
-from bertsmith.train.optimizer import Several
-from bertsmith.train.precision import Halved
+from bertsmith.train.distributed import Ranks
+from bertsmith.train.guard import PATIENCE
+from bertsmith.train.precision import Precision, supported
 from bertsmith.train.schedule import Shape, rate_at
+from bertsmith.train.step import MicroBatch, TrainingStep
+from bertsmith.train.tables import large_tables
 
 BUDGETS = {"cpu": 8192, "cuda": 32768}  # tokens that pass through the model at once
-SHORT = 128  # tokens
-PATIENCE = 3  # steps in a row without a number before the run gives up
 Scores = dict[str, float]
 
 
@@ -99,16 +98,12 @@ def train(
     if not samples:
         raise BertsmithError(f"{lesson.dataset.path}: there is nothing to learn from in it")
     watch = watch or Nobody()
-    tables = large_tables(bert.model)
-    module = _module(bert, lesson, settings, tables)
-    # A GPU fills a table of zeros in no time.
-    apart = Gradients(tables if bert.device.type == "cpu" else [])
     each = -(-len(samples) // settings.batch_size)
     total = each * settings.epochs
     history = History(planned=total)
-    optimizer = optimizer_for(bert.model, settings, total)
+    step = _training_step(bert, lesson, settings, total)
     kept: dict[str, Tensor] = {}
-    highest, waited, bad = -math.inf, 0, 0
+    highest, waited = -math.inf, 0
     try:
         for epoch in range(1, settings.epochs + 1):
             places = np.arange(len(samples))
@@ -117,17 +112,18 @@ def train(
             began = time.perf_counter()
             for first in range(0, len(samples), settings.batch_size):
                 chosen = [samples[place] for place in order[first : first + settings.batch_size]]
-                share = rate_at(
-                    settings.schedule, history.steps / total, Shape(settings.warmup, 0.1)
+                done = history.steps / total
+                step.optimizer.set_rate(
+                    rate_at(settings.schedule, done, Shape(settings.warmup, 0.1))
                 )
-                optimizer.set_rate(share)
                 torch.manual_seed(int(bits(settings.seed, "step", history.steps) >> 1))
-                loss = _step(bert, module, optimizer, apart, lesson, chosen, settings)
-                bad = 0 if math.isfinite(loss) else bad + 1
-                bert.ledger.note("steps skipped because the loss was not a number", int(bad > 0))
-                if bad >= PATIENCE:
+                loss = _step(bert, step, lesson, chosen, settings)
+                if step.guard.skipped:
+                    bert.ledger.note("steps skipped because the loss was not a number")
+                if step.guard.skipped >= PATIENCE:
                     raise BertsmithError(
-                        f"the loss was not a number {bad} times in a row: lower the learning rate"
+                        f"the loss was not a number {PATIENCE} times in a row:"
+                        " lower the learning rate"
                     )
                 history.losses.append(loss)
                 history.steps += 1
@@ -150,7 +146,7 @@ def train(
             if look is not None and settings.patience and waited >= settings.patience:
                 break
     finally:
-        apart.close()
+        step.tables.close()
         keep_all_states(bert.model)
         bert.model.use_kernel(None)
         bert.model.eval()
@@ -158,25 +154,32 @@ def train(
     return history
 
 
-def _module(
-    bert: Bert, lesson: Lesson, settings: Settings, tables: Sequence[nn.Embedding]
-) -> nn.Module:
-    half = settings.dtype != "float32"
+def _training_step(bert: Bert, lesson: Lesson, settings: Settings, steps: int) -> TrainingStep:
+    """The step that pre-training takes, for one process and this task's loss."""
+    name = supported(settings.dtype, bert.device)  # type: ignore[arg-type]
+    if name != settings.dtype:
+        bert.ledger.note(f"trained in {name}: this CPU has no {settings.dtype} units")
+    half, on_cpu = name != "float32", bert.device.type == "cpu"
     # oneDNN prepares anew for each number of rows it has not seen in half precision.
-    learner = Learner(bert.model, lesson, STEP if half and bert.device.type == "cpu" else 1)
+    learner = Learner(bert.model, lesson, STEP if half and on_cpu else 1)
+    tables = large_tables(bert.model)
+    module = Precision.of(name, bert.device).wrap(learner, tables)
     if settings.checkpointing:
         keep_few_states(bert.model)
-    if not half:
-        return learner
-    # What is computed again in the backward pass must find the same weights as before.
-    return Autocast(learner, bert.device) if settings.checkpointing else Halved(learner, tables)
+        # What is computed again in the backward pass must find the same weights as before.
+        module = Autocast(learner, bert.device) if half else learner
+    return TrainingStep(
+        module,
+        optimizer_for(bert.model, settings, steps),
+        Ranks.alone(bert.device),
+        clip=settings.clip,
+        tables=tables if on_cpu else (),  # a GPU fills a table of zeros in no time
+    )
 
 
 def _step(
     bert: Bert,
-    module: nn.Module,
-    optimizer: Several,
-    apart: Gradients,
+    step: TrainingStep,
     lesson: Lesson,
     chosen: Sequence[Sample],
     settings: Settings,
@@ -186,30 +189,11 @@ def _step(
     if not weight:
         return 0.0  # classes that count nothing
     budget = settings.budget or BUDGETS.get(bert.device.type, 8192)
-    found = 0.0
-    for pieces in parts(chosen, 0 if lesson.together else budget):
-        batch = batch_of(pieces, bert.device)
-        bert.model.use_kernel(_kernel(batch))
-        loss = module(batch, pieces) / weight
-        loss.backward()
-        found += float(loss.detach())
-    gradients = apart.gather()
-    gradients += [p.grad for p in bert.model.parameters() if p.grad is not None]
-    norm = float(nn.utils.get_total_norm(gradients))
-    if norm > settings.clip:
-        torch._foreach_mul_(gradients, settings.clip / norm)
-    apart.place()
-    if math.isfinite(norm) and math.isfinite(found):
-        optimizer.step()
-    optimizer.clear()
-    apart.clear()
-    return found if math.isfinite(norm) else math.nan
-
-
-def _kernel(batch: Batch) -> str | None:
-    """On a CPU short sequences are padded a little: few large calls beat many small ones."""
-    short = batch.layout.longest <= SHORT and not batch.ids.is_cuda
-    return "grouped" if short else None
+    groups = parts(chosen, 0 if lesson.together else budget)
+    result = step(
+        [MicroBatch((batch_of(pieces, bert.device), pieces, weight)) for pieces in groups]
+    )
+    return math.nan if result.skipped else result.loss
 
 
 def _epoch(

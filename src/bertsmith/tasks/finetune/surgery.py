@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from bertsmith.errors import BertsmithError
 from bertsmith.model import Config, Model, initialise
 from bertsmith.tasks.finetune.settings import Settings, matrix_rate_for
-from bertsmith.train.optimizer import Muon, Several
+from bertsmith.train.optimizer import CompositeOptimizer, Muon, matrix_dtype
 
 
 def freeze(model: Model, asked: str) -> None:
@@ -64,20 +64,28 @@ def keep_all_states(model: Model) -> None:
         block.__dict__.pop("forward", None)
 
 
-def optimizer_for(model: Model, settings: Settings, steps: int) -> Several:
+def optimizer_for(model: Model, settings: Settings, steps: int) -> CompositeOptimizer:
     """AdamW for all that learns, or Muon for the matrices in layers and AdamW for the rest."""
     rate, decay, slower = settings.learning_rate, settings.weight_decay, settings.layer_decay
     made = groups(model, rate, decay, slower)
     if settings.optimizer == "adamw":
-        return Several([torch.optim.AdamW(made, fused=True)])
+        return CompositeOptimizer([torch.optim.AdamW(made, fused=True)])
     inner = [group for group in made if group["inner"]]
     rest = [group for group in made if not group["inner"]]
     for group in inner:
         group["lr"] *= (settings.matrix_learning_rate or matrix_rate_for(steps)) / rate
     found: list[torch.optim.Optimizer] = [torch.optim.AdamW(rest, fused=True)] if rest else []
     if inner:
-        found.append(Muon(inner, momentum=0.95, nesterov=True, adjust_lr_fn="original"))
-    return Several(found)
+        found.append(
+            Muon(
+                inner,
+                momentum=0.95,
+                nesterov=True,
+                adjust_lr_fn="original",
+                compute_dtype=matrix_dtype(next(model.parameters()).device),
+            )
+        )
+    return CompositeOptimizer(found)
 
 
 def groups(

@@ -26,7 +26,7 @@ def large_tables(model: nn.Module) -> list[nn.Embedding]:
     ]
 
 
-class Gradients:
+class TableGradients:
     """The gradients of some tables, for an optimizer that wants them whole.
 
     In each backward pass torch makes a table of zeros for a few hundred rows, which takes a tenth

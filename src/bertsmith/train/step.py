@@ -1,0 +1,142 @@
+"""One training step, for pre-training and fine-tuning alike.
+
+It owns what is easy to get wrong: micro-batches, precision (the module is wrapped by a policy),
+the sum over ranks in one collective, gradient clipping, and the guard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from bertsmith.train.distributed import Ranks, is_sharded
+from bertsmith.train.guard import Guard
+from bertsmith.train.optimizer import CompositeOptimizer, local_shard
+from bertsmith.train.tables import TableGradients
+
+
+class Stop(BaseException):
+    """Raised in a step by a signal: its gradients are lost, the weights are as before it."""
+
+
+class MicroBatch(NamedTuple):
+    """The arguments of one pass; one that is not active only keeps this rank in step."""
+
+    inputs: tuple[Any, ...]
+    active: bool = True
+
+
+class StepResult(NamedTuple):
+    """What a step came to, over all micro-batches and ranks."""
+
+    loss: float
+    gradient_norm: float  # before clipping
+    sums: dict[str, tuple[float, float]]  # the pairs that the module reports
+    extras: list[float]  # sums of what the caller added to the collective
+    skipped: str  # why the weights were not changed; empty if they were
+
+
+class TrainingStep:
+    """Gradients of some micro-batches, then one change of the weights.
+
+    `module` returns a loss, already divided by the counts over all ranks and micro-batches, and
+    pairs to report. `objectives` are told before and after the weights change.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: CompositeOptimizer,
+        ranks: Ranks,
+        *,
+        clip: float = 1.0,
+        guard: Guard | None = None,
+        objectives: Iterable[Any] = (),
+        tables: Sequence[nn.Embedding] = (),
+        compiled: bool = False,
+    ) -> None:
+        self.module, self.optimizer, self.ranks, self.clip = module, optimizer, ranks, clip
+        self.guard, self.objectives = guard or Guard(), list(objectives)
+        self.tables, self.compiled = TableGradients(tables), compiled
+        self.parameters = [p for p in module.parameters() if p.requires_grad]
+        self.sharded = any(is_sharded(parameter) for parameter in self.parameters)
+        self.computing = False  # may be interrupted without harm
+
+    def __call__(
+        self,
+        micro_batches: Sequence[MicroBatch],
+        extras: Callable[[], Sequence[float]] = tuple,
+    ) -> StepResult:
+        """One step; `extras` are numbers to sum over the ranks, asked for after backward."""
+        try:
+            self.computing = True
+            names, reported = self._gradients(micro_batches)
+        except Stop:
+            self.optimizer.clear()
+            raise
+        finally:
+            self.computing = False
+        gradients = self.tables.gather()
+        gradients += [local_shard(p.grad) for p in self.parameters if p.grad is not None]
+        norm = nn.utils.get_total_norm(gradients)
+        # Shards add up by their squares; copies are equal, so that the mean is each of them.
+        norm = norm.square() if self.sharded else norm / self.ranks.count
+        row = torch.cat([wide(norm.reshape(1)), wide(reported)])
+        more = torch.tensor(list(extras()), dtype=torch.float64, device=row.device)
+        norm_sum, loss, *sums = self.ranks.all_reduce(torch.cat([row, more]))
+        total = norm_sum**0.5 if self.sharded else norm_sum
+        pairs = {name: (sums[2 * n], sums[2 * n + 1]) for n, name in enumerate(names)}
+        skipped = self.guard.check(total, loss)
+        if not skipped:
+            self._update(gradients, total)
+        self.optimizer.clear()
+        self.tables.clear()
+        return StepResult(loss, total, pairs, sums[2 * len(names) :], skipped)
+
+    def _gradients(self, micro_batches: Sequence[MicroBatch]) -> tuple[list[str], Tensor]:
+        """Backward through this rank's micro-batches: names of pairs, and loss and pairs summed."""
+        names: list[str] = []
+        rows: list[Tensor] = []
+        for number, (inputs, active) in enumerate(micro_batches, 1):
+            with self.ranks.no_sync(self.module, number == len(micro_batches)):
+                if self.compiled:
+                    torch.compiler.cudagraph_mark_step_begin()
+                loss, pairs = self.module(*inputs)
+                # DDP and FSDP average gradients; the loss is a sum over ranks.
+                (loss * (float(self.ranks.count) if active else 0.0)).backward()
+            names = list(pairs)
+            row = torch.cat([loss.detach().reshape(1), *(pairs[name] for name in names)])
+            rows.append(row if active else torch.zeros_like(row))
+        return names, torch.stack(rows).sum(0) if len(rows) > 1 else rows[0]
+
+    def _update(self, gradients: list[Tensor], norm: float) -> None:
+        if self.clip and norm > self.clip:
+            torch._foreach_mul_(gradients, self.clip / norm)
+        self.tables.place()
+        for objective in self.objectives:
+            objective.before_step()
+        self.optimizer.step()
+        for objective in self.objectives:
+            objective.after_step()
+
+
+def wide(row: Tensor) -> Tensor:
+    """A row in float64, in the CPU's memory where a device has none."""
+    return row.double() if row.device.type in ("cpu", "cuda") else row.cpu().double()
+
+
+def allow_signals(blocks: Iterable[nn.Module]) -> None:
+    """Let a signal be handled between the blocks of a backward pass too, not only after it.
+
+    Python handles signals when it runs; on a CPU a backward pass may take minutes without it.
+    """
+
+    def hook(module: nn.Module, inputs: Any, output: Any) -> None:
+        if isinstance(output, Tensor) and output.requires_grad:
+            output.register_hook(lambda gradient: None)
+
+    for block in blocks:
+        block.register_forward_hook(hook)
