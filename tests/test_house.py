@@ -315,6 +315,9 @@ def test_the_encoder_is_read_in_one_sitting() -> None:
     [
         (wrong_direction, "model/x.py", "from bertsmith.batch import Batch", False),
         (wrong_direction, "model/x.py", "from ..errors import BertsmithError", False),
+        (wrong_direction, "model/x.py", "from ..files import write_json", False),
+        (wrong_direction, "files.py", "from bertsmith.errors import BertsmithError", False),
+        (wrong_direction, "files.py", "from bertsmith.ledger import Ledger", True),
         (wrong_direction, "model/x.py", "from .attend import attend", False),
         (wrong_direction, "model/x.py", "from ..families import bert", True),
         (wrong_direction, "model/x.py", "from bertsmith import tokenizer", True),
