@@ -116,6 +116,27 @@ def test_units_references_and_legend() -> None:
     assert "majority baseline: 15%" in svg.attrib["aria-label"]
 
 
+@pytest.mark.parametrize("value", [9.0, 11.0])
+def test_a_reference_is_labelled_where_there_is_room(value: float) -> None:
+    points = [(0.0, 0.0), *((60.0 + step, value) for step in range(40)), (100.0, 20.0)]
+    reference = Reference(10, "chance")
+    chart = line_chart("Loss", [Series("a", points)], x_label="", references=[reference])
+    line, label = (
+        next(one for one in drawn(chart).iter(tag) if one.get("class") == "reference")
+        for tag in ("line", "text")
+    )
+    above = float(label.attrib["y"]) < float(line.attrib["y1"])
+    assert above == (value < 10)
+
+
+def test_a_reference_below_all_points_hides_none_of_them() -> None:
+    series = [Series("loss", [(step, 6.2 + 3 * 0.9**step) for step in range(100)])]
+    chart = line_chart("Loss", series, x_label="", references=[Reference(6.1, "chance")])
+    [label] = [one for one in drawn(chart).iter("text") if one.get("class") == "reference"]
+    lowest = max(y for line in places(chart) for _, y in line)
+    assert lowest + 12 < float(label.attrib["y"]) < BOTTOM
+
+
 def test_the_axis_reaches_the_end_of_the_run() -> None:
     [line] = places(line_chart("Loss", [Series("a", [(0, 1), (50, 2)])], x_label="step", x_end=100))
     assert line[-1][0] == (LEFT + RIGHT) / 2

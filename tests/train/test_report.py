@@ -288,6 +288,17 @@ def test_runs_on_other_text(tmp_path: Path) -> None:
     assert f"word frequencies alone, {runs[1].path}: 7<" in compared.html()
 
 
+def test_baselines_belong_to_the_runs_that_are_drawn(tmp_path: Path) -> None:
+    masked, causal = make_run(tmp_path / "masked"), make_run(tmp_path / "causal", unigram=7.0)
+    row = {"step": 1, "held_out_following_lm": 6.0, "held_out_following_lm_accuracy": 0.1}
+    write_lines(causal / "log.jsonl", [{**row, "tokens": 100}])
+    page = compare_runs([read_run(masked), read_run(causal)]).html()
+    first, second = page.split("<h2>Causal LM")
+    assert "word frequencies alone: 6.5</text>" in first
+    assert "word frequencies alone: 7</text>" not in first
+    assert "word frequencies alone: 7</text>" in second
+
+
 def test_runs_with_nothing_in_common(tmp_path: Path) -> None:
     run, empty = make_run(tmp_path / "a"), tmp_path / "empty"
     empty.mkdir()

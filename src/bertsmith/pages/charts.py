@@ -91,9 +91,13 @@ def line_chart(
     ys = [y for _, _, points in lines for _, y in points] + [one.value for one in references]
     if not xs:
         return render("chart.html", title=title, lines=[])
-    ys += [0.0] if from_zero else []
+    if from_zero:
+        ys.append(0.0)
+    elif references and not log_y:  # room for a label below the lowest line
+        ys.append(min(one.value for one in references) - (max(ys) - min(ys)) / 8)
     x_axis = _axis([*xs, max(x_end, xs[0])], LEFT, RIGHT, log_x, loose=False)
     y_axis = _axis(ys, BOTTOM, TOP, log_y, loose=True)
+    drawn = [(x_axis.place(x), y_axis.place(y)) for _, _, points in lines for x, y in points]
     return render(
         "chart.html",
         title=title,
@@ -101,7 +105,7 @@ def line_chart(
         y_label=y_label,
         unit=unit,
         lines=[_line(x_axis, y_axis, *line) for line in lines],
-        references=[(y_axis.place(one.value), one) for one in references],
+        references=[_reference(y_axis.place(one.value), one, drawn) for one in references],
         x_ticks=x_axis.marks(),
         y_ticks=y_axis.marks(),
         size=(WIDTH, HEIGHT),
@@ -183,6 +187,16 @@ def _axis(values: list[float], first: float, last: float, log: bool, loose: bool
         step = _round_step((high - low) / 5)
         low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
     return Axis(low, high, first, last, log)
+
+
+def _reference(
+    y: float, reference: Reference, drawn: list[tuple[float, float]]
+) -> tuple[float, float, Reference]:
+    """Where the line and its label are; the label is on the side with fewer points."""
+    around = [place - y for x, place in drawn if x > (LEFT + RIGHT) / 2 and abs(place - y) < 24]
+    crowded = sum(-1 if distance > 0 else 1 for distance in around) > 0
+    below = y < TOP + 14 or (crowded and y < BOTTOM - 18)
+    return y, y + 15 if below else y - 6, reference
 
 
 def _line(

@@ -55,7 +55,7 @@ class Comparison:
 
     def _charts(self, term: str) -> list[str]:
         chart = partial(line_chart, x_label="tokens", x_end=max(map(_tokens, self.runs)))
-        lines = self._baselines() if term in WORDS else []
+        lines = self._baselines(term) if term in WORDS else []
         drawn: list[str] = []
         for prefix, where in ((HELD, "held-out text"), ("", "training")):
             loss = self._series(prefix + term)
@@ -70,12 +70,12 @@ class Comparison:
         named = zip(self.names, self.runs, strict=True)
         return [Series(name, _by_tokens(run, key, scale), dots=HELD in key) for name, run in named]
 
-    def _baselines(self) -> list[Reference]:
+    def _baselines(self, term: str) -> list[Reference]:
         """One line where all runs share it, else one for each."""
         known = {
             name: value
             for name, run in zip(self.names, self.runs, strict=True)
-            if (value := run.last("unigram_entropy")) is not None
+            if term in run.terms() and (value := run.last("unigram_entropy")) is not None
         }
         label = "word frequencies alone"
         if len({f"{value:.2f}" for value in known.values()}) <= 1:
