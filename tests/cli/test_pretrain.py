@@ -103,7 +103,7 @@ def test_recipes_are_listed_and_printed(run: Run) -> None:
 def test_a_plan_is_shown(run: Run) -> None:
     shown = run("plan", "tiny-bert", "--device", "h200", "--count", "2")
     assert shown.status == 0
-    assert "reckoned for h200" in shown.out
+    assert "tokens/s on 2 × h200 (estimated)" in shown.out
     found = json.loads(run("plan", "tiny-bert", "--device", "h200", "--json").out)
     assert found["steps"] == 600
 

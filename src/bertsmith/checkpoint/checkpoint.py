@@ -120,17 +120,22 @@ def create(
     *,
     heads: Iterable[str] = ("masked_lm",),
     seed: int = 0,
+    device: str = "cpu",
     **changes: Any,
 ) -> Checkpoint:
-    """A fresh model of a published size, or of given config.json settings, with new weights."""
+    """A fresh model of a published size, or of given config.json settings, with new weights.
+
+    On the device "meta" it takes no memory and has shapes only.
+    """
     given = preset(settings) if isinstance(settings, str) else settings
     given = {**given, **changes}
     family = family_of(given)
     entries = {kind: entry_of(family, kind) for kind in heads}
     config = configure(family, given, entries)
     names = Translation(family, given, entries, config.per_head)
-    model = assemble(config, names, "cpu")
-    initialise(model, config.initial_deviation, torch.Generator().manual_seed(seed))
+    model = assemble(config, names, device)
+    if device != "meta":
+        initialise(model, config.initial_deviation, torch.Generator(device).manual_seed(seed))
     new = tuple(name for name, _ in model.named_parameters())
     return Checkpoint(model.eval(), family, given, entries, Report(new=new))
 

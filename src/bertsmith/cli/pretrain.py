@@ -20,6 +20,10 @@ Set = Annotated[
 Data = Annotated[
     Path | None, typer.Option(help="The corpus, a folder that `bertsmith prepare` made.")
 ]
+From = Annotated[
+    str | None,
+    typer.Option("--from", help="A model to continue; its own shape and vocabulary are kept."),
+]
 
 
 def _changes(changes: list[str] | None, data: Path | None, start: str | None = None) -> list[str]:
@@ -34,10 +38,7 @@ def pretrain(
     recipe: RecipeName,
     out: Annotated[Path, typer.Option(help="The folder of the run.")],
     data: Data = None,
-    start: Annotated[
-        str | None,
-        typer.Option("--from", help="A model to go on from, instead of new weights."),
-    ] = None,
+    start: From = None,
     resume: Annotated[bool, typer.Option(help="Go on with the run in --out.")] = False,
     changes: Set = None,
     view: Annotated[str | None, typer.Option(help="live, lines or none.")] = None,
@@ -76,42 +77,62 @@ def _show_run(found: dict[str, Any], as_json: bool) -> None:
 def plan(
     recipe: RecipeName,
     device: Annotated[
-        str, typer.Option(help="cpu or cuda: timed here; h200, a100, ...: reckoned.")
+        str,
+        typer.Option(help="cpu or cuda: measured here; h200, a100, ...: estimated."),
     ] = "",
-    count: Annotated[int, typer.Option(help="How many such devices.")] = 1,
+    count: Annotated[int, typer.Option(help="Number of devices.", max=1_000_000)] = 1,
     data: Data = None,
+    start: From = None,
     vocabulary: Annotated[
         int | None,
-        typer.Option(help="Tokens in the vocabulary; by default the corpus's, or 30522."),
+        typer.Option(help="Size of the vocabulary; by default that of the corpus, or 30522."),
     ] = None,
     changes: Set = None,
     as_json: shared.Json = False,
 ) -> None:
-    """Tell the time, memory and work of a run before it starts."""
+    """Estimate time, memory and work of a run before it starts."""
     from bertsmith.train import load_recipe
-    from bertsmith.train import plan as reckon
+    from bertsmith.train import plan as estimate
 
-    found = reckon(load_recipe(recipe, _changes(changes, data)), vocabulary, device, count)
+    result = estimate(
+        load_recipe(recipe, _changes(changes, data, start)), vocabulary, device, count
+    )
     if as_json:
-        shared.print_json([found])
+        shared.print_json([result])
         return
-    how = "timed here" if found["measured"] else f"reckoned for {device}"
-    memory = found["measured_memory_bytes"] or found["memory_bytes"]
-    for name, text in (
-        ("parameters", f"{found['parameters']:,} with a vocabulary of {found['vocabulary']:,}"),
-        ("steps", f"{found['steps']:,}"),
-        ("tokens", f"{found['tokens']:,}"),
-        ("operations", f"{found['operations']:.2e}"),
-        ("speed", f"{found['tokens_per_second']:,.0f} tokens/s on {count} ({how})"),
-        ("time", _duration(found["hours"])),
-        ("memory", f"{memory / 1e9:.1f} GB a device" + _fits(found["fits"])),
+    how = "measured here" if result["measured"] else "estimated"
+    name = device or "this computer"
+    memory = result["measured_memory_bytes"] or result["memory_bytes"]
+    for label, text in (
+        ("parameters", f"{result['parameters']:,} with a vocabulary of {result['vocabulary']:,}"),
+        ("steps", f"{result['steps']:,}"),
+        ("tokens", f"{result['tokens']:,}"),
+        ("operations", f"{result['operations']:.2e}"),
+        ("speed", f"{result['tokens_per_second']:,.0f} tokens/s on {count:,} × {name} ({how})"),
+        ("time", _duration(result["hours"])),
+        ("devices", _use(result)),
+        ("memory", f"{memory / 1e9:.1f} GB a device" + _fits(result["fits"])),
     ):
-        typer.echo(f"{name:12} {text}")
+        typer.echo(f"{label:12} {text}")
+
+
+def _use(result: dict[str, Any]) -> str:
+    """How well the devices are used, and what would use them better."""
+    useful, waiting = result["devices_useful"], result["communication_share"]
+    text = f"{useful:.0%} of their time on useful tokens"
+    several = result["devices"] > 1
+    text += f", {waiting:.0%} waiting for gradients" if several else ""
+    if useful < 0.5:
+        fewer = "take fewer devices" if several else "raise train.micro_tokens"
+        text += f"; raise train.batch_tokens, {fewer}, or set train.compile=true"
+    return text
 
 
 def _duration(hours: float) -> str:
     if hours < 1 / 60:
         return f"{hours * 3600:.0f} seconds"
+    if hours >= 72:
+        return f"{hours / 24:,.1f} days"
     return f"{hours * 60:.0f} minutes" if hours < 2 else f"{hours:,.1f} hours"
 
 
@@ -149,7 +170,7 @@ def recipes(
     changes: Set = None,
     as_json: shared.Json = False,
 ) -> None:
-    """List the recipes that come with bertsmith, or print one."""
+    """List the recipes that come with bertsmith, or print one with every key."""
     from bertsmith.train import load_recipe, recipe_names
 
     if name is not None:

@@ -40,14 +40,18 @@ class Built:
     ignored: tuple[str, ...] = ()  # keys of the recipe that the model continued from overrules
 
 
-def built(recipe: Recipe, tokenizer: Tokenizer) -> Built:
-    """The model of a recipe, new or read, with its objectives."""
+def built(recipe: Recipe, tokenizer: Tokenizer, *, device: str = "cpu") -> Built:
+    """The model of a recipe, new or read, with its objectives.
+
+    A new one on the device "meta" takes no memory and has shapes only.
+    """
     objectives = _objectives(recipe)
     kinds = tuple(dict.fromkeys(objective.kind for objective in objectives))
     if recipe.model.start:
         checkpoint, ignored = _continued(recipe.model, tokenizer, kinds)
+        device = "cpu"
     else:
-        checkpoint, ignored = _new(recipe, tokenizer, kinds), ()
+        checkpoint, ignored = _new(recipe, tokenizer, kinds, device), ()
     config, model = checkpoint.config, checkpoint.model
     _check_lengths(recipe, config)
     if recipe.model.start and "following_lm" in recipe.objectives and not config.causal:
@@ -60,22 +64,26 @@ def built(recipe: Recipe, tokenizer: Tokenizer) -> Built:
     for objective in objectives:
         head = objective.head(config)
         if objective.kind not in model.heads:
-            model.heads[objective.kind] = build_head(config, model.encoder, head)
+            with torch.device(device):
+                model.heads[objective.kind] = build_head(config, model.encoder, head)
             own = [
                 f"heads.{objective.kind}.{n}"
                 for n, _ in model.heads[objective.kind].named_parameters()
             ]
             tied = {"heads.masked_lm.output.weight"}
-            random = torch.Generator().manual_seed(seed + 1)
-            initialise(model, deviation, random, only=set(own) - tied)
+            if device != "meta":
+                random = torch.Generator(device).manual_seed(seed + 1)
+                initialise(model, deviation, random, only=set(own) - tied)
     made: list[Objective] = []
     generator = None
     for objective in objectives:
         if objective is ReplacedTokens:
             shape = recipe.generator
             small = generator_config(config, shape.width, shape.depth)
-            guessing = build(small)
-            initialise(guessing, deviation, torch.Generator().manual_seed(seed + 2))
+            with torch.device(device):
+                guessing = build(small)
+            if device != "meta":
+                initialise(guessing, deviation, torch.Generator(device).manual_seed(seed + 2))
             made.append(ReplacedTokens(model, guessing, shape.sharing, shape.fills))
             generator = _stored_generator(checkpoint, small, guessing)
         elif objective is not MaskedTokens or recipe.generator.fills == 1:
@@ -99,7 +107,7 @@ def _objectives(recipe: Recipe) -> list[Any]:
     return [OBJECTIVES[name] for name in recipe.objectives if name != "generator"]
 
 
-def _new(recipe: Recipe, tokenizer: Tokenizer, kinds: tuple[str, ...]) -> Checkpoint:
+def _new(recipe: Recipe, tokenizer: Tokenizer, kinds: tuple[str, ...], device: str) -> Checkpoint:
     """New weights of a published size."""
     part = recipe.model
     if not part.size:
@@ -119,7 +127,8 @@ def _new(recipe: Recipe, tokenizer: Tokenizer, kinds: tuple[str, ...]) -> Checkp
             f" {tokenizer.size:,} tokens"
         )
     held = {entry.kind for entry in family_of(settings).heads}
-    return create(settings, heads=[k for k in kinds if k in held], seed=recipe.train.seed)
+    heads = [kind for kind in kinds if kind in held]
+    return create(settings, heads=heads, seed=recipe.train.seed, device=device)
 
 
 def _continued(

@@ -1,36 +1,81 @@
-"""What a run will take, before it starts: tokens, operations, memory, time."""
+"""Time, memory and work of a run before it starts."""
 
 from __future__ import annotations
 
+import math
 import time
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 
 from bertsmith.batch import Batch, Layout
+from bertsmith.checkpoint import locate
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example
+from bertsmith.examples.division import divide
+from bertsmith.model import Encoder
 from bertsmith.model.attention import Attention
+from bertsmith.tokenizer import Tokenizer
 from bertsmith.train.building import built, open_corpus
+from bertsmith.train.busy import demand_busy, fill_of, full
 from bertsmith.train.compiling import compile_rows
 from bertsmith.train.flops import training_flops
 from bertsmith.train.optimizer import optimizer_for
-from bertsmith.train.precision import Halved
+from bertsmith.train.precision import Precision, supported
 from bertsmith.train.recipe import Recipe
 
-# Devices that a run may be planned for without having one: peak in bfloat16 (operations a
-# second, dense, as the maker gives it) and memory in bytes.
+
+@dataclass(frozen=True)
+class Device:
+    """A device, by its maker's figures; of bandwidths one direction, in bytes a second."""
+
+    peak: float  # bfloat16 operations a second, dense
+    memory: float  # bytes
+    memory_bandwidth: float
+    link: float  # to the other devices of a node: NVLink or PCIe
+    network: float  # to other nodes, for each device
+
+
+# Nodes have eight devices. Networks are those of common clusters and cloud machines: one
+# InfiniBand adapter a device for the A100 and later NVLink machines, 25 to 400 Gbit/s a node else.
 DEVICES = {
-    "a100": (312e12, 80e9),
-    "h100": (989e12, 80e9),
-    "h200": (989e12, 141e9),
-    "l4": (121e12, 24e9),
-    "l40s": (362e12, 48e9),
-    "rtx4090": (165e12, 24e9),
-    "t4": (65e12, 16e9),
-    "v100": (125e12, 32e9),
+    "a100": Device(312e12, 80e9, 2.0e12, 300e9, 25e9),
+    "h100": Device(989e12, 80e9, 3.35e12, 450e9, 50e9),
+    "h200": Device(989e12, 141e9, 4.8e12, 450e9, 50e9),
+    "l4": Device(121e12, 24e9, 0.3e12, 16e9, 1.5e9),
+    "l40s": Device(362e12, 48e9, 0.86e12, 32e9, 6e9),
+    "rtx4090": Device(165e12, 24e9, 1.0e12, 16e9, 0.4e9),
+    "t4": Device(65e12, 16e9, 0.32e12, 8e9, 1.5e9),
+    "v100": Device(125e12, 32e9, 0.9e12, 150e9, 1.5e9),
 }
-SHARE = 0.35  # of the maker's peak; what training reaches with some care, if not measured
+OTHER = Device(math.inf, math.inf, 50e9, 8e9, 1.25e9)  # a computer with 10 Gbit/s Ethernet
+NODE = 8  # devices
+SHARE = 0.35  # of the maker's peak that training reaches, where it is not measured
+# Seconds that a pass takes for each layer, however few its tokens: Python starts some hundred
+# kernels for each, where a compiled graph is started as a whole.
+LEAST_EAGER, LEAST_COMPILED = 2.5e-3, 0.25e-3
+OVERLAP = 0.5  # of communication that happens during the backward pass, unless it is one graph
+LATENCY = 20e-6  # seconds; of a collective, times log2 of the devices
+UPDATE_BYTES = 40  # a parameter: read and write weight, gradient, two moments, and the norm
+
+
+class Speed(NamedTuple):
+    """How fast one device is."""
+
+    operations: float  # a second, in forward and backward passes
+    least: float  # seconds of a pass, however few tokens it has
+    update: float  # seconds of an optimizer step
+    memory: int | None = None  # bytes in use, where measured
+
+
+class StepTime(NamedTuple):
+    """Where the time of a step goes, in seconds."""
+
+    useful: float  # as much as the step's tokens would take, evenly divided over full devices
+    total: float
+    communication: float
 
 
 def plan(
@@ -38,9 +83,13 @@ def plan(
 ) -> dict[str, Any]:
     """Tokens, operations, memory and time of a run on one device or several.
 
-    The vocabulary is the corpus's, where the recipe names one, unless its size is given; without
-    either it is BERT's. With no device, or "cpu" or "cuda", a few steps are timed here; a name such
-    as "h200" is reckoned from the maker's figures.
+    The vocabulary is that of the model which the run continues or of the corpus, unless its size
+    is given; without any of them it is BERT's. With no device, or "cpu" or "cuda", a few steps
+    are measured here; for a name such as "h200" time is estimated from the maker's figures.
+
+    A step takes as long as its slowest rank's passes, the all-reduce of gradients (a ring; within
+    a node of eight by its links, across nodes by the network) as far as the backward pass does
+    not hide it, and the optimizer.
     """
     if count < 1:
         raise BertsmithError("a run needs at least one device")
@@ -48,52 +97,105 @@ def plan(
     if not here and device not in DEVICES:
         raise BertsmithError(f"unknown device {device!r}; known: cpu, cuda, {', '.join(DEVICES)}")
     if device == "cuda" and not torch.cuda.is_available():
-        raise BertsmithError("there is no GPU here: name one to reckon with, such as h200")
-    if tokenizer_size is None:
-        tokenizer_size = open_corpus(recipe).tokenizer.size if recipe.data.corpus else 30522
-    made = built(recipe, _Sized(tokenizer_size))  # type: ignore[arg-type]
-    parameters = sum(p.numel() for p in made.together.parameters())
+        raise BertsmithError("there is no GPU here: name one to estimate for, such as h200")
+    demand_busy(recipe, count)
+    tokenizer = _tokenizer(recipe, tokenizer_size)
+    module = built(recipe, tokenizer, device="cpu" if here else "meta").together
+    parameters = sum(p.numel() for p in module.parameters())
+    memory = _memory(recipe, module, parameters, count)
     stages = recipe.lengths()
-    cost = {length: training_flops(made.together, length) for length, _, _ in stages}
+    cost = [training_flops(module, length) for length, _, _ in stages]
     if here:
-        rate, used = _measured(recipe, made.together, device)  # at the first stage's length
-        power = rate * cost[stages[0][0]]
+        speed = _measured(recipe, module, device, tokenizer.size)
+        kind = _named(device)
     else:
-        power, used = DEVICES[device][0] * SHARE, None
-    power *= count
-    shares = _steps(recipe, {length: power / each for length, each in cost.items()})
-    tokens = sum(batch * steps for _, batch, steps in shares)
-    work = sum(batch * steps * cost[length] for length, batch, steps in shares)
-    memory = _memory(recipe, made.together, parameters)
+        kind = DEVICES[device]
+        update = UPDATE_BYTES * parameters / kind.memory_bandwidth
+        speed = Speed(SHARE * kind.peak, _least(recipe, module), update)
+    times = [
+        _step_time(recipe, number, cost[number], speed, kind, parameters, count)
+        for number in range(len(stages))
+    ]
+    steps = _steps(recipe, [each.total for each in times])
+    tokens = sum(each * batch for each, (_, batch, _) in zip(steps, stages, strict=True))
+    seconds = _sum(steps, (each.total for each in times))
     train = recipe.train
     return {
         "parameters": parameters,
-        "vocabulary": tokenizer_size,
-        "steps": sum(steps for _, _, steps in shares),
+        "vocabulary": tokenizer.size,
+        "steps": sum(steps),
         "tokens": tokens,
-        "operations": work,
-        "tokens_per_second": tokens * power / work if work else 0.0,
+        "operations": _sum(steps, (c * b for c, (_, b, _) in zip(cost, stages, strict=True))),
+        "tokens_per_second": tokens / seconds if seconds else 0.0,
         "measured": here,
         "devices": count,
-        "hours": train.minutes / 60 if train.minutes else work / power / 3600,
+        "devices_useful": _sum(steps, (t.useful for t in times)) / seconds if seconds else 0.0,
+        "communication_share": (
+            _sum(steps, (t.communication for t in times)) / seconds if seconds else 0.0
+        ),
+        "seconds_per_step": seconds / max(sum(steps), 1),
+        "hours": train.minutes / 60 if train.minutes else seconds / 3600,
         "memory_bytes": memory,
-        "measured_memory_bytes": used,
-        "fits": None if here else memory < DEVICES[device][1],
+        "measured_memory_bytes": speed.memory,
+        "fits": None if here else memory < kind.memory,
     }
 
 
-def _steps(recipe: Recipe, rates: dict[int, float]) -> list[tuple[int, int, int]]:
-    """How many steps each stage has: (length, tokens in a step, steps)."""
-    *early, (length, batch, _) = recipe.lengths()
-    train, found = recipe.train, []
-    if train.steps:
-        left = train.steps - sum(steps for _, _, steps in early)
-        return [*early, (length, batch, max(left, 0))]
-    seconds = 60 * train.minutes
-    for size, tokens, steps in [*early, (length, batch, None)]:
-        fit = int(seconds * rates[size] / tokens)
-        found.append((size, tokens, fit if steps is None else min(steps, fit)))
-        seconds -= found[-1][2] * tokens / rates[size]
+def _sum(steps: list[int], amounts: Iterable[float]) -> float:
+    return sum(count * amount for count, amount in zip(steps, amounts, strict=True))
+
+
+def _step_time(
+    recipe: Recipe,
+    stage: int,
+    cost: float,
+    speed: Speed,
+    device: Device,
+    parameters: int,
+    ranks: int,
+) -> StepTime:
+    """How long a step of a stage takes on so many devices, with full sequences."""
+    length, tokens, _ = recipe.lengths()[stage]
+    fill = fill_of(recipe, length, tokens, ranks)
+    (lengths,) = full(length, tokens)
+    micro_tokens = recipe.train.micro_tokens
+    division = divide(lengths, ranks=ranks, micro_tokens=micro_tokens, fill=fill)
+    work = [
+        [-(-int(lengths[part].sum()) // fill) * fill for part in parts]
+        for parts in division.micro_batches
+    ]
+    passes = [[max(n * cost / speed.operations, speed.least) for n in parts] for parts in work]
+    compute = max(map(sum, passes))
+    sharded = ranks if recipe.train.parallel == "fsdp" else 1
+    waiting = _communication(recipe, parameters, len(work[0]), device, ranks)
+    total = compute + waiting + speed.update / sharded
+    return StepTime(tokens * cost / speed.operations / ranks, total, waiting)
+
+
+def _communication(
+    recipe: Recipe, parameters: int, passes: int, device: Device, ranks: int
+) -> float:
+    """Seconds of a step in which devices wait for gradients, and with FSDP for weights."""
+    if ranks == 1:
+        return 0.0
+    train, rounds = recipe.train, 2.0  # an all-reduce sends everything out and back
+    if train.parallel == "fsdp":
+        rounds = 1.0 + 2.0 * passes  # gradients once; weights before each forward and backward
+    bandwidth = device.link if ranks <= NODE else device.network
+    sent = rounds * (ranks - 1) / ranks * 4 * parameters
+    seen = 1.0 if train.compile and train.parallel == "ddp" else 1 - OVERLAP
+    return seen * sent / bandwidth + LATENCY * math.log2(ranks)
+
+
+def _steps(recipe: Recipe, seconds: list[float]) -> list[int]:
+    """How many steps each stage has, when a step takes so long in each."""
+    train, found = recipe.train, list[int]()
+    left: float = train.steps or 60 * train.minutes
+    for number, (each, (_, _, asked)) in enumerate(zip(seconds, recipe.lengths(), strict=True)):
+        fit = int(left) if train.steps else int(left / each)
+        last = number == len(seconds) - 1
+        found.append(fit if last else min(asked, fit))
+        left -= found[-1] * (1 if train.steps else each)
     return found
 
 
@@ -106,9 +208,36 @@ class _Sized:
         self.size = size
 
 
-def _memory(recipe: Recipe, module: torch.nn.Module, parameters: int) -> int:
-    """Bytes: weights, gradients and Adam's two moments, and what a pass keeps for the way back."""
-    states = 16 * parameters
+def _tokenizer(recipe: Recipe, size: int | None) -> Any:
+    """The tokenizer of the corpus or of the model that is continued, else one of a size."""
+    if size is not None:
+        if recipe.model.start:
+            raise BertsmithError("a model that is continued has its own vocabulary: give no other")
+        if size < 1:
+            raise BertsmithError(f"a vocabulary of {size} tokens: it needs at least one")
+        return _Sized(size)
+    if recipe.data.corpus:
+        return open_corpus(recipe).tokenizer
+    return Tokenizer.load(locate(recipe.model.start)) if recipe.model.start else _Sized(30522)
+
+
+def _least(recipe: Recipe, module: torch.nn.Module) -> float:
+    """Seconds of a pass on a GPU, however few tokens it has."""
+    layers = sum(len(part.plan) for part in module.modules() if isinstance(part, Encoder))
+    return layers * (LEAST_COMPILED if recipe.train.compile else LEAST_EAGER)
+
+
+def _named(device: str) -> Device:
+    """The figures of this computer's GPU if they are known."""
+    if device != "cpu" and torch.cuda.is_available():
+        name = torch.cuda.get_device_name().lower().replace(" ", "")
+        return next((known for key, known in DEVICES.items() if key in name), DEVICES["h100"])
+    return OTHER
+
+
+def _memory(recipe: Recipe, module: torch.nn.Module, parameters: int, ranks: int) -> int:
+    """Bytes: weights, gradients and Adam's two moments, and activations kept for backward."""
+    states = 16 * parameters / (ranks if recipe.train.parallel == "fsdp" else 1)
     half = 2 if recipe.train.precision == "bfloat16" else 4
     kept = 0
     for name, part in module.named_modules():
@@ -123,39 +252,46 @@ def _memory(recipe: Recipe, module: torch.nn.Module, parameters: int) -> int:
     return int(states + recipe.train.micro_tokens * kept + masked * rows * (4 + 2 * half))
 
 
-def _measured(recipe: Recipe, module: Any, device: str) -> tuple[float, int | None]:
-    """Tokens a second over a few steps with random tokens, and the memory they took."""
+def _measured(recipe: Recipe, module: Any, device: str, vocabulary: int) -> Speed:
+    """The speed of this computer, over a few steps with random tokens."""
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    there = chosen.type == "cuda"
+    on_gpu = chosen.type == "cuda"
     length = recipe.lengths()[0][0]
-    sequences = max(1, min(recipe.train.micro_tokens, 131072 if there else 16384) // length)
-    example = random_example(sequences, length, recipe).to(chosen)
+    sequences = max(1, min(recipe.train.micro_tokens, 131072 if on_gpu else 16384) // length)
+    example = random_example(sequences, length, recipe, vocabulary).to(chosen)
     module.to(chosen).train()
-    if recipe.train.compile and there:  # which takes half a minute; on a CPU, longer
+    if recipe.train.compile and on_gpu:  # which takes half a minute; on a CPU, longer
         compile_rows(module)
     optimizer = optimizer_for(module, recipe.train)
-    call = Halved(module) if recipe.train.precision == "bfloat16" else module
-    best = float("inf")
+    call = Precision.of(supported(recipe.train.precision, chosen), chosen).wrap(module)
+    passes, updates = [], []
     for _ in range(6):
         began = time.perf_counter()
-        if there:
+        if on_gpu:
             torch.compiler.cudagraph_mark_step_begin()
         loss, _ = call(example, module.counts(example))
         loss.backward()
+        passed = _now(on_gpu)
         optimizer.step()
         optimizer.clear()
-        if there:
-            torch.cuda.synchronize()
-        best = min(best, time.perf_counter() - began)
-    used = torch.cuda.max_memory_allocated() if there else None
-    return sequences * length / best, used
+        passes.append(passed - began)
+        updates.append(_now(on_gpu) - passed)
+    used = torch.cuda.max_memory_allocated() if on_gpu else None
+    cost = training_flops(module, length) * sequences * length
+    return Speed(cost / min(passes), _least(recipe, module) if on_gpu else 0, min(updates), used)
 
 
-def random_example(sequences: int, length: int, recipe: Recipe) -> Example:
+def _now(on_gpu: bool) -> float:
+    if on_gpu:
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def random_example(sequences: int, length: int, recipe: Recipe, vocabulary: int) -> Example:
     """Full sequences of random tokens, masked at the recipe's rate."""
     random = torch.Generator().manual_seed(0)
     total = sequences * length
-    ids = torch.randint(5, 1000, (total,), generator=random)
+    ids = torch.randint(0, vocabulary, (total,), generator=random)
     layout = Layout.of([length] * sequences, most=length)
     rows = torch.randperm(total, generator=random)[: max(1, int(recipe.masking.rate * total))]
     rows = rows.sort().values
