@@ -152,7 +152,9 @@ def _optimization_charts(run: Run) -> list[str]:
 def _shown_samples(run: Run) -> list[tuple[int, list[dict[str, Any]]]]:
     """The evaluations whose samples are shown: the first, the last and some between."""
     steps = [step for step, _ in run.samples]
-    spread = np.linspace(steps[0], steps[-1], COLUMNS) if steps else []
+    if not steps:
+        return []
+    spread = np.linspace(steps[0], steps[-1], COLUMNS)
     places = {min(range(len(steps)), key=lambda i: abs(steps[i] - step)) for step in spread}
     return [run.samples[place] for place in sorted(places)]
 
