@@ -1,8 +1,10 @@
-"""`bertsmith evaluate`: score a model on a file, or tell whether one of two is better."""
+"""`bertsmith evaluate`: score a model on a file, or compare two models on it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +15,7 @@ from bertsmith.cli import tasks
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
+    from bertsmith.tasks import Bert
     from bertsmith.tasks.data import Dataset
     from bertsmith.tasks.evaluating import Evaluation
 
@@ -25,8 +28,25 @@ def evaluate(
         list[str], typer.Argument(help="MODEL FILE, or MODEL OTHER FILE to compare two.")
     ],
     metric: Annotated[str | None, typer.Option(help="The score to compare by.")] = None,
-    draws: Annotated[int, typer.Option(help="Of the bootstrap behind intervals.")] = 1000,
+    draws: Annotated[
+        int, typer.Option(help="Bootstrap samples for intervals and comparisons.")
+    ] = 1000,
     report: Annotated[Path | None, typer.Option(help="Write a page about it: report.html")] = None,
+    masked_lm: Annotated[
+        bool,
+        typer.Option(
+            "--masked-lm",
+            help="Score masked LM on the texts of the file: the default for a text file and a "
+            "model without a task head.",
+        ),
+    ] = False,
+    pseudo_perplexity: Annotated[
+        bool,
+        typer.Option(
+            "--pseudo-perplexity",
+            help="With masked LM, also mask every token alone; one pass for each token.",
+        ),
+    ] = False,
     label_names: tasks.LabelNames = None,
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
@@ -35,24 +55,33 @@ def evaluate(
 ) -> None:
     """Score a model on a file, or compare two.
 
-    All gold counts. The comparison draws examples anew and asks how often the lead is gone (a
-    paired bootstrap).
+    Every labelled example counts. Two models are compared with a paired bootstrap. On plain
+    text (one text a line, or documents between blank lines) a masked-LM model is scored by its
+    loss, accuracy and perplexity.
     """
     from bertsmith.tasks.data import read_data
     from bertsmith.tasks.evaluating import compare, drawable, interval, main_metric
     from bertsmith.tasks.evaluating import evaluate as score
     from bertsmith.tasks.predicting import headless, task_of
 
-    *names, file = models_and_file
-    if len(names) not in (1, 2):
-        raise BertsmithError("give MODEL FILE, or MODEL OTHER FILE")
+    names, files = _models_and_files(models_and_file)
     if draws < 1:
         raise BertsmithError(f"--draws is from 1 up, not {draws}")
+    first = shared.open_model(names[0], device, dtype, None)
+    if masked_lm or pseudo_perplexity or _is_for_masked_lm(first, files[0], columns):
+        if metric or report is not None:
+            raise BertsmithError("--metric and --report are for labelled data, not for masked LM")
+        others = (shared.open_model(name, device, dtype, None) for name in names[1:])
+        _masked_lm(names, files, chain([first], others), pseudo_perplexity, as_json)
+        return
+    if len(files) > 1:
+        raise BertsmithError("give one file of labelled data")
+    file = files[0]
     found: list[Evaluation] = []
     dataset: Dataset[Any] | None = None
     labels: list[str] = []
     for name in names:
-        bert = shared.open_model(name, device, dtype, None)
+        bert = first if dataset is None else shared.open_model(name, device, dtype, None)
         if dataset is None:
             task, given = task_of(bert), tasks.columns_of(columns)
             if task == "similarity" and read_data(file, columns=given).task not in PAIRED:
@@ -90,10 +119,51 @@ def evaluate(
         shared.note(tasks.told(dataset.columns))
 
 
+def _models_and_files(words: list[str]) -> tuple[list[str], list[str]]:
+    """One or two models, then the files; a model is a folder or a name, never a file."""
+    count = next((n for n, word in enumerate(words) if Path(word).is_file()), len(words) - 1)
+    if count not in (1, 2):
+        raise BertsmithError("give MODEL FILE, or MODEL OTHER FILE")
+    return words[:count], words[count:]
+
+
+def _is_for_masked_lm(bert: Bert, file: str, columns: Any) -> bool:
+    """Has the model no head but that of masked LM, and the file nothing but texts?"""
+    from bertsmith.tasks.data import read_data
+    from bertsmith.tasks.masked_lm import is_plain_text
+    from bertsmith.tasks.predicting import task_of
+
+    if task_of(bert) != "similarity" or "masked_lm" not in bert.model.heads:
+        return False
+    if is_plain_text(file):
+        return True
+    dataset = read_data(file, columns=tasks.columns_of(columns))
+    return dataset.task not in PAIRED and not dataset.gold()
+
+
+def _masked_lm(
+    names: list[str], files: list[str], models: Iterable[Bert], pseudo: bool, as_json: bool
+) -> None:
+    """Score masked LM on texts."""
+    from bertsmith.tasks.masked_lm import read_texts, score_masked_lm
+
+    scores, vocabularies = [], []
+    for bert in models:
+        texts = chain.from_iterable(read_texts(file) for file in files)
+        scores.append(score_masked_lm(bert, texts, pseudo=pseudo))
+        vocabularies.append(bert.tokenizer.vocabulary())
+        shared.close(bert)
+    if as_json:
+        rows = [{"model": n, "scores": one} for n, one in zip(names, scores, strict=True)]
+        shared.print_json([{"file": ", ".join(files), "task": "masked_lm", "models": rows}])
+    else:
+        tasks.show_scores(dict(zip(_headings(names), scores, strict=True)))
+    if vocabularies[0] != vocabularies[-1]:
+        shared.note("the vocabularies differ: scores are per token, and not comparable")
+
+
 def _show(rows: dict[str, Any], names: list[str], found: list[Evaluation]) -> None:
-    heads = [Path(name).name or name for name in names]
-    if len(set(heads)) < len(heads):
-        heads = names
+    heads = _headings(names)
     tasks.show_scores({head: one.scores for head, one in zip(heads, found, strict=True)})
     if one := rows.get("interval"):
         typer.echo(f"{rows['metric']}: 95 % interval {one['low']:.4f} to {one['high']:.4f}")
@@ -107,3 +177,9 @@ def _show(rows: dict[str, Any], names: list[str], found: list[Evaluation]) -> No
         )
     for note in dict.fromkeys(note for one in found for note in one.notes):
         shared.note(note)
+
+
+def _headings(names: list[str]) -> list[str]:
+    """The last parts of the models' paths, where they differ."""
+    short = [Path(name).name or name for name in names]
+    return short if len(set(short)) == len(short) else names

@@ -1,0 +1,229 @@
+"""Masked-LM scores of a model on plain text: loss, accuracy, perplexity, pseudo-perplexity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from math import exp
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from bertsmith.batch import Batch
+from bertsmith.errors import BertsmithError
+from bertsmith.examples import Masking, Sequences
+from bertsmith.model import Hidden
+from bertsmith.tasks.data.files import Stream, suffix_of
+from bertsmith.tasks.data.read import CONLL
+from bertsmith.tasks.inputs import read_inputs
+from bertsmith.tasks.run import run
+from bertsmith.tasks.windows import Window
+
+if TYPE_CHECKING:
+    from bertsmith.tasks.bert import Bert
+
+CHARACTERS, TOKENS = 1 << 20, 1 << 19  # that are held at once
+ROWS = 4096  # logits that are computed at once
+TABLES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json", ".parquet", ".pq")
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class MaskedWindow:
+    """A window in which some tokens are masked."""
+
+    window: Window
+    rows: Sequence[int]  # the places to predict
+    targets: Sequence[int]  # the original ids there
+
+
+@dataclass
+class Sums:
+    """Sums over predictions."""
+
+    loss: float = 0.0
+    correct: int = 0
+    count: int = 0
+
+    @property
+    def mean_loss(self) -> float:
+        """The mean loss in nats."""
+        return self.loss / self.count
+
+
+def score_masked_lm(
+    bert: Bert,
+    texts: Iterable[str],
+    rate: float = 0.15,
+    seed: int = 0,
+    *,
+    pseudo: bool = False,
+    progress: bool | None = None,
+) -> dict[str, float]:
+    """Mask a fraction of the tokens as BERT does (80% mask, 10% random, 10% kept); score them.
+
+    The same texts are always masked alike. Texts beyond the model's length are read in windows of
+    nearly equal length, so that every token has one place. With `pseudo` every token is also
+    masked alone: the pseudo-perplexity of Salazar et al. (2020), as many passes as tokens.
+    """
+    if "masked_lm" not in bert.model.heads or bert.checkpoint.config.causal:
+        has = ", ".join(bert.checkpoint.entries) or "none"
+        raise BertsmithError(f"this model has no masked-LM head to score (its heads: {has})")
+    masking = Masking(bert.tokenizer, rate=rate, seed=seed)
+    seen = {"texts": 0, "tokens": 0, "unknown": 0}
+    sums, alone, first = Sums(), Sums(), 0
+    for windows in grouped(_windows(bert, texts, seen), TOKENS, lambda one: len(one.ids)):
+        _score(bert, masked_windows(windows, masking, first), sums, progress)
+        first += len(windows)
+        if pseudo:
+            every = (one for window in windows for one in masked_alone(window, masking))
+            for some in grouped(every, TOKENS, lambda one: len(one.window.ids)):
+                _score(bert, some, alone, progress)
+    if not sums.count:
+        raise BertsmithError("there is no text to score")
+    scores = {
+        "loss": sums.mean_loss,
+        "accuracy": sums.correct / sums.count,
+        "perplexity": exp(sums.mean_loss),
+        "scored": sums.count,
+        **seen,
+    }
+    if pseudo:
+        scores |= {"pseudo_loss": alone.mean_loss, "pseudo_perplexity": exp(alone.mean_loss)}
+    return scores
+
+
+def read_texts(path: str | Path) -> Iterator[str]:
+    """The texts of a file, one at a time.
+
+    A plain text file holds documents between blank lines, or without those a text on each line.
+    Of tables and records the texts are read, and not the labels.
+    """
+    path, ending = Path(path), suffix_of(Path(path))
+    if ending in TABLES or ending in CONLL or ending == ".conllu":
+        task = "classification" if ending in TABLES else "tagging"
+        for stretch in read_inputs(path, task):
+            for example in stretch.examples:
+                yield example.text
+                if getattr(example, "pair", None):
+                    yield example.pair
+        return
+    if path.is_dir():
+        raise BertsmithError(f"{path} is a folder; give a file")
+    apart = _has_blank_lines(path)
+    document: list[str] = []
+    for _, line in Stream(path).numbered():
+        if line.strip():
+            document.append(line.strip())
+        if document and not (apart and line.strip()):
+            yield " ".join(document)
+            document = []
+    if document:
+        yield " ".join(document)
+
+
+def is_plain_text(path: str | Path) -> bool:
+    """Is this a text file without columns?"""
+    if suffix_of(Path(path)) != ".txt" or not Path(path).is_file():
+        return False
+    return not any("\t" in line for line in Stream(Path(path)).head(20).split("\n"))
+
+
+def masked_windows(windows: list[Window], masking: Masking, first: int) -> list[MaskedWindow]:
+    """Windows with some tokens masked; `first` is the number of the first window."""
+    lengths = np.array([len(window.ids) for window in windows])
+    ids = np.concatenate([window.ids for window in windows])
+    masked = masking(
+        Sequences(ids, np.zeros_like(ids), lengths), np.arange(first, first + len(windows))
+    )
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    cuts = np.searchsorted(masked.rows, starts)
+    return [
+        MaskedWindow(
+            replace(window, ids=masked.ids[start : start + len(window.ids)].tolist()),
+            (masked.rows[begin:end] - start).tolist(),
+            masked.targets[begin:end].tolist(),
+        )
+        for window, start, begin, end in zip(windows, starts, cuts, cuts[1:], strict=False)
+    ]
+
+
+def masked_alone(window: Window, masking: Masking) -> Iterator[MaskedWindow]:
+    """A copy of a window for each of its tokens, with this one masked."""
+    for place in np.flatnonzero(~masking.special[window.ids]).tolist():
+        ids = [*window.ids[:place], masking.mask_id, *window.ids[place + 1 :]]
+        yield MaskedWindow(replace(window, ids=ids), [place], [window.ids[place]])
+
+
+def grouped(items: Iterable[Item], limit: int, size: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """Lists of items whose sizes add up to about a limit."""
+    group: list[Item] = []
+    total = 0
+    for item in items:
+        group.append(item)
+        total += size(item)
+        if total >= limit:
+            yield group
+            group, total = [], 0
+    if group:
+        yield group
+
+
+def _windows(bert: Bert, texts: Iterable[str], seen: dict[str, int]) -> Iterator[Window]:
+    """All texts as windows that do not overlap; counts what it has seen."""
+    room = bert.windower().limit - bert.tokenizer.special_count()
+    number = 0
+    for some in grouped(texts, CHARACTERS, len):
+        for ids in bert.token_ids(some):
+            count = -(-len(ids) // room)
+            bert.ledger.note("long texts read in windows", int(count > 1))
+            bert.ledger.note("texts without tokens", int(count == 0))
+            seen["texts"] += 1
+            seen["tokens"] += len(ids)
+            seen["unknown"] += sum(id_ == bert.tokenizer.unk_id for id_ in ids)
+            for part in range(count):
+                span = range(part * len(ids) // count, (part + 1) * len(ids) // count)
+                yield Window(number, *bert.tokenizer.build(ids[span.start : span.stop]), span, 0)
+            number += 1
+
+
+def _score(bert: Bert, windows: list[MaskedWindow], sums: Sums, progress: bool | None) -> None:
+    """Add the scores of all masked tokens."""
+    windows = [one for one in windows if one.rows]
+
+    def compute(hidden: Hidden, batch: Batch, chosen: list[int]) -> list[None]:
+        starts = accumulate(batch.layout.lengths, initial=0)
+        pairs = [(start, windows[n]) for start, n in zip(starts, chosen, strict=False)]
+        rows = [start + row for start, one in pairs for row in one.rows]
+        targets = [target for _, one in pairs for target in one.targets]
+        loss, correct = 0.0, 0
+        for begin in range(0, len(rows), ROWS):
+            some = torch.tensor(rows[begin : begin + ROWS], device=hidden.last.device)
+            wanted = torch.tensor(targets[begin : begin + ROWS], device=hidden.last.device)
+            logits = bert.model.heads["masked_lm"](hidden, batch, some).float()
+            loss += float(F.cross_entropy(logits, wanted, reduction="sum"))
+            correct += int((logits.argmax(-1) == wanted).sum())
+        sums.loss += loss
+        sums.correct += correct
+        sums.count += len(rows)
+        return [None] * len(chosen)
+
+    inputs = [one.window for one in windows]
+    run(bert.model, inputs, compute, device=bert.device, budget=bert.budget, progress=progress)
+
+
+def _has_blank_lines(path: Path) -> bool:
+    """Does a blank line lie between two that hold text?"""
+    blank = text = False
+    for _, line in Stream(path).numbered():
+        if line.strip():
+            if blank:
+                return True
+            text = True
+        else:
+            blank = text
+    return False
