@@ -114,12 +114,7 @@ def main(rank: int, world: int, port: int, folder: Path) -> None:
     dist.init_process_group("gloo", rank=rank, world_size=world)
     for name in OPTIMIZERS:
         for how in ("alone", "ddp", "fsdp"):
-            import time
-
-            t0 = time.time()
             weights = train(name, how, rank, world)
-            if rank == 0:
-                print(name, how, time.time() - t0)
             if rank == 0:
                 torch.save(weights, folder / f"{name}-{how}.pt")
     dist.destroy_process_group()
