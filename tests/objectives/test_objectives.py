@@ -345,7 +345,7 @@ def test_terms_of_parts_add_up_to_those_of_the_whole() -> None:
     loss, found = learner(both, counts)
     loss.backward()
     expected = found["masked_lm"][0] / 12 + 0.5 * found["next_sentence"][0] / 8
-    assert torch.allclose(loss.double(), expected)
+    assert torch.allclose(loss, expected)
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
             assert torch.allclose(parts[name], parameter.grad, atol=1e-6), name
