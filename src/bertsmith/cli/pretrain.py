@@ -94,9 +94,8 @@ def plan(
     from bertsmith.train import load_recipe
     from bertsmith.train import plan as estimate
 
-    result = estimate(
-        load_recipe(recipe, _changes(changes, data, start)), vocabulary, device, count
-    )
+    resolved = load_recipe(recipe, _changes(changes, data, start))
+    result = estimate(resolved, vocabulary, device, count)
     if as_json:
         shared.print_json([result])
         return
@@ -110,21 +109,23 @@ def plan(
         ("operations", f"{result['operations']:.2e}"),
         ("speed", f"{result['tokens_per_second']:,.0f} tokens/s on {count:,} × {name} ({how})"),
         ("time", _duration(result["hours"])),
-        ("devices", _use(result)),
+        ("devices", _use(result, resolved.train.compile)),
         ("memory", f"{memory / 1e9:.1f} GB a device" + _fits(result["fits"])),
     ):
         typer.echo(f"{label:12} {text}")
 
 
-def _use(result: dict[str, Any]) -> str:
+def _use(result: dict[str, Any], compiled: bool) -> str:
     """How well the devices are used, and what would use them better."""
     useful, waiting = result["devices_useful"], result["communication_share"]
     text = f"{useful:.0%} of their time on useful tokens"
     several = result["devices"] > 1
     text += f", {waiting:.0%} waiting for gradients" if several else ""
     if useful < 0.5:
-        fewer = "take fewer devices" if several else "raise train.micro_tokens"
-        text += f"; raise train.batch_tokens, {fewer}, or set train.compile=true"
+        advice = ["raise train.batch_tokens"]
+        advice += ["use fewer devices"] if several else ["raise train.micro_tokens"]
+        advice += [] if compiled else ["set train.compile=true"]
+        text += f" (to improve it: {' or '.join(advice)})"
     return text
 
 
