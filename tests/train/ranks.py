@@ -12,14 +12,20 @@ import socket
 import sys
 import time
 import traceback
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch._dynamo  # the first step of an optimizer would import it
 import torch.distributed.fsdp
+from safetensors.torch import save_file
 
-from bertsmith.train import load_recipe, pretrain
+from bertsmith.model import Encoder
+from bertsmith.train import Recipe, load_recipe, pretrain
+from bertsmith.train.building import built, examples_of, open_corpus
+from bertsmith.train.distributed import Ranks
 from bertsmith.train.loop import Trainer
+from bertsmith.train.precision import Precision
 
 torch.set_num_threads(1)
 
@@ -38,8 +44,12 @@ def run(order: dict[str, Any]) -> list[int]:
             status = 1
             try:
                 recipe = load_recipe(order["recipe"])
-                done = pretrain(recipe, order["out"], resume=order["resume"], show="none")
-                status = 0 if done["finished"] else 3
+                if order.get("gradients"):
+                    store_gradients(recipe, Path(order["out"]))
+                    status = 0
+                else:
+                    done = pretrain(recipe, order["out"], resume=order["resume"], show="none")
+                    status = 0 if done["finished"] else 3
             except BaseException:  # noqa: BLE001 - a child must end here
                 traceback.print_exc()
             finally:
@@ -49,8 +59,33 @@ def run(order: dict[str, Any]) -> list[int]:
     return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 
 
+def store_gradients(recipe: Recipe, out: Path) -> None:
+    """The gradients of one step, in the recipe's precision, as the first rank sees them."""
+    device = torch.device("cpu")
+    ranks = Ranks(device)
+    with ranks.process_group():
+        corpus = open_corpus(recipe)
+        torch.manual_seed(0)
+        parts = built(recipe, corpus.tokenizer)
+        learner = parts.together.eval()
+        blocks = [b for e in learner.modules() if isinstance(e, Encoder) for b in e.blocks]
+        precision = Precision.of(recipe.train.precision, device)
+        module = ranks.wrap(learner, recipe.train.parallel, blocks, precision)
+        examples = examples_of(recipe, corpus, 32, parts.checkpoint.config.segments)
+        plan = examples.plan(0, tokens=2048, micro_tokens=2048, ranks=ranks.count)
+        example = examples.make(plan.micro_batches[ranks.rank][0], fill=64)
+        own = learner.counts(example)
+        counts = dict(zip(own, ranks.sum([float(one) for one in own.values()]), strict=True))
+        loss, _ = module(example, counts)
+        (loss * ranks.count).backward()
+        found = {name: p.grad for name, p in learner.named_parameters() if p.grad is not None}
+        full = ranks.gather(found)
+        if ranks.first:
+            save_file(full, out)
+
+
 def late(self: Trainer, punctual: Any = Trainer.run) -> bool:
-    time.sleep(int(os.environ["RANK"]))
+    time.sleep(0.3 * int(os.environ["RANK"]))
     return bool(punctual(self))
 
 

@@ -14,7 +14,7 @@ from bertsmith.corpus import Corpus
 from bertsmith.errors import BertsmithError
 from bertsmith.model import Config
 from bertsmith.tokenizer import Tokenizer
-from bertsmith.train import Recipe, load_recipe, recipe_names
+from bertsmith.train import Recipe, load_recipe, pretrain, recipe_names
 from bertsmith.train.building import built
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -132,3 +132,18 @@ def test_what_cannot_be_continued_is_one_line(store: Store, tokenizer: Tokenizer
         built(load_recipe("adapt"), tokenizer)
     with pytest.raises(BertsmithError, match="embedding_dropout is 7"):
         built(continued("adapt", short, "model.settings.hidden_dropout_prob=7"), tokenizer)
+
+
+def test_a_run_continues_and_notes_what_it_ignored(
+    store: Store, prepared: Path, tmp_path: Path
+) -> None:
+    start, run = store("bert"), tmp_path / "run"
+    changes = [f"data.corpus={prepared}", "train.steps=2", "train.minutes=0", "data.length=32"]
+    changes += ["train.compile=false", "train.batch_tokens=256", "evaluate.tokens=128"]
+    result = pretrain(continued("small-bert", start, *changes), run, show="none")
+    assert result["finished"]
+    assert shape(read(run / "model").config) == shape(read(start).config)
+    ledger = (run / "ledger.json").read_text()
+    for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
+        assert f"model.settings.{key}" in ledger
+    assert "dropout" not in ledger

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.train import optimizer as module
-from bertsmith.train.guard import ENOUGH, fault
+from bertsmith.train.guard import ENOUGH, Guard
 from bertsmith.train.optimizer import (
     OPTIMIZERS,
     Lamb,
@@ -307,9 +307,9 @@ def test_schedules_at_known_places() -> None:
 
 def test_what_may_not_reach_the_weights() -> None:
     usual = [1.0, 2.0, 3.0] * ENOUGH
-    assert fault(1.0, 1.0, usual, 20) == ""
-    assert "not a number" in fault(1.0, math.nan, usual, 20)
-    assert "not numbers" in fault(math.inf, 1.0, usual, 20)
-    assert "20 times" in fault(41.0, 1.0, usual, 20)
-    assert fault(39.0, 1.0, usual, 20) == ""
-    assert fault(1e9, 1.0, usual[: ENOUGH - 1], 20) == ""
+    assert Guard(20, usual).check(1.0, 1.0) == ""
+    assert "not a number" in Guard(20, usual).check(1.0, math.nan)
+    assert "not numbers" in Guard(20, usual).check(math.inf, 1.0)
+    assert "20 times" in Guard(20, usual).check(41.0, 1.0)
+    assert Guard(20, usual).check(39.0, 1.0) == ""
+    assert Guard(20, usual[: ENOUGH - 1]).check(1e9, 1.0) == ""

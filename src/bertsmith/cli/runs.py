@@ -11,7 +11,7 @@ from bertsmith.cli import options as shared
 from bertsmith.cli import pages
 
 if TYPE_CHECKING:
-    from bertsmith.train.report import Comparison
+    from bertsmith.pages.runs import Comparison
 
 
 def runs(
@@ -31,7 +31,7 @@ def runs(
     """
     pages.check(html)
     from bertsmith.files import write_text
-    from bertsmith.train.report import compare_runs, read_run, report_page
+    from bertsmith.pages.runs import compare_runs, read_run, report_page
 
     compared = compare_runs([read_run(folder) for folder in folders])
     if html is not None:

@@ -44,7 +44,9 @@ class RunFolder:
     def _cut(self, path: Path, step: int, evaluated: int) -> int:
         if not self.writes or not path.exists():
             return 0
-        kept, damaged, lines = [], 0, path.read_bytes().splitlines(keepends=True)
+        with writing(path):
+            lines = path.read_bytes().splitlines(keepends=True)
+        kept, damaged = [], 0
         for number, line in enumerate(lines, 1):
             try:
                 row = json.loads(line)

@@ -304,9 +304,7 @@ class Trainer:
         if scores is None:
             return False
         self.progress.evaluated = self.progress.step
-        row = {"step": self.progress.step, **{f"held_out_{k}": v for k, v in scores.items()}}
-        if "held_out_samples" in row:
-            row["samples"] = row.pop("held_out_samples")
+        row = {"step": self.progress.step, **scores}
         self.folder.log(row, {"step": self.progress.step, "evaluated": True})
         numbers = {key: value for key, value in row.items() if isinstance(value, float)}
         if self.progress.step == 0:

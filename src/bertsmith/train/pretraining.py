@@ -16,6 +16,7 @@ from torch import nn
 from bertsmith.checkpoint import Sentence, save
 from bertsmith.corpus import Corpus
 from bertsmith.corpus.manifest import Manifest
+from bertsmith.corpus.unigram import unigram_cross_entropy
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Examples
 from bertsmith.examples.draw import Numbers
@@ -23,7 +24,7 @@ from bertsmith.examples.loader import StepRequest
 from bertsmith.examples.source import UnfitCorpusError
 from bertsmith.files import locked, write_json, write_text, writing
 from bertsmith.model import Encoder, Model
-from bertsmith.train.baseline import unigram_cross_entropy
+from bertsmith.pages.runs import write_report
 from bertsmith.train.building import Built, built, examples_of, open_corpus
 from bertsmith.train.busy import DRAWS, Draw, demand_busy, fill_of
 from bertsmith.train.compiling import compile_rows
@@ -34,7 +35,6 @@ from bertsmith.train.loop import Trainer
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.precision import Precision, supported
 from bertsmith.train.recipe import Recipe, checked
-from bertsmith.train.report import write_report
 from bertsmith.train.step import allow_signals
 from bertsmith.train.watch import MakeWatch, Watch, check_view, watcher
 
@@ -109,6 +109,8 @@ def _train(
     precision = Precision.of(name, ranks.device)
     module = ranks.wrap(learner, recipe.train.parallel, blocks, precision)
     held = _held_out(recipe, made.checkpoint.config.segments)
+    baseline = _baseline(recipe, corpus, held)
+    watch.unigram = baseline.get("unigram_entropy", 0.0)
     trainer = Trainer(
         learner,
         module,
@@ -120,7 +122,7 @@ def _train(
         request=request,
         watch=watch,
         workers=recipe.data.workers,
-        evaluate=_evaluator(recipe, held, learner, module, ranks),
+        evaluate=_evaluator(recipe, held, learner, module, ranks, baseline),
         evaluate_every=recipe.evaluate.every,
         evaluate_first=bool(recipe.model.start),  # what it could do before
     )
@@ -137,7 +139,7 @@ def _train(
     if name != recipe.train.precision:
         watch.say(f"this CPU emulates {recipe.train.precision}: the run computes in {name}")
     finished = trainer.run()
-    summary = {"finished": finished, **_summary(trainer, ranks, name)}
+    summary = {"finished": finished, **_summary(trainer, ranks, name), **baseline}
     if not finished:
         watch.say(f"stopped at step {trainer.progress.step}; --resume continues")
         return {"signal": trainer.stopped, **summary}
@@ -185,7 +187,7 @@ def _finish(
         with writing(folder.path):
             card = _store(folder.path / "model", fresh, corpus)
         model = fresh.together.model.to(ranks.device)
-        summary |= _measures(recipe, model, ranks, corpus, held)
+        summary |= _measures(recipe, model, ranks, held)
         write_text(card, card.read_text("utf-8") + _card(recipe, corpus, summary))
         write_json(folder.path / "summary.json", summary)
         write_report(folder.path)
@@ -195,16 +197,20 @@ def _finish(
     return summary
 
 
-def _measures(
-    recipe: Recipe, model: Model, ranks: Ranks, corpus: Corpus, held: Examples | None
-) -> dict[str, float]:
-    """The loss of word frequencies alone; and pseudo-perplexity, where the model fills masks."""
+def _baseline(recipe: Recipe, corpus: Corpus, held: Examples | None) -> dict[str, float]:
+    """The loss of word frequencies alone, where tokens are predicted."""
     if not {"masked_lm", "following_lm", "replaced"} & recipe.objectives.keys():
         return {}
     other = None if held is None else held.source.corpus
-    measures = {"unigram_entropy": unigram_cross_entropy(corpus, other)}
+    return {"unigram_entropy": unigram_cross_entropy(corpus, other)}
+
+
+def _measures(
+    recipe: Recipe, model: Model, ranks: Ranks, held: Examples | None
+) -> dict[str, float]:
+    """Pseudo-perplexity of the model that is stored, where it fills masks."""
     if held is None or not recipe.evaluate.pseudo or "masked_lm" not in recipe.objectives:
-        return measures
+        return {}
     mask_id = held.source.tokenizer.mask_id
     perplexity = pseudo_perplexity(
         model,
@@ -215,7 +221,7 @@ def _measures(
         most=recipe.train.micro_tokens,
         half=supported(recipe.train.precision, ranks.device) == "bfloat16",
     )
-    return measures | ({} if perplexity is None else {"pseudo_perplexity": perplexity})
+    return {} if perplexity is None else {"pseudo_perplexity": perplexity}
 
 
 def _store(directory: Path, made: Built, corpus: Corpus) -> Path:
@@ -329,8 +335,14 @@ def _held_out(recipe: Recipe, segments: int) -> Examples | None:
 
 
 def _evaluator(
-    recipe: Recipe, held: Examples | None, learner: Any, module: nn.Module, ranks: Ranks
+    recipe: Recipe,
+    held: Examples | None,
+    learner: Any,
+    module: nn.Module,
+    ranks: Ranks,
+    baseline: dict[str, float],
 ) -> Callable[[Callable[[], bool]], dict[str, Any] | None] | None:
+    """What is logged of held-out text: scores, filled masks, and the loss of frequencies alone."""
     if held is None or not recipe.evaluate.tokens:
         return None
 
@@ -338,7 +350,7 @@ def _evaluator(
         # Not compiled: batches are of other sizes here, each of which would be compiled for.
         plain = torch.compiler.set_stance("force_eager") if recipe.train.compile else nullcontext()
         with plain:
-            return held_out(
+            scores = held_out(
                 learner,
                 module,
                 held,
@@ -347,6 +359,11 @@ def _evaluator(
                 ranks=ranks,
                 stopped=stopped,
             )
+        if scores is None:
+            return None
+        samples = scores.pop("samples", None)
+        row = {f"held_out_{name}": value for name, value in scores.items()} | baseline
+        return row | ({"samples": samples} if samples else {})
 
     return evaluate
 

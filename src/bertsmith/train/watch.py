@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bertsmith.train.building import Built
 
 BARS = "▁▂▃▄▅▆▇█"
+PREDICT_TOKENS = ("masked_lm", "following_lm", "generator")
 SPEED = 20  # steps over which speed is averaged
 
 
@@ -34,6 +35,7 @@ class Watch:
         self.flops = training_flops(made.together, recipe.data.length)
         self.peak = self.elapsed = 0.0
         self.useful, self.ranks = 1.0, 1
+        self.unigram = 0.0  # nats that word frequencies alone reach, where tokens are predicted
         self.events = _events(folder) if tensorboard else None
 
     def __enter__(self) -> Watch:
@@ -151,6 +153,8 @@ class Live(Watch):
                 term = name.removesuffix("_accuracy")
                 held = self.held.get(f"held_out_{term}")
                 more = f"   held out {held:.3f}" if held is not None else ""
+                if self.unigram and term in PREDICT_TOKENS:
+                    more += f"   (word frequencies alone: {self.unigram:.3f})"
                 grid.add_row(term, f"{self.last[term]:.3f}, accuracy {value:.1%}{more}")
         grid.add_row("loss", f"{self.last.get('loss', 0):.3f}  {curve(self.losses)}")
         rate, norm = self.last.get("learning_rate", 0), self.last.get("gradient_norm", 0)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from bertsmith.pages import Reference, Series, line_chart, page
-from bertsmith.train.report.page import NAMES, WORDS, duration, plain, term_name
-from bertsmith.train.report.run import HELD, Run
+from bertsmith.pages.runs.page import NAMES, WORDS, duration, plain, term_name
+from bertsmith.pages.runs.run import HELD, Run
 
 
 @dataclass(frozen=True)

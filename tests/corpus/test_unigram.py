@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bertsmith.corpus import Corpus
+from bertsmith.corpus.unigram import unigram_cross_entropy
 from bertsmith.train import baseline
-from bertsmith.train.baseline import unigram_cross_entropy
 
 
 def tokens_of(corpus: Corpus) -> list[int]:

@@ -14,10 +14,10 @@ from safetensors.numpy import save_file
 
 from analysis.browser import Watched, chromium
 from bertsmith.errors import BertsmithError
-from bertsmith.train.report import compare_runs, read_run, report_page, write_report
-from bertsmith.train.report.page import COLUMNS, duration
-from bertsmith.train.report.run import KEPT, MOST, Curve
-from train.runs import HOSTILE, evaluation_row, make_run, training_row, write_lines
+from bertsmith.pages.runs import compare_runs, read_run, report_page, write_report
+from bertsmith.pages.runs.page import COLUMNS, duration
+from bertsmith.pages.runs.run import KEPT, MOST, Curve
+from pages.runs import HOSTILE, evaluation_row, make_run, training_row, write_lines
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import numpy as np
 
 from bertsmith.files import write_text
 from bertsmith.pages import Reference, Series, line_chart, page, short
-from bertsmith.train.report.run import HELD, Run, number, read_run
+from bertsmith.pages.runs.run import HELD, Run, number, read_run
 
 COLUMNS = 6  # evaluations whose mask samples are shown
 NAMES = {

@@ -1,7 +1,0 @@
-"""What a run came to: read from its folder, as a page, and beside other runs."""
-
-from bertsmith.train.report.compare import Comparison, compare_runs
-from bertsmith.train.report.page import report_page, write_report
-from bertsmith.train.report.run import Run, read_run
-
-__all__ = ["Comparison", "Run", "compare_runs", "read_run", "report_page", "write_report"]
