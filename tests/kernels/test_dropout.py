@@ -50,3 +50,8 @@ def test_all_and_nothing_are_torchs(share: float) -> None:
     x = torch.randn(5, 3)
     assert torch.equal(Dropout(share)(x), nn.Dropout(share)(x))
     assert torch.equal(Dropout(0.5).eval()(x), x)
+
+
+def test_a_device_that_is_neither_cpu_nor_cuda_has_torchs_own() -> None:
+    x = torch.ones(5, 7, device="meta")  # as a Mac's GPU, it cannot take what a CPU draws
+    assert Dropout(0.5)(x).device.type == "meta"

@@ -299,26 +299,29 @@ def test_dropout_thins_the_weights_and_keeps_their_mean(kernel: str, kind: str) 
 
 
 @pytest.mark.parametrize(
-    ("cuda", "dtype", "window", "bias", "most", "width", "expected"),
+    ("device", "dtype", "window", "bias", "most", "width", "expected"),
     [
-        (True, torch.float16, None, False, 512, 64, "varlen"),
-        (True, torch.bfloat16, 64, False, 129, 64, "varlen"),
-        (True, torch.bfloat16, None, False, 128, 64, "short"),
-        (True, torch.float16, 64, False, 7, 32, "short"),
-        (True, torch.float16, None, False, 128, 24, "varlen"),  # no tile is so wide
-        (True, torch.float16, None, False, 0, 64, "varlen"),  # of any length
-        (True, torch.bfloat16, None, True, 128, 64, "grouped"),
-        (True, torch.float32, None, False, 128, 64, "grouped"),
-        (False, torch.bfloat16, None, False, 128, 64, "runs"),
-        (False, torch.float32, 64, False, 512, 64, "runs"),
-        (False, torch.float32, None, True, 512, 64, "runs"),
-        (True, torch.float16, None, False, 512, 26, "grouped"),  # a small TinyBERT's heads
-        (True, torch.float16, None, False, 512, 512, "grouped"),
+        ("cuda", torch.float16, None, False, 512, 64, "varlen"),
+        ("cuda", torch.bfloat16, 64, False, 129, 64, "varlen"),
+        ("cuda", torch.bfloat16, None, False, 128, 64, "short"),
+        ("cuda", torch.float16, 64, False, 7, 32, "short"),
+        ("cuda", torch.float16, None, False, 128, 24, "varlen"),  # no tile is so wide
+        ("cuda", torch.float16, None, False, 0, 64, "varlen"),  # of any length
+        ("cuda", torch.bfloat16, None, True, 128, 64, "grouped"),
+        ("cuda", torch.float32, None, False, 128, 64, "grouped"),
+        ("cpu", torch.bfloat16, None, False, 128, 64, "runs"),
+        ("cpu", torch.float32, 64, False, 512, 64, "runs"),
+        ("cpu", torch.float32, None, True, 512, 64, "runs"),
+        ("cuda", torch.float16, None, False, 512, 26, "grouped"),  # a small TinyBERT's heads
+        ("cuda", torch.float16, None, False, 512, 512, "grouped"),
+        ("mps", torch.float16, None, False, 128, 64, "grouped"),  # a GPU that has neither kernel
+        ("xpu", torch.bfloat16, 64, False, 512, 64, "grouped"),
+        ("mps", torch.float32, None, True, 128, 64, "grouped"),
     ],
 )
 def test_the_kernel_is_chosen_by_device_dtype_and_length(
     monkeypatch: pytest.MonkeyPatch,
-    cuda: bool,
+    device: str,
     dtype: torch.dtype,
     window: int | None,
     bias: bool,
@@ -327,7 +330,8 @@ def test_the_kernel_is_chosen_by_device_dtype_and_length(
     expected: str,
 ) -> None:
     monkeypatch.setattr(short, "TRITON", True)
-    query: Any = SimpleNamespace(is_cuda=cuda, dtype=dtype, shape=(10, HEADS, width))
+    shape = (10, HEADS, width)
+    query: Any = SimpleNamespace(device=torch.device(device), dtype=dtype, shape=shape)
     scores = Scores(1.0, window, relative(Layout.of([2])) if bias else None)
     assert choose(query, scores, most) == expected
     monkeypatch.setattr(short, "TRITON", False)

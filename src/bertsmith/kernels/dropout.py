@@ -16,7 +16,7 @@ class Dropout(nn.Dropout):
     def forward(self, x: Tensor) -> Tensor:
         """Some elements set to zero in training, the rest scaled up."""
         drops = self.training and 0 < round(self.p * STEPS) < STEPS
-        if drops and not x.is_cuda and not torch.compiler.is_compiling():
+        if drops and x.device.type == "cpu" and not torch.compiler.is_compiling():
             found: Tensor = Dropped.apply(x, self.p)  # type: ignore[no-untyped-call]
             return found
         return super().forward(x)

@@ -12,7 +12,9 @@ from torch import Tensor
 def fits_ragged(query: Tensor) -> bool:
     """Is torch's kernel built for this?"""
     half = query.dtype in (torch.float16, torch.bfloat16)
-    return query.is_cuda and half and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
+    return (
+        query.device.type == "cuda" and half and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
+    )
 
 
 def ragged_attention(

@@ -4,10 +4,14 @@
 
 from __future__ import annotations
 
+from functools import cache
+
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+BUSY = 512  # programs that keep a GPU busy
 BASE = tl.constexpr(1.4426950408889634)  # log2(e): exponents are of two, which GPUs compute
 
 
@@ -29,13 +33,12 @@ def _masked(scores, ahead, real, window: tl.constexpr, causal: tl.constexpr):
 
 
 @triton.jit
-def _kept(seed, query, key, side: tl.constexpr, dropout):
+def _kept(tile, seed, query, key, side: tl.constexpr, dropout):
     """Which weights of this sequence and head are not dropped: a hash of where they are.
 
     Murmur's last steps, in which every bit depends on all: a tenth of the work of a random
     generator, which would take longer than attention itself.
     """
-    tile = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
     bits = ((tile * side + query) * side + key).to(tl.uint32)
     bits = bits * 0x9E3779B1 ^ tl.load(seed).to(tl.uint32)
     bits = (bits ^ (bits >> 16)) * 0x85EBCA6B
@@ -45,32 +48,53 @@ def _kept(seed, query, key, side: tl.constexpr, dropout):
 
 
 @triton.jit
+def _turned(table, rows, real, inner, stride, cosines, sines, half: tl.constexpr):
+    """The two halves of a head's coordinates, each pair turned by its angle."""
+    a = _tile(table, rows, real, inner, stride).to(tl.float32)
+    b = _tile(table, rows, real, inner + half, stride).to(tl.float32)
+    first, second = a * cosines - b * sines, b * cosines + a * sines
+    return first.to(table.dtype.element_ty), second.to(table.dtype.element_ty)
+
+
+@triton.jit
 def forward_tile(
-    query, key, value, out, sums, seed, boundaries, per_query, per_key, per_value, scale, dropout,
+    query, key, value, out, sums, seed, boundaries, cosines, sines, per_query, per_key, per_value,
+    scale, dropout, heads,
     side: tl.constexpr, wide: tl.constexpr, window: tl.constexpr, causal: tl.constexpr,
-    drops: tl.constexpr,
+    drops: tl.constexpr, turns: tl.constexpr,
 ):  # fmt: skip
     """What one head finds in one sequence. Scores lie as (queries, keys)."""
-    head, heads = tl.program_id(1), tl.num_programs(1)
+    head = tl.program_id(1)
     begin = tl.load(boundaries + tl.program_id(0)).to(tl.int64)
     length = tl.load(boundaries + tl.program_id(0) + 1) - begin
     if length <= 0:
         return
     place, inner = tl.arange(0, side), head * wide + tl.arange(0, wide)
     real, rows = place < length, begin + place
-    q = _tile(query, rows, real, inner, per_query)
-    k = _tile(key, rows, real, inner, per_key)
     v = _tile(value, rows, real, inner, per_value)
+    if turns:
+        half: tl.constexpr = wide // 2
+        pair = tl.arange(0, half)
+        cosine = _tile(cosines, rows, real, pair, half)
+        sine = _tile(sines, rows, real, pair, half)
+        first = head * wide + pair
+        q, q2 = _turned(query, rows, real, first, per_query, cosine, sine, half)
+        k, k2 = _turned(key, rows, real, first, per_key, cosine, sine, half)
+        scores = tl.dot(q2, tl.trans(k2), tl.dot(q, tl.trans(k)))
+    else:
+        q = _tile(query, rows, real, inner, per_query)
+        k = _tile(key, rows, real, inner, per_key)
+        scores = tl.dot(q, tl.trans(k))
     ahead = place[:, None] - place[None, :]
-    scores = tl.dot(q, tl.trans(k)) * (scale * BASE)
-    scores = _masked(scores, ahead, real[None, :], window, causal)
+    scores = _masked(scores * (scale * BASE), ahead, real[None, :], window, causal)
     # Behind a sequence's end there may be queries that see nothing: no infinities for them.
     most = tl.maximum(tl.max(scores, 1), -1e30)
     weights = tl.exp2(scores - most[:, None])
     total = tl.maximum(tl.sum(weights, 1), 1e-30)
     tl.store(sums + rows * heads + head, most + tl.log2(total), mask=real)
     if drops:
-        kept = _kept(seed, place[:, None], place[None, :], side, dropout)
+        tile = tl.program_id(0) * heads + head
+        kept = _kept(tile, seed, place[:, None], place[None, :], side, dropout)
         weights = tl.where(kept, weights / (1 - dropout), 0.0)
     found = tl.dot(weights.to(v.dtype), v) / total[:, None]
     where = out + rows[:, None] * (heads * wide) + inner[None, :]
@@ -79,43 +103,72 @@ def forward_tile(
 
 @triton.jit
 def backward_tile(
-    query, key, value, grad, out, sums, seed, boundaries, per_query, per_key, per_value, per_grad,
-    scale, dropout,
+    query, key, value, grad, out, sums, seed, boundaries, cosines, sines, per_query, per_key,
+    per_value, per_grad, scale, dropout, heads,
     side: tl.constexpr, wide: tl.constexpr, window: tl.constexpr, causal: tl.constexpr,
-    drops: tl.constexpr,
+    drops: tl.constexpr, turns: tl.constexpr, stages: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of one head in one sequence. Scores lie as (keys, queries).
+    """The gradients of some heads in one sequence: the next head is loaded meanwhile.
 
-    So two of the three products read them as they lie.
+    Scores lie as (queries, keys), so that what is summed over keys stays inside a warp.
     """
-    head, heads = tl.program_id(1), tl.num_programs(1)
     begin = tl.load(boundaries + tl.program_id(0)).to(tl.int64)
     length = tl.load(boundaries + tl.program_id(0) + 1) - begin
     if length <= 0:
         return
-    place, inner = tl.arange(0, side), head * wide + tl.arange(0, wide)
+    place, width, half = tl.arange(0, side), heads * wide, wide // 2
     real, rows = place < length, begin + place
-    q = _tile(query, rows, real, inner, per_query)
-    k = _tile(key, rows, real, inner, per_key)
-    v = _tile(value, rows, real, inner, per_value)
-    g = _tile(grad, rows, real, inner, per_grad)
-    total = tl.load(sums + rows * heads + head, mask=real, other=float("inf"))
-    ahead = place[None, :] - place[:, None]
-    scores = tl.dot(k, tl.trans(q)) * (scale * BASE)
-    weights = tl.exp2(_masked(scores, ahead, real[:, None], window, causal) - total[None, :])
-    back = tl.dot(v, tl.trans(g))
-    used = weights
-    if drops:
-        kept = _kept(seed, place[None, :], place[:, None], side, dropout)
-        used = tl.where(kept, weights / (1 - dropout), 0.0)
-        back = tl.where(kept, back / (1 - dropout), 0.0)
-    steps = weights * (back - tl.sum(weights * back, 0)[None, :]) * scale
-    steps = steps.to(q.dtype)
-    width = heads * wide
-    where = out + rows[:, None] * (3 * width) + inner[None, :]
-    tl.store(where + 2 * width, tl.dot(used.to(q.dtype), g).to(q.dtype), mask=real[:, None])
-    tl.store(where + width, tl.dot(steps, q).to(q.dtype), mask=real[:, None])
-    tl.store(where, tl.dot(tl.trans(steps), k).to(q.dtype), mask=real[:, None])
+    ahead = place[:, None] - place[None, :]
+    for head in tl.range(tl.program_id(1), heads, tl.num_programs(1), num_stages=stages):
+        inner, pair = head * wide + tl.arange(0, wide), tl.arange(0, wide // 2)
+        v = _tile(value, rows, real, inner, per_value)
+        g = _tile(grad, rows, real, inner, per_grad)
+        total = tl.load(sums + rows * heads + head, mask=real, other=float("inf"))
+        if turns:
+            cosine = _tile(cosines, rows, real, pair, half)
+            sine = _tile(sines, rows, real, pair, half)
+            first = head * wide + pair
+            q, q2 = _turned(query, rows, real, first, per_query, cosine, sine, wide // 2)
+            k, k2 = _turned(key, rows, real, first, per_key, cosine, sine, wide // 2)
+            scores = tl.dot(q2, tl.trans(k2), tl.dot(q, tl.trans(k)))
+        else:
+            q = _tile(query, rows, real, inner, per_query)
+            k = _tile(key, rows, real, inner, per_key)
+            scores = tl.dot(q, tl.trans(k))
+        scores = _masked(scores * (scale * BASE), ahead, real[None, :], window, causal)
+        weights = tl.exp2(scores - total[:, None])
+        back = tl.dot(g, tl.trans(v))
+        used = weights
+        if drops:
+            tile = tl.program_id(0) * heads + head
+            kept = _kept(tile, seed, place[:, None], place[None, :], side, dropout)
+            used = tl.where(kept, weights / (1 - dropout), 0.0)
+            back = tl.where(kept, back / (1 - dropout), 0.0)
+        level = tl.sum(weights * back, 1)
+        where = out + rows[:, None] * (3 * width) + inner[None, :]
+        found = tl.dot(tl.trans(used.to(q.dtype)), g)
+        tl.store(where + 2 * width, found.to(q.dtype), mask=real[:, None])
+        # Of weights and their rounded copy only one is kept: registers are short here.
+        kept_weights = weights if drops else used.to(q.dtype).to(tl.float32)
+        steps = (kept_weights * (back - level[:, None]) * scale).to(q.dtype)
+        if turns:
+            where = out + rows[:, None] * (3 * width) + head * wide + pair[None, :]
+            a, b = tl.dot(tl.trans(steps), q), tl.dot(tl.trans(steps), q2)
+            _unturn(where + width, a, b, cosine, sine, real, wide // 2)
+            a, b = tl.dot(steps, k), tl.dot(steps, k2)
+            _unturn(where, a, b, cosine, sine, real, wide // 2)
+        else:
+            found = tl.dot(tl.trans(steps), q)
+            tl.store(where + width, found.to(q.dtype), mask=real[:, None])
+            tl.store(where, tl.dot(steps, k).to(q.dtype), mask=real[:, None])
+
+
+@triton.jit
+def _unturn(where, a, b, cosines, sines, real, half: tl.constexpr):
+    """Store gradients of what was turned as those of what it was before."""
+    kind = where.dtype.element_ty
+    tl.store(where, (a * cosines + b * sines).to(kind), mask=real[:, None])
+    tl.store(where + half, (b * cosines - a * sines).to(kind), mask=real[:, None])
 
 
 def launch(
@@ -123,6 +176,7 @@ def launch(
     rows: list[Tensor],
     written: list[Tensor],
     boundaries: Tensor,
+    turn: list[Tensor],
     longest: int,
     *how: float,
 ) -> None:
@@ -130,17 +184,38 @@ def launch(
     scale, window, causal, dropout = how
     _, heads, width = rows[0].shape
     side = max(16, triton.next_power_of_2(longest))
-    tile[(len(boundaries) - 1, heads)](
+    count = len(boundaries) - 1
+    across, stages = heads, {}
+    if tile is backward_tile:
+        # It walks over heads, if there are sequences enough to keep a GPU busy, and loads the next
+        # head meanwhile, if two heads fit into the GPU's shared memory.
+        across = min(heads, triton.cdiv(BUSY, count))
+        stages = {"stages": 2 if _has_room(rows[0].device, side * width) else 1}
+    tile[(count, across)](
         *rows,
         *written,
         boundaries,
+        *(turn or written[:1] * 2),
         *(x.stride(0) for x in rows),
         scale,
         dropout,
+        heads,
         side=side,
         wide=width,
         window=window,
         causal=causal,
         drops=dropout > 0,
+        turns=bool(turn),
+        **stages,
         num_warps=8 if side == 128 else 4,
     )
+
+
+@cache
+def _has_room(device: torch.device, elements: int) -> bool:
+    """Do tiles of so many elements fit twice into what programs share?"""
+    if device.type != "cuda":
+        return False
+    properties = torch.cuda.get_device_properties(device)
+    shared = getattr(properties, "shared_memory_per_block_optin", 0)
+    return int(shared) >= 26 * elements  # what the compiler asked for, at most

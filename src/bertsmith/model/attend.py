@@ -52,6 +52,7 @@ class Scores(NamedTuple):
     window: int | None = None  # a token sees this many to either side; None: its whole sequence
     bias: RelativeBias | None = None
     causal: bool = False  # a token sees nothing to its right
+    turn: Sequence[Tensor] = ()  # cosines and sines, where `short` is to rotate queries and keys
 
     def of(self, heads: Sequence[int]) -> Scores:
         """The same for some heads only."""
@@ -80,11 +81,11 @@ def attend(
 
 def choose(query: Tensor, scores: Scores, most: int) -> str:
     """The fastest kernel that can do this exactly; `most` is the layout's bound on lengths."""
-    if not query.is_cuda or scores.bias is not None:
-        return "grouped" if query.is_cuda else "runs"
-    if fits_short(query, most):
+    if query.device.type == "cpu":
+        return "runs"
+    if scores.bias is None and fits_short(query, most):
         return "short"
-    return "varlen" if fits_ragged(query) else "grouped"
+    return "varlen" if scores.bias is None and fits_ragged(query) else "grouped"
 
 
 def maps(
@@ -226,7 +227,11 @@ def _bounded(compute: Callable[..., Tensor], *given: Any) -> Tensor:
     if scores.bias is not None:
         raise ValueError("this kernel has no relative bias")
     return compute(
-        rows, layout.ends, layout.longest, scores.scale, scores.window, scores.causal, dropout
+        rows,
+        layout.ends,
+        layout.longest,
+        *(scores.scale, scores.window, scores.causal, dropout),
+        **({"turn": scores.turn} if scores.turn else {}),
     )
 
 

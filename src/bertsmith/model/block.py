@@ -7,8 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.batch import Layout
-from bertsmith.kernels import Dropout
+from bertsmith.kernels import Dropout, add_norm
 from bertsmith.model.attention import Attention, Context
+from bertsmith.model.feedforward import FeedForward
 from bertsmith.model.rows import by_rows
 
 
@@ -18,7 +19,7 @@ class Block(nn.Module):
     def __init__(
         self,
         attention: Attention,
-        feedforward: nn.Module,
+        feedforward: FeedForward,
         norms: tuple[nn.Module, nn.Module],
         dropouts: tuple[float, float],
     ) -> None:
@@ -26,14 +27,6 @@ class Block(nn.Module):
         self.attention, self.feedforward = attention, feedforward
         self.attention_norm, self.feedforward_norm = norms
         self.attention_dropout, self.feedforward_dropout = map(Dropout, dropouts)
-
-    def back(self, mixed: Tensor) -> Tensor:
-        """What the heads found as states again, with what is dropped of them in training."""
-        return self.attention_dropout(self.attention.output(mixed))
-
-    def feed(self, x: Tensor) -> Tensor:
-        """Feed-forward, with what is dropped of it in training."""
-        return self.feedforward_dropout(self.feedforward(x))
 
 
 class PostNormBlock(Block):
@@ -46,8 +39,14 @@ class PostNormBlock(Block):
 
     def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
         """All that comes after attention; no row of it knows of another."""
-        x = self.attention_norm(x + self.back(mixed))
-        return self.feedforward_norm(x + self.feed(x))
+        _, x = add_norm(
+            x, mixed, self.attention.output, self.attention_dropout, self.attention_norm
+        )
+        return add_norm(
+            x,
+            self.feedforward.widen(x),
+            *(self.feedforward.down, self.feedforward_dropout, self.feedforward_norm),
+        )[1]
 
 
 class PreNormBlock(Block):
@@ -60,8 +59,10 @@ class PreNormBlock(Block):
 
     def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
         """All that comes after attention; no row of it knows of another."""
-        x = x + self.back(mixed)
-        return x + self.feed(self.feedforward_norm(x))
+        x, normed = add_norm(
+            x, mixed, self.attention.output, self.attention_dropout, self.feedforward_norm
+        )
+        return x + self.feedforward_dropout(self.feedforward(normed))
 
 
 class ConvolutionBlock(nn.Module):

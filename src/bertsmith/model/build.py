@@ -22,7 +22,7 @@ from bertsmith.model.block import ConvolutionBlock, PostNormBlock, PreNormBlock
 from bertsmith.model.config import Config, Disentangled, HeadConfig, Rotary
 from bertsmith.model.embedding import Embedding, PositionTable, SegmentTable
 from bertsmith.model.encoder import Encoder, Model
-from bertsmith.model.feedforward import FeedForward, GatedFeedForward, activation
+from bertsmith.model.feedforward import FeedForward, activation
 from bertsmith.model.heads import AnchoredHead, EnhancedMaskHead, Head
 from bertsmith.model.pooling import POOLS
 from bertsmith.model.position import RelativeSignal, RotarySignal
@@ -139,11 +139,12 @@ def _attention(config: Config, depth: int) -> Attention:
 
 
 def _feedforward(config: Config) -> FeedForward:
-    return (GatedFeedForward if config.gated else FeedForward)(
+    return FeedForward(
         nn.Linear(config.width, config.feedforward * (1 + config.gated), config.feedforward_bias),
         activation(config.activation),
         Dropout(config.feedforward_inner_dropout),
         nn.Linear(config.feedforward, config.width, config.feedforward_bias),
+        config.gated,
     )
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from bertsmith.errors import BertsmithError
+from bertsmith.kernels import up_gelu
 
 TANH = partial(nn.GELU, approximate="tanh")
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
@@ -29,23 +30,24 @@ def activation(name: str) -> nn.Module:
 
 
 class FeedForward(nn.Module):
-    """Widen, bend, narrow."""
+    """Widen, bend, narrow; gated, widen twice, and one half, bent, scales the other (GeGLU)."""
 
     def __init__(
-        self, up: nn.Module, activation: nn.Module, dropout: nn.Module, down: nn.Module
+        self,
+        up: nn.Module,
+        activation: nn.Module,
+        dropout: nn.Module,
+        down: nn.Module,
+        gated: bool = False,
     ) -> None:
         super().__init__()
         self.up, self.activation, self.dropout, self.down = up, activation, dropout, down
+        self.gated = gated  # `up` then makes what is bent, and after it what scales
 
     def forward(self, x: Tensor) -> Tensor:
         """(T, D) → (T, D)."""
-        return self.down(self.dropout(self.activation(self.up(x))))
+        return self.down(self.widen(x))
 
-
-class GatedFeedForward(FeedForward):
-    """Widen twice; one half, bent, gates the other (GeGLU)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(T, D) → (T, D)."""
-        bent, gate = self.up(x).chunk(2, dim=-1)
-        return self.down(self.dropout(self.activation(bent) * gate))
+    def widen(self, x: Tensor) -> Tensor:
+        """(T, D) → (T, F), what `down` maps back."""
+        return self.dropout(up_gelu(x, self.up, self.activation, self.gated))

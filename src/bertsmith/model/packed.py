@@ -67,10 +67,9 @@ def prepare(model: nn.Module) -> None:
                 assert isinstance(module, PackedLinear)
                 module.pack()
     for module in model.modules():
-        if type(module) is FeedForward and isinstance(module.up, PackedLinear):
-            if isinstance(module.activation, nn.GELU):
-                module.up.gelu = module.activation.approximate
-                module.activation = nn.Identity()
+        match module:
+            case FeedForward(gated=False, up=PackedLinear() as up, activation=nn.GELU() as gelu):
+                up.gelu, module.activation = gelu.approximate, nn.Identity()
 
 
 @cache

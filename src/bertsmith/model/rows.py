@@ -15,7 +15,7 @@ def by_rows(make: Callable[..., Tensor], *given: Tensor, into: Tensor | None = N
 
     What is made on the way then has the size of a part. In parts, `into` may take the result.
     """
-    if given[0].is_cuda or torch.is_grad_enabled() or len(given[0]) <= 4 * ROWS:
+    if torch.is_grad_enabled() or given[0].device.type != "cpu" or len(given[0]) <= 4 * ROWS:
         return make(*given)
     parts = (make(*part) for part in zip(*(x.split(ROWS) for x in given), strict=True))
     return below(parts, len(given[0]), ROWS, into)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import torch
-from torch import nn
+from collections.abc import Callable
 
+import torch
+from torch import Tensor, nn
+
+from bertsmith.kernels import fits_entropy, summed_entropy
 from bertsmith.model import Encoder
 from bertsmith.model.attention import Attention, RotaryAttention
 from bertsmith.model.block import PostNormBlock, PreNormBlock
 from bertsmith.objectives import Objective
 
+Score = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 PLAIN = (Attention, RotaryAttention)  # whose kernels on a GPU read there where sequences end
 
 
@@ -27,7 +31,16 @@ def compile_rows(module: nn.Module, whole: bool = True) -> None:
         elif isinstance(part, PostNormBlock | PreNormBlock) and not (whole and _by_device(part)):
             _compile_block(part)
         elif isinstance(part, Objective):
-            part.score = torch.compile(part.score, dynamic=True)
+            part.score = _score(torch.compile(part.score, dynamic=True))
+
+
+def _score(compiled: Score) -> Score:
+    """Losses by our own kernel where there is one."""
+
+    def score(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        return (summed_entropy if fits_entropy(logits) else compiled)(logits, targets)
+
+    return score
 
 
 def _compile_block(block: PostNormBlock | PreNormBlock) -> None:
@@ -36,8 +49,8 @@ def _compile_block(block: PostNormBlock | PreNormBlock) -> None:
         return
     block.finish = torch.compile(block.finish, dynamic=False)  # type: ignore[method-assign]
     if isinstance(block.attention, RotaryAttention):
-        turn = torch.compile(block.attention.place, dynamic=False)
-        block.attention.place = turn  # type: ignore[method-assign]
+        turn = torch.compile(block.attention.turn, dynamic=False)
+        block.attention.turn = turn  # type: ignore[method-assign]
 
 
 def _by_device(module: nn.Module) -> bool:
@@ -47,4 +60,4 @@ def _by_device(module: nn.Module) -> bool:
 
 
 def _is_there(module: nn.Module) -> bool:
-    return all(parameter.is_cuda for parameter in module.parameters())
+    return all(parameter.device.type == "cuda" for parameter in module.parameters())

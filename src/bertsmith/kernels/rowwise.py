@@ -1,0 +1,325 @@
+"""Triton programs that walk over rows: residual sum and norm, bias and GELU, cross entropy."""
+
+# mypy: disable-error-code="no-untyped-def,untyped-decorator,no-untyped-call"
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+PROGRAMS = 1056  # that walk backward over all rows: eight for each multiprocessor of an H200
+
+
+@triton.jit
+def _kept(seed, places, dropout):
+    """Which elements are not dropped: a hash of where they are (Murmur's last steps)."""
+    bits = places.to(tl.uint32) * 0x9E3779B1 ^ tl.load(seed).to(tl.uint32)
+    bits = (bits ^ (bits >> 16)) * 0x85EBCA6B
+    bits = (bits ^ (bits >> 13)) * 0xC2B2AE35
+    bits = bits ^ (bits >> 16)
+    return (bits >> 8).to(tl.float32) >= dropout * 16777216.0
+
+
+@triton.jit
+def norm_forward(
+    x, update, bias, weight, shift, seed, total, out, means, scales, rows, epsilon, dropout,
+    width: tl.constexpr, high: tl.constexpr, wide: tl.constexpr, biased: tl.constexpr,
+    shifts: tl.constexpr, drops: tl.constexpr,
+):  # fmt: skip
+    """Sums x + dropout(update + bias) of `high` rows, and their norms."""
+    row = tl.program_id(0) * high + tl.arange(0, high)
+    column = tl.arange(0, wide)
+    inside, real = column < width, row < rows
+    mask = real[:, None] & inside[None, :]
+    places = row.to(tl.int64)[:, None] * width + column[None, :]
+    value = tl.load(x + places, mask=mask, other=0.0).to(tl.float32)
+    more = tl.load(update + places, mask=mask, other=0.0).to(tl.float32)
+    if biased:
+        more += tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)[None, :]
+    if drops:
+        more = tl.where(_kept(seed, places, dropout), more / (1 - dropout), 0.0)
+    rounded = (value + more).to(x.dtype.element_ty)
+    tl.store(total + places, rounded, mask=mask)
+    value = rounded.to(tl.float32)  # what backward will read
+    mean = tl.sum(value, 1) / width
+    centred = tl.where(mask, value - mean[:, None], 0.0)
+    scale = 1 / tl.sqrt(tl.sum(centred * centred, 1) / width + epsilon)
+    tl.store(means + row, mean, mask=real)
+    tl.store(scales + row, scale, mask=real)
+    found = centred * scale[:, None]
+    found *= tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)[None, :]
+    if shifts:
+        found += tl.load(shift + column, mask=inside, other=0.0).to(tl.float32)[None, :]
+    tl.store(out + places, found.to(x.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def norm_backward(
+    grad, grad_total, total, weight, seed, means, scales, out, out_update, sums, rows, dropout,
+    width: tl.constexpr, high: tl.constexpr, wide: tl.constexpr, biases: tl.constexpr,
+    residual: tl.constexpr, drops: tl.constexpr,
+):  # fmt: skip
+    """Gradients of a share of the rows, and their sums for weight, shift and bias."""
+    column = tl.arange(0, wide)
+    inside = column < width
+    gamma = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)[None, :]
+    of_weight = tl.zeros((high, wide), tl.float32)
+    of_shift = tl.zeros((high, wide), tl.float32)
+    of_bias = tl.zeros((high, wide), tl.float32)
+    stride = tl.num_programs(0) * high
+    row = tl.program_id(0) * high + tl.arange(0, high)
+    mask = (row < rows)[:, None] & inside[None, :]
+    places = row.to(tl.int64)[:, None] * width + column[None, :]
+    next_value = tl.load(total + places, mask=mask, other=0.0)
+    next_back = tl.load(grad + places, mask=mask, other=0.0)
+    for first in tl.range(tl.program_id(0) * high, rows, stride):
+        row = first + tl.arange(0, high)
+        real = row < rows
+        mask = real[:, None] & inside[None, :]
+        places = row.to(tl.int64)[:, None] * width + column[None, :]
+        value, back = next_value.to(tl.float32), next_back.to(tl.float32)
+        # The rows of the next turn are loaded meanwhile: it is memory that this waits for.
+        ahead = (row + stride < rows)[:, None] & inside[None, :]
+        next_value = tl.load(total + places + stride * width, mask=ahead, other=0.0)
+        next_back = tl.load(grad + places + stride * width, mask=ahead, other=0.0)
+        mean = tl.load(means + row, mask=real, other=0.0)[:, None]
+        scale = tl.load(scales + row, mask=real, other=0.0)[:, None]
+        unit = tl.where(mask, (value - mean) * scale, 0.0)
+        of_weight += back * unit
+        if biases:
+            of_shift += back
+        back *= gamma
+        along, level = tl.sum(back * unit, 1) / width, tl.sum(back, 1) / width
+        found = (back - unit * along[:, None] - level[:, None]) * scale
+        if residual:
+            found += tl.load(grad_total + places, mask=mask, other=0.0).to(tl.float32)
+        tl.store(out + places, found.to(grad.dtype.element_ty), mask=mask)
+        if drops:
+            found = tl.where(_kept(seed, places, dropout), found / (1 - dropout), 0.0)
+            tl.store(out_update + places, found.to(grad.dtype.element_ty), mask=mask)
+        if biases:
+            of_bias += tl.where(mask, found, 0.0)
+    sums += tl.program_id(0) * 3 * width + column
+    tl.store(sums, tl.sum(of_weight, 0), mask=inside)
+    tl.store(sums + width, tl.sum(of_shift, 0), mask=inside)
+    tl.store(sums + 2 * width, tl.sum(of_bias, 0), mask=inside)
+
+
+@triton.jit
+def _normal(x):
+    """The standard normal distribution function at x, within 2e-6 (relative, below zero: 2e-5).
+
+    The logarithm of its tail is nearly a polynomial: one exponential and seven multiply-adds. With
+    an error function that is exact in float32, a GELU waits for arithmetic rather than memory.
+    """
+    a = tl.abs(x)
+    log = -0.000882168671 + a * (5.48385428e-05 + a * -1.47276293e-06)
+    log = -0.458689142 + a * (-0.0536761525 + a * (0.00834154495 + a * log))
+    tail = tl.exp2(-1.0 + a * (-1.151183 + a * log))
+    return tl.where(x > 0, 1.0 - tail, tail)
+
+
+@triton.jit
+def _density(x):
+    """The standard normal density at x."""
+    return tl.exp2(x * x * -0.7213475204444817) * 0.3989422804014327
+
+
+@triton.jit
+def gelu_forward(
+    x, bias, out, rows,
+    width: tl.constexpr, high: tl.constexpr, wide: tl.constexpr, biased: tl.constexpr,
+    gated: tl.constexpr,
+):  # fmt: skip
+    """GELU of x + bias; gated, rows are twice as wide and their second half scales the first."""
+    row = tl.program_id(0) * high + tl.arange(0, high)
+    column = tl.program_id(1) * wide + tl.arange(0, wide)
+    inside = column < width
+    mask = (row < rows)[:, None] & inside[None, :]
+    start = row.to(tl.int64)[:, None] * (width * (1 + gated)) + column[None, :]
+    value = tl.load(x + start, mask=mask, other=0.0).to(tl.float32)
+    if biased:
+        value += tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)[None, :]
+    found = value * _normal(value)
+    if gated:
+        gate = tl.load(x + start + width, mask=mask, other=0.0).to(tl.float32)
+        if biased:
+            gate += tl.load(bias + width + column, mask=inside, other=0.0).to(tl.float32)[None, :]
+        found *= gate
+    places = row.to(tl.int64)[:, None] * width + column[None, :]
+    tl.store(out + places, found.to(x.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def gelu_backward(
+    grad, x, bias, out, sums, rows,
+    width: tl.constexpr, high: tl.constexpr, wide: tl.constexpr, biased: tl.constexpr,
+    gated: tl.constexpr,
+):  # fmt: skip
+    """Gradients of a share of the rows in some columns, and their sums for the bias."""
+    column = tl.program_id(1) * wide + tl.arange(0, wide)
+    inside = column < width
+    of_bent = tl.zeros((high, wide), tl.float32)
+    of_gate = tl.zeros((high, wide), tl.float32)
+    for first in tl.range(tl.program_id(0) * high, rows, tl.num_programs(0) * high):
+        row = first + tl.arange(0, high)
+        mask = (row < rows)[:, None] & inside[None, :]
+        start = row.to(tl.int64)[:, None] * (width * (1 + gated)) + column[None, :]
+        places = row.to(tl.int64)[:, None] * width + column[None, :]
+        value = tl.load(x + start, mask=mask, other=0.0).to(tl.float32)
+        back = tl.load(grad + places, mask=mask, other=0.0).to(tl.float32)
+        if biased:
+            value += tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)[None, :]
+        below = _normal(value)
+        if gated:
+            gate = tl.load(x + start + width, mask=mask, other=0.0).to(tl.float32)
+            if biased:
+                shift = tl.load(bias + width + column, mask=inside, other=0.0)
+                gate += shift.to(tl.float32)[None, :]
+            through = back * value * below
+            tl.store(out + start + width, through.to(x.dtype.element_ty), mask=mask)
+            if biased:
+                of_gate += through
+            back *= gate
+        back *= below + value * _density(value)
+        tl.store(out + start, back.to(x.dtype.element_ty), mask=mask)
+        if biased:
+            of_bent += back
+    if biased:
+        sums += tl.program_id(0) * width * (1 + gated) + column
+        tl.store(sums, tl.sum(of_bent, 0), mask=inside)
+        if gated:
+            tl.store(sums + width, tl.sum(of_gate, 0), mask=inside)
+
+
+@triton.jit
+def entropy_forward(logits, targets, losses, logs, hits, stride, columns, wide: tl.constexpr):
+    """The cross entropy of one row, the log of its softmax's sum, and whether its best is right."""
+    row, lane = tl.program_id(0), tl.arange(0, wide)
+    logits += row.to(tl.int64) * stride
+    best = tl.full((wide,), float("-inf"), tl.float32)
+    for first in tl.range(0, columns, wide):
+        inside = first + lane < columns
+        value = tl.load(logits + first + lane, mask=inside, other=float("-inf"))
+        best = tl.maximum(best, value.to(tl.float32))
+    most = tl.max(best, 0)
+    # The row is in the cache now; of several that are best, the first counts, as argmax has it.
+    total, place = tl.zeros((wide,), tl.float32), tl.full((wide,), 2**31 - 1, tl.int32)
+    for first in tl.range(0, columns, wide):
+        inside = first + lane < columns
+        value = tl.load(logits + first + lane, mask=inside, other=float("-inf")).to(tl.float32)
+        total += tl.exp2((value - most) * 1.4426950408889634)
+        place = tl.minimum(place, tl.where(value == most, first + lane, 2**31 - 1))
+    log = most + tl.log(tl.sum(total, 0))
+    target = tl.load(targets + row)
+    chosen = tl.load(logits + tl.maximum(target, 0)).to(tl.float32)
+    tl.store(losses + row, tl.where(target >= 0, log - chosen, 0.0))
+    tl.store(logs + row, log)
+    tl.store(hits + row, tl.min(place, 0) == target)
+
+
+@triton.jit
+def entropy_backward(grad, logits, targets, logs, out, stride, columns, wide: tl.constexpr):
+    """The gradients of one row's logits."""
+    row, lane = tl.program_id(0), tl.arange(0, wide)
+    logits += row.to(tl.int64) * stride
+    out += row.to(tl.int64) * columns
+    target, log = tl.load(targets + row), tl.load(logs + row)
+    scale = tl.where(target >= 0, tl.load(grad + row), 0.0)
+    for first in tl.range(0, columns, wide):
+        column = first + lane
+        value = tl.load(logits + column, mask=column < columns, other=0.0).to(tl.float32)
+        share = tl.exp2((value - log) * 1.4426950408889634)
+        found = (share - (column == target).to(tl.float32)) * scale
+        tl.store(out + column, found.to(out.dtype.element_ty), mask=column < columns)
+
+
+def tile(width: int, elements: int, most: int = 8192) -> dict[str, int]:
+    """Rows and columns of a tile over rows of this width, and the warps for it."""
+    wide = min(triton.next_power_of_2(width), most)
+    elements = max(elements, wide)
+    return {"high": elements // wide, "wide": wide, "num_warps": max(1, elements // 1024)}
+
+
+def run_norm(
+    x: Tensor, update: Tensor, bias: Tensor | None, weight: Tensor, shift: Tensor | None,
+    seed: Tensor, written: Sequence[Tensor], epsilon: float, dropout: float,
+) -> None:  # fmt: skip
+    """Write sums, norms, means and scales."""
+    rows, width = x.shape
+    shape = tile(width, 4096)
+    norm_forward[(triton.cdiv(rows, shape["high"]),)](
+        x, update, _or(bias, x), weight, _or(shift, x), seed, *written, rows, epsilon, dropout,
+        width=width, biased=bias is not None, shifts=shift is not None, drops=dropout > 0, **shape,
+    )  # fmt: skip
+
+
+def run_norm_back(
+    grad: Tensor, grad_total: Tensor | None, total: Tensor, weight: Tensor, seed: Tensor,
+    stats: Sequence[Tensor], written: Sequence[Tensor], biases: bool, dropout: float,
+) -> Tensor:  # fmt: skip
+    """Write gradients of rows and updates; return those of weight, shift and bias (3, D)."""
+    rows, width = grad.shape
+    shape = tile(width, 1024)
+    programs = min(PROGRAMS, triton.cdiv(rows, shape["high"]))
+    sums = grad.new_empty(programs, 3, width, dtype=torch.float32)
+    norm_backward[(programs,)](
+        grad, _or(grad_total, grad), total, weight, seed, *stats, *written, sums, rows, dropout,
+        width=width, biases=biases, residual=grad_total is not None, drops=dropout > 0, **shape,
+    )  # fmt: skip
+    return sums.sum(0)
+
+
+def run_gelu(x: Tensor, bias: Tensor | None, out: Tensor, gated: bool) -> None:
+    """Write the activations of rows."""
+    rows, width = out.shape
+    shape = tile(width, 4096, 1024)
+    grid = (triton.cdiv(rows, shape["high"]), triton.cdiv(width, shape["wide"]))
+    gelu_forward[grid](
+        x, _or(bias, x), out, rows, width=width, biased=bias is not None, gated=gated, **shape
+    )
+
+
+def run_gelu_back(
+    grad: Tensor, x: Tensor, bias: Tensor | None, out: Tensor, gated: bool
+) -> Tensor | None:
+    """Write the gradients of rows; return that of the bias."""
+    rows, width = grad.shape
+    shape = tile(width, 2048, 256)
+    columns = triton.cdiv(width, shape["wide"])
+    programs = min(triton.cdiv(PROGRAMS, columns), triton.cdiv(rows, shape["high"]))
+    sums = grad.new_empty(programs, x.shape[1], dtype=torch.float32)
+    gelu_backward[(programs, columns)](
+        grad, x, _or(bias, x), out, sums, rows, width=width, biased=bias is not None, gated=gated,
+        **shape,
+    )  # fmt: skip
+    return None if bias is None else sums.sum(0)
+
+
+def run_entropy(logits: Tensor, targets: Tensor, written: Sequence[Tensor]) -> None:
+    """Write the losses, logs of sums and hits of rows."""
+    rows, columns = logits.shape
+    wide = min(4096, triton.next_power_of_2(columns))
+    entropy_forward[(rows,)](
+        logits, targets, *written, logits.stride(0), columns, wide=wide, num_warps=8
+    )
+
+
+def run_entropy_back(
+    grad: Tensor, logits: Tensor, targets: Tensor, logs: Tensor, out: Tensor
+) -> None:
+    """Write the gradients of logits."""
+    rows, columns = logits.shape
+    wide = min(4096, triton.next_power_of_2(columns))
+    entropy_backward[(rows,)](
+        grad, logits, targets, logs, out, logits.stride(0), columns, wide=wide, num_warps=8
+    )
+
+
+def _or(tensor: Tensor | None, other: Tensor) -> Tensor:
+    """A pointer that is not read, where there is no tensor."""
+    return other if tensor is None else tensor
