@@ -8,10 +8,11 @@ import hashlib
 import io
 import json
 import lzma
+import math
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from shutil import rmtree
@@ -137,6 +138,15 @@ def write_json(path: str | Path, content: object) -> None:
     except ValueError as error:
         raise BertsmithError(f"{path}: cannot be written ({cause(error)})") from error
     write_bytes(path, data)
+
+
+def finite(content: Any) -> Any:
+    """The same content with None in place of numbers that are not finite."""
+    if isinstance(content, float):
+        return content if math.isfinite(content) else None
+    if isinstance(content, Mapping):
+        return {key: finite(value) for key, value in content.items()}
+    return [finite(value) for value in content] if isinstance(content, list | tuple) else content
 
 
 def _json(content: object, ensure_ascii: bool) -> str:

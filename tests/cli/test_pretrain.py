@@ -43,7 +43,7 @@ def test_a_run_from_the_command_line(corpus: Path, tmp_path: Path, run: Run) -> 
     assert found["steps"] == 3
     assert "step      1" in shown.err  # lines where there is no terminal
     assert (tmp_path / "run" / "model" / "config.json").exists()
-    with pytest.raises(BertsmithError, match="--resume goes on with it"):
+    with pytest.raises(BertsmithError, match="--resume continues it"):
         run("pretrain", *given)
     resumed = run("pretrain", *given, "--resume")
     assert resumed.status == 0
@@ -62,7 +62,7 @@ def test_a_run_from_the_command_line(corpus: Path, tmp_path: Path, run: Run) -> 
         (["pretrain", "tiny-bert", "--out", "run"], "no corpus: give --data"),
         (["pretrain", "tiny-bert", "--out", "run", "--data", "nowhere"], "nowhere"),
         (["pretrain", "tiny-bert", "--out", "run", "--set", "train.steps"], "should look like"),
-        (["pretrain", "tiny-bert", "--out", "run", "--resume"], "there is no run to go on with"),
+        (["pretrain", "tiny-bert", "--out", "run", "--resume"], "there is no run to resume"),
         (["plan", "tiny-bert", "--device", "abacus"], "unknown device"),
         (["plan", "tiny-bert", "--count", "0", "--device", "h200"], "at least one device"),
         (["recipes", "nothing"], "none comes by that name"),
@@ -128,5 +128,5 @@ def test_a_stopped_run_says_so(number: int, corpus: Path, tmp_path: Path) -> Non
     process.send_signal(number)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 128 + number
-    assert "--resume goes on" in error
+    assert "--resume continues" in error
     assert "Traceback" not in error

@@ -6,7 +6,7 @@ import pytest
 
 from bertsmith.errors import BertsmithError
 from cli.conftest import Run
-from train.runs import make_run
+from pages.runs import make_run
 
 
 def test_one_run(run: Run, tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
-"""Kill runs at random moments, resume them, and compare with a run in peace, byte for byte.
+"""Kill runs at random moments, resume them, and compare with one left alone, byte for byte.
 
     python tests/slow/kill_runs.py --kills 200 --out benchmarks/results/kills.json
     python tests/slow/kill_runs.py --kills 60 --ranks 2 --out benchmarks/results/kills.json
 
 Every run is a process forked from this one, in which everything is imported already, so that a
 run begins at once and most moments lie within steps, evaluations and checkpoint writes. Every
-few kills the run is let end, its files are compared, and a new one begins. Checkpoints are
-written every other step, so that many kills fall into a write.
+few kills the run may end, its files are compared, and a new one begins. Checkpoints are
+written every other step, so that many kills fall into a write. Kills are SIGKILL, SIGTERM and
+SIGINT in turn; after the last two the processes must end by themselves within seconds.
 """
 
 from __future__ import annotations
@@ -83,12 +84,18 @@ def begin(recipe: Any, run: Path, ranks: int) -> list[int]:
     return children
 
 
-def end(children: list[int], kill: bool) -> list[int]:
-    """Kill processes, or wait for them; returns how each ended."""
-    if kill:
-        for child in children:
-            os.kill(child, signal.SIGKILL)
-    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+PROMPT = 30.0  # seconds within which processes end after a signal, on a busy machine
+
+
+def end(children: list[int], how: signal.Signals | None = None) -> list[int]:
+    """Send a signal to processes, or none, and wait for them; returns how each ended."""
+    for child in children if how else ():
+        os.kill(child, how or 0)
+    began = time.monotonic()
+    ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    assert how is None or time.monotonic() - began < PROMPT, "it did not stop"
+    return ended
 
 
 def sums(run: Path) -> dict[str, str]:
@@ -120,7 +127,7 @@ def torment(recipe: Any, folder: Path, ranks: int) -> None:
     """Kill runs of so many processes, and compare what they come to with a run in peace."""
     folder.mkdir()
     began = time.monotonic()
-    assert end(begin(recipe, folder / "peace", ranks), kill=False) == [0] * ranks
+    assert end(begin(recipe, folder / "peace", ranks)) == [0] * ranks
     whole = time.monotonic() - began
     expected = sums(folder / "peace")
     draw = random.Random(options.seed)
@@ -133,13 +140,15 @@ def torment(recipe: Any, folder: Path, ranks: int) -> None:
         ended = [os.waitpid(child, os.WNOHANG)[0] for child in children]
         left = [child for child, gone in zip(children, ended, strict=True) if not gone]
         writing = list((run / "checkpoints").glob(".writing-*"))
-        end(left, kill=True)
+        how = SIGNALS[killed % len(SIGNALS)]
+        end(left, how)
         if left:
             killed += 1
+            seen[how.name] += 1
             kind = "in a checkpoint write" if writing else "elsewhere"
             seen["before the first step" if not (run / "log.jsonl").exists() else kind] += 1
         if killed % options.each == 0 or not left or killed == options.kills:
-            assert end(begin(recipe, run, ranks), kill=False) == [0] * ranks, "no end"
+            assert end(begin(recipe, run, ranks)) == [0] * ranks, "no end"
             found = sums(run)
             assert found == expected, (found, expected)
             shutil.rmtree(run)

@@ -5,7 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from select import select
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 from safetensors.torch import load_file
 
 from bertsmith.errors import BertsmithError
-from bertsmith.train import Recipe, verify_resume
+from bertsmith.train import Recipe, pretrain, verify_resume
 from model.tiny import TINY
 from train.test_gradients import errors, small
 
@@ -164,6 +166,45 @@ def test_torchrun_starts_it(plain: Recipe, ranks: Runner, tmp_path: Path) -> Non
     )
     assert done.returncode == 0, done.stderr
     assert_alike(one, two)
+
+
+@pytest.mark.slow
+def test_torchrun_restarts_a_killed_rank(plain: Recipe, ranks: Runner, tmp_path: Path) -> None:
+    """A rank is killed after some steps: all begin again, from the newest checkpoint."""
+    long = plain.train.model_copy(update={"steps": 300})
+    kept = plain.checkpoint.model_copy(update={"every": 5})
+    made = plain.model_copy(update={"train": long, "checkpoint": kept})
+    whole = ranks(made, tmp_path / "whole", 2)
+    run = tmp_path / "run"
+    command = [*TORCHRUN, "--max-restarts=2", "-m", "bertsmith.cli", "pretrain"]
+    command += [str(whole.with_suffix(".toml")), "--out", str(run), "--view", "none"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as group:
+        while not (run / "checkpoints" / "step-00000010").exists():
+            assert group.poll() is None, group.communicate()[1]
+            time.sleep(0.02)
+        children = subprocess.run(
+            ["pgrep", "-P", str(group.pid)], capture_output=True, text=True, check=True
+        )
+        os.kill(int(children.stdout.split()[-1]), signal.SIGKILL)
+        _, error = group.communicate(timeout=PATIENCE)
+    assert group.returncode == 0, error
+    assert (run / "log.jsonl").read_bytes() == (whole / "log.jsonl").read_bytes()
+    assert difference(whole, run) == 0
+
+
+@pytest.mark.slow
+def test_a_recipe_that_leaves_ranks_idle_is_refused(
+    plain: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertsmith.train.distributed.Ranks.broadcast", lambda self, value: value)
+    monkeypatch.setattr(
+        "bertsmith.train.distributed.Ranks.process_group", lambda self: nullcontext()
+    )
+    monkeypatch.setenv("WORLD_SIZE", "64")
+    with pytest.raises(BertsmithError, match=r"64 devices .* --set train\.batch_tokens="):
+        pretrain(plain, tmp_path / "run", show="none")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

@@ -60,9 +60,7 @@ def gradients(module: nn.Module, example: Example, counts: Any) -> dict[str, Ten
     loss, _ = module(example, counts)
     loss.backward()
     named = module.named_parameters()
-    return {
-        name.removeprefix("inner."): p.grad.clone() for name, p in named if p.grad is not None
-    }
+    return {name.removeprefix("inner."): p.grad.clone() for name, p in named if p.grad is not None}
 
 
 def errors(half: dict[str, Tensor], whole: dict[str, Tensor]) -> dict[str, float]:

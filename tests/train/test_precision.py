@@ -1,10 +1,12 @@
-"""Half precision in between, whole weights at both ends."""
+"""bfloat16 in between, float32 parameters at both ends."""
 
 import pytest
 import torch
 from torch import nn
 
-from bertsmith.train.precision import TOGETHER, Halved
+from bertsmith.train.precision import GROUP, MixedPrecision, Precision
+
+HALF = Precision(torch.bfloat16)
 
 
 def network(layers: int) -> nn.Sequential:
@@ -12,16 +14,16 @@ def network(layers: int) -> nn.Sequential:
     return nn.Sequential(*(nn.Linear(6, 6) for _ in range(layers)))
 
 
-@pytest.mark.parametrize("layers", [1, TOGETHER])
+@pytest.mark.parametrize("layers", [1, GROUP])
 def test_it_is_a_module_whose_weights_were_cast(layers: int) -> None:
     whole = network(layers)
     x = torch.randn(5, 6, dtype=torch.bfloat16)
-    found = Halved(whole)(x)
+    output = HALF.wrap(whole)(x)
     cast = network(layers).bfloat16()
     expected = cast(x)
-    assert torch.equal(found, expected)
-    assert found.dtype == torch.bfloat16
-    found.sum().backward()
+    assert torch.equal(output, expected)
+    assert output.dtype == torch.bfloat16
+    output.sum().backward()
     expected.sum().backward()
     for mine, theirs in zip(whole.parameters(), cast.parameters(), strict=True):
         assert mine.grad is not None
@@ -32,14 +34,14 @@ def test_it_is_a_module_whose_weights_were_cast(layers: int) -> None:
 
 def test_gradients_of_several_passes_add_up_in_float32() -> None:
     whole, other = network(1), network(1)
-    parts = [torch.randn(5, 6, dtype=torch.bfloat16) for _ in range(2)]
-    halved = Halved(whole)
-    for x in parts:
-        halved(x).sum().backward()
+    batches = [torch.randn(5, 6, dtype=torch.bfloat16) for _ in range(2)]
+    half = HALF.wrap(whole)
+    for x in batches:
+        half(x).sum().backward()
     alone = []
-    for x in parts:
+    for x in batches:
         other.zero_grad()
-        Halved(other)(x).sum().backward()
+        HALF.wrap(other)(x).sum().backward()
         alone.append(other[0].weight.grad.clone())  # type: ignore[union-attr]
     assert torch.equal(whole[0].weight.grad, alone[0] + alone[1])
 
@@ -47,28 +49,45 @@ def test_gradients_of_several_passes_add_up_in_float32() -> None:
 def test_what_takes_no_part_gets_no_gradient() -> None:
     whole = nn.ModuleDict({"used": nn.Linear(3, 3), "spare": nn.Linear(3, 3)})
     whole.forward = lambda x: whole["used"](x)  # type: ignore[method-assign]
-    Halved(whole)(torch.randn(2, 3, dtype=torch.bfloat16)).sum().backward()
+    HALF.wrap(whole)(torch.randn(2, 3, dtype=torch.bfloat16)).sum().backward()
     assert whole["used"].weight.grad is not None
     assert whole["spare"].weight.grad is None
 
 
-def test_halves_stay_where_they_are_and_follow_the_weights() -> None:
-    halved, x = Halved(network(1)), torch.randn(5, 6, dtype=torch.bfloat16)
-    before = halved(x)
-    places = {name: half.data_ptr() for name, half in halved.halves.items()}
+def test_casts_stay_where_they_are_and_follow_the_weights() -> None:
+    half, x = MixedPrecision(network(1), HALF), torch.randn(5, 6, dtype=torch.bfloat16)
+    before = half(x)
+    places = {name: cast.data_ptr() for name, cast in half.casts.items()}
     with torch.no_grad():
-        halved.inner[0].weight.add_(1.0)
-    after = halved(x)
+        half.inner[0].weight.add_(1.0)
+    after = half(x)
     assert not torch.equal(before, after)
-    assert {name: half.data_ptr() for name, half in halved.halves.items()} == places
+    assert {name: cast.data_ptr() for name, cast in half.casts.items()} == places
 
 
 def test_of_tables_only_what_is_read_is_cast() -> None:
     table = nn.Embedding(50, 6)
-    halved = Halved(table, [table])
-    found = halved(torch.tensor([3, 3, 7]))
-    assert torch.equal(found, table.weight[[3, 3, 7]].bfloat16())
-    assert halved.halves == {}
-    found.sum().backward()
+    half = MixedPrecision(table, HALF, [table])
+    rows = half(torch.tensor([3, 3, 7]))
+    assert torch.equal(rows, table.weight[[3, 3, 7]].bfloat16())
+    assert half.casts == {}
+    rows.sum().backward()
     assert table.weight.grad is not None
     assert table.weight.grad[3].tolist() == [2.0] * 6
+
+
+def test_a_tied_table_is_exact_as_a_table_and_cast_as_an_output() -> None:
+    """Rows are added up in float32; the same parameter multiplies in bfloat16."""
+    exact = Precision(torch.bfloat16, exact_sums=True)
+    table, output = nn.Embedding(5, 4), nn.Linear(4, 5, bias=False)
+    output.weight = table.weight
+    tied = nn.Sequential(table, output)
+    half = MixedPrecision(tied, exact)
+    logits = half(torch.tensor([1, 2, 2]))
+    assert logits.dtype == torch.bfloat16
+    assert half.casts.keys() == {"1.weight"}
+    logits.float().square().sum().backward()
+    assert table.weight.grad is not None
+    assert table.weight.grad.dtype == torch.float32
+    assert not table._forward_hooks
+    assert not table._forward_pre_hooks

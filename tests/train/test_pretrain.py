@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 import threading
 import time
@@ -21,6 +22,7 @@ from bertsmith.corpus import Corpus
 from bertsmith.errors import BertsmithError
 from bertsmith.files import digest
 from bertsmith.train import Recipe, pretrain
+from bertsmith.train.averages import Averages
 from bertsmith.train.building import built, examples_of
 from bertsmith.train.state import Checkpoints
 from bertsmith.train.step import TrainingStep
@@ -429,3 +431,85 @@ def test_stages_that_the_clock_leaves_out_are_told(recipe: Make, tmp_path: Path)
     pretrain(made, tmp_path / "run", show="none")
     ledger = json.loads((tmp_path / "run" / "ledger.json").read_text("utf-8"))
     assert ledger["stages that the budget did not reach"] == 1
+
+
+# ------------------------------------------------------------------ what a run says of itself
+
+
+def test_continuing_is_evaluated_before_the_first_step(recipe: Make, tmp_path: Path) -> None:
+    pretrain(recipe(train={"steps": 4}), tmp_path / "one", show="none")
+    start = {"start": str(tmp_path / "one" / "model")}
+    summary = pretrain(recipe(model=start, train={"steps": 2}), tmp_path / "two", show="none")
+    first, *_ = log(tmp_path / "two")
+    assert first["step"] == 0
+    assert summary["held_out_masked_lm_at_start"] == first["held_out_masked_lm"]
+    assert first["held_out_masked_lm"] == log(tmp_path / "one")[-1]["held_out_masked_lm"]
+    assert "held_out_masked_lm_at_start" not in json.loads(
+        (tmp_path / "one" / "summary.json").read_text()
+    )
+
+
+def test_a_run_shows_word_frequencies_samples_and_a_page(recipe: Make, tmp_path: Path) -> None:
+    summary = pretrain(recipe(train={"steps": 6}), tmp_path / "run", show="none")
+    assert 3 < summary["unigram_entropy"] < math.log(600)
+    evaluations = [row for row in log(tmp_path / "run") if "loss" not in row]
+    assert all(row["unigram_entropy"] == summary["unigram_entropy"] for row in evaluations)
+    texts = [[sample["text"] for sample in row["samples"]] for row in evaluations]
+    assert len(texts) == 2
+    assert texts[0] == texts[1]  # the same masks, so that guesses can be compared
+    for sample in evaluations[-1]["samples"]:
+        masks = sample["text"].count("[MASK]")
+        assert masks == len(sample["targets"]) == len(sample["guesses"])
+        assert all(len(guesses) == 3 for guesses in sample["guesses"])
+    page = (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert "word frequencies alone" in page.lower()
+    assert summary["ranks"] == 1
+    assert summary["useful_share"] > 0.9
+
+
+def test_a_damaged_held_out_split_is_not_passed_over(
+    recipe: Make, prepared: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(prepared, tmp_path / "corpus")
+    (shard,) = (tmp_path / "corpus" / "held_out").glob("*-00000.npy")
+    shard.write_bytes(shard.read_bytes()[:-2])
+    made = recipe(data={"corpus": str(tmp_path / "corpus")}, train={"steps": 1})
+    with pytest.raises(BertsmithError, match="held_out"):
+        pretrain(made, tmp_path / "run", show="none")
+
+
+def test_clipping_can_be_switched_off(recipe: Make, tmp_path: Path) -> None:
+    """With plain sums the norm is above 1: clipped and unclipped runs part ways."""
+    for clip in (0.0, 1e9, 0.01):
+        made = recipe(train={"steps": 3, "clip": clip, "optimizer": "lamb"})
+        pretrain(made, tmp_path / str(clip), show="none")
+    assert losses(tmp_path / "0.0") == losses(tmp_path / "1000000000.0")
+    assert losses(tmp_path / "0.0") != losses(tmp_path / "0.01")
+
+
+def test_averages_forget_where_the_weights_began() -> None:
+    parameter = torch.nn.Parameter(torch.tensor([100.0]))
+    averages = Averages({"one": parameter}, 0.9)
+    values = [1.0, 4.0, 2.0]
+    for value in values:
+        parameter.data.fill_(value)
+        averages.update()
+    weights = [0.1 * 0.9 ** (2 - n) for n in range(3)]
+    expected = sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
+    assert float(averages.values["one"]) == pytest.approx(expected)
+
+
+def test_the_live_view_shows_a_run_that_resumes_into_its_last_evaluation(
+    recipe: Make, tmp_path: Path
+) -> None:
+    made = recipe(train={"steps": 2})
+    pretrain(made, tmp_path / "run", show="none")
+    state = tmp_path / "run" / "checkpoints" / "step-00000002" / "state.json"
+    numbers = json.loads(state.read_text())
+    state.write_text(json.dumps(numbers | {"closed": False, "evaluated": -1}))
+    manifest = state.with_name("manifest.json")
+    manifest.write_text(
+        json.dumps(json.loads(manifest.read_text()) | {"state.json": digest(state)})
+    )
+    (tmp_path / "run" / "summary.json").unlink()
+    assert pretrain(made, tmp_path / "run", show="live", resume=True)["finished"]

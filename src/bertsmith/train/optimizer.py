@@ -305,9 +305,6 @@ class CompositeOptimizer:
                     yield parameter, one.state[parameter]
 
 
-Several = CompositeOptimizer
-
-
 def groups(parameters: NamedParameters, decay: float) -> list[dict[str, Any]]:
     """Weight decay, and LAMB's adaptation, for matrices; neither for biases and norms."""
     matrices = [parameter for parameter in parameters.values() if parameter.ndim > 1]

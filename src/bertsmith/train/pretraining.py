@@ -22,7 +22,7 @@ from bertsmith.examples import Examples
 from bertsmith.examples.draw import Numbers
 from bertsmith.examples.loader import StepRequest
 from bertsmith.examples.source import UnfitCorpusError
-from bertsmith.files import locked, write_json, write_text, writing
+from bertsmith.files import finite, locked, write_json, write_text, writing
 from bertsmith.model import Encoder, Model
 from bertsmith.pages.runs import write_report
 from bertsmith.train.building import Built, built, examples_of, open_corpus
@@ -34,7 +34,7 @@ from bertsmith.train.folder import RunFolder
 from bertsmith.train.loop import Trainer
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.precision import Precision, supported
-from bertsmith.train.recipe import Recipe, checked
+from bertsmith.train.recipe import Recipe, checked, parsed
 from bertsmith.train.step import allow_signals
 from bertsmith.train.watch import MakeWatch, Watch, check_view, watcher
 
@@ -139,7 +139,7 @@ def _train(
     if name != recipe.train.precision:
         watch.say(f"this CPU emulates {recipe.train.precision}: the run computes in {name}")
     finished = trainer.run()
-    summary = {"finished": finished, **_summary(trainer, ranks, name), **baseline}
+    summary = finite({"finished": finished, **_summary(trainer, ranks, name), **baseline})
     if not finished:
         watch.say(f"stopped at step {trainer.progress.step}; --resume continues")
         return {"signal": trainer.stopped, **summary}
@@ -370,9 +370,8 @@ def _evaluator(
 
 def _same(recipe: Recipe, folder: RunFolder) -> Recipe:
     """The recipe that the run was begun with."""
-    import tomllib
-
-    begun = checked(tomllib.loads(folder.recipe()), str(folder.path / "recipe.toml"))
+    where = str(folder.path / "recipe.toml")
+    begun = checked(parsed(folder.recipe(), where), where)
     # Where it runs may change from one time to the next.
     free = {"device": recipe.train.device, "threads": recipe.train.threads}
     return begun.model_copy(

@@ -13,13 +13,13 @@ from bertsmith import BertsmithError, load
 from bertsmith.model.attention import Attention
 from bertsmith.tasks.data import read_data
 from bertsmith.tasks.finetune import finetune, read_splits, settings_for, split_off
-from bertsmith.train import tables
 from bertsmith.tasks.finetune.lessons import lesson_for
 from bertsmith.tasks.finetune.loop import train
 from bertsmith.tasks.finetune.opening import open_fresh
 from bertsmith.tasks.finetune.pieces import parts
 from bertsmith.tasks.finetune.settings import matrix_rate_for, rate_for
 from bertsmith.tasks.finetune.surgery import groups, optimizer_for
+from bertsmith.train import tables
 from tasks.finetune.conftest import FAST, Write, labelled
 from tasks.models import Made
 

@@ -14,8 +14,6 @@ from bertsmith.checkpoint import (
     read_sentence,
 )
 from bertsmith.errors import BertsmithError
-from bertsmith.files import write_directory
-from bertsmith.files import write_json as write_json
 from bertsmith.tasks.bert import Bert, pick_device
 from bertsmith.tasks.finetune.lesson import Lesson
 from bertsmith.tasks.finetune.settings import Settings
@@ -62,6 +60,3 @@ def check_out(out: Path, overwrite: bool) -> None:
         raise BertsmithError(f"{out} is a file; a model is a directory")
     if out.is_dir() and any(out.iterdir()) and not overwrite:
         raise BertsmithError(f"{out} is not empty: choose another directory, or give --overwrite")
-
-
-write_whole = write_directory

@@ -10,6 +10,7 @@ from typing import Any
 
 from bertsmith.checkpoint import save
 from bertsmith.errors import BertsmithError
+from bertsmith.files import finite, write_directory, write_json
 from bertsmith.ledger import Ledger
 from bertsmith.tasks.bert import Bert
 from bertsmith.tasks.data import Dataset
@@ -25,12 +26,7 @@ from bertsmith.tasks.evaluating import (
 from bertsmith.tasks.finetune.card import write_result_card
 from bertsmith.tasks.finetune.lessons import lesson_for
 from bertsmith.tasks.finetune.loop import History, Scores, Watcher, train
-from bertsmith.tasks.finetune.opening import (
-    check_out,
-    open_fresh,
-    write_json,
-    write_whole,
-)
+from bertsmith.tasks.finetune.opening import check_out, open_fresh
 from bertsmith.tasks.finetune.settings import (
     Settings,
     check_seeds,
@@ -252,11 +248,11 @@ def write_result(result: Result, splits: Splits, model: str | Path, out: Path) -
     def write(folder: Path) -> None:
         save(folder, run.bert.checkpoint, run.bert.tokenizer, run.bert.sentence)
         write_result_card(folder, run.bert.checkpoint, content)
-        write_json(folder / "report.json", content)
+        write_json(folder / "report.json", finite(content))
         write_json(folder / "ledger.json", dict(run.bert.ledger.counts))
         write_report(folder / "report.html", content, run.test or run.dev, run.history)
 
-    write_whole(out, write)
+    write_directory(out, write)
     result.out = out
 
 
