@@ -171,7 +171,7 @@ def test_torchrun_starts_it(plain: Recipe, ranks: Runner, tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_torchrun_restarts_a_killed_rank(plain: Recipe, ranks: Runner, tmp_path: Path) -> None:
     """A rank is killed after some steps: all begin again, from the newest checkpoint."""
-    long = plain.train.model_copy(update={"steps": 300})
+    long = plain.train.model_copy(update={"steps": 100})
     kept = plain.checkpoint.model_copy(update={"every": 5})
     made = plain.model_copy(update={"train": long, "checkpoint": kept})
     whole = ranks(made, tmp_path / "whole", 2)

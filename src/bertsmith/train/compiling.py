@@ -31,7 +31,7 @@ def compile_rows(module: nn.Module, whole: bool = True) -> None:
         elif isinstance(part, PostNormBlock | PreNormBlock) and not (whole and _by_device(part)):
             _compile_block(part)
         elif isinstance(part, Objective):
-            part.score = _score(torch.compile(part.score, dynamic=True))
+            part.score = _score(torch.compile(part.score, dynamic=True))  # type: ignore[assignment]
 
 
 def _score(compiled: Score) -> Score:

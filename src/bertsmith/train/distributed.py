@@ -21,7 +21,7 @@ class Ranks:
     def __init__(self, device: torch.device) -> None:
         self.rank = int(os.environ.get("RANK", "0"))
         self.count = int(os.environ.get("WORLD_SIZE", "1"))
-        self.restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+        self.restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         if device.type == "cuda" and self.count > 1:
             device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
             torch.cuda.set_device(device)
@@ -31,7 +31,7 @@ class Ranks:
     def alone(cls, device: torch.device) -> Ranks:
         """A single process, whatever started it."""
         ranks = cls.__new__(cls)
-        ranks.rank, ranks.count, ranks.restarted, ranks.device = 0, 1, False, device
+        ranks.rank, ranks.count, ranks.restarts, ranks.device = 0, 1, 0, device
         return ranks
 
     @property
@@ -45,7 +45,11 @@ class Ranks:
         if self.count == 1:
             yield
             return
-        dist.init_process_group("nccl" if self.device.type == "cuda" else "gloo")
+        # torchrun keeps its store when it restarts a group: addresses of the dead must not be read.
+        store, rank, count = next(dist.rendezvous("env://"))
+        own = dist.PrefixStore(f"attempt-{self.restarts}", store)
+        backend = "nccl" if self.device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=own, rank=rank, world_size=count)
         try:
             yield
         finally:

@@ -59,7 +59,7 @@ def pretrain(
     with ranks.process_group(), ExitStack() as stack:
         folder = RunFolder(out, writes=ranks.first)
         begun = ranks.broadcast((folder.path / "recipe.toml").is_file())
-        resume = resume or (ranks.restarted and begun)
+        resume = resume or (ranks.restarts > 0 and begun)
         given = recipe
         if resume:
             recipe = _same(recipe, folder)
