@@ -52,6 +52,7 @@ def panels() -> list[tuple[str, str, dict[str, float]]]:
         rows = {
             f"{row['contender']}, rows {row['fill']:.0%} full": row["tokens_per_second"] / 1e6
             for row in result["results"]
+            if (row["size"], row["dropout"], row["length"]) == ("12x768", 0, 128)
         }
         title = f"BERT-base pre-training steps, bf16, one {result['device'].split()[-1]}"
         found.append((title, "million tokens per second", rows))

@@ -1,15 +1,20 @@
 """Pre-training steps, side by side with `transformers`: real tokens a second.
 
-    python benchmarks/pretrain_steps.py
-    python benchmarks/pretrain_steps.py --device cpu --cases 4x256:0:1 4x256:0:0.7 --rows 32 \
+    python benchmarks/pretrain_steps.py --kinds compiled
+    python benchmarks/pretrain_steps.py --kinds compiled --alone --cases 12x768:0:1 \
+        modernbert-9x320:0:1 --without norm gelu entropy \
+        --out benchmarks/results/gpu_levers.json
+    python benchmarks/pretrain_steps.py --device cpu --cases 4x256:0:1 4x256:0:0.7 --tokens 4096 \
         --kinds eager --out benchmarks/results/cpu_pretrain.json
 
-Each contender does whole masked-LM steps with float32 weights and bf16 products (`transformers`
-by autocast; forward, backward, clipping, fused AdamW) with the same number of tokens in a batch.
-A case is a size, dropout and how full rows are. At "70% full", rows of 128 hold 64 to 115 real
-tokens: `transformers` pads them, bertsmith does not.
+Each contender does whole masked-LM steps with float32 weights and bf16 matrix products
+(`transformers` by autocast; forward, backward, clipping, fused AdamW) with the same number of
+tokens in a batch. A case is a size, dropout, how full rows are, and how long (128 if not given).
+At "70% full", rows of 128 hold 64 to 115 real tokens: `transformers` pads them, bertsmith does not.
+`modernbert-9x320` is the shape of bertsmith-small, with 30% masked and 98,304 tokens, measured
+without `transformers`. `--without` also measures bertsmith with one kernel switched off at a time.
 Contenders take turns in one process; the median of several timed rounds counts. Peak is what a
-wide bf16 matrix product reaches here.
+large bf16 matrix product reaches on this device.
 """
 
 from __future__ import annotations
@@ -19,108 +24,169 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import torch
 import transformers
+from torch import Tensor, nn
 
 from bertsmith.batch import Batch, Layout
 from bertsmith.checkpoint import create
 from bertsmith.examples import Example
-from bertsmith.objectives import MaskedTokens, Together
-from bertsmith.train.compiling import compile_rows
+from bertsmith.model import block, feedforward
+from bertsmith.objectives import MaskedTokens, MultiObjective
+from bertsmith.train import compiling
 from bertsmith.train.flops import peak_rate, training_flops
-from bertsmith.train.precision import Halved
+from bertsmith.train.precision import Precision
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--rows", type=int, default=512, help="rows of 128 tokens in a batch")
+parser.add_argument("--tokens", type=int, default=65536, help="tokens in a batch of full rows")
 parser.add_argument("--steps", type=int, default=10, help="steps in a round")
 parser.add_argument("--rounds", type=int, default=3)
 parser.add_argument("--device", default="cuda")
-CASES = ["12x768:0:1", "12x768:0:0.7", "12x256:0:1", "12x768:0.1:1", "12x256:0:0.7"]
-parser.add_argument("--cases", nargs="+", default=CASES, help="size:dropout:how full rows are")
+CASES = ["12x768:0:1", "12x256:0:1", "12x768:0:0.7", "12x768:0.1:1", "12x256:0:0.7"]
+CASES += ["12x768:0:1:512", "modernbert-9x320:0:1"]
+parser.add_argument("--cases", nargs="+", default=CASES, help="size:dropout:fill[:length]")
 parser.add_argument("--kinds", nargs="+", default=["eager", "compiled"])
+parser.add_argument("--alone", action="store_true", help="bertsmith only")
+parser.add_argument("--without", nargs="*", default=[], help="kernels to switch off, one at a time")
 parser.add_argument("--out", type=Path, default=Path("benchmarks/results/gpu_pretrain.json"))
 options = parser.parse_args()
-LENGTH, RATE = 128, 0.15
 device = torch.device(options.device)
 Step = Callable[[], None]
 
 
-def lengths(fill: float) -> list[int]:
-    """Lengths of rows: all full, or 50% to 90% full."""
-    if fill == 1:
-        return [LENGTH] * options.rows
-    draw = np.random.default_rng(0)
-    return draw.integers(
-        round(LENGTH * (fill - 0.2)), round(LENGTH * (fill + 0.2)), options.rows
-    ).tolist()
+class Case(NamedTuple):
+    """What is measured."""
+
+    size: str
+    dropout: float
+    fill: float
+    length: int = 128
+
+    @classmethod
+    def of(cls, text: str) -> Case:
+        size, dropout, fill, *length = text.split(":")
+        return cls(size, float(dropout), float(fill), *map(int, length))
+
+    @property
+    def gated(self) -> bool:
+        return self.size.startswith("modernbert-")
+
+    @property
+    def rate(self) -> float:
+        return 0.3 if self.gated else 0.15
+
+    def lengths(self) -> list[int]:
+        """Lengths of rows: all full, or 50% to 90% full."""
+        rows = (98304 if self.gated else options.tokens) // self.length
+        if self.fill == 1:
+            return [self.length] * rows
+        least, most = (round(self.length * (self.fill + d)) for d in (-0.2, 0.2))
+        return np.random.default_rng(0).integers(least, most, rows).tolist()
+
+    def settings(self) -> dict[str, Any]:
+        layers, width = map(int, self.size.removeprefix("modernbert-").split("x"))
+        settings: dict[str, Any] = {
+            "model_type": "bert",
+            "vocab_size": 30528,
+            "hidden_size": width,
+            "num_hidden_layers": layers,
+            "num_attention_heads": width // 64,
+            "intermediate_size": 4 * width,
+            "max_position_embeddings": 512,
+            "hidden_dropout_prob": self.dropout,
+            "attention_probs_dropout_prob": self.dropout,
+        }
+        if self.gated:
+            settings |= {"model_type": "modernbert", "intermediate_size": 768}
+            settings |= {"global_attn_every_n_layers": 1, "global_rope_theta": 10_000.0}
+        return settings
 
 
-def settings(size: str, dropout: float) -> dict[str, Any]:
-    layers, width = map(int, size.split("x"))
-    return {
-        "model_type": "bert",
-        "vocab_size": 30528,
-        "hidden_size": width,
-        "num_hidden_layers": layers,
-        "num_attention_heads": width // 64,
-        "intermediate_size": 4 * width,
-        "hidden_dropout_prob": dropout,
-        "attention_probs_dropout_prob": dropout,
-    }
+# ------------------------------------------------------------------ kernels switched off
+
+
+def plain_add_norm(
+    x: Tensor, inner: Tensor, linear: nn.Module, dropout: nn.Module, norm: nn.Module
+) -> tuple[Tensor, Tensor]:
+    total = x + dropout(linear(inner))
+    return total, norm(total)
+
+
+def plain_up_gelu(x: Tensor, linear: nn.Module, act: nn.Module, gated: bool = False) -> Tensor:
+    if not gated:
+        return act(linear(x))
+    bent, gate = linear(x).chunk(2, dim=-1)
+    return act(bent) * gate
+
+
+KERNELS: dict[str, tuple[Any, str, Any]] = {
+    "norm": (block, "add_norm", plain_add_norm),
+    "gelu": (feedforward, "up_gelu", plain_up_gelu),
+    "entropy": (compiling, "fits_entropy", lambda logits: False),
+}
+
+
+def without(kernel: str) -> AbstractContextManager[Any]:
+    return patch.object(*KERNELS[kernel]) if kernel else nullcontext()
+
+
+# ------------------------------------------------------------------ contenders
 
 
 def optimizer_of(module: torch.nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(module.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
 
 
-def ours(size: str, dropout: float, fill: float, compiled: bool) -> tuple[Step, int, float]:
+def ours(case: Case, compiled: bool) -> tuple[Step, int, float]:
     """A step of bertsmith; how many real tokens are in it, and operations a token."""
-    sizes = lengths(fill)
+    sizes, length = case.lengths(), case.length
     real = sum(sizes)
     spare = -real % 1024 if compiled else 0
-    filled = sizes + [LENGTH] * (spare // LENGTH) + [spare % LENGTH] * (spare % LENGTH > 0)
-    checkpoint = create(settings(size, dropout))
-    together = Together(checkpoint.model.train(), [MaskedTokens()], {}).to(device)
+    filled = sizes + [length] * (spare // length) + [spare % length] * (spare % length > 0)
+    checkpoint = create(case.settings())
+    model = MultiObjective(checkpoint.model.train(), [MaskedTokens()], {}).to(device)
     if compiled:
-        compile_rows(together)
-    optimizer = optimizer_of(together)
-    halved = Halved(together)
+        compiling.compile_rows(model)
+    optimizer = optimizer_of(model)
+    mixed = Precision.of("bfloat16", device).wrap(model)
     random = torch.Generator().manual_seed(0)
     ids = torch.randint(1000, 30000, (sum(filled),), generator=random)
-    rows = torch.randperm(real, generator=random)[: round(RATE * real)].sort().values
-    batch = Batch(ids, torch.zeros_like(ids), Layout.of(filled, most=LENGTH))
+    rows = torch.randperm(real, generator=random)[: round(case.rate * real)].sort().values
+    batch = Batch(ids, torch.zeros_like(ids), Layout.of(filled, most=length))
     example = Example(batch, rows, ids[rows], None, len(sizes), real).to(device)
-    counts = together.counts(example)
+    counts = model.counts(example)
 
     def step() -> None:
         torch.compiler.cudagraph_mark_step_begin()
-        loss, _ = halved(example, counts)
+        loss, *_ = mixed(example, counts)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(together.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    return step, real, training_flops(together, LENGTH)
+    return step, real, training_flops(model, length)
 
 
-def theirs(size: str, dropout: float, fill: float, compiled: bool) -> tuple[Step, int, float]:
+def theirs(case: Case, compiled: bool) -> tuple[Step, int, float]:
     """A step of transformers, on padded rows."""
-    sizes = lengths(fill)
-    config = {k: v for k, v in settings(size, dropout).items() if k != "model_type"}
+    sizes, length = case.lengths(), case.length
+    config = {k: v for k, v in case.settings().items() if k != "model_type"}
     model: Any = transformers.BertForMaskedLM(transformers.BertConfig(**config)).to(device).train()
     call = torch.compile(model) if compiled else model
     optimizer = optimizer_of(model)
     random = torch.Generator().manual_seed(0)
-    ids = torch.randint(1000, 30000, (options.rows, LENGTH), generator=random)
-    mask = (torch.arange(LENGTH) < torch.tensor(sizes)[:, None]).long()
-    chosen = (torch.rand(ids.shape, generator=random) < RATE) & (mask > 0)
+    ids = torch.randint(1000, 30000, (len(sizes), length), generator=random)
+    mask = (torch.arange(length) < torch.tensor(sizes)[:, None]).long()
+    chosen = (torch.rand(ids.shape, generator=random) < case.rate) & (mask > 0)
     labels = ids.masked_fill(~chosen, -100).to(device)
     given: dict[str, Any] = {"input_ids": ids.to(device), "labels": labels}
-    if fill < 1:
+    if case.fill < 1:
         given["attention_mask"] = mask.to(device)
 
     def step() -> None:
@@ -158,38 +224,37 @@ def main() -> None:
         flush=True,
     )
     results: list[dict[str, Any]] = []
-    for case in options.cases:
-        size, *numbers = case.split(":")
-        dropout, fill = map(float, numbers)
-        results += compare(size, dropout, fill, peak)
+    for text in options.cases:
+        results += compare(Case.of(text), peak)
         if device.type == "cuda":
             torch.cuda.empty_cache()
         store(name, peak, results)
 
 
-def compare(size: str, dropout: float, fill: float, peak: float) -> list[dict[str, Any]]:
+def compare(case: Case, peak: float) -> list[dict[str, Any]]:
     """Rows of all contenders in one case."""
     torch._dynamo.reset()
-    contenders: dict[str, tuple[Step, int, float]] = {}
-    for how in options.kinds:
-        for library, make in (("bertsmith", ours), ("transformers", theirs)):
-            made = make(size, dropout, fill, how == "compiled")
-            contenders[f"{library} {how}"] = made
-            for _ in range(3):
-                made[0]()
+    contenders: dict[str, tuple[str, Step, int, float]] = {}
+    for kind in options.kinds:
+        for kernel in ("", *options.without):
+            who = f"bertsmith {kind}" + (f" without {kernel}" if kernel else "")
+            with without(kernel):
+                contenders[who] = (kernel, *started(ours(case, kind == "compiled")))
+        if not options.alone and not case.gated:
+            made = started(theirs(case, kind == "compiled"))
+            contenders[f"transformers {kind}"] = ("", *made)
     times: dict[str, list[float]] = {who: [] for who in contenders}
     for _ in range(options.rounds):
-        for who, (step, _, _) in contenders.items():
-            times[who].append(timed(step))
-    flops = max(made[2] for made in contenders.values())
+        for who, (kernel, step, _, _) in contenders.items():
+            with without(kernel):
+                times[who].append(timed(step))
+    flops = max(made[3] for made in contenders.values())
     rows = []
-    for who, (_, tokens, _) in contenders.items():
+    for who, (_, _, tokens, _) in contenders.items():
         rate = tokens / statistics.median(times[who])
         rows.append(
             {
-                "size": size,
-                "dropout": dropout,
-                "fill": fill,
+                **case._asdict(),
                 "contender": who,
                 "tokens_per_second": round(rate),
                 "share_of_peak": round(rate * flops / peak, 3),
@@ -197,11 +262,17 @@ def compare(size: str, dropout: float, fill: float, peak: float) -> list[dict[st
             }
         )
         print(
-            f"{size} dropout {dropout} fill {fill:.0%} {who:24} "
-            f"{rate / 1e3:8.0f} k tokens/s  {rate * flops / peak:.0%} of peak",
+            f"{case.size} dropout {case.dropout} fill {case.fill:.0%} length {case.length} "
+            f"{who:32} {rate / 1e3:8.0f} k tokens/s  {rate * flops / peak:.0%} of peak",
             flush=True,
         )
     return rows
+
+
+def started(made: tuple[Step, int, float]) -> tuple[Step, int, float]:
+    for _ in range(3):
+        made[0]()
+    return made
 
 
 def store(name: str, peak: float, results: list[dict[str, Any]]) -> None:

@@ -12,7 +12,6 @@ from bertsmith.batch import Layout
 from bertsmith.kernels import short_attention
 from bertsmith.kernels.short import _short
 from bertsmith.model.attend import Scores, attend
-from bertsmith.model.position import RotarySignal, rotate
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the interpreter is for CPUs")
 LENGTHS = [7, 16, 1, 30, 12]
@@ -40,23 +39,6 @@ def test_values_and_gradients_are_the_references(
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
         (mine,) = torch.autograd.grad(found, joint, given)
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("as_one", [True, False])
-@pytest.mark.parametrize("lengths", [LENGTHS, [1]])
-def test_queries_and_keys_are_turned_by_their_places(lengths: list[int], as_one: bool) -> None:
-    layout = Layout.of(lengths)
-    joint = parts(layout, width=32)
-    query, key, value = joint.unbind(1)
-    turn = RotarySignal(32, 100.0)(layout)
-    turned = (rotate(query, *turn), rotate(key, *turn), value)
-    expected = attend(*turned, layout, Scores(SCALE), kernel="reference")
-    how = (layout.boundaries, layout.longest, SCALE)
-    found = short_attention([joint] if as_one else [query, key, value], *how, turn=turn)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-    given = torch.randn_like(expected)
-    grads = [torch.autograd.grad(x, joint, given)[0] for x in (found, expected)]
-    torch.testing.assert_close(*grads, rtol=1e-5, atol=1e-5)
 
 
 def test_rows_may_lie_apart_and_be_transposed() -> None:
@@ -89,9 +71,7 @@ def dropping(seed: int) -> Callable[..., Tensor]:
     drawn = torch.tensor([seed], dtype=torch.int32)
 
     def run(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return _short([query, key, value], layout.boundaries, drawn, [], 16, SCALE, -1, False, 0.3)[
-            0
-        ]
+        return _short([query, key, value], layout.boundaries, drawn, 16, SCALE, -1, False, 0.3)[0]
 
     return run
 
@@ -121,16 +101,14 @@ def test_dropout_thins_the_weights_and_keeps_their_mean() -> None:
     assert float((torch.stack(drawn).mean(0) - whole).abs().mean()) < 0.1
 
 
-@pytest.mark.parametrize("turned", [True, False])
 @pytest.mark.parametrize("together", [True, False])
-def test_the_operators_are_what_torch_expects_of_operators(together: bool, turned: bool) -> None:
+def test_the_operators_are_what_torch_expects_of_operators(together: bool) -> None:
     layout = Layout.of([5, 9])
-    joint = parts(layout, width=32)
-    turn = [torch.randn(14, 16), torch.randn(14, 16)] if turned else []
+    joint = parts(layout)
     rows = [joint] if together else list(joint.unbind(1))
     seed = torch.zeros(1, dtype=torch.int32)
     torch.library.opcheck(
         torch.ops.bertsmith.short_attention.default,
-        (rows, layout.boundaries, seed, turn, 9, SCALE, -1, False, 0.0),
+        (rows, layout.boundaries, seed, 9, SCALE, -1, False, 0.0),
         test_utils=("test_schema", "test_faketensor", "test_autograd_registration"),
     )

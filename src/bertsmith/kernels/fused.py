@@ -38,9 +38,9 @@ def up_gelu(x: Tensor, linear: nn.Module, activation: nn.Module, gated: bool = F
         assert isinstance(linear, nn.Linear)
         return bias_gelu(F.linear(x, linear.weight), linear.bias, gated)
     if not gated:
-        return activation(linear(x))  # type: ignore[no-any-return]
+        return activation(linear(x))
     bent, gate = linear(x).chunk(2, dim=-1)
-    return activation(bent) * gate  # type: ignore[no-any-return]
+    return activation(bent) * gate
 
 
 def fits_fused(x: Tensor) -> bool:
@@ -112,8 +112,10 @@ def _norm_back(
 
     grads = (grad.contiguous(), None if grad_total is None else grad_total.contiguous())
     written = torch.empty_like(grads[0]), grad.new_empty(grad.shape if dropout else 0)
-    given = (total, weight, seed, [means, scales], written, biases, dropout)
-    return *written, rowwise.run_norm_back(*grads, *given).to(weight.dtype)
+    sums = rowwise.run_norm_back(
+        *grads, total, weight, seed, [means, scales], written, biases, dropout
+    )
+    return *written, sums.to(weight.dtype)
 
 
 @torch.library.custom_op("bertsmith::gelu", mutates_args=())

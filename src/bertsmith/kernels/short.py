@@ -38,22 +38,17 @@ def short_attention(
     window: int | None = None,
     causal: bool = False,
     dropout: float = 0.0,
-    turn: Sequence[Tensor] = (),
 ) -> Tensor:
     """Softmax attention inside sequences of at most `longest` tokens → (T, H, d).
 
     `rows` are queries, keys and values, each (T, H, d), or one (T, 3, H, d). Sequence n is rows
     boundaries[n] to boundaries[n+1]. `window`: a token sees so many to either side.
-    `turn`: cosines and sines (T, d/2) by which queries and keys are rotated first.
     """
     seed = boundaries[:1]  # of what is dropped, if anything is
     if dropout:
         seed = torch.randint(2**31 - 1, (1,), dtype=torch.int32, device=boundaries.device)
     near = -1 if window is None else window
-    # Half precision for half precision: float16 is finer than what is turned, if that is bfloat16.
-    kind = torch.float16 if rows[0].dtype in HALVES else torch.float32
-    turn = [angle.reshape(len(angle), -1).to(kind) for angle in turn]
-    return _short(list(rows), boundaries, seed, turn, longest, scale, near, causal, dropout)[0]
+    return _short(list(rows), boundaries, seed, longest, scale, near, causal, dropout)[0]
 
 
 @torch.library.custom_op("bertsmith::short_attention", mutates_args=())
@@ -61,7 +56,6 @@ def _short(
     rows: list[Tensor],
     boundaries: Tensor,
     seed: Tensor,
-    turn: list[Tensor],
     longest: int,
     scale: float,
     window: int,
@@ -73,7 +67,7 @@ def _short(
 
     out, sums = _made(rows)
     how = (longest, scale, window, causal, dropout)
-    tiles.launch(tiles.forward_tile, _parts(rows), [out, sums, seed], boundaries, turn, *how)
+    tiles.launch(tiles.forward_tile, _parts(rows), [out, sums, seed], boundaries, *how)
     return out, sums
 
 
@@ -84,7 +78,6 @@ def _back(
     sums: Tensor,
     boundaries: Tensor,
     seed: Tensor,
-    turn: list[Tensor],
     longest: int,
     scale: float,
     window: int,
@@ -97,7 +90,7 @@ def _back(
     found = _joint(grad)
     how = (longest, scale, window, causal, dropout)
     given = [*_parts(rows), _even(grad)]
-    tiles.launch(tiles.backward_tile, given, [found, sums, seed], boundaries, turn, *how)
+    tiles.launch(tiles.backward_tile, given, [found, sums, seed], boundaries, *how)
     return found
 
 
@@ -112,18 +105,16 @@ def _joint(grad: Tensor, *_: Any) -> Tensor:
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    rows, boundaries, seed, turn, *ctx.how = inputs
-    ctx.count = len(rows)
-    ctx.save_for_backward(output[1], boundaries, seed, *rows, *turn)
+    rows, boundaries, seed, *ctx.how = inputs
+    ctx.save_for_backward(output[1], boundaries, seed, *rows)
     ctx.mark_non_differentiable(output[1])
 
 
 def _differentiate(ctx: Any, grad: Tensor, _: Any) -> tuple[Any, ...]:
-    sums, boundaries, seed, *rest = ctx.saved_tensors
-    rows, turn = rest[: ctx.count], rest[ctx.count :]
-    found = _back(grad, rows, sums, boundaries, seed, turn, *ctx.how)
+    sums, boundaries, seed, *rows = ctx.saved_tensors
+    found = _back(grad, rows, sums, boundaries, seed, *ctx.how)
     grads = [found] if len(rows) == 1 else list(found.unbind(1))
-    return (grads, None, None, [None for _ in turn], *(None for _ in ctx.how))
+    return (grads, None, None, *(None for _ in ctx.how))
 
 
 _short.register_fake(_made)

@@ -48,45 +48,25 @@ def _kept(tile, seed, query, key, side: tl.constexpr, dropout):
 
 
 @triton.jit
-def _turned(table, rows, real, inner, stride, cosines, sines, half: tl.constexpr):
-    """The two halves of a head's coordinates, each pair turned by its angle."""
-    a = _tile(table, rows, real, inner, stride).to(tl.float32)
-    b = _tile(table, rows, real, inner + half, stride).to(tl.float32)
-    first, second = a * cosines - b * sines, b * cosines + a * sines
-    return first.to(table.dtype.element_ty), second.to(table.dtype.element_ty)
-
-
-@triton.jit
 def forward_tile(
-    query, key, value, out, sums, seed, boundaries, cosines, sines, per_query, per_key, per_value,
-    scale, dropout, heads,
+    query, key, value, out, sums, seed, boundaries, per_query, per_key, per_value, scale, dropout,
     side: tl.constexpr, wide: tl.constexpr, window: tl.constexpr, causal: tl.constexpr,
-    drops: tl.constexpr, turns: tl.constexpr,
+    drops: tl.constexpr,
 ):  # fmt: skip
     """What one head finds in one sequence. Scores lie as (queries, keys)."""
-    head = tl.program_id(1)
+    head, heads = tl.program_id(1), tl.num_programs(1)
     begin = tl.load(boundaries + tl.program_id(0)).to(tl.int64)
     length = tl.load(boundaries + tl.program_id(0) + 1) - begin
     if length <= 0:
         return
     place, inner = tl.arange(0, side), head * wide + tl.arange(0, wide)
     real, rows = place < length, begin + place
+    q = _tile(query, rows, real, inner, per_query)
+    k = _tile(key, rows, real, inner, per_key)
     v = _tile(value, rows, real, inner, per_value)
-    if turns:
-        half: tl.constexpr = wide // 2
-        pair = tl.arange(0, half)
-        cosine = _tile(cosines, rows, real, pair, half)
-        sine = _tile(sines, rows, real, pair, half)
-        first = head * wide + pair
-        q, q2 = _turned(query, rows, real, first, per_query, cosine, sine, half)
-        k, k2 = _turned(key, rows, real, first, per_key, cosine, sine, half)
-        scores = tl.dot(q2, tl.trans(k2), tl.dot(q, tl.trans(k)))
-    else:
-        q = _tile(query, rows, real, inner, per_query)
-        k = _tile(key, rows, real, inner, per_key)
-        scores = tl.dot(q, tl.trans(k))
     ahead = place[:, None] - place[None, :]
-    scores = _masked(scores * (scale * BASE), ahead, real[None, :], window, causal)
+    scores = tl.dot(q, tl.trans(k)) * (scale * BASE)
+    scores = _masked(scores, ahead, real[None, :], window, causal)
     # Behind a sequence's end there may be queries that see nothing: no infinities for them.
     most = tl.maximum(tl.max(scores, 1), -1e30)
     weights = tl.exp2(scores - most[:, None])
@@ -103,10 +83,10 @@ def forward_tile(
 
 @triton.jit
 def backward_tile(
-    query, key, value, grad, out, sums, seed, boundaries, cosines, sines, per_query, per_key,
-    per_value, per_grad, scale, dropout, heads,
+    query, key, value, grad, out, sums, seed, boundaries, per_query, per_key, per_value, per_grad,
+    scale, dropout, heads,
     side: tl.constexpr, wide: tl.constexpr, window: tl.constexpr, causal: tl.constexpr,
-    drops: tl.constexpr, turns: tl.constexpr, stages: tl.constexpr,
+    drops: tl.constexpr, stages: tl.constexpr,
 ):  # fmt: skip
     """The gradients of some heads in one sequence: the next head is loaded meanwhile.
 
@@ -116,26 +96,18 @@ def backward_tile(
     length = tl.load(boundaries + tl.program_id(0) + 1) - begin
     if length <= 0:
         return
-    place, width, half = tl.arange(0, side), heads * wide, wide // 2
+    place, width = tl.arange(0, side), heads * wide
     real, rows = place < length, begin + place
     ahead = place[:, None] - place[None, :]
     for head in tl.range(tl.program_id(1), heads, tl.num_programs(1), num_stages=stages):
-        inner, pair = head * wide + tl.arange(0, wide), tl.arange(0, wide // 2)
+        inner = head * wide + tl.arange(0, wide)
+        q = _tile(query, rows, real, inner, per_query)
+        k = _tile(key, rows, real, inner, per_key)
         v = _tile(value, rows, real, inner, per_value)
         g = _tile(grad, rows, real, inner, per_grad)
         total = tl.load(sums + rows * heads + head, mask=real, other=float("inf"))
-        if turns:
-            cosine = _tile(cosines, rows, real, pair, half)
-            sine = _tile(sines, rows, real, pair, half)
-            first = head * wide + pair
-            q, q2 = _turned(query, rows, real, first, per_query, cosine, sine, wide // 2)
-            k, k2 = _turned(key, rows, real, first, per_key, cosine, sine, wide // 2)
-            scores = tl.dot(q2, tl.trans(k2), tl.dot(q, tl.trans(k)))
-        else:
-            q = _tile(query, rows, real, inner, per_query)
-            k = _tile(key, rows, real, inner, per_key)
-            scores = tl.dot(q, tl.trans(k))
-        scores = _masked(scores * (scale * BASE), ahead, real[None, :], window, causal)
+        scores = tl.dot(q, tl.trans(k)) * (scale * BASE)
+        scores = _masked(scores, ahead, real[None, :], window, causal)
         weights = tl.exp2(scores - total[:, None])
         back = tl.dot(g, tl.trans(v))
         used = weights
@@ -148,27 +120,12 @@ def backward_tile(
         where = out + rows[:, None] * (3 * width) + inner[None, :]
         found = tl.dot(tl.trans(used.to(q.dtype)), g)
         tl.store(where + 2 * width, found.to(q.dtype), mask=real[:, None])
-        # Of weights and their rounded copy only one is kept: registers are short here.
-        kept_weights = weights if drops else used.to(q.dtype).to(tl.float32)
-        steps = (kept_weights * (back - level[:, None]) * scale).to(q.dtype)
-        if turns:
-            where = out + rows[:, None] * (3 * width) + head * wide + pair[None, :]
-            a, b = tl.dot(tl.trans(steps), q), tl.dot(tl.trans(steps), q2)
-            _unturn(where + width, a, b, cosine, sine, real, wide // 2)
-            a, b = tl.dot(steps, k), tl.dot(steps, k2)
-            _unturn(where, a, b, cosine, sine, real, wide // 2)
-        else:
-            found = tl.dot(tl.trans(steps), q)
-            tl.store(where + width, found.to(q.dtype), mask=real[:, None])
-            tl.store(where, tl.dot(steps, k).to(q.dtype), mask=real[:, None])
-
-
-@triton.jit
-def _unturn(where, a, b, cosines, sines, real, half: tl.constexpr):
-    """Store gradients of what was turned as those of what it was before."""
-    kind = where.dtype.element_ty
-    tl.store(where, (a * cosines + b * sines).to(kind), mask=real[:, None])
-    tl.store(where + half, (b * cosines - a * sines).to(kind), mask=real[:, None])
+        # Registers are short here: of the weights and their rounded copy one must do.
+        again = weights if drops else used.to(q.dtype).to(tl.float32)
+        steps = (again * (back - level[:, None]) * scale).to(q.dtype)
+        found = tl.dot(tl.trans(steps), q)
+        tl.store(where + width, found.to(q.dtype), mask=real[:, None])
+        tl.store(where, tl.dot(steps, k).to(q.dtype), mask=real[:, None])
 
 
 def launch(
@@ -176,7 +133,6 @@ def launch(
     rows: list[Tensor],
     written: list[Tensor],
     boundaries: Tensor,
-    turn: list[Tensor],
     longest: int,
     *how: float,
 ) -> None:
@@ -185,28 +141,26 @@ def launch(
     _, heads, width = rows[0].shape
     side = max(16, triton.next_power_of_2(longest))
     count = len(boundaries) - 1
-    across, stages = heads, {}
+    across, more = heads, {}
     if tile is backward_tile:
         # It walks over heads, if there are sequences enough to keep a GPU busy, and loads the next
         # head meanwhile, if two heads fit into the GPU's shared memory.
         across = min(heads, triton.cdiv(BUSY, count))
-        stages = {"stages": 2 if _has_room(rows[0].device, side * width) else 1}
+        stages = 2 if _has_room(rows[0].device, side * width) else 1
+        more = {"heads": heads, "stages": stages}
     tile[(count, across)](
         *rows,
         *written,
         boundaries,
-        *(turn or written[:1] * 2),
         *(x.stride(0) for x in rows),
         scale,
         dropout,
-        heads,
         side=side,
         wide=width,
         window=window,
         causal=causal,
         drops=dropout > 0,
-        turns=bool(turn),
-        **stages,
+        **more,
         num_warps=8 if side == 128 else 4,
     )
 

@@ -52,7 +52,6 @@ class Scores(NamedTuple):
     window: int | None = None  # a token sees this many to either side; None: its whole sequence
     bias: RelativeBias | None = None
     causal: bool = False  # a token sees nothing to its right
-    turn: Sequence[Tensor] = ()  # cosines and sines, where `short` is to rotate queries and keys
 
     def of(self, heads: Sequence[int]) -> Scores:
         """The same for some heads only."""
@@ -227,11 +226,7 @@ def _bounded(compute: Callable[..., Tensor], *given: Any) -> Tensor:
     if scores.bias is not None:
         raise ValueError("this kernel has no relative bias")
     return compute(
-        rows,
-        layout.ends,
-        layout.longest,
-        *(scores.scale, scores.window, scores.causal, dropout),
-        **({"turn": scores.turn} if scores.turn else {}),
+        rows, layout.ends, layout.longest, scores.scale, scores.window, scores.causal, dropout
     )
 
 

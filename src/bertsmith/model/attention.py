@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.batch import Layout
-from bertsmith.model.attend import RelativeBias, Scores, attend, choose
-from bertsmith.model.position import rotate
+from bertsmith.model.attend import RelativeBias, Scores, attend
+from bertsmith.model.position import Signal, rotate
 from bertsmith.model.rows import by_rows
 
 Look = Callable[[Tensor, Tensor, Scores], None]  # two (T, H, d), as they meet
@@ -23,7 +23,7 @@ class Context(NamedTuple):
     """What a block needs to know beside its states."""
 
     layout: Layout
-    signal: Any = None  # where tokens are: what this encoder's attention is told, if anything
+    signal: Signal | None = None
     look: Look | None = None  # is shown queries, keys and how they score
     change: Change | None = None  # what becomes of what the heads found, before it is projected
 
@@ -64,7 +64,8 @@ class Attention(nn.Module):
         parts = query, key, value = joint.unbind(1)
         if queries is not None:
             query = self.project(queries, norm)[:, 0]
-        query, key, scores = self.place(query, key, context)
+        query, key, bias = self.place(query, key, context.signal)
+        scores = self.scores._replace(bias=bias)
         if context.look is not None:
             context.look(query, key, scores)
         dropout = self.dropout if self.training else 0.0
@@ -79,24 +80,21 @@ class Attention(nn.Module):
         joint = by_rows(lambda rows: self.qkv(norm(rows)), x)
         return joint.unflatten(-1, (3, self.heads, -1))
 
-    def place(self, query: Tensor, key: Tensor, context: Context) -> tuple[Tensor, Tensor, Scores]:
-        """Tell queries and keys, or their scores, where they are."""
-        return query, key, self.scores
+    def place(self, query: Tensor, key: Tensor, signal: Any) -> tuple[Tensor, Tensor, Any]:
+        """Tell queries and keys where they are; return a bias where scores need one."""
+        return query, key, None
 
 
 class RotaryAttention(Attention):
     """Attention that turns queries and keys by their places."""
 
-    def place(self, query: Tensor, key: Tensor, context: Context) -> tuple[Tensor, Tensor, Scores]:
-        """Rotate queries and keys, or have the kernel do it, if it can and nobody looks on."""
-        short = (self.kernel or choose(query, self.scores, context.layout.most)) == "short"
-        if short and context.look is None and query.shape[-1] > 16:  # halves are 16 wide at least
-            return query, key, self.scores._replace(turn=context.signal)
-        return *self.turn(query, key, context.signal), self.scores
-
-    def turn(self, query: Tensor, key: Tensor, signal: Any) -> tuple[Tensor, Tensor]:
+    def place(self, query: Tensor, key: Tensor, signal: Signal) -> tuple[Tensor, Tensor, Any]:
         """Rotate queries and keys."""
-        return by_rows(rotate, query, *signal, into=query), by_rows(rotate, key, *signal, into=key)
+        return (
+            by_rows(rotate, query, *signal, into=query),
+            by_rows(rotate, key, *signal, into=key),
+            None,
+        )
 
 
 class DisentangledAttention(Attention):
@@ -110,14 +108,14 @@ class DisentangledAttention(Attention):
         super().__init__(*parts)
         self.position_key, self.position_query = position_key, position_query
 
-    def place(self, query: Tensor, key: Tensor, context: Context) -> tuple[Tensor, Tensor, Scores]:
+    def place(self, query: Tensor, key: Tensor, signal: Signal) -> tuple[Tensor, Tensor, Any]:
         """Project the distance vectors for this layer."""
-        vectors, rows = context.signal
+        vectors, rows = signal
         keys, queries = (
             None if project is None else project(vectors).unflatten(-1, (self.heads, -1))
             for project in (self.position_key, self.position_query)
         )
-        return query, key, self.scores._replace(bias=RelativeBias(keys, queries, rows))
+        return query, key, RelativeBias(keys, queries, rows)
 
 
 class SharedDisentangledAttention(Attention):
@@ -127,9 +125,9 @@ class SharedDisentangledAttention(Attention):
         super().__init__(*parts)
         self.keys, self.queries = keys, queries
 
-    def place(self, query: Tensor, key: Tensor, context: Context) -> tuple[Tensor, Tensor, Scores]:
+    def place(self, query: Tensor, key: Tensor, signal: Signal) -> tuple[Tensor, Tensor, Any]:
         """Project the distance vectors with the layer's own query and key maps."""
-        vectors, rows = context.signal
+        vectors, rows = signal
         queries, keys, _ = self.project(vectors).unbind(1)
         bias = RelativeBias(keys if self.keys else None, queries if self.queries else None, rows)
-        return query, key, self.scores._replace(bias=bias)
+        return query, key, bias

@@ -49,8 +49,8 @@ def _compile_block(block: PostNormBlock | PreNormBlock) -> None:
         return
     block.finish = torch.compile(block.finish, dynamic=False)  # type: ignore[method-assign]
     if isinstance(block.attention, RotaryAttention):
-        turn = torch.compile(block.attention.turn, dynamic=False)
-        block.attention.turn = turn  # type: ignore[method-assign]
+        turn = torch.compile(block.attention.place, dynamic=False)
+        block.attention.place = turn  # type: ignore[method-assign]
 
 
 def _by_device(module: nn.Module) -> bool:
