@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertsmith.corpus import Corpus
+from bertsmith.corpus import Corpus, unigram
 from bertsmith.corpus.unigram import unigram_cross_entropy
-from bertsmith.train import baseline
 
 
 def tokens_of(corpus: Corpus) -> list[int]:
@@ -31,7 +30,7 @@ def splits(prepared: Path) -> tuple[Corpus, Corpus]:
 def test_by_hand(
     splits: tuple[Corpus, Corpus], block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(baseline, "BLOCK", block)
+    monkeypatch.setattr(unigram, "BLOCK", block)
     train, held_out = splits
     size = train.tokenizer.size
     own, held = tokens_of(train), tokens_of(held_out)
@@ -44,8 +43,8 @@ def test_large_corpora_are_sampled_from_end_to_end(
     splits: tuple[Corpus, Corpus], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train, held_out = splits
-    monkeypatch.setattr(baseline, "BLOCK", 64)
-    blocks = list(baseline._blocks(train.tokens, 1000))
+    monkeypatch.setattr(unigram, "BLOCK", 64)
+    blocks = list(unigram._blocks(train.tokens, 1000))
     assert [length for _, length in blocks] == [64] * 15
     starts = [start for start, _ in blocks]
     assert starts[0] == 0
@@ -56,7 +55,7 @@ def test_large_corpora_are_sampled_from_end_to_end(
     held = tokens_of(held_out)
     kept = [
         token
-        for start, length in baseline._blocks(held_out.tokens, 1000)
+        for start, length in unigram._blocks(held_out.tokens, 1000)
         for token in held[start : start + length]
     ]
     assert unigram_cross_entropy(train, held_out, 1000) == pytest.approx(by_hand(own, kept, size))
@@ -64,6 +63,6 @@ def test_large_corpora_are_sampled_from_end_to_end(
 
 @pytest.mark.parametrize("most", [1, 63, 64, 65])
 def test_few_tokens(splits: tuple[Corpus, Corpus], most: int) -> None:
-    blocks = list(baseline._blocks(splits[0].tokens, most))
+    blocks = list(unigram._blocks(splits[0].tokens, most))
     assert sum(length for _, length in blocks) == most
     assert math.isfinite(unigram_cross_entropy(*splits, most=most))

@@ -171,7 +171,7 @@ def recipes(
     changes: Set = None,
     as_json: shared.Json = False,
 ) -> None:
-    """List the recipes that come with bertsmith, or print one with every key."""
+    """List the recipes that come with bertsmith, or print one."""
     from bertsmith.train import load_recipe, recipe_names
 
     if name is not None:

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from bertsmith.errors import BertsmithError
 from bertsmith.train.precision import Precision, cast_in_units
@@ -46,8 +48,8 @@ class Ranks:
             yield
             return
         # torchrun keeps its store when it restarts a group: addresses of the dead must not be read.
-        store, rank, count = next(dist.rendezvous("env://"))
-        own = dist.PrefixStore(f"attempt-{self.restarts}", store)
+        store, rank, count = next(rendezvous("env://"))
+        own = PrefixStore(f"attempt-{self.restarts}", store)
         backend = "nccl" if self.device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=own, rank=rank, world_size=count)
         try:
@@ -123,7 +125,8 @@ class Ranks:
         """Full tensors in the first rank's CPU memory, one after the other; none elsewhere."""
         gathered = {}
         for name, tensor in tensors.items():
-            full = tensor.full_tensor() if is_sharded(tensor) else tensor
+            whole: Any = tensor
+            full = whole.full_tensor() if is_sharded(whole) else whole
             if self.first:
                 gathered[name] = full.detach().cpu().contiguous()
         return gathered

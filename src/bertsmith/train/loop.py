@@ -272,13 +272,13 @@ class Trainer:
 
     def _between_steps(self) -> bool:
         """Evaluate and save when it is time, but never among bad steps; False to stop."""
-        step, every = self.progress.step, self.keeping.every
+        step, every, began = self.progress.step, self.keeping.every, time.monotonic()
         if self._evaluation_due() and not self._evaluate():
             return False
         if not self.guard.skipped and step > self.saved_step:
             if self.save_now or (every and step % every == 0):
                 self.save()
-        self.clock = time.monotonic()
+        self.clock += time.monotonic() - began  # the budget is for training alone
         return True
 
     def _evaluation_due(self) -> bool:
@@ -423,10 +423,12 @@ class Trainer:
             self.stopped = number
             if may_give_up and self.ranks.count == 1:
                 give_up(number, frame)
-            elif may_give_up:
+            elif may_give_up and alarm is not None:
                 signal.alarm(GRACE)
 
-        handlers = {signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGALRM: give_up}
+        alarm = getattr(signal, "SIGALRM", None)  # which Windows has not
+        handlers: dict[int, Any] = {signal.SIGTERM: stop, signal.SIGINT: stop}
+        handlers |= {} if alarm is None else {alarm: give_up}
         before: dict[int, Any] = {}
         try:
             for number, handler in handlers.items():
@@ -436,7 +438,7 @@ class Trainer:
         try:
             yield
         finally:
-            if signal.SIGALRM in before:
+            if alarm in before:
                 signal.alarm(0)
             for number, handler in before.items():
                 signal.signal(number, handler)

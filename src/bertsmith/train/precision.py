@@ -19,6 +19,7 @@ from bertsmith.model.position import RelativeSignal
 MANY_CLASSES = 1024  # outputs beyond which a head is a vocabulary's
 GROUP = 16  # parameters cast in one call: about a block, so ranks may send while others compute
 Name = Literal["float32", "bfloat16"]
+Hook = tuple[Callable[..., Any], Callable[..., Any]]  # how it is registered, and the hook
 
 
 @cache
@@ -32,7 +33,7 @@ def has_matrix_units() -> bool:
 def has_bfloat16_units() -> bool:
     """Does this CPU compute in bfloat16 itself? Others emulate it, many times slower."""
     ask = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
-    known = getattr(torch.cpu, "get_capabilities", dict)()
+    known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return has_matrix_units() or bool(ask and ask()) or bool(known.get("bf16"))
 
 
@@ -71,7 +72,9 @@ class Precision:
     def exact(self, module: nn.Module) -> dict[nn.Module, bool]:
         """The modules that stay in float32, and whether their output is cast."""
         sums = (nn.LayerNorm, nn.Embedding) if self.exact_sums else ()
-        kept = {part: True for part in module.modules() if isinstance(part, sums)}
+        kept: dict[nn.Module, bool] = {
+            part: True for part in module.modules() if isinstance(part, sums)
+        }
         for head in (part for part in module.modules() if isinstance(part, Head)):
             if getattr(head.output, "out_features", 0) > MANY_CLASSES:
                 continue
@@ -91,18 +94,25 @@ class Precision:
             if parameter is not None
         }
 
-    @contextmanager
-    def hooked(self, module: nn.Module, exact: Mapping[nn.Module, bool]) -> Iterator[None]:
-        """Let exact modules read, and where wanted give, the others' precision."""
-        with ExitStack() as stack:
-            for part, narrow in exact.items():
-                stack.callback(part.register_forward_pre_hook(_widen).remove)
-                if narrow:
-                    stack.callback(part.register_forward_hook(_narrow(self.compute)).remove)
-            for part in module.modules():
-                if isinstance(part, RelativeSignal):  # which reads a table without calling it
-                    stack.callback(part.register_forward_hook(_narrow(self.compute)).remove)
-            yield
+    def hooks(self, module: nn.Module, exact: Mapping[nn.Module, bool]) -> list[Hook]:
+        """What lets exact modules read, and where wanted give, the others' precision."""
+        narrow = _narrow(self.compute)
+        hooks: list[Hook] = [(part.register_forward_pre_hook, _widen) for part in exact]
+        hooks += [(part.register_forward_hook, narrow) for part, cast in exact.items() if cast]
+        signals = [part for part in module.modules() if isinstance(part, RelativeSignal)]
+        # These read a table without calling it.
+        return hooks + [(part.register_forward_hook, narrow) for part in signals]
+
+
+@contextmanager
+def hooked(hooks: Iterable[Hook]) -> Iterator[None]:
+    """Hooks that are there for as long as this lasts."""
+    handles = [register(hook) for register, hook in hooks]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 class MixedPrecision(nn.Module):
@@ -117,16 +127,17 @@ class MixedPrecision(nn.Module):
         self, inner: nn.Module, precision: Precision, tables: Sequence[nn.Embedding] = ()
     ) -> None:
         super().__init__()
-        self.inner, self.precision, self.tables = inner, precision, tuple(tables)
+        self.inner, self.precision = inner, precision
+        exact = precision.exact(inner) | dict.fromkeys(tables, True)
+        self.slots = precision.slots(inner.named_modules(), exact)
+        self.hooks = precision.hooks(inner, exact)
         # Casts always lie at one place: graphs on a GPU read them there.
         self.casts: dict[str, Tensor] = {}
 
     def forward(self, *inputs: Any) -> Any:
         """The output of the module inside."""
-        exact = self.precision.exact(self.inner) | dict.fromkeys(self.tables, True)
-        slots = self.precision.slots(self.inner.named_modules(), exact)
         named: dict[Any, str] = {}  # tied parameters are cast once
-        for name, (owner, own) in slots.items():
+        for name, (owner, own) in self.slots.items():
             named.setdefault(owner._parameters[own], name)
         for weight, name in named.items():
             if name not in self.casts or self.casts[name].device != weight.device:
@@ -136,8 +147,8 @@ class MixedPrecision(nn.Module):
         for first in range(0, len(weights), GROUP):
             some = weights[first : first + GROUP]
             half |= zip(some, cast([self.casts[named[one]] for one in some], some), strict=True)
-        given = {name: half[owner._parameters[own]] for name, (owner, own) in slots.items()}
-        with self.precision.hooked(self.inner, exact):
+        given = {name: half[owner._parameters[own]] for name, (owner, own) in self.slots.items()}
+        with hooked(self.hooks):
             return functional_call(self.inner, given, inputs, tie_weights=False)
 
 
@@ -163,15 +174,14 @@ def _cast_in_unit(
     slots: Sequence[tuple[nn.Module, str]],
     exact: Mapping[nn.Module, bool] | None = None,
 ) -> None:
-    stack = ExitStack()
+    stack, hooks = ExitStack(), precision.hooks(unit, exact) if exact is not None else []
 
     def enter(module: nn.Module, inputs: Any) -> None:
         weights: list[Any] = [owner._parameters[name] for owner, name in slots]
         buffers = [torch.empty_like(weight, dtype=precision.compute) for weight in weights]
         for (owner, name), half in zip(slots, cast(buffers, weights), strict=True):
             owner.__dict__[name] = half  # found before the parameter of that name
-        if exact is not None:
-            stack.enter_context(precision.hooked(unit, exact))
+        stack.enter_context(hooked(hooks))
 
     def leave(module: nn.Module, inputs: Any, output: Any) -> None:
         stack.close()
@@ -199,7 +209,7 @@ def _narrow(dtype: torch.dtype) -> Callable[..., Any]:
 
 def cast(buffers: Sequence[Tensor], weights: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Weights cast into buffers, in few kernels; gradients come back in the weights' precision."""
-    return Cast.apply(list(buffers), *weights) if weights else ()  # type: ignore[no-untyped-call, no-any-return]
+    return Cast.apply(list(buffers), *weights) if weights else ()  # type: ignore[no-untyped-call]
 
 
 class Cast(torch.autograd.Function):

@@ -64,7 +64,11 @@ class TensorState:
             for parameter, state in self.optimizer.states()
             for key, value in state.items()
         }
-        files = {"model": dict(self.named), "optimizer": states, "average": self.averages.values}
+        files: dict[str, Tensors] = {
+            "model": self.named,
+            "optimizer": states,
+            "average": self.averages.values,
+        }
         return {file: ranks.gather(tensors) for file, tensors in files.items() if tensors}
 
     def load(self, saved: Saved) -> None:

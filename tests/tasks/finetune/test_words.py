@@ -167,7 +167,9 @@ def test_fillers_cost_nothing(kind: str, base: Base, write: Write, tmp_path: Pat
     assert more.layout.total > batch.layout.total
     assert more.layout.longest == batch.layout.longest
     with torch.no_grad():
-        plain, full = (Learner(bert.model, lesson, step)(batch, pieces) for step in (1, 64))
+        (plain, _), (full, _) = (
+            Learner(bert.model, lesson, step)(batch, pieces, 2.0) for step in (1, 64)
+        )
     assert float(full) == pytest.approx(float(plain), rel=1e-5)
 
 
