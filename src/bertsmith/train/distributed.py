@@ -57,18 +57,18 @@ class Ranks:
         finally:
             dist.destroy_process_group()
 
-    def all_reduce(self, row: Tensor) -> list[float]:
+    def all_reduce(self, row: Tensor, more: Sequence[float] = ()) -> list[float]:
         """Sums over all ranks, in one collective and one transfer from the device."""
-        if self.count > 1:
-            dist.all_reduce(row)
+        if self.count == 1:
+            return [*row.tolist(), *more]
+        row = torch.cat([row, torch.tensor(more, dtype=row.dtype, device=row.device)])
+        dist.all_reduce(row)
         sums: list[float] = row.tolist()
         return sums
 
     def sum(self, numbers: Sequence[float]) -> list[float]:
         """Sums of plain numbers over all ranks."""
-        if self.count == 1:
-            return list(numbers)
-        return self.all_reduce(torch.tensor(numbers, dtype=torch.float64, device=self.device))
+        return self.all_reduce(torch.zeros(0, dtype=torch.float64, device=self.device), numbers)
 
     def barrier(self) -> None:
         """Wait until all ranks are here."""

@@ -84,9 +84,8 @@ class TrainingStep:
         norm = nn.utils.get_total_norm(gradients)
         # Shards add up by their squares; copies are equal, so that the mean is each of them.
         norm = norm.square() if self.sharded else norm / self.ranks.count
-        row = torch.cat([wide(norm.reshape(1)), wide(reported)])
-        more = torch.tensor(list(extras()), dtype=torch.float64, device=row.device)
-        norm_sum, loss, *sums = self.ranks.all_reduce(torch.cat([row, more]))
+        row = wide(torch.cat([norm.reshape(1), reported]))
+        norm_sum, loss, *sums = self.ranks.all_reduce(row, extras())
         total = norm_sum**0.5 if self.sharded else norm_sum
         pairs = {name: (sums[2 * n], sums[2 * n + 1]) for n, name in enumerate(names)}
         skipped = self.guard.check(total, loss)
