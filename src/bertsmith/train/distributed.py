@@ -28,12 +28,14 @@ class Ranks:
             device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
             torch.cuda.set_device(device)
         self.device = device
+        self.abandoned = False  # is this rank in the middle of a step that the others wait for?
 
     @classmethod
     def alone(cls, device: torch.device) -> Ranks:
         """A single process, whatever started it."""
         ranks = cls.__new__(cls)
         ranks.rank, ranks.count, ranks.restarts, ranks.device = 0, 1, 0, device
+        ranks.abandoned = False
         return ranks
 
     @property
@@ -52,9 +54,10 @@ class Ranks:
         own = PrefixStore(f"attempt-{self.restarts}", store)
         backend = "nccl" if self.device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=own, rank=rank, world_size=count)
-        try:
-            yield
-        finally:
+        yield
+        # After an error, or in a step that was given up, collectives may be under way, and torch
+        # would wait for them without end: then the group ends with the process.
+        if not self.abandoned:
             dist.destroy_process_group()
 
     def all_reduce(self, row: Tensor, more: Sequence[float] = ()) -> list[float]:

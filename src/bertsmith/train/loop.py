@@ -132,6 +132,7 @@ class Trainer:
                     if not self._steps():
                         break
             except Stop:  # inside a step, which is lost; other ranks may be anywhere
+                self.ranks.abandoned = True
                 self._save_alone()
                 return False
         self.progress.closed = self._over() and not self._evaluation_due()
