@@ -134,9 +134,10 @@ def test_damage_is_counted(run: Path) -> None:
 
 
 def test_what_is_no_run(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(BertsmithError, match="no run is in it"):
-            read_run(path)
+    with pytest.raises(BertsmithError, match="no run is in it"):
+        read_run(tmp_path)
+    with pytest.raises(BertsmithError, match="no such folder"):
+        read_run(tmp_path / "missing")
 
 
 def test_an_unreadable_log(run: Path) -> None:

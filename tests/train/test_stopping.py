@@ -115,12 +115,33 @@ def test_a_run_without_a_checkpoint_says_that_it_starts_anew(
     assert "no checkpoint yet, so it starts at step 0" in capsys.readouterr().err
 
 
-def test_a_cut_recipe_is_one_line(recipe: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "kept", ["", "about", "[train]\nseed", "micro_tokens", "[checkpoint]\nevery"]
+)
+def test_a_cut_recipe_is_one_line(kept: str, recipe: Make, tmp_path: Path) -> None:
+    """Also where what is left is TOML: defaults in place of what is lost would be another run."""
     made = recipe(train={"steps": 1})
     pretrain(made, tmp_path / "run", show="none")
-    (tmp_path / "run" / "recipe.toml").write_text(made.toml()[:-20])
+    file = tmp_path / "run" / "recipe.toml"
+    text = file.read_text()
+    file.write_text(text[: text.index("\n", text.index(kept) + len(kept)) + 1] if kept else "")
+    with pytest.raises(BertsmithError, match=r"recipe\.toml: damaged, since .* is missing"):
+        pretrain(made, tmp_path / "run", resume=True, show="none")
+    file.write_text(text[:-9])
     with pytest.raises(BertsmithError, match=r"recipe\.toml"):
         pretrain(made, tmp_path / "run", resume=True, show="none")
+
+
+def test_a_run_overwrites_nothing(recipe: Make, prepared: Path, tmp_path: Path) -> None:
+    """Neither the corpus it reads nor anything else that is in the folder."""
+    before = {path: digest(path) for path in prepared.rglob("*") if path.is_file()}
+    made = recipe(train={"steps": 1})
+    with pytest.raises(BertsmithError, match="not empty; choose a new folder"):
+        pretrain(made, prepared, show="none")
+    assert {path: digest(path) for path in prepared.rglob("*") if path.is_file()} == before
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BertsmithError, match="a file; a run is a folder"):
+        pretrain(made, tmp_path / "file", show="none")
 
 
 def test_weights_do_not_change_while_a_step_may_be_given_up(recipe: Make, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -102,8 +103,10 @@ def plan(
     how = "measured here" if result["measured"] else "estimated"
     name = device or "this computer"
     memory = result["measured_memory_bytes"] or result["memory_bytes"]
+    known = vocabulary is not None or data is not None or start is not None
+    words = f"a vocabulary of {result['vocabulary']:,}{'' if known else ' (assumed)'}"
     for label, text in (
-        ("parameters", f"{result['parameters']:,} with a vocabulary of {result['vocabulary']:,}"),
+        ("parameters", f"{result['parameters']:,} with {words}"),
         ("steps", f"{result['steps']:,}"),
         ("tokens", f"{result['tokens']:,}"),
         ("operations", f"{result['operations']:.2e}"),
@@ -113,12 +116,16 @@ def plan(
         ("memory", f"{memory / 1e9:.1f} GB a device" + _fits(result["fits"])),
     ):
         typer.echo(f"{label:12} {text}")
+    if count > 1 and not result["measured"] and not resolved.train.minutes:
+        with suppress(BertsmithError):  # half of an odd number may divide the work worse
+            if estimate(resolved, vocabulary, device, count // 2)["hours"] <= result["hours"]:
+                shared.note(f"{count:,} devices are no faster than {count // 2:,}")
 
 
 def _use(result: dict[str, Any], compiled: bool) -> str:
     """How well the devices are used, and what would use them better."""
     useful, waiting = result["devices_useful"], result["communication_share"]
-    text = f"{useful:.0%} of their time on useful tokens"
+    text = f"{useful:.0%} of their time computing on tokens"
     several = result["devices"] > 1
     text += f", {waiting:.0%} waiting for gradients" if several else ""
     if useful < 0.5:

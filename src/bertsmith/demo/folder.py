@@ -13,7 +13,7 @@ from bertsmith.files import write_json
 
 MARK = "demo.json"  # by which a folder is known
 MADE_BY = "bertsmith demo"
-MADE = ["text.txt", "vocabulary", "corpus", "pretraining", "model", "areas", "names"]
+MADE = ["text.txt", "vocabulary", "corpus", "beginning", "pretraining", "model", "areas", "names"]
 MADE += ["classifier", "tagger", "attention.html", "senses.html", "index.html"]
 
 

@@ -193,8 +193,8 @@ def forge(
             folder, recipe, made, tensorboard, tokenizer=tokenizer, lesson=lesson, tell=tell
         )
 
-    begin_model(tokenizer, run / "beginning", pace)
-    summary = pretrain(recipe_for(run / "beginning", corpus, pace), run, show=watch)
+    begin_model(tokenizer, out / "beginning", pace)
+    summary = pretrain(recipe_for(out / "beginning", corpus, pace), run, show=watch)
     if not summary["finished"]:
         raise KeyboardInterrupt
     (run / "model").replace(out / "model")

@@ -20,12 +20,20 @@ class RunFolder:
     def __init__(self, path: str | Path, writes: bool = True) -> None:
         self.path, self.writes = Path(path), writes
 
-    def make(self, recipe: str) -> None:
-        """Begin a run here; a folder that has one is refused."""
+    def demand_free(self) -> None:
+        """Refuse a folder that holds a run, or anything else: its files could be overwritten."""
+        if self.path.exists() and not self.path.is_dir():
+            raise BertsmithError(f"{self.path}: a file; a run is a folder")
         if (self.path / "recipe.toml").exists():
             raise BertsmithError(
                 f"{self.path}: there is a run in it already; --resume continues it"
             )
+        if self.path.is_dir() and any(not e.name.startswith(".") for e in self.path.iterdir()):
+            raise BertsmithError(f"{self.path}: not empty; choose a new folder for the run")
+
+    def make(self, recipe: str) -> None:
+        """Begin a run here; a folder that has one is refused."""
+        self.demand_free()
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         write_text(self.path / "recipe.toml", recipe)

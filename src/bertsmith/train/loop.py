@@ -109,7 +109,6 @@ class Trainer:
             compiled=train.compile,
         )
         self.last: Scores = {}  # the losses that were seen last
-        self.useful, self.steps = 0.0, 0  # share of the ranks' work that samples are, added up
         self.evaluating = False
         self.stopped = 0  # the signal that asked us to stop
         self.rollbacks: Counter[int] = Counter()
@@ -255,7 +254,7 @@ class Trainer:
         seconds = elapsed - progress.elapsed
         progress.step, progress.position = progress.step + 1, loaded.plan.end
         progress.tokens, progress.elapsed = progress.tokens + tokens, elapsed
-        self.useful, self.steps = self.useful + loaded.plan.useful, self.steps + 1
+        progress.useful += loaded.plan.useful
         timing = {"step": progress.step, "seconds": round(seconds, 4), "tokens": tokens}
         timing |= {"elapsed": round(elapsed, 3)}
         self.last |= {key: row[key] for key in (*result.sums, "loss")}

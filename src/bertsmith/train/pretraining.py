@@ -38,6 +38,8 @@ from bertsmith.train.recipe import Recipe, checked, parsed
 from bertsmith.train.step import allow_signals
 from bertsmith.train.watch import MakeWatch, Watch, check_view, watcher
 
+STORED = {"model": "model", "report": "report.html"}  # what a finished run leaves for a person
+
 
 def pretrain(
     recipe: Recipe,
@@ -64,6 +66,8 @@ def pretrain(
         if resume:
             recipe = _same(recipe, folder)
             ranks.run_on_first(lambda: _lock(stack, folder))
+        else:
+            ranks.run_on_first(folder.demand_free)
         corpus = open_corpus(recipe)
         torch.manual_seed(recipe.train.seed)
         if recipe.train.threads:
@@ -179,7 +183,7 @@ def _finish(
     """Store the model, measure it, and write the summary and the page of the run."""
     trainer.averages.apply()
     weights = ranks.gather(dict(made.together.named_parameters()))
-    summary["model"] = str(folder.path / "model")
+    summary |= {name: str(folder.path / file) for name, file in STORED.items()}
     if ranks.first:
         fresh = built(recipe, corpus.tokenizer)
         for name, parameter in fresh.together.named_parameters():
@@ -263,7 +267,7 @@ def _card(recipe: Recipe, corpus: Corpus, summary: dict[str, Any]) -> str:
 
 
 def _summary(trainer: Trainer, ranks: Ranks, precision: str) -> dict[str, Any]:
-    progress, steps = trainer.progress, max(trainer.steps, 1)
+    progress = trainer.progress
     return {
         "steps": progress.step,
         "tokens": progress.tokens,
@@ -272,7 +276,7 @@ def _summary(trainer: Trainer, ranks: Ranks, precision: str) -> dict[str, Any]:
         "precision": precision,
         "ranks": ranks.count,
         "useful_tokens_per_rank": progress.tokens / max(progress.step, 1) / ranks.count,
-        "useful_share": trainer.useful / steps if trainer.steps else 1.0,
+        "useful_share": progress.useful / max(progress.step, 1),
         **trainer.last,
     }
 
@@ -369,9 +373,22 @@ def _evaluator(
 
 
 def _same(recipe: Recipe, folder: RunFolder) -> Recipe:
-    """The recipe that the run was begun with."""
+    """The recipe that the run was begun with; one that was cut is refused."""
     where = str(folder.path / "recipe.toml")
-    begun = checked(parsed(folder.recipe(), where), where)
+    values = parsed(folder.recipe(), where)
+    # It was written with every key: defaults in place of lost ones would be another run.
+    known = {key: value for key, value in Recipe().model_dump().items() if key != "stages"}
+    lost = [key for key in known if key not in values]
+    lost += [
+        f"{key}.{own}"
+        for key, table in known.items()
+        if isinstance(table, dict) and key not in lost and key != "objectives"
+        for own in table
+        if own not in values[key]
+    ]
+    if lost:
+        raise BertsmithError(f"{where}: damaged, since {lost[0]} is missing")
+    begun = checked(values, where)
     # Where it runs may change from one time to the next.
     free = {"device": recipe.train.device, "threads": recipe.train.threads}
     return begun.model_copy(

@@ -34,6 +34,7 @@ class Progress:
     elapsed: float = 0.0  # seconds
     evaluated: int = -1  # the last step that was evaluated
     averaged: int = 0  # updates of the averages
+    useful: float = 0.0  # share of the ranks' work that samples are, added up over steps
     skipped: int = 0  # bad steps in a row
     corpus: str = ""  # the fingerprint of what is read
     closed: bool = False  # the budget is spent and the last evaluation done

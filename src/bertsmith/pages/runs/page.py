@@ -26,6 +26,9 @@ NAMES = {
 WORDS = ("masked_lm", "following_lm", "generator")  # what predicts tokens, as a unigram model does
 
 
+SAME = 0.02  # relative difference of losses that says nothing
+
+
 def write_report(run: str | Path) -> Path:
     """Write report.html into the folder of a run."""
     out = Path(run) / "report.html"
@@ -80,6 +83,8 @@ def _verdict(run: Run) -> tuple[bool, str] | None:
     term, loss = scored
     who = "generator" if term == "generator" else "model"
     numbers = f"{loss:.2f} against {unigram:.2f} nats per token on held-out text"
+    if abs(loss - unigram) < SAME * unigram:
+        return False, f"The {who} predicts tokens about as well as word frequencies do: {numbers}."
     if loss < unigram:
         return True, f"The {who} predicts tokens better than word frequencies alone: {numbers}."
     return False, f"The {who} has not learned more than word frequencies yet: {numbers}."

@@ -118,6 +118,10 @@ def read_run(path: str | Path) -> Run:
     """Read the folder of a run, finished or not; logs of any length."""
     run = Run(Path(path))
     if not any((run.path / name).is_file() for name in ("recipe.toml", "log.jsonl")):
+        if not run.path.is_dir():
+            raise BertsmithError(
+                f"{path}: no such folder; give a folder that pretrain wrote (--out)"
+            )
         raise BertsmithError(f"{path}: no run is in it; give a folder that pretrain wrote (--out)")
     run.recipe = _table(run, "recipe.toml") or {}
     run.summary = _table(run, "summary.json") or {}
