@@ -204,11 +204,11 @@ def scored(
     held = Corpus.open(corpus, split)
     masking = Masking(held.tokenizer, rate=RATE, mask=1.0, random=0.0)
     examples = Examples(Spans(held, length=128), masking, checkpoint.config.segments)
-    begin = examples.plan(0, tokens=after, most=after).end if after else 0
-    plan = examples.plan(begin, tokens=tokens, most=16_384)
+    begin = examples.plan(0, tokens=after, micro_tokens=after).end if after else 0
+    plan = examples.plan(begin, tokens=tokens, micro_tokens=16_384)
     loss = first = five = count = 0.0
-    for part in plan.parts:
-        example = examples.make(part).to(device)
+    for samples in plan.micro_batches[0]:
+        example = examples.make(samples).to(device)
         with torch.no_grad():
             logits = bert(example.batch, "masked_lm", example.rows).float()
         best = logits.topk(5).indices == example.targets[:, None]

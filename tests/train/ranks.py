@@ -67,7 +67,7 @@ def store_gradients(recipe: Recipe, out: Path) -> None:
         corpus = open_corpus(recipe)
         torch.manual_seed(0)
         parts = built(recipe, corpus.tokenizer)
-        learner = parts.together.eval()
+        learner = parts.learner.eval()
         blocks = [b for e in learner.modules() if isinstance(e, Encoder) for b in e.blocks]
         precision = Precision.of(recipe.train.precision, device)
         module = ranks.wrap(learner, recipe.train.parallel, blocks, precision)

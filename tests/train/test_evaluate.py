@@ -22,7 +22,7 @@ def test_pseudo_perplexity_reads_no_more_than_it_may(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made, corpus = recipe(), Corpus.open(prepared)
-    model = built(made, corpus.tokenizer).together.model
+    model = built(made, corpus.tokenizer).learner.model
     examples = examples_of(made, corpus, 32, 2)
     read = []
     model.encoder.register_forward_pre_hook(lambda _, inputs: read.append(len(inputs[0].ids)))

@@ -81,7 +81,7 @@ def test_half_precision_changes_no_gradient_by_much(
 ) -> None:
     made = small(recipe, family, objective)
     parts = built(made, Corpus.open(prepared).tokenizer)
-    learner = parts.together.eval()
+    learner = parts.learner.eval()
     example = example_of(made, parts, prepared, 1000)
     counts = learner.counts(example)
     whole = gradients(learner, example, counts)

@@ -70,13 +70,13 @@ def test_every_objective_on_every_family(
     examples = examples_of(made, corpus, 32, config.segments)
     example = examples.make(examples.plan(0, tokens=400, micro_tokens=400).samples, fill=64)
     torch.manual_seed(0)
-    loss, found = parts.together(example, parts.together.counts(example))
+    loss, found = parts.learner(example, parts.learner.counts(example))
     loss.backward()
     assert math.isfinite(float(loss.detach()))
-    assert found.keys() - {"replaced_recall"} == parts.together.counts(example).keys()
+    assert found.keys() - {"replaced_recall"} == parts.learner.counts(example).keys()
     without = [
         name
-        for name, parameter in parts.together.named_parameters()
+        for name, parameter in parts.learner.named_parameters()
         if parameter.grad is None or not torch.isfinite(parameter.grad).all()
     ]
     assert without == []

@@ -84,7 +84,7 @@ class Examples:
         """The samples of a step that begins at a position: as many as fit into `tokens`.
 
         Which samples they are does not depend on the number of ranks, and how they are divided
-        depends on nothing but the arguments: every rank finds the same plan for itself.
+        depends on the arguments alone: every rank finds the same plan for itself.
         """
         lengths = self._lengths(position, tokens)
         count = max(1, int(np.searchsorted(np.cumsum(lengths), tokens, side="right")))

@@ -34,7 +34,7 @@ class Built:
     """A model to train, with all that is needed to store it."""
 
     checkpoint: Checkpoint  # of the heads that the family's checkpoints have
-    together: MultiObjective
+    learner: MultiObjective
     generator: Checkpoint | None  # stored beside the model, where its family can say what it is
     extra: tuple[str, ...]  # heads that are trained but have no place in such a checkpoint
     ignored: tuple[str, ...] = ()  # keys of the recipe that the model continued from overrules
@@ -88,8 +88,8 @@ def built(recipe: Recipe, tokenizer: Tokenizer, *, device: str = "cpu") -> Built
             generator = _stored_generator(checkpoint, small, guessing)
         elif objective is not MaskedTokens or recipe.generator.fills == 1:
             made.append(objective())
-    together = MultiObjective(model.train(), made, recipe.objectives)
-    return Built(checkpoint, together, generator, extra, ignored)
+    learner = MultiObjective(model.train(), made, recipe.objectives)
+    return Built(checkpoint, learner, generator, extra, ignored)
 
 
 def _objectives(recipe: Recipe) -> list[Any]:

@@ -100,7 +100,7 @@ def plan(
         raise BertsmithError("there is no GPU here: name one to estimate for, such as h200")
     demand_busy(recipe, count)
     tokenizer = _tokenizer(recipe, tokenizer_size)
-    module = built(recipe, tokenizer, device="cpu" if here else "meta").together
+    module = built(recipe, tokenizer, device="cpu" if here else "meta").learner
     parameters = sum(p.numel() for p in module.parameters())
     memory = _memory(recipe, module, parameters, count)
     stages = recipe.lengths()

@@ -101,7 +101,7 @@ def _train(
     watch: Watch,
     resume: bool,
 ) -> dict[str, Any]:
-    learner = made.together.to(ranks.device)
+    learner = made.learner.to(ranks.device)
     blocks = [
         block for part in learner.modules() if isinstance(part, Encoder) for block in part.blocks
     ]
@@ -182,15 +182,15 @@ def _finish(
 ) -> dict[str, Any]:
     """Store the model, measure it, and write the summary and the page of the run."""
     trainer.averages.apply()
-    weights = ranks.gather(dict(made.together.named_parameters()))
+    weights = ranks.gather(dict(made.learner.named_parameters()))
     summary |= {name: str(folder.path / file) for name, file in STORED.items()}
     if ranks.first:
         fresh = built(recipe, corpus.tokenizer)
-        for name, parameter in fresh.together.named_parameters():
+        for name, parameter in fresh.learner.named_parameters():
             parameter.data.copy_(weights[name])
         with writing(folder.path):
             card = _store(folder.path / "model", fresh, corpus)
-        model = fresh.together.model.to(ranks.device)
+        model = fresh.learner.model.to(ranks.device)
         summary |= _measures(recipe, model, ranks, held)
         write_text(card, card.read_text("utf-8") + _card(recipe, corpus, summary))
         write_json(folder.path / "summary.json", summary)
