@@ -180,6 +180,7 @@ def _show(rows: dict[str, Any], names: list[str], found: list[Evaluation]) -> No
 
 
 def _headings(names: list[str]) -> list[str]:
-    """The last parts of the models' paths, where they differ."""
-    short = [Path(name).name or name for name in names]
+    """The last parts of the models' paths, where they differ; a run's is run/model."""
+    paths = [Path(name) for name in names]
+    short = [f"{p.parent.name}/{p.name}" if p.name == "model" else p.name or str(p) for p in paths]
     return short if len(set(short)) == len(short) else names

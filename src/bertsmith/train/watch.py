@@ -102,8 +102,10 @@ class Lines(Watch):
         self.said = time.monotonic()
         numbers = {k: v for k, v in row.items() if isinstance(v, float)}
         text = "  ".join(f"{name} {value:.4g}" for name, value in numbers.items())
-        speed = "" if held else f"  {self.speed():,.0f} tokens/s"
-        print(f"step {row['step']:6}  {text}{speed}", file=sys.stderr, flush=True)
+        left = time.strftime("%H:%M:%S", time.gmtime(self.left()))
+        speed = "" if held else f"  {self.speed():,.0f} tokens/s, {left} left"
+        of = f" of {self.recipe.train.steps}" if self.recipe.train.steps else ""
+        print(f"step {row['step']:6}{of}  {text}{speed}", file=sys.stderr, flush=True)
 
     def say(self, message: str) -> None:
         """Print it."""
