@@ -16,6 +16,10 @@ from torch.distributed.rendezvous import rendezvous
 from bertsmith.errors import BertsmithError
 from bertsmith.train.precision import Precision, cast_in_units
 
+# Process groups until the process ends: if DDP's reducer, which may be freed after anything else,
+# were the last to hold one, it would wait for a thread that waits for Python's lock.
+KEPT: list[Any] = []
+
 
 class Ranks:
     """This process among all; alone unless torchrun says otherwise."""
@@ -54,6 +58,7 @@ class Ranks:
         own = PrefixStore(f"attempt-{self.restarts}", store)
         backend = "nccl" if self.device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=own, rank=rank, world_size=count)
+        KEPT.append(dist.group.WORLD)
         yield
         # After an error, or in a step that was given up, collectives may be under way, and torch
         # would wait for them without end: then the group ends with the process.
