@@ -428,7 +428,7 @@ def test_a_budget_by_the_clock_ends_its_decay_in_time(recipe: Make, tmp_path: Pa
 def test_stages_that_the_clock_leaves_out_are_told(recipe: Make, tmp_path: Path) -> None:
     stages = [{"length": 16, "steps": 2}, {"length": 24, "steps": 100_000}, {"length": 32}]
     made = recipe(stages=stages, train={"steps": 0, "minutes": 0.01})
-    pretrain(made, tmp_path / "run", show="none")
+    assert pretrain(made, tmp_path / "run", show="none")["stages_not_reached"] == 1
     ledger = json.loads((tmp_path / "run" / "ledger.json").read_text("utf-8"))
     assert ledger["stages that the budget did not reach"] == 1
 

@@ -128,7 +128,7 @@ def _models_and_files(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _is_for_masked_lm(bert: Bert, file: str, columns: Any) -> bool:
-    """Has the model no head but that of masked LM, and the file nothing but texts?"""
+    """Is masked LM the model's only head, and does the file hold texts without labels?"""
     from bertsmith.tasks.data import read_data
     from bertsmith.tasks.masked_lm import is_plain_text
     from bertsmith.tasks.predicting import task_of

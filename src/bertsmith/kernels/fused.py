@@ -50,7 +50,7 @@ def fits_fused(x: Tensor) -> bool:
 
 
 def _plain(module: nn.Module, kind: type[nn.Module]) -> bool:
-    """Nothing but what torch has, with no hooks."""
+    """Plain torch modules, with no hooks."""
     return type(module) is kind and not module._forward_hooks and not module._forward_pre_hooks
 
 

@@ -51,7 +51,7 @@ def test_parts_do_not_change_a_step(base: Base, write: Write) -> None:
     # AdamW turns rounding of the smallest gradients into steps of full length: of a few weights.
     gaps = torch.cat([(whole[name] - parted[name]).flatten().abs() for name in whole])
     assert float(gaps.quantile(0.999)) < 1e-4
-    assert apart(whole, parted) < 1e-3
+    assert apart(whole, parted) < 2e-4
 
 
 def test_parts_fit_their_budget(base: Base, write: Write) -> None:
