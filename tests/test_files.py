@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import hashlib
 import json
 import os
@@ -510,3 +511,14 @@ def test_file_systems_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_folder_that_cannot_be_locked(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a file")
     assert "cannot be written" in refused(lambda: enter(tmp_path / "a"))
+
+
+def test_reads_are_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "text.gz"
+    path.write_bytes(gzip.compress(b"one\n" + b"x" * 3_000_000 + b"\ntwo"))
+    assert [len(line) for line in files.read_lines(path)] == [4, 3_000_001, 3]
+    assert len(files.read_whole(path)) == 3_000_008
+    with pytest.raises(BertsmithError, match=r"text\.gz, line 2: longer than 1 MiB"):
+        list(files.read_lines(path, longest=1 << 20))
+    with pytest.raises(BertsmithError, match="more than 2 MiB, too much to read at once"):
+        files.read_whole(path, limit=2 << 20)

@@ -32,6 +32,11 @@ PACKED = (".gz", ".xz", ".zst")
 UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)
 
 
+# Bounds on what is read at once from files that others wrote: a line (or cell) of text, and a
+# whole document after decompression.
+LONGEST_LINE = 16 << 20
+LARGEST_DOCUMENT = 1 << 30
+
 # ------------------------------------------------------------------ errors
 
 
@@ -317,6 +322,39 @@ def _content(path: Path, file: IO[bytes]) -> IO[bytes]:
     return file
 
 
+def read_whole(path: str | Path, limit: int = LARGEST_DOCUMENT) -> bytes:
+    """All of a file, decompressed, if it holds at most `limit` bytes."""
+    with reading(path), open_bytes(Path(path)) as (stream, _):
+        parts, size = [], 0
+        while part := stream.read(min(1 << 20, limit + 1 - size)):
+            parts.append(part)
+            size += len(part)
+            if size > limit:
+                raise BertsmithError(
+                    f"{path}: holds more than {limit >> 20:,} MiB, too much to read at once"
+                )
+    return b"".join(parts)
+
+
+def read_lines(path: str | Path, longest: int = LONGEST_LINE) -> Iterator[bytes]:
+    """Every line of a file with its line feed, decompressed, in bounded memory."""
+    with reading(path), open_bytes(Path(path)) as (stream, _):
+        yield from bounded_lines(stream, str(path), longest)
+
+
+def bounded_lines(stream: IO[bytes], name: str, longest: int = LONGEST_LINE) -> Iterator[bytes]:
+    """Every line of a stream, none longer than `longest` bytes; `name` is for the error."""
+    number = 0
+    while line := stream.readline(longest + 1):
+        number += 1
+        if len(line) > longest:
+            raise BertsmithError(
+                f"{name}, line {number}: longer than {longest >> 20:,} MiB; is it text with a "
+                "record on each line?"
+            )
+        yield line
+
+
 def inner(path: Path) -> Path:
     """A file's name without what only says how it is compressed."""
     return path.with_suffix("") if path.suffix in PACKED else path
@@ -342,7 +380,7 @@ class _Frames(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while not self.ready:
-            data = self.file.read(1 << 16)
+            data = self.file.read(1 << 11)  # a block of 4 bytes may hold 128 KiB
             if not data:
                 if self.frame is not None:
                     raise EOFError("it ends in the middle of a Zstandard frame")
