@@ -16,9 +16,9 @@ import numpy as np
 import transformers
 from transformers import Trainer, TrainingArguments
 
-from bertsmith.tasks.data import Dataset
-from bertsmith.tasks.finetune import Settings
-from bertsmith.tasks.finetune.answering import token_span
+from bertsmith.data import Dataset
+from bertsmith.finetune import Settings
+from bertsmith.finetune.answering import token_span
 from bertsmith.tasks.tagging import first_tokens
 
 LONGEST, STRIDE = 512, 128

@@ -1,4 +1,4 @@
-"""Rewrite the file tree in README.md from the first line of every file's docstring."""
+"""Rewrite the trees in docs/architecture.md (files) and README.md (folders) from docstrings."""
 
 import ast
 import tomllib
@@ -48,12 +48,19 @@ def models(folder: Path, indent: str) -> list[str]:
     return found
 
 
-def main() -> None:
-    readme = ROOT / "README.md"
-    before, _, rest = readme.read_text("utf-8").partition("src/bertsmith/\n")
+def fill(path: Path, listed: list[str]) -> None:
+    before, _, rest = path.read_text("utf-8").partition("src/bertsmith/\n")
     after = rest[rest.index("```") :]
-    tree = "\n".join(["src/bertsmith/", *lines(HOUSE, 1)])
-    readme.write_text(f"{before}{tree}\n{after}", "utf-8")
+    tree = "\n".join(["src/bertsmith/", *listed])
+    path.write_text(f"{before}{tree}\n{after}", "utf-8")
+
+
+def main() -> None:
+    everything = lines(HOUSE, 1)
+    fill(ROOT / "docs" / "architecture.md", everything)
+    # The README names folders, and the files beside them.
+    folders = [line for line in everything if not line.startswith("   ")]
+    fill(ROOT / "README.md", folders)
 
 
 if __name__ == "__main__":

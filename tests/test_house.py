@@ -24,8 +24,11 @@ LOCKS = ["requirements.lock", "requirements-torch.lock", "requirements-torch-cpu
 # data, without a line of Python.
 DATA = {"batch", "tokenizer", "corpus", "examples"}
 MODEL = {"batch", "kernels", "model", "families"}
-WORK = DATA | MODEL | {"checkpoint", "objectives", "pages", "train", "tasks"}
-USES = {"analysis", "search", "compare", "serve"}
+TRAIN = DATA | MODEL | {"checkpoint", "objectives", "pages", "train"}
+TASKS = TRAIN | {"data", "metrics", "tasks"}
+LEARN = {"finetune", "distill", "analysis"}
+USES = {"search", "compare", "serve"}
+WORK = TASKS | LEARN | USES
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
@@ -42,15 +45,20 @@ MAY_IMPORT: dict[str, set[str]] = {
     "objectives": DATA | MODEL,
     "pages": {"files"},
     "train": DATA | MODEL | {"checkpoint", "objectives", "pages"},
-    "tasks": WORK - {"tasks"},
-    "analysis": WORK,
-    "search": WORK,
-    "compare": WORK,
-    "serve": WORK,
-    "demo": WORK | USES,
+    "data": TRAIN - {"train"},
+    "metrics": {"data"},
+    "tasks": TRAIN | {"data", "metrics"},
+    "finetune": TASKS,
+    "distill": TASKS,
+    "analysis": TASKS,
+    "search": TASKS | LEARN,
+    "compare": TASKS | LEARN,
+    "serve": TASKS | LEARN,
+    "bert": WORK,
+    "demo": WORK | {"bert"},
     "recipes": set(),
-    "bertsmith": WORK | USES,  # the front door, `import bertsmith`
-    "cli": WORK | USES | {"demo", "recipes", "bertsmith"},
+    "bertsmith": WORK | {"bert"},  # the front door, `import bertsmith`
+    "cli": WORK | {"bert", "demo", "recipes", "bertsmith"},
 }
 
 FAMILIES = ["bert", "roberta", "albert", "distilbert", "electra", "deberta", "modernbert"]
@@ -162,7 +170,7 @@ def statements(source: str) -> int:
 
 
 def listed(readme: str) -> list[str]:
-    """Return the files under src/bertsmith/ that the README's tree lists, a line each.
+    """Return the files that the tree in docs/architecture.md lists, a line each.
 
     And the folders of which it lists no file.
     """
@@ -187,7 +195,7 @@ def listed(readme: str) -> list[str]:
 
 
 def line_of(path: Path) -> str:
-    """Return what stands for a file in the README's tree: of a model, its folder."""
+    """Return what stands for a file in the tree in docs/architecture.md: of a model, its folder."""
     parts = path.relative_to(HOUSE).parts
     return f"models/{parts[1]}/" if parts[0] == "models" and len(parts) > 2 else shown(path)
 
@@ -249,8 +257,8 @@ def test_the_readme_lists_every_file() -> None:
     unlisted = {"__init__.py", "py.typed"}
     files = [path for path in HOUSE.rglob("*") if path.is_file() and path.name not in unlisted]
     real = {line_of(path) for path in files if path.suffix != ".pyc"}
-    in_readme = listed((ROOT / "README.md").read_text("utf-8"))
-    assert sorted(name for name in in_readme if Path(name).name not in unlisted) == sorted(real)
+    in_tree = listed((ROOT / "docs" / "architecture.md").read_text("utf-8"))
+    assert sorted(name for name in in_tree if Path(name).name not in unlisted) == sorted(real)
 
 
 def test_models_are_small_and_whole() -> None:
@@ -396,6 +404,6 @@ def test_machine_paths_are_seen() -> None:
     assert not addresses(b"docs/work/x and the /workshop")
 
 
-@pytest.mark.parametrize("room", ["bertsmith.tasks.report", "bertsmith.tasks.finetune"])
+@pytest.mark.parametrize("room", ["bertsmith.finetune.report", "bertsmith.finetune"])
 def test_rooms_that_know_each_other_can_be_entered_by_any_door(room: str) -> None:
     assert subprocess.run([sys.executable, "-c", f"import {room}"]).returncode == 0

@@ -118,8 +118,7 @@ def work(asked: argparse.Namespace, runs: Any, done: Any, end: float) -> None:
 def one(asked: argparse.Namespace, run: Run) -> dict[str, float]:
     """The scores of a run."""
     from bertsmith.checkpoint import locate
-    from bertsmith.tasks import benchmarks
-    from bertsmith.tasks.finetune import settings_for
+    from bertsmith.finetune import benchmarks, settings_for
 
     folders = dict(given.split("=", 1) for given in asked.models)
     model = pooled(locate(folders[run["model"]]), run["pool"])

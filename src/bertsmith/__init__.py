@@ -6,20 +6,21 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from bertsmith.bert import Bert, load
     from bertsmith.checkpoint import create
     from bertsmith.errors import BertsmithError
     from bertsmith.families import presets
-    from bertsmith.tasks import Bert, Classifier, load
+    from bertsmith.finetune.classifier import Classifier
     from bertsmith.tokenizer import Tokenizer
 
 # Found when first used, so that `import bertsmith` costs nothing.
 _HOMES = {
-    "Bert": "tasks",
+    "Bert": "bert",
     "BertsmithError": "errors",
-    "Classifier": "tasks",
+    "Classifier": "finetune.classifier",
     "Tokenizer": "tokenizer",
     "create": "checkpoint",
-    "load": "tasks",
+    "load": "bert",
     "presets": "families",
 }
 __all__ = ["Bert", "BertsmithError", "Classifier", "Tokenizer", "create", "load", "presets"]

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from bertsmith import Bert, create
+from conftest import made, minilm_folder
 from model.tiny import TINY
-from tasks.conftest import made, minilm_folder
 from tasks.words import tokenizer
 
 __all__ = ["made", "minilm_folder", "small"]

@@ -9,10 +9,10 @@ from bertsmith import load
 from bertsmith.analysis.ablation import ablated, loss, masked_words
 from bertsmith.analysis.attention import head_counts
 from bertsmith.analysis.scoring import scores
+from bertsmith.data import read_data
 from bertsmith.errors import BertsmithError
-from bertsmith.tasks.data import read_data
 from cli.conftest import Run
-from tasks.conftest import made
+from conftest import made
 from tasks.models import Maker
 from tasks.words import LINES
 

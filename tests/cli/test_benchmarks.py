@@ -12,8 +12,8 @@ import pytest
 
 from bertsmith import BertsmithError
 from bertsmith.cli.benchmarks import Seeds
-from bertsmith.tasks import benchmarks
-from bertsmith.tasks.trials import Trial
+from bertsmith.finetune import benchmarks
+from bertsmith.finetune.trials import Trial
 from cli.conftest import Run
 from cli.told import told
 

@@ -109,7 +109,8 @@ def test_a_file_is_predicted_stretch_by_stretch(
     run: Run, trained: Path, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Never more than one stretch is held, and what comes out does not depend on it."""
-    from bertsmith.tasks import inputs, predicting
+    from bertsmith.data import inputs
+    from bertsmith.tasks import predict as predicting
 
     whole = run("predict", trained, file, "--text-column", "text").rows
     sizes: list[int] = []
@@ -138,7 +139,7 @@ def test_a_file_is_predicted_stretch_by_stretch(
 
 def test_every_role_of_a_column_has_an_option() -> None:
     from bertsmith.cli.tasks import ROLES
-    from bertsmith.tasks.data.columns import NAMES
+    from bertsmith.data.columns import NAMES
 
     assert set(ROLES) == {*NAMES, "pair"}
 

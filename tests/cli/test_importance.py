@@ -7,7 +7,7 @@ import pytest
 from bertsmith.analysis.importance import for_answer, for_label
 from bertsmith.errors import BertsmithError
 from cli.conftest import Run
-from tasks.conftest import made
+from conftest import made
 from tasks.models import Maker
 
 __all__ = ["made"]

@@ -11,8 +11,8 @@ from bertsmith.analysis.heads import measure, texts
 from bertsmith.analysis.senses import senses
 from bertsmith.checkpoint import write
 from bertsmith.demo.meeting import PAIRS, meet
-from bertsmith.tasks.finetune import finetune
-from bertsmith.tasks.finetune.usual import usual_for
+from bertsmith.finetune import finetune
+from bertsmith.finetune.usual import usual_for
 
 # A word that must be among the first five guesses.
 FACTS = {

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from bertsmith import Bert
 from bertsmith.batch import Batch
 from bertsmith.checkpoint import read, read_sentence
+from bertsmith.finetune.labelling import named
 from bertsmith.model import prepare
-from bertsmith.tasks.finetune.labelling import named
 from bertsmith.tokenizer import Encoding, Tokenizer
 from tasks.words import LINES
 

@@ -13,12 +13,12 @@ import torch
 
 from bertsmith import BertsmithError
 from bertsmith.batch import Batch
+from bertsmith.data import Labelled, Options, Question, Related, Tagged, Where, read_data
+from bertsmith.data.inputs import read_inputs
 from bertsmith.tasks.answering import find_answers
-from bertsmith.tasks.data import Labelled, Options, Question, Related, Tagged, Where, read_data
-from bertsmith.tasks.evaluating import compare, evaluate, interval, retrieval
-from bertsmith.tasks.explaining import attribute, explain
-from bertsmith.tasks.inputs import read_inputs
-from bertsmith.tasks.predicting import Prediction, predict, task_of
+from bertsmith.tasks.evaluate import compare, evaluate, interval, retrieval
+from bertsmith.tasks.explain import attribute, explain
+from bertsmith.tasks.predict import Prediction, predict, task_of
 from tasks.models import LINES, Maker
 
 HERE = Where("x", 1)

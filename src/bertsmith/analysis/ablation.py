@@ -27,7 +27,7 @@ from bertsmith.tasks.run import BUDGETS, packed
 from bertsmith.tasks.windows import Window
 
 if TYPE_CHECKING:
-    from bertsmith.tasks import Bert
+    from bertsmith.tasks.loaded import LoadedModel
 
 Heads = Iterable[tuple[int, int]]  # layer, head
 
@@ -43,9 +43,11 @@ class Material:
     loss: Callable[[Hidden, Batch, list[int]], tuple[Tensor, Tensor]]
 
 
-def masked_words(bert: Bert, texts: Sequence[str], share: float = 0.15, seed: int = 0) -> Material:
+def masked_words(
+    bert: LoadedModel, texts: Sequence[str], share: float = 0.15, seed: int = 0
+) -> Material:
     """Texts with some tokens masked, the same ones every time; the loss is to guess them."""
-    bert._needs("masked_lm")
+    bert.demand_head("masked_lm")
     tokenizer = bert.tokenizer
     if tokenizer.mask_id is None:
         raise BertsmithError("this tokenizer has no mask token")
@@ -74,10 +76,13 @@ def masked_words(bert: Bert, texts: Sequence[str], share: float = 0.15, seed: in
 
 
 def labelled(
-    bert: Bert, texts: Sequence[str], labels: Sequence[str], pairs: Sequence[str] | None = None
+    bert: LoadedModel,
+    texts: Sequence[str],
+    labels: Sequence[str],
+    pairs: Sequence[str] | None = None,
 ) -> Material:
     """Texts (or pairs of texts) with their labels; the loss is to tell them."""
-    bert._needs("classify")
+    bert.demand_head("classify")
     known = {name: number for number, name in enumerate(bert.checkpoint.labels)}
     for label in labels:
         if label not in known:
@@ -93,7 +98,7 @@ def labelled(
     return Material(windows, loss)
 
 
-def loss(bert: Bert, material: Material) -> float:
+def loss(bert: LoadedModel, material: Material) -> float:
     """The mean loss over all targets."""
     total, count = 0.0, 0
     with torch.inference_mode():
@@ -105,7 +110,7 @@ def loss(bert: Bert, material: Material) -> float:
     return total / count
 
 
-def block_heads(bert: Bert) -> list[int]:
+def block_heads(bert: LoadedModel) -> list[int]:
     """How many heads each block has, which several layers may share."""
     blocks: list[Any] = [getattr(block, "block", block) for block in bert.model.encoder.blocks]
     return [block.attention.heads for block in blocks]
@@ -120,7 +125,7 @@ class Means(NamedTuple):
 
 @contextmanager
 def ablated(
-    bert: Bert, heads: Heads = (), layers: Iterable[int] = (), means: Means | None = None
+    bert: LoadedModel, heads: Heads = (), layers: Iterable[int] = (), means: Means | None = None
 ) -> Iterator[None]:
     """Without some heads and some layers, as long as the block of code runs.
 
@@ -159,7 +164,7 @@ def _replaced(kept: Tensor, mean: Tensor | None) -> Change:
     return change
 
 
-def mean_outputs(bert: Bert, windows: Sequence[Window]) -> Means:
+def mean_outputs(bert: LoadedModel, windows: Sequence[Window]) -> Means:
     """What each head finds and each layer adds on average."""
     encoder, counts = bert.model.encoder, head_counts(bert)
     width, per_head = bert.checkpoint.config.width, bert.checkpoint.config.per_head
@@ -189,7 +194,7 @@ def mean_outputs(bert: Bert, windows: Sequence[Window]) -> Means:
     return Means(*([(one / tokens).float() for one in sums] for sums in (heads, layers)))
 
 
-def one_by_one(bert: Bert, cost: Callable[[], float], means: Means | None = None) -> Floats:
+def one_by_one(bert: LoadedModel, cost: Callable[[], float], means: Means | None = None) -> Floats:
     """How much a cost (a loss, or a score's negative) grows without each head: (layers, heads)."""
     counts, whole = head_counts(bert), cost()
     found = []
@@ -200,7 +205,7 @@ def one_by_one(bert: Bert, cost: Callable[[], float], means: Means | None = None
     return by_layer(torch.tensor(found), counts)
 
 
-def importance(bert: Bert, material: Material) -> Floats:
+def importance(bert: LoadedModel, material: Material) -> Floats:
     """How much the loss depends on each head, in one pass: (layers, heads).
 
     The mean over inputs of |dL/dg|, where g scales what a head finds, and each layer's
@@ -235,7 +240,7 @@ def _gated(gate: Tensor, owner: Tensor) -> Change:
     return lambda mixed: mixed * gate[owner, :, None].to(mixed.dtype)
 
 
-def _batches(bert: Bert, windows: Sequence[Window]) -> Iterator[tuple[Batch, list[int]]]:
+def _batches(bert: LoadedModel, windows: Sequence[Window]) -> Iterator[tuple[Batch, list[int]]]:
     budget = bert.budget or BUDGETS.get(bert.device.type, 2048)
     for chosen in packed([len(window.ids) for window in windows], budget):
         group = [windows[number] for number in chosen]

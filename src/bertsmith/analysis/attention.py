@@ -25,7 +25,7 @@ from bertsmith.tokenizer import Encoding, Tokenizer
 
 if TYPE_CHECKING:
     from bertsmith.analysis.page import AttentionPage
-    from bertsmith.tasks import Bert
+    from bertsmith.tasks.loaded import LoadedModel
 
 Floats = NDArray[np.float32]
 LONG = 2048  # tokens from which on memory is watched
@@ -43,7 +43,7 @@ class Token:
 
 
 def attention(
-    bert: Bert,
+    bert: LoadedModel,
     text: str,
     pair: str | None = None,
     *,
@@ -85,7 +85,7 @@ def attention(
     )
 
 
-def head_counts(bert: Bert) -> list[int]:
+def head_counts(bert: LoadedModel) -> list[int]:
     """How many heads each layer has: after pruning they may differ."""
     config = bert.checkpoint.config
     return [config.kept[block] if config.kept else config.attention_heads for block in config.plan]
@@ -128,7 +128,7 @@ class AttentionView:
     In arrays, a head that a pruned layer does not have is NaN.
     """
 
-    bert: Bert
+    bert: LoadedModel
     name: str
     ids: list[int]
     segments: list[int]

@@ -21,7 +21,7 @@ from bertsmith.tasks.run import packed
 from bertsmith.tasks.spans import wordless
 
 if TYPE_CHECKING:
-    from bertsmith.tasks import Bert
+    from bertsmith.tasks.loaded import LoadedModel
 
 # What is measured of every head, over all tokens that are not special.
 METRICS = {
@@ -90,7 +90,7 @@ class HeadNumbers:
         return [(int(layer), int(head), float(table[layer, head])) for layer, head in places]
 
 
-def measure(bert: Bert, inputs: Sequence[Input]) -> HeadNumbers:
+def measure(bert: LoadedModel, inputs: Sequence[Input]) -> HeadNumbers:
     """Look at the attention of every head in every input."""
     if not inputs:
         raise BertsmithError("there is nothing to measure heads on")
@@ -110,12 +110,12 @@ def measure(bert: Bert, inputs: Sequence[Input]) -> HeadNumbers:
     return HeadNumbers(metrics, len(inputs), tokens, finder.relations())
 
 
-def texts(bert: Bert, given: Sequence[str]) -> list[Input]:
+def texts(bert: LoadedModel, given: Sequence[str]) -> list[Input]:
     """Plain texts; long ones in windows."""
     return [Input(window.ids, window.segments) for window in bert.windows(given)]
 
 
-def parsed(bert: Bert, given: Iterable[Sentence]) -> list[Input]:
+def parsed(bert: LoadedModel, given: Iterable[Sentence]) -> list[Input]:
     """Sentences with dependencies; those that are too long are left out and counted."""
     found = []
     for sentence in given:
@@ -134,7 +134,7 @@ def parsed(bert: Bert, given: Iterable[Sentence]) -> list[Input]:
     return found
 
 
-def seen(bert: Bert, inputs: Sequence[Input]) -> Iterator[tuple[Input, Tensor]]:
+def seen(bert: LoadedModel, inputs: Sequence[Input]) -> Iterator[tuple[Input, Tensor]]:
     """Every input with the maps of all heads of all layers, one below the other: (L * H, n, n)."""
     config = bert.checkpoint.config
     layers = range(len(config.plan))
@@ -159,7 +159,7 @@ def _totals(weights: Tensor, targets: Tensor) -> Tensor:
     return torch.cat([entropy[:, None], others], dim=1).double().cpu()
 
 
-def _targets(bert: Bert, one: Input) -> tuple[Tensor, Tensor]:
+def _targets(bert: LoadedModel, one: Input) -> tuple[Tensor, Tensor]:
     """For every metric how much a weight from i to j counts (metrics, n, n); and how many rows.
 
     The first plane, entropy's, only marks the rows that count.

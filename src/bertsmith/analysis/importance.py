@@ -11,14 +11,15 @@ from torch.nn.functional import logsigmoid
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.model import Hidden
-from bertsmith.tasks.answering import Answer
-from bertsmith.tasks.predicting import task_of
+from bertsmith.tasks.answering import Answer, find_answers
+from bertsmith.tasks.classification import Classification, classify
+from bertsmith.tasks.predict import task_of
 from bertsmith.tasks.tagging import words
 from bertsmith.tasks.windows import Window
 from bertsmith.tokenizer import Encoding
 
 if TYPE_CHECKING:
-    from bertsmith.tasks import Bert
+    from bertsmith.tasks.loaded import LoadedModel
 
 Score = Callable[[Hidden, Batch, list[int]], Sequence[float]]
 
@@ -46,11 +47,11 @@ class Explained:
 
 
 def explained(
-    bert: Bert, text: str, pair: str | None = None, label: str | None = None
+    bert: LoadedModel, text: str, pair: str | None = None, label: str | None = None
 ) -> Explained:
     """What a model's own task makes of a text: a label, a number, or an answer in `pair`."""
     if "classify" in bert.model.heads:
-        scores = bert.classify(text, pair).scores
+        scores = classified(bert, text, pair).scores
         chosen = max(scores, key=scores.__getitem__) if label is None else label
         words = for_label(bert, text, pair, chosen)
         kind = "number" if task_of(bert) == "regression" else "label"
@@ -67,14 +68,14 @@ def explained(
 
 
 def for_label(
-    bert: Bert, text: str, pair: str | None = None, label: str | None = None
+    bert: LoadedModel, text: str, pair: str | None = None, label: str | None = None
 ) -> list[WordImportance]:
     """How much each word speaks for a label (by default the one the model gives)."""
-    bert._needs("classify")
+    bert.demand_head("classify")
     names = bert.checkpoint.labels
     if label is not None and label not in names:
         raise BertsmithError(f"the model has no label {label!r}; it has: {', '.join(names)}")
-    column = names.index(bert.classify(text, pair).label if label is None else label)
+    column = names.index(classified(bert, text, pair).label if label is None else label)
     task = task_of(bert)
 
     def score(hidden: Hidden, batch: Batch, windows: list[int]) -> list[float]:
@@ -89,7 +90,13 @@ def for_label(
     return _hidden_one_by_one(bert, (text, pair), score)
 
 
-def for_answer(bert: Bert, question: str, passage: str) -> list[WordImportance]:
+def classified(bert: LoadedModel, text: str, pair: str | None) -> Classification:
+    """The label of a text, or of a pair."""
+    bert.demand_head("classify")
+    return classify(bert, [text], None if pair is None else [pair])[0]
+
+
+def for_answer(bert: LoadedModel, question: str, passage: str) -> list[WordImportance]:
     """How much each word of question and passage speaks for the answer that the model gives."""
     best = _best(bert, question, passage)
     encoding = bert.tokenizer.encode(question, passage)
@@ -107,15 +114,15 @@ def for_answer(bert: Bert, question: str, passage: str) -> list[WordImportance]:
     return _hidden_one_by_one(bert, (question, passage), score)
 
 
-def _best(bert: Bert, question: str, passage: str) -> Answer:
-    found = bert.answer(question, passage)
+def _best(bert: LoadedModel, question: str, passage: str) -> Answer:
+    found = find_answers(bert, [question], [passage])[0].answers(1, empty=False)
     if not found:
         raise BertsmithError("there is no answer in this passage")
     return found[0]
 
 
 def _hidden_one_by_one(
-    bert: Bert, texts: tuple[str, str | None], score: Score
+    bert: LoadedModel, texts: tuple[str, str | None], score: Score
 ) -> list[WordImportance]:
     """The score with every word in place, less the score with each of them masked."""
     tokenizer = bert.tokenizer

@@ -16,7 +16,7 @@ from bertsmith.model import Hidden, Trace
 from bertsmith.tasks.run import BUDGETS, packed
 
 if TYPE_CHECKING:
-    from bertsmith.tasks import Bert
+    from bertsmith.tasks.loaded import LoadedModel
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class DepthGuess:
     scores: list[float]
 
 
-def lens(bert: Bert, text: str, top: int = 5) -> list[DepthGuess]:
+def lens(bert: LoadedModel, text: str, top: int = 5) -> list[DepthGuess]:
     """The guesses for each mask at every depth: the masked-LM head reads every layer's states.
 
     The head was trained on the last layer; what it makes of others is a view, not a truth.
     """
-    bert._needs("masked_lm")
+    bert.demand_head("masked_lm")
     if top < 1:
         raise BertsmithError(f"top must be a whole number from 1 up, not {top}")
     encoding = bert.tokenizer.encode(text)
@@ -60,7 +60,7 @@ def lens(bert: Bert, text: str, top: int = 5) -> list[DepthGuess]:
     return found
 
 
-def states(bert: Bert, texts: Sequence[str]) -> Floats:
+def states(bert: LoadedModel, texts: Sequence[str]) -> Floats:
     """The mean state of each text at every depth: (layers + 1, N, D). Long texts are cut."""
     windows = bert.windows(texts, how=bert.windower(long="cut"))
     depth = len(bert.checkpoint.config.plan) + 1
@@ -96,7 +96,7 @@ def cka(first: Floats, second: Floats) -> float:
     return float(shared / max(np.sqrt(own * other), 1e-30))
 
 
-def alike(bert: Bert, texts: Sequence[str], other: Bert | None = None) -> Floats:
+def alike(bert: LoadedModel, texts: Sequence[str], other: LoadedModel | None = None) -> Floats:
     """CKA between all depths of a model, or of two models, over the mean states of texts."""
     first = states(bert, texts)
     second = first if other is None else states(other, texts)

@@ -24,7 +24,7 @@ from bertsmith.model import Trace
 from bertsmith.tasks.run import BUDGETS, packed
 
 if TYPE_CHECKING:
-    from bertsmith.tasks import Bert
+    from bertsmith.tasks.loaded import LoadedModel
 
 DECAY, ROUNDS = 1e-3, 100
 
@@ -92,7 +92,9 @@ def columns(lines: Sequence[str], name: str = "file") -> list[Labelled]:
     return found
 
 
-def probe(bert: Bert, train: Sequence[Labelled], test: Sequence[Labelled], seed: int = 0) -> Probe:
+def probe(
+    bert: LoadedModel, train: Sequence[Labelled], test: Sequence[Labelled], seed: int = 0
+) -> Probe:
     """Fit a linear map from states to labels at every depth, and score it on other words."""
     learn, judge = _Words(bert, train), _Words(bert, test)
     if not learn.labels or not judge.labels:
@@ -122,7 +124,7 @@ def probe(bert: Bert, train: Sequence[Labelled], test: Sequence[Labelled], seed:
 class _Words:
     """Words with their labels, and their mean states at every depth: (words, D) each."""
 
-    def __init__(self, bert: Bert, given: Sequence[Labelled]) -> None:
+    def __init__(self, bert: LoadedModel, given: Sequence[Labelled]) -> None:
         self.labels: list[str] = []
         self.forms: list[str] = []
         kept = []

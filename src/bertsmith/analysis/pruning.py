@@ -16,7 +16,7 @@ from bertsmith.checkpoint import Checkpoint
 from bertsmith.checkpoint.assemble import assemble, substitute
 from bertsmith.checkpoint.names import Translation
 from bertsmith.errors import BertsmithError
-from bertsmith.tasks import Bert
+from bertsmith.tasks.loaded import LoadedModel
 
 if TYPE_CHECKING:
     from bertsmith.model.config import Config
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 INSIDE = re.compile(r"encoder\.blocks\.(\d+)\.(?:block\.)?attention\.(.+)")
 
 
-def pruned(bert: Bert, heads: Iterable[tuple[int, int]]) -> Bert:
+def pruned(bert: LoadedModel, heads: Iterable[tuple[int, int]]) -> LoadedModel:
     """A smaller model without these heads (layer, head); the one given stays as it is."""
     gone = _by_block(bert, heads)
     checkpoint = bert.checkpoint
@@ -50,10 +50,10 @@ def pruned(bert: Bert, heads: Iterable[tuple[int, int]]) -> Bert:
     substitute(model, values)
     family, entries = checkpoint.family, checkpoint.entries
     made = Checkpoint(model.eval(), family, settings, entries, notes=checkpoint.notes)
-    return Bert(made, bert.tokenizer, sentence=bert.sentence, budget=bert.budget)
+    return LoadedModel(made, bert.tokenizer, sentence=bert.sentence, budget=bert.budget)
 
 
-def zeroed(bert: Bert, heads: Iterable[tuple[int, int]]) -> None:
+def zeroed(bert: LoadedModel, heads: Iterable[tuple[int, int]]) -> None:
     """Let these heads say nothing, in place and for good; every tensor keeps its shape."""
     counts = block_heads(bert)
     gone = _by_block(bert, heads)
@@ -84,7 +84,7 @@ def least(table: Any, count: int, counts: Iterable[int]) -> list[tuple[int, int]
     return sorted(chosen)
 
 
-def _by_block(bert: Bert, heads: Iterable[tuple[int, int]]) -> dict[int, set[int]]:
+def _by_block(bert: LoadedModel, heads: Iterable[tuple[int, int]]) -> dict[int, set[int]]:
     """The heads that go, by block. Where layers share a block, it loses a head for all."""
     counts, plan = head_counts(bert), bert.model.encoder.plan
     gone: dict[int, set[int]] = {}

@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from bertsmith.analysis.ablation import Material, labelled
+from bertsmith.data import Dataset
 from bertsmith.errors import BertsmithError
-from bertsmith.tasks import Bert
-from bertsmith.tasks.data import Dataset
-from bertsmith.tasks.evaluating import evaluate
+from bertsmith.tasks.evaluate import evaluate
+from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.windows import Window
 
 
-def scores(bert: Bert, dataset: Dataset[Any]) -> dict[str, float]:
+def scores(bert: LoadedModel, dataset: Dataset[Any]) -> dict[str, float]:
     """Every score that the task has, over all gold."""
     found = evaluate(bert, dataset).scores
     return {name: value for name, value in found.items() if name != "count"}
 
 
-def material(bert: Bert, dataset: Dataset[Any]) -> Material:
+def material(bert: LoadedModel, dataset: Dataset[Any]) -> Material:
     """The examples of a file of classes, with the loss of telling them."""
     if dataset.task != "classification":
         raise BertsmithError(
@@ -29,7 +29,7 @@ def material(bert: Bert, dataset: Dataset[Any]) -> Material:
     return labelled(bert, [one.text for one in rows], [one.label for one in rows], pairs)
 
 
-def windows(bert: Bert, dataset: Dataset[Any]) -> list[Window]:
+def windows(bert: LoadedModel, dataset: Dataset[Any]) -> list[Window]:
     """All that a model reads of a file: texts, or a first text with each of the others."""
     found = []
     for example in dataset.examples:

@@ -22,7 +22,7 @@ from bertsmith.tasks.run import BUDGETS, packed
 from bertsmith.tasks.windows import Window
 
 if TYPE_CHECKING:
-    from bertsmith.tasks import Bert
+    from bertsmith.tasks.loaded import LoadedModel
 
 FOLDS = 5
 
@@ -57,7 +57,7 @@ def find(word: str, texts: Sequence[str], most: int | None = None) -> list[Place
     return places[:most]
 
 
-def vectors(bert: Bert, places: Sequence[Place]) -> Floats:
+def vectors(bert: LoadedModel, places: Sequence[Place]) -> Floats:
     """The mean state of each occurrence's tokens, at every depth: (layers + 1, N, D).
 
     Depth 0 is the embeddings' output. A long text is read in a window around the word.
@@ -101,7 +101,7 @@ def vectors(bert: Bert, places: Sequence[Place]) -> Floats:
     return found
 
 
-def static(bert: Bert, word: str) -> Floats:
+def static(bert: LoadedModel, word: str) -> Floats:
     """The word in the input table, where it has one vector whatever it means: (D,)."""
     ids = bert.encode([word])[0].ids
     with torch.inference_mode():
@@ -156,7 +156,7 @@ class Senses:
 
 
 def senses(
-    bert: Bert,
+    bert: LoadedModel,
     word: str,
     texts: Sequence[str],
     *,
@@ -214,7 +214,7 @@ def read_pairs(lines: Sequence[str], name: str = "file") -> list[Pair]:
     return pairs
 
 
-def same_sense(bert: Bert, pairs: Sequence[Pair], seed: int = 0) -> list[float]:
+def same_sense(bert: LoadedModel, pairs: Sequence[Pair], seed: int = 0) -> list[float]:
     """How often the cosine tells whether two occurrences share a sense, at every depth.
 
     The cosine from which on they do is found on four fifths of the pairs and tried on the

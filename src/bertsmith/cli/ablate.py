@@ -14,7 +14,7 @@ from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
     from bertsmith.analysis.ablation import Material
-    from bertsmith.tasks import Bert
+    from bertsmith.tasks import LoadedModel
     from bertsmith.tasks.windows import Window
 
 
@@ -90,13 +90,13 @@ def ablate(
 class Bench(NamedTuple):
     """What a model is measured on: numbers of a model, what it reads, one cost, one gradient."""
 
-    numbers: Callable[[Bert], dict[str, float]]  # the loss, or scores
+    numbers: Callable[[LoadedModel], dict[str, float]]  # the loss, or scores
     windows: Callable[[], Sequence[Window]]
     cost: Callable[[], float]  # the higher the worse
     material: Callable[[], Material]  # whose loss has a gradient
 
 
-def _masked(bert: Bert, lines: list[str], seed: int) -> Bench:
+def _masked(bert: LoadedModel, lines: list[str], seed: int) -> Bench:
     from bertsmith.analysis.ablation import loss, masked_words
 
     material = masked_words(bert, lines, seed=seed)
@@ -108,13 +108,13 @@ def _masked(bert: Bert, lines: list[str], seed: int) -> Bench:
     )
 
 
-def _labels(bert: Bert, file: Path, limit: int) -> Bench:
+def _labels(bert: LoadedModel, file: Path, limit: int) -> Bench:
     from dataclasses import replace
 
     from bertsmith.analysis import scoring
-    from bertsmith.tasks.data import read_data
-    from bertsmith.tasks.evaluating import main_metric
-    from bertsmith.tasks.predicting import task_of
+    from bertsmith.data import read_data
+    from bertsmith.tasks.evaluate import main_metric
+    from bertsmith.tasks.predict import task_of
 
     dataset = read_data(file, task_of(bert))
     dataset = replace(dataset, examples=dataset.examples[:limit])
@@ -128,7 +128,7 @@ def _labels(bert: Bert, file: Path, limit: int) -> Bench:
 
 
 def _without(
-    bert: Bert, bench: Bench, heads: str | None, layers: str | None, mean: bool
+    bert: LoadedModel, bench: Bench, heads: str | None, layers: str | None, mean: bool
 ) -> dict[str, Any]:
     from bertsmith.analysis.ablation import ablated, mean_outputs
     from bertsmith.analysis.attention import head_counts
@@ -143,7 +143,7 @@ def _without(
 
 
 def _ranked(
-    bert: Bert,
+    bert: LoadedModel,
     bench: Bench,
     alone: bool,
     mean: bool,
@@ -201,7 +201,7 @@ def _count(given: str, total: int) -> int:
     return round(total * int(share) / 100) if percent else int(share)
 
 
-def _size(bert: Bert) -> int:
+def _size(bert: LoadedModel) -> int:
     return sum(parameter.numel() for parameter in bert.model.parameters())
 
 

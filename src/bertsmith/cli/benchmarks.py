@@ -17,8 +17,8 @@ from bertsmith.cli.finetune import Progress
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
-    from bertsmith.tasks.benchmarks import Row
-    from bertsmith.tasks.trials import Trial
+    from bertsmith.finetune.benchmarks import Row
+    from bertsmith.finetune.trials import Trial
 
 HOME = "BERTSMITH_DATA"  # the environment variable that names a folder of benchmarks
 Data = Annotated[
@@ -70,7 +70,7 @@ def glue(
     training: Any = None,
 ) -> None:
     """Fine-tune and score a model on tasks of GLUE."""
-    from bertsmith.tasks.benchmarks import run_glue
+    from bertsmith.finetune.benchmarks import run_glue
 
     rows = run_glue(model, _folder(data), task or (), **_checked(training))
     _show(rows, as_json, average=True)
@@ -85,7 +85,7 @@ def squad(
     training: Any = None,
 ) -> None:
     """Fine-tune and score a model on SQuAD."""
-    from bertsmith.tasks.benchmarks import run_squad
+    from bertsmith.finetune.benchmarks import run_squad
 
     folder = _folder(data, "squad", "squad_dev")
     _show(run_squad(model, folder, version=version, **_checked(training)), as_json)
@@ -96,7 +96,7 @@ def conll(
     model: shared.Model, data: Data = None, as_json: shared.Json = False, training: Any = None
 ) -> None:
     """Fine-tune and score a model on tagged words."""
-    from bertsmith.tasks.benchmarks import run_conll
+    from bertsmith.finetune.benchmarks import run_conll
 
     folder = _folder(data, "conll2003_en", "conll2003", "conll-2003")
     _show(run_conll(model, folder, **_checked(training)), as_json)
@@ -150,7 +150,7 @@ class Seeds(Progress):
 
 def _show(rows: Iterator[Row], as_json: bool, average: bool = False) -> None:
     """One table. What is absent is named, and there is no average over what is not there."""
-    from bertsmith.tasks.benchmarks import by_task
+    from bertsmith.finetune.benchmarks import by_task
 
     done = []
     for row in rows:

@@ -13,8 +13,8 @@ from bertsmith.cli import tasks
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
-    from bertsmith.tasks.check import Finding, Report
-    from bertsmith.tasks.data import Dataset
+    from bertsmith.data import Dataset
+    from bertsmith.data.check import Finding, Report
 
 MOST = 20  # labels that the table shows
 
@@ -31,8 +31,8 @@ def check(
     columns: Any = None,
 ) -> None:
     """Lint data files: labels, duplicates, leaks, lengths, tags."""
-    from bertsmith.tasks.check import check as lint
-    from bertsmith.tasks.check import open_reader
+    from bertsmith.data.check import check as lint
+    from bertsmith.data.check import open_reader
 
     files = _files(train, dev, test)
     splits = _read(files, task, tasks.columns_of(columns), label_names)
@@ -47,7 +47,7 @@ def check(
 
 def _files(train: Path, dev: Path | None, test: Path | None) -> dict[str, Path]:
     """The files of splits; those of a folder where only that is given."""
-    from bertsmith.tasks.data import find_splits
+    from bertsmith.data import find_splits
 
     given = {"train": train, "dev": dev, "test": test}
     if train.is_dir():
@@ -61,7 +61,7 @@ def _read(
     files: dict[str, Path], task: str | None, columns: dict[str, str], label_names: str | None
 ) -> dict[str, Dataset[Any]]:
     """Every split; the others are of the task that the first is of."""
-    from bertsmith.tasks.data import read_data
+    from bertsmith.data import read_data
 
     names = tasks.names_of(label_names)
     splits: dict[str, Dataset[Any]] = {}

@@ -27,7 +27,7 @@ def convert(
     opened again and compared, tensor by tensor.
     """
     from bertsmith.checkpoint import convert as rewrite
-    from bertsmith.tasks.bert import pick_dtype
+    from bertsmith.tasks.loaded import pick_dtype
 
     if out.exists() and (not out.is_dir() or any(out.iterdir())) and not force:
         raise BertsmithError(f"{out}: is there already and not empty; use another, or --force")

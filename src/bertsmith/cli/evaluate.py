@@ -15,9 +15,9 @@ from bertsmith.cli import tasks
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
-    from bertsmith.tasks import Bert
-    from bertsmith.tasks.data import Dataset
-    from bertsmith.tasks.evaluating import Evaluation
+    from bertsmith.bert import Bert
+    from bertsmith.data import Dataset
+    from bertsmith.tasks.evaluate import Evaluation
 
 PAIRED = ("similarity", "regression")  # tasks that are scored by how alike two texts are
 
@@ -59,10 +59,10 @@ def evaluate(
     text (one text a line, or documents between blank lines) a masked-LM model is scored by its
     loss, accuracy and perplexity.
     """
-    from bertsmith.tasks.data import read_data
-    from bertsmith.tasks.evaluating import compare, drawable, interval, main_metric
-    from bertsmith.tasks.evaluating import evaluate as score
-    from bertsmith.tasks.predicting import headless, task_of
+    from bertsmith.data import read_data
+    from bertsmith.tasks.evaluate import compare, drawable, interval, main_metric
+    from bertsmith.tasks.evaluate import evaluate as score
+    from bertsmith.tasks.predict import headless, task_of
 
     names, files = _models_and_files(models_and_file)
     if draws < 1:
@@ -109,7 +109,7 @@ def evaluate(
     elif drawn:
         rows["interval"] = asdict(interval(found[0], chosen, labels, draws))
     if report is not None:
-        from bertsmith.tasks.report import write_evaluation
+        from bertsmith.finetune.report import write_evaluation
 
         write_evaluation(report, found[-1], names[-1], chosen)
     if as_json:
@@ -129,9 +129,9 @@ def _models_and_files(words: list[str]) -> tuple[list[str], list[str]]:
 
 def _is_for_masked_lm(bert: Bert, file: str, columns: Any) -> bool:
     """Is masked LM the model's only head, and does the file hold texts without labels?"""
-    from bertsmith.tasks.data import read_data
+    from bertsmith.data import read_data
     from bertsmith.tasks.masked_lm import is_plain_text
-    from bertsmith.tasks.predicting import task_of
+    from bertsmith.tasks.predict import task_of
 
     if task_of(bert) != "similarity" or "masked_lm" not in bert.model.heads:
         return False

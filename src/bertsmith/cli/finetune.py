@@ -14,7 +14,7 @@ from bertsmith.cli import tasks
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
-    from bertsmith.tasks.finetune import Result
+    from bertsmith.finetune import Result
 
 
 @tasks.takes(tasks.COLUMNS, "columns")
@@ -83,8 +83,8 @@ def finetune(
     The task and the columns are found out; without --dev a share of the file is held out. The
     directory opens in transformers, and holds report.html.
     """
-    from bertsmith.tasks.finetune import check_out, read_splits
-    from bertsmith.tasks.finetune import finetune as train_on
+    from bertsmith.finetune import check_out, read_splits
+    from bertsmith.finetune import finetune as train_on
 
     check_out(out, overwrite)
     splits = read_splits(

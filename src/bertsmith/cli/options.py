@@ -17,7 +17,7 @@ from bertsmith.errors import BertsmithError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from bertsmith.tasks import Bert
+    from bertsmith.bert import Bert
 
 Model = Annotated[
     str,
@@ -113,7 +113,7 @@ def find_tokenizer(name: Path) -> Path:
 
 def open_model(name: str, device: str | None, dtype: str, family: str | None) -> Bert:
     """Load a model and say what did not fit."""
-    from bertsmith.tasks import load
+    from bertsmith.bert import load
 
     bert = load(name, device=device, dtype=dtype, family=family)
     for line in bert.checkpoint.report.lines():

@@ -16,7 +16,7 @@ from bertsmith.cli import tasks
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
-    from bertsmith.tasks.inputs import Stretch
+    from bertsmith.data.inputs import Stretch
 
 FEW = 32  # examples at once that are explained, which takes long
 
@@ -41,10 +41,10 @@ def predict(
     Predictions are JSON lines in the file's order, written as they are made, so that a file of any
     size can be watched, or piped on.
     """
-    from bertsmith.tasks.explaining import explain as why
-    from bertsmith.tasks.inputs import SIZE, read_inputs
-    from bertsmith.tasks.predicting import predict as guess
-    from bertsmith.tasks.predicting import task_of
+    from bertsmith.data.inputs import SIZE, read_inputs
+    from bertsmith.tasks.explain import explain as why
+    from bertsmith.tasks.predict import predict as guess
+    from bertsmith.tasks.predict import task_of
 
     if top < 1:
         raise BertsmithError(f"--top is from 1 up, not {top}")

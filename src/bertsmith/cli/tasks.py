@@ -12,7 +12,7 @@ import typer
 from bertsmith.cli import options as shared
 
 if TYPE_CHECKING:
-    from bertsmith.tasks.data import Dataset
+    from bertsmith.data import Dataset
 
 Task = Annotated[
     str | None,

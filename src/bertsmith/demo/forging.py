@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bertsmith.bert import Bert
 from bertsmith.corpus import prepare
 from bertsmith.demo.beginning import begin_model
 from bertsmith.demo.pace import Pace
 from bertsmith.demo.text import Document
 from bertsmith.files import write_text
-from bertsmith.tasks import Bert
 from bertsmith.tokenizer import Tokenizer, train
 from bertsmith.train import pretrain
 from bertsmith.train.building import Built

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from bertsmith.bert import Bert, load
 from bertsmith.demo import pictures
 from bertsmith.demo.folder import begin, write_mark
 from bertsmith.demo.forging import forge, learn_vocabulary, pieces, write_documents
@@ -22,7 +23,6 @@ from bertsmith.demo.story import Inside, Pretraining, Reading, Story, Tuning
 from bertsmith.demo.tuning import tune_classifier, tune_tagger
 from bertsmith.demo.view import Progress, View
 from bertsmith.files import write_text, writing
-from bertsmith.tasks import Bert, load
 from bertsmith.tokenizer import Tokenizer
 
 STEPS = 5

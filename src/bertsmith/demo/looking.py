@@ -12,9 +12,9 @@ from bertsmith.analysis.attention import AttentionView, Floats
 from bertsmith.analysis.drawing import senses_page
 from bertsmith.analysis.heatmap import save_page
 from bertsmith.analysis.senses import find, senses
+from bertsmith.bert import Bert
 from bertsmith.demo.beginning import LOOKS
 from bertsmith.demo.text import Document
-from bertsmith.tasks import Bert
 
 AMBIGUOUS = "test"  # "a test fails", and "test whether": a noun and a verb
 FEWEST = 20  # occurrences, below which groups say nothing

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertsmith.tasks import load
+from bertsmith.bert import load
 
 MODEL = "bertsmith-small"
 MASKED = (

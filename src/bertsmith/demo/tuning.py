@@ -9,9 +9,9 @@ from typing import Any
 
 from bertsmith.demo.labels import Sentence, majority, parted, write_table, write_tags
 from bertsmith.demo.pace import Pace
-from bertsmith.tasks.evaluating import Evaluation
-from bertsmith.tasks.finetune import Result, finetune
-from bertsmith.tasks.finetune.loop import Watcher
+from bertsmith.finetune import Result, finetune
+from bertsmith.finetune.loop import Watcher
+from bertsmith.tasks.evaluate import Evaluation
 from bertsmith.tokenizer import Tokenizer
 
 FEWEST = 200  # items, however slow the machine

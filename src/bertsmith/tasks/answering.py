@@ -16,7 +16,7 @@ from bertsmith.tasks.spans import trimmed
 from bertsmith.tasks.windows import Window
 
 if TYPE_CHECKING:
-    from bertsmith.tasks.bert import Bert
+    from bertsmith.tasks.loaded import LoadedModel
 
 
 @dataclass(frozen=True)
@@ -59,14 +59,18 @@ class Found:
 
 
 def answer(
-    bert: Bert, question: str, passage: str, top: int, longest: int, empty: bool
+    bert: LoadedModel, question: str, passage: str, top: int, longest: int, empty: bool
 ) -> list[Answer]:
     """The `top` best stretches of at most `longest` tokens, from all windows of the passage."""
     return find_answers(bert, [question], [passage], top, longest)[0].answers(top, empty)
 
 
 def find_answers(
-    bert: Bert, questions: Sequence[str], passages: Sequence[str], top: int = 1, longest: int = 30
+    bert: LoadedModel,
+    questions: Sequence[str],
+    passages: Sequence[str],
+    top: int = 1,
+    longest: int = 30,
 ) -> list[Found]:
     """Many questions at once, each about its own passage."""
     texts = [*questions, *passages]

@@ -15,7 +15,7 @@ from bertsmith.model import Hidden
 from bertsmith.tasks.windows import Window, Windower
 
 if TYPE_CHECKING:
-    from bertsmith.tasks.bert import Bert
+    from bertsmith.tasks.loaded import LoadedModel
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Choice:
     scores: list[float]
 
 
-def choose(bert: Bert, prompt: str, choices: Sequence[str]) -> Choice:
+def choose(bert: LoadedModel, prompt: str, choices: Sequence[str]) -> Choice:
     """The choice that goes best with the prompt."""
     if not choices:
         raise BertsmithError("there is nothing to choose from")
@@ -35,7 +35,7 @@ def choose(bert: Bert, prompt: str, choices: Sequence[str]) -> Choice:
 
 
 def choose_many(
-    bert: Bert, prompts: Sequence[str], choices: Sequence[Sequence[str]]
+    bert: LoadedModel, prompts: Sequence[str], choices: Sequence[Sequence[str]]
 ) -> list[Choice]:
     """The best choice for each prompt. A long prompt is read in windows, each with the choice."""
     grouped = choice_windows(bert, prompts, choices, bert.windower())
@@ -54,7 +54,7 @@ def choose_many(
 
 
 def choice_windows(
-    bert: Bert, prompts: Sequence[str], choices: Sequence[Sequence[str]], how: Windower
+    bert: LoadedModel, prompts: Sequence[str], choices: Sequence[Sequence[str]], how: Windower
 ) -> list[list[Window]]:
     """The windows of every prompt with each of its choices; a window's number is its choice's."""
     asked = bert.token_ids(prompts)

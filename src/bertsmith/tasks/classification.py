@@ -12,7 +12,7 @@ from bertsmith.batch import Batch
 from bertsmith.model import Hidden
 
 if TYPE_CHECKING:
-    from bertsmith.tasks.bert import Bert
+    from bertsmith.tasks.loaded import LoadedModel
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,9 @@ class Classification:
     scores: dict[str, float]  # every label's
 
 
-def classify(bert: Bert, texts: Sequence[str], pairs: Sequence[str] | None) -> list[Classification]:
+def classify(
+    bert: LoadedModel, texts: Sequence[str], pairs: Sequence[str] | None
+) -> list[Classification]:
     """A label for every text (or pair). Windows of a long one vote, by length."""
     windows = bert.windows(texts, pairs)
     labels = bert.checkpoint.labels

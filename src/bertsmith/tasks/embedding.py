@@ -14,14 +14,18 @@ from bertsmith.model import Hidden
 from bertsmith.model.pooling import POOLS
 
 if TYPE_CHECKING:
-    from bertsmith.tasks.bert import Bert
+    from bertsmith.tasks.loaded import LoadedModel
 
 Vectors = np.ndarray[Any, np.dtype[np.float32]]
 NAMES = {"mean": "mean", "cls": "first"}
 
 
 def embed(
-    bert: Bert, texts: Sequence[str], pooling: str | None, normalise: bool | None, long: str
+    bert: LoadedModel,
+    texts: Sequence[str],
+    pooling: str | None = None,
+    normalise: bool | None = None,
+    long: str = "window",
 ) -> Vectors:
     """Texts → float32 (N, D). A long text's vector is the mean of its windows', by length."""
     made = bert.sentence

@@ -17,7 +17,7 @@ from bertsmith.tasks.windows import Window
 from bertsmith.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from bertsmith.tasks.bert import Bert
+    from bertsmith.tasks.loaded import LoadedModel
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Guess:
 Ranked = list[tuple[float, int]]  # the best tokens of one mask: probability, id
 
 
-def fill_mask(bert: Bert, texts: Sequence[str], top: int) -> list[list[Guess]]:
+def fill_mask(bert: LoadedModel, texts: Sequence[str], top: int) -> list[list[Guess]]:
     """For every text the best guesses for each of its masks."""
     tokenizer, size = bert.tokenizer, bert.tokenizer.size
     if tokenizer.mask_id is None:

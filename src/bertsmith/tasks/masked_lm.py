@@ -14,17 +14,17 @@ import torch
 import torch.nn.functional as F
 
 from bertsmith.batch import Batch
+from bertsmith.data.files import Stream, suffix_of
+from bertsmith.data.inputs import read_inputs
+from bertsmith.data.read import CONLL
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Masking, Sequences
 from bertsmith.model import Hidden
-from bertsmith.tasks.data.files import Stream, suffix_of
-from bertsmith.tasks.data.read import CONLL
-from bertsmith.tasks.inputs import read_inputs
 from bertsmith.tasks.run import run
 from bertsmith.tasks.windows import Window
 
 if TYPE_CHECKING:
-    from bertsmith.tasks.bert import Bert
+    from bertsmith.tasks.loaded import LoadedModel
 
 CHARACTERS, TOKENS = 1 << 20, 1 << 19  # that are held at once
 ROWS = 4096  # logits that are computed at once
@@ -56,7 +56,7 @@ class Sums:
 
 
 def score_masked_lm(
-    bert: Bert,
+    bert: LoadedModel,
     texts: Iterable[str],
     rate: float = 0.15,
     seed: int = 0,
@@ -173,7 +173,7 @@ def grouped(items: Iterable[Item], limit: int, size: Callable[[Item], int]) -> I
         yield group
 
 
-def _windows(bert: Bert, texts: Iterable[str], seen: dict[str, int]) -> Iterator[Window]:
+def _windows(bert: LoadedModel, texts: Iterable[str], seen: dict[str, int]) -> Iterator[Window]:
     """All texts as windows that do not overlap; counts what it has seen."""
     room = bert.windower().limit - bert.tokenizer.special_count()
     number = 0
@@ -191,7 +191,9 @@ def _windows(bert: Bert, texts: Iterable[str], seen: dict[str, int]) -> Iterator
             number += 1
 
 
-def _score(bert: Bert, windows: list[MaskedWindow], sums: Sums, progress: bool | None) -> None:
+def _score(
+    bert: LoadedModel, windows: list[MaskedWindow], sums: Sums, progress: bool | None
+) -> None:
     """Add the scores of all masked tokens."""
     windows = [one for one in windows if one.rows]
 

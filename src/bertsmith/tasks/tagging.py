@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import torch
 
 from bertsmith.batch import Batch
+from bertsmith.data.schemes import chunks
 from bertsmith.model import Hidden
-from bertsmith.tasks.data.schemes import chunks
 from bertsmith.tasks.spans import blank, trimmed, wordless
 from bertsmith.tasks.windows import clearest
 from bertsmith.tokenizer import Encoding
 
 if TYPE_CHECKING:
-    from bertsmith.tasks.bert import Bert
+    from bertsmith.tasks.loaded import LoadedModel
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Entity:
 Place = tuple[int | None, int, int]  # a word's first token, if it has one, and its characters
 
 
-def tag_words(bert: Bert, texts: Sequence[str]) -> list[list[Entity]]:
+def tag_words(bert: LoadedModel, texts: Sequence[str]) -> list[list[Entity]]:
     """Every word of every text with its label: that of the word's first token."""
     return _labelled(bert, texts, lambda number, one: words(texts[number], one))
 
 
 def tag_given(
-    bert: Bert, texts: Sequence[str], given: Sequence[Sequence[tuple[int, int]]]
+    bert: LoadedModel, texts: Sequence[str], given: Sequence[Sequence[tuple[int, int]]]
 ) -> list[list[Entity]]:
     """The label of every word that is given by where it begins and ends.
 
@@ -79,7 +79,7 @@ def first_tokens(
 
 
 def _labelled(
-    bert: Bert, texts: Sequence[str], places: Callable[[int, Encoding], Iterable[Place]]
+    bert: LoadedModel, texts: Sequence[str], places: Callable[[int, Encoding], Iterable[Place]]
 ) -> list[list[Entity]]:
     """The label of every word, read where it is clearest."""
     encoded = bert.encode(texts)
@@ -140,7 +140,7 @@ def _parts(text: str, offsets: Sequence[tuple[int, int]], inside: list[int]) -> 
     return parts
 
 
-def tag(bert: Bert, texts: Sequence[str]) -> list[list[Entity]]:
+def tag(bert: LoadedModel, texts: Sequence[str]) -> list[list[Entity]]:
     """The entities of every text; where labels have no B- and I-, every word and its label."""
     spelled = any(label[:2] in ("B-", "I-") for label in bert.checkpoint.labels)
     rows = zip(texts, tag_words(bert, texts), strict=True)

@@ -1,0 +1,147 @@
+"""`bertsmith.load`, and the model as a person uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import torch
+
+from bertsmith.analysis import attention as look_at_attention
+from bertsmith.analysis.attention import AttentionView
+from bertsmith.checkpoint import Sentence, locate, read, read_sentence
+from bertsmith.errors import BertsmithError
+from bertsmith.model import prepare
+from bertsmith.tasks import answering, choice, classification, embedding, filling, tagging
+from bertsmith.tasks.loaded import LoadedModel, pick_device, pick_dtype, positive
+from bertsmith.tokenizer import Tokenizer
+
+Texts = list[str] | tuple[str, ...]
+
+
+def load(
+    name: str | Path,
+    *,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype = "float32",
+    heads: Sequence[str] | None = None,
+    family: str | None = None,
+    budget: int | None = None,
+    progress: bool | None = None,
+) -> Bert:
+    """Open a model: a directory of the Hugging Face or sentence-transformers layout, or a name.
+
+    A name is that of a model which comes with the package ("bertsmith-small"), or a hub id.
+    `dtype="bfloat16"` is the fast path of GPUs, and of CPUs with bf16 matrix units. `heads` are
+    those that must be there, `family` says what a config.json without model_type is, `budget`
+    is the number of tokens in a batch.
+    """
+    directory = locate(name)
+    chosen = pick_device(device)
+    sentence = read_sentence(directory)
+    directory, how = sentence or (directory, Sentence())
+    settings = {"model_type": family} if family else None
+    needed = [heads] if isinstance(heads, str) else heads
+    checkpoint = read(
+        directory, heads=needed, settings=settings, dtype=pick_dtype(dtype), device=chosen
+    )
+    prepare(checkpoint.model)
+    tokenizer = Tokenizer.load(directory, family=checkpoint.family.name)
+    return Bert(checkpoint, tokenizer, sentence=how, budget=budget, progress=progress)
+
+
+class Bert(LoadedModel):
+    """A model and its tokenizer, ready for use."""
+
+    @overload
+    def fill_mask(self, text: str, top: int = 5) -> list[filling.Guess]: ...
+    @overload
+    def fill_mask(self, text: Texts, top: int = 5) -> list[list[filling.Guess]]: ...
+    def fill_mask(self, text: str | Sequence[str], top: int = 5) -> Any:
+        """Guess the masked tokens of a text, or of each of several."""
+        self.demand_head("masked_lm")
+        return _one(text, lambda texts: filling.fill_mask(self, texts, positive(top, "top")))
+
+    def embed(
+        self,
+        texts: str | Sequence[str],
+        *,
+        pooling: str | None = None,
+        normalise: bool | None = None,
+        long: str = "window",
+    ) -> embedding.Vectors:
+        """Turn texts into vectors: float32 (N, D), or (D,) of a single text.
+
+        `pooling` ("mean" or "cls") and `normalise` are as the model's directory says unless
+        given. Texts beyond the model's length are read in windows, or `long="refuse"` or "cut".
+        """
+        return _one(texts, lambda many: embedding.embed(self, many, pooling, normalise, long))
+
+    @overload
+    def classify(self, texts: str, pairs: str | None = None) -> classification.Classification: ...
+    @overload
+    def classify(
+        self, texts: Texts, pairs: Texts | None = None
+    ) -> list[classification.Classification]: ...
+    def classify(self, texts: Any, pairs: Any = None) -> Any:
+        """Label a text (or a pair of texts), or each of several."""
+        self.demand_head("classify")
+        if isinstance(texts, str):
+            return classification.classify(self, [texts], None if pairs is None else [pairs])[0]
+        second = None if pairs is None else _listed(pairs, "pairs")
+        return classification.classify(self, _listed(texts, "texts"), second)
+
+    @overload
+    def tag(self, texts: str, *, words: bool = False) -> list[tagging.Entity]: ...
+    @overload
+    def tag(self, texts: Texts, *, words: bool = False) -> list[list[tagging.Entity]]: ...
+    def tag(self, texts: Any, *, words: bool = False) -> Any:
+        """Find entities in a text, or in each of several; or label every word."""
+        self.demand_head("tag")
+        find = tagging.tag_words if words else tagging.tag
+        return _one(texts, lambda many: find(self, many))
+
+    def answer(
+        self, question: str, passage: str, *, top: int = 1, longest: int = 30, empty: bool = False
+    ) -> list[answering.Answer]:
+        """Find the `top` answers to a question in a passage of any length.
+
+        With `empty`, "no answer" competes (for models trained on questions without one).
+        """
+        self.demand_head("answer")
+        most, length = positive(top, "top"), positive(longest, "longest")
+        return answering.answer(self, question, passage, most, length, empty)
+
+    def choose(self, prompt: str, choices: Sequence[str]) -> choice.Choice:
+        """Pick the choice that goes best with the prompt."""
+        self.demand_head("choose")
+        return choice.choose(self, prompt, _listed(choices, "choices"))
+
+    def attention(
+        self,
+        text: str,
+        pair: str | None = None,
+        *,
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+    ) -> AttentionView:
+        """See what it attends to: renders in a notebook, `.save("page.html")` writes a page."""
+        return look_at_attention(self, text, pair, layers=layers, heads=heads)
+
+
+def _one(given: Any, use: Callable[[list[str]], Any]) -> Any:
+    """Let a function of many texts take a single one too."""
+    return use([given])[0] if isinstance(given, str) else use(_listed(given, "texts"))
+
+
+def _listed(given: Any, name: str) -> list[str]:
+    """A list of strings, whatever they came in."""
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise BertsmithError(f"{name} must be a list of strings, not a {type(given).__name__}")
+    listed = list(given)
+    for number, text in enumerate(listed):
+        if not isinstance(text, str):
+            kind = type(text).__name__
+            raise BertsmithError(f"{name} must be strings, but number {number} is a {kind}")
+    return listed

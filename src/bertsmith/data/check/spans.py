@@ -1,0 +1,55 @@
+"""Gold that must stand in its place: tags that spell entities, answers in passages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from bertsmith.data import Question, Tagged, chunks, faults
+from bertsmith.data.check.findings import Finding, Splits, found
+
+MANY = 0.01  # the share of entities that may be broken before training suffers
+
+
+def tags(splits: Splits) -> Iterator[Finding]:
+    """Tags that break their scheme."""
+    for name, dataset in splits.items():
+        if dataset.scheme is None:
+            continue
+        places, first, total = [], "", 0
+        for one in dataset.examples:
+            if isinstance(one, Tagged) and one.tags is not None:
+                total += len(chunks(one.tags))
+                for word, what in faults(one.tags, dataset.scheme):
+                    first = first or what
+                    places.append(one.at(word))
+        severity = "error" if len(places) > MANY * total else "warning"
+        yield from found(
+            severity,
+            "broken-tags",
+            f"{name}: tags that break {dataset.scheme.upper()} (first {first})",
+            places,
+            "scored as conlleval would; better mend them",
+        )
+
+
+def answers(splits: Splits) -> Iterator[Finding]:
+    """Answers that stand nowhere, ids that are there twice, and the share without an answer."""
+    for name, dataset in splits.items():
+        rows = [one for one in dataset.examples if isinstance(one, Question)]
+        if not rows:
+            continue
+        lost = [one.where for one in rows if any(span.start < 0 for span in one.answers or ())]
+        severity = "error" if len(lost) > 0.5 * len(rows) else "warning"
+        what = f"{name}: questions with an answer that stands nowhere in the passage"
+        yield from found(severity, "lost-answer", what, lost, "scored, but not trained on")
+        times = Counter(one.id for one in rows)
+        twice = [one.where for one in rows if times[one.id] > 1]
+        what = f"{name}: questions that share their id with another"
+        yield from found("error", "same-id", what, twice, "answers are told apart by id")
+        blank = [one.where for one in rows if any(not s.text.strip() for s in one.answers or ())]
+        yield from found("warning", "blank-answer", f"{name}: questions with a blank answer", blank)
+        none = sum(one.impossible for one in rows)
+        if none:
+            what = f"{name}: questions without an answer ({none / len(rows):.1%}): {none:,}"
+            yield Finding("note", "no-answer", what, none)

@@ -1,0 +1,94 @@
+"""A data file that was read: its examples, its labels by name, and how it was understood."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from bertsmith.data.examples import (
+    Example,
+    Labelled,
+    MultiLabelled,
+    Options,
+    Question,
+    Scored,
+    Tagged,
+)
+from bertsmith.errors import BertsmithError
+from bertsmith.ledger import Ledger
+
+TASKS = {
+    "classification": "one label for a text or a pair of texts",
+    "multilabel": "any number of labels",
+    "regression": "a number for a text or a pair",
+    "tagging": "a tag for every word",
+    "answering": "an answer that stands in a passage",
+    "choice": "one of several choices",
+    "similarity": "texts that belong together, or how near two texts are",
+}
+Kind = TypeVar("Kind", bound=Example)
+
+
+@dataclass(frozen=True)
+class Dataset(Generic[Kind]):
+    """Examples of one task, from one file."""
+
+    path: Path
+    task: str
+    examples: list[Kind]
+    columns: dict[str, str] = field(default_factory=dict)  # role → the column it was found in
+    guessed: str = ""  # why this task, where nobody said which
+    scheme: str | None = None  # of tags that spell entities
+    ledger: Ledger = field(default_factory=Ledger)  # what was left out or changed in reading
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The names of all labels, in an order that does not depend on the file's."""
+        return ordered(name for example in self.examples for name in label_names(example))
+
+    def gold(self) -> list[Kind]:
+        """The examples of which the file says what is right."""
+        return [example for example in self.examples if has_gold(example)]
+
+
+def label_names(example: Example) -> tuple[str, ...]:
+    """The labels that an example carries."""
+    match example:
+        case Labelled(label=str(label)):
+            return (label,)
+        case MultiLabelled(labels=tuple(labels)):
+            return labels
+        case Tagged(tags=tuple(tags)):
+            return tags
+    return ()
+
+
+def has_gold(example: Example) -> bool:
+    """Does the file say what is right?"""
+    match example:
+        case Labelled(label=None) | MultiLabelled(labels=None) | Scored(score=None):
+            return False
+        case Tagged(tags=None) | Question(answers=None) | Options(label=None):
+            return False
+    return True
+
+
+def ordered(names: Iterable[str]) -> tuple[str, ...]:
+    """Names once each: numbers by value, O before other tags, all else by letter."""
+    unique = set(names)
+    if all(name.isdecimal() and name.isascii() for name in unique):
+        return tuple(sorted(unique, key=lambda name: (int(name), name)))
+    return tuple(sorted(unique, key=lambda name: (name != "O", name)))
+
+
+def known_task(task: str) -> str:
+    """The same task, if there is such a one."""
+    if task not in TASKS:
+        raise BertsmithError(f"unknown task {task!r}; known: {', '.join(TASKS)}")
+    return task

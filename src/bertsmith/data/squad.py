@@ -1,0 +1,167 @@
+"""Extractive question answering: SQuAD's JSON (v1.1 and v2.0), and rows of question and passage."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bertsmith.data.columns import Finder
+from bertsmith.data.examples import Question, Span, Where
+from bertsmith.data.rows import Row, Table, text_cell
+from bertsmith.errors import BertsmithError
+from bertsmith.ledger import Ledger
+
+NO_ANSWER = "ANSWERNOTFOUND"  # what SubjQA writes at the end of such a passage
+
+
+def is_squad(content: Any) -> bool:
+    """Is this JSON document in SQuAD's layout?"""
+    data = content.get("data") if isinstance(content, dict) else None
+    return isinstance(data, list) and any(isinstance(a, dict) and "paragraphs" in a for a in data)
+
+
+def read_squad(path: Path, content: Mapping[str, Any], ledger: Ledger) -> list[Question]:
+    """Every question of a SQuAD file."""
+    examples: list[Question] = []
+    for article in content["data"]:
+        for paragraph in _listed(article, "paragraphs", path, len(examples)):
+            for asked in _listed(paragraph, "qas", path, len(examples)):
+                where = Where(str(path), len(examples) + 1, "question")
+                passage = _string(paragraph, "context", where)
+                gold = None
+                if "answers" in asked or "is_impossible" in asked:
+                    given = [] if asked.get("is_impossible") else asked.get("answers") or []
+                    gold = tuple(_span(one, passage, where, ledger) for one in given)
+                    if not gold and not asked.get("is_impossible"):
+                        gold = None  # v1.1 has no questions without an answer: it was left out
+                        ledger.note("questions without answers, and not said to be impossible")
+                examples.append(
+                    Question(
+                        id=str(asked.get("id", len(examples) + 1)),
+                        question=_string(asked, "question", where),
+                        passage=passage,
+                        answers=gold,
+                        title=str(article.get("title", "")),
+                        where=where,
+                    )
+                )
+    return examples
+
+
+def _listed(holder: Any, key: str, path: Path, done: int) -> Iterator[dict[str, Any]]:
+    value = holder.get(key) if isinstance(holder, dict) else None
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise BertsmithError(f"{path}: after question {done}, {key!r} is not a list of objects")
+    return iter(value)
+
+
+def _string(holder: Mapping[str, Any], key: str, where: Where) -> str:
+    if not isinstance(holder.get(key), str):
+        raise BertsmithError(f"{where}: there is no text called {key!r}")
+    return text_cell(holder[key], where, key)
+
+
+def _span(given: Any, passage: str, where: Where, ledger: Ledger) -> Span:
+    text = given.get("text") if isinstance(given, dict) else None
+    start = given.get("answer_start") if isinstance(given, dict) else None
+    if not isinstance(text, str) or not isinstance(start, int | None):
+        raise BertsmithError(f"{where}: an answer is not a text and an answer_start")
+    return placed(text, start, passage, ledger)
+
+
+def placed(text: str, start: int | None, passage: str, ledger: Ledger) -> Span:
+    """An answer where its text stands: at `start`, else at the nearest place that has it."""
+    if start is not None and start >= 0 and passage.startswith(text, start):
+        return Span(text, start)
+    places = [match.start() for match in re.finditer(re.escape(text), passage)] if text else []
+    if not places:
+        ledger.note("answers that stand nowhere in their passage: scored, not trained on")
+        return Span(text, -1)
+    if start is None:
+        if len(places) > 1:
+            ledger.note("answers whose place was not given: taken where they come first")
+        return Span(text, places[0])
+    ledger.note("answers moved to the nearest place where they stand")
+    return Span(text, min(places, key=lambda place: abs(place - start)))
+
+
+# ------------------------------------------------------------------ rows
+
+
+def read_questions(table: Table, finder: Finder, ledger: Ledger) -> list[Question]:
+    """Rows with a question, a passage and answers: texts, or SQuAD's texts and starts."""
+    question, passage = finder.needed("question"), finder.needed("passage")
+    answers, starts = finder.known("answers"), finder.known("start")
+    name, title = finder.known("id"), finder.by_plain.get("title")
+    examples = []
+    for number, row in enumerate(table.rows, 1):
+        where = table.where(row)
+        read = passage_cell(row, where, passage, ledger)
+        gold = None
+        if answers is not None:
+            start = row.cells.get(starts) if starts else None
+            gold = _answers(row.cells.get(answers), start, read, where, ledger)
+        examples.append(
+            Question(
+                id=str(row.cells.get(name) or number) if name else str(number),
+                question=text_cell(row.cells.get(question), where, question),
+                passage=read,
+                answers=gold,
+                title=str(row.cells.get(title) or "") if title else "",
+                where=where,
+            )
+        )
+    return _merged(examples, ledger)
+
+
+def passage_cell(row: Row, where: Where, column: str, ledger: Ledger) -> str:
+    """A passage, without what says at its end that nothing is found in it."""
+    read = text_cell(row.cells.get(column), where, column)
+    if read.endswith(NO_ANSWER):
+        ledger.note(f"passages without the {NO_ANSWER} at their end")
+        read = read.removesuffix(NO_ANSWER).rstrip()
+    return read
+
+
+def _merged(examples: list[Question], ledger: Ledger) -> list[Question]:
+    """One question for each id: rows that repeat it add to its gold answers."""
+    groups: dict[tuple[str, str, str], list[Question]] = {}
+    for example in examples:
+        key = example.id, example.question, example.passage
+        groups.setdefault(key, []).append(example)
+    ledger.note(
+        "rows that repeat a question: their answers were added", len(examples) - len(groups)
+    )
+    merged = []
+    for group in groups.values():
+        given = [one.answers for one in group if one.answers is not None]
+        spans = dict.fromkeys(span for answers in given for span in answers)
+        merged.append(replace(group[0], answers=tuple(spans) if given else None))
+    return merged
+
+
+def _answers(
+    given: Any, start: Any, passage: str, where: Where, ledger: Ledger
+) -> tuple[Span, ...]:
+    if isinstance(given, dict):  # as the `datasets` library stores SQuAD
+        texts, places = given.get("text"), given.get("answer_start")
+        if not isinstance(texts, list) or not isinstance(places, list) or len(texts) != len(places):
+            raise BertsmithError(f"{where}: answers need as many texts as answer_starts")
+        pairs = zip(texts, places, strict=True)
+        return tuple(placed(str(text), int(place), passage, ledger) for text, place in pairs)
+    if isinstance(given, list):
+        if all(isinstance(one, dict) for one in given):
+            return tuple(_span(one, passage, where, ledger) for one in given)
+        return tuple(placed(str(text), None, passage, ledger) for text in given)
+    text = text_cell(given, where, "answer").removesuffix(NO_ANSWER).rstrip()
+    if not text:
+        return ()
+    places = [int(number) for number in re.findall(r"\d+", "" if start is None else str(start))]
+    if len(places) == 2 and text not in passage and passage[slice(*places)].strip():
+        # Tokenised answers (ca n't) are spelled otherwise than the passage; the place is right.
+        ledger.note("answers taken as the passage spells them")
+        return (Span(passage[slice(*places)], places[0]),)
+    return (placed(text, places[0] if places else None, passage, ledger),)

@@ -1,0 +1,12 @@
+"""Fine-tuning: a data file → a model directory that predicts, with a report.
+
+finetune("bert-base-uncased", "reviews.csv", "model")     # guesses the task, holds out 10 %
+"""
+
+from bertsmith.finetune.opening import check_out
+from bertsmith.finetune.run import Result, Run, finetune
+from bertsmith.finetune.settings import Settings, settings_for
+from bertsmith.finetune.splits import Splits, read_splits, split_off
+
+__all__ = ["Result", "Run", "Settings", "Splits", "check_out", "finetune", "read_splits"]
+__all__ += ["settings_for", "split_off"]

@@ -1,0 +1,119 @@
+"""`bertsmith.Classifier`: fit and predict, as scikit-learn's estimators do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.data import Dataset, Labelled, Where
+from bertsmith.errors import BertsmithError
+from bertsmith.finetune import Splits, finetune
+from bertsmith.tasks.classification import classify
+from bertsmith.tasks.loaded import LoadedModel
+
+try:  # scikit-learn asks its estimators for more than fit and predict, and more every year
+    from sklearn.base import BaseEstimator, ClassifierMixin
+except ImportError:  # and who does not use it needs none of that
+
+    class BaseEstimator:  # type: ignore[no-redef]
+        """What remains of an estimator without scikit-learn."""
+
+        def get_params(self, deep: bool = True) -> dict[str, Any]:
+            """The arguments that it was made with."""
+            return {name: getattr(self, name) for name in signature(type(self)).parameters}
+
+    class ClassifierMixin:  # type: ignore[no-redef]
+        """And of a classifier."""
+
+
+class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A text classifier that fine-tunes a model, for pipelines and cross-validation.
+
+    Texts are strings, or pairs of strings. Labels may be strings, numbers or booleans; what is
+    predicted is of the same kind.
+    """
+
+    def __init__(
+        self,
+        model: str | Path = "bertsmith-small",
+        *,
+        learning_rate: float | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        max_length: int | None = None,
+        class_weights: str | None = None,
+        freeze: str | None = None,
+        seed: int = 0,
+        device: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        # Kept as given, and looked at in fit: so scikit-learn wants it, to copy estimators.
+        self.model = model
+        self.learning_rate, self.epochs, self.batch_size = learning_rate, epochs, batch_size
+        self.max_length, self.class_weights, self.freeze = max_length, class_weights, freeze
+        self.seed, self.device, self.dtype = seed, device, dtype
+
+    def fit(self, texts: Sequence[Any], labels: Sequence[Any]) -> Classifier:
+        """Train on texts and their labels."""
+        given, wanted = list(texts), np.asarray(labels)
+        if len(given) != len(wanted):
+            raise BertsmithError(f"{len(given)} texts cannot have {len(wanted)} labels")
+        self.classes_ = np.unique(wanted)
+        names = {value: str(value) for value in self.classes_.tolist()}
+        if len(set(names.values())) < len(names):
+            raise BertsmithError("two different labels are spelled the same")
+        examples = [
+            Labelled(*_pair(text, number), names[label], Where("texts", number + 1, "text"))
+            for number, (text, label) in enumerate(zip(given, wanted.tolist(), strict=True))
+        ]
+        result = finetune(
+            self.model,
+            Splits(Dataset(Path("texts"), "classification", examples)),
+            device=self.device,
+            learning_rate=self.learning_rate,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            max_length=self.max_length,
+            class_weights=self.class_weights,
+            freeze=self.freeze,
+            seed=self.seed,
+            dtype=self.dtype,
+        )
+        self.bert_: LoadedModel = result.kept.bert
+        return self
+
+    def predict(self, texts: Sequence[Any]) -> NDArray[Any]:
+        """The likeliest label of each text."""
+        chances = self.predict_proba(texts)
+        return self.classes_[chances.argmax(1)]
+
+    def predict_proba(self, texts: Sequence[Any]) -> NDArray[np.float64]:
+        """The probability of every label, a row a text, in the order of `classes_`."""
+        if not hasattr(self, "bert_"):
+            raise BertsmithError("this classifier is not trained yet: call fit first")
+        pairs = [_pair(text, number) for number, text in enumerate(texts)]
+        if not pairs:
+            return np.zeros((0, len(self.classes_)))
+        second = None if pairs[0][1] is None else [pair or "" for _, pair in pairs]
+        found = classify(self.bert_, [text for text, _ in pairs], second)
+        names = [str(value) for value in self.classes_.tolist()]
+        return np.array([[one.scores[name] for name in names] for one in found])
+
+    def save(self, directory: str | Path) -> None:
+        """Write a model directory."""
+        if not hasattr(self, "bert_"):
+            raise BertsmithError("this classifier is not trained yet: call fit first")
+        self.bert_.save(directory)
+
+
+def _pair(text: Any, number: int) -> tuple[str, str | None]:
+    if isinstance(text, str):
+        return str(text), None
+    if isinstance(text, list | tuple | np.ndarray) and len(text) == 2:
+        return str(text[0]), str(text[1])
+    raise BertsmithError(f"text {number} is a {type(text).__name__}, not a string or a pair")

@@ -1,0 +1,216 @@
+"""The loop: epochs of steps over shuffled samples, a look after each, and the best kept."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bertsmith.errors import BertsmithError
+from bertsmith.examples.draw import bits, shuffled
+from bertsmith.finetune.lesson import Learner, Lesson
+from bertsmith.finetune.pieces import Sample, batch_of, parts
+from bertsmith.finetune.settings import Settings
+from bertsmith.finetune.surgery import keep_all_states, keep_few_states, optimizer_for
+from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.run import STEP
+from bertsmith.train.distributed import Ranks
+from bertsmith.train.guard import PATIENCE
+from bertsmith.train.precision import Precision, supported
+from bertsmith.train.schedule import Shape, rate_at
+from bertsmith.train.step import MicroBatch, TrainingStep
+from bertsmith.train.tables import large_tables
+
+BUDGETS = {"cpu": 8192, "cuda": 32768}  # tokens that pass through the model at once
+Scores = dict[str, float]
+
+
+class Watcher(Protocol):
+    """Who is told how far a run is."""
+
+    def step(self, done: int, total: int, loss: float) -> None:
+        """A step is done."""
+
+    def epoch(self, row: dict[str, Any]) -> None:
+        """An epoch is done: its seed, its number, its mean loss, and the scores if there are."""
+
+
+class Nobody:
+    """A watcher that looks away."""
+
+    def step(self, done: int, total: int, loss: float) -> None:
+        """Look away."""
+
+    def epoch(self, row: dict[str, Any]) -> None:
+        """Look away."""
+
+
+@dataclass
+class History:
+    """What happened in a run."""
+
+    losses: list[float] = field(default_factory=list)  # a step each
+    epochs: list[dict[str, Any]] = field(default_factory=list)
+    best: int = 0  # the epoch that was kept, from 1
+    steps: int = 0
+    planned: int = 0  # steps, were it not to stop earlier
+    examples: int = 0
+    seconds: float = 0.0  # of training alone, without looks at the dev file
+
+    @property
+    def speed(self) -> float:
+        """Examples a second."""
+        return self.examples / self.seconds if self.seconds else 0.0
+
+
+class Autocast(nn.Module):
+    """A module whose products are computed in bfloat16 (where its weights may not be swapped)."""
+
+    def __init__(self, inner: nn.Module, device: torch.device) -> None:
+        super().__init__()
+        self.inner, self.device = inner, device
+
+    def forward(self, *inputs: Any) -> Any:
+        """What the module inside gives."""
+        with torch.autocast(self.device.type, torch.bfloat16):
+            return self.inner(*inputs)
+
+
+def train(
+    bert: LoadedModel,
+    lesson: Lesson,
+    samples: Sequence[Sample],
+    settings: Settings,
+    look: Callable[[], Scores] | None,
+    watch: Watcher | None = None,
+) -> History:
+    """Train a model on samples; afterwards it has the weights of the best epoch.
+
+    `look` scores the model as it is; the score called settings.metric decides. Without it the
+    last epoch is kept.
+    """
+    if not samples:
+        raise BertsmithError(f"{lesson.dataset.path}: there is nothing to learn from in it")
+    watch = watch or Nobody()
+    each = -(-len(samples) // settings.batch_size)
+    total = each * settings.epochs
+    history = History(planned=total)
+    step = _training_step(bert, lesson, settings, total)
+    kept: dict[str, Tensor] = {}
+    highest, waited = -math.inf, 0
+    try:
+        for epoch in range(1, settings.epochs + 1):
+            places = np.arange(len(samples))
+            order = shuffled(places, len(samples), settings.seed, "epoch", epoch)
+            bert.model.train()
+            began = time.perf_counter()
+            for first in range(0, len(samples), settings.batch_size):
+                chosen = [samples[place] for place in order[first : first + settings.batch_size]]
+                done = history.steps / total
+                step.optimizer.set_rate(
+                    rate_at(settings.schedule, done, Shape(settings.warmup, 0.1))
+                )
+                torch.manual_seed(int(bits(settings.seed, "step", history.steps) >> 1))
+                loss = _step(bert, step, lesson, chosen, settings)
+                if step.guard.skipped:
+                    bert.ledger.note("steps skipped because the loss was not a number")
+                if step.guard.skipped >= PATIENCE:
+                    raise BertsmithError(
+                        f"the loss was not a number {PATIENCE} times in a row:"
+                        " lower the learning rate"
+                    )
+                history.losses.append(loss)
+                history.steps += 1
+                watch.step(history.steps, total, loss)
+            history.seconds += time.perf_counter() - began
+            history.examples += len(samples)
+            bert.model.eval()
+            bert.model.use_kernel(None)
+            with lesson.settled(bert.model):
+                row = _epoch(epoch, history, each, look)
+                value = math.inf if look is None else row[settings.metric]
+                # Of equals the later: with few dev examples scores tie while losses still fall.
+                if value >= highest or settings.keep == "last" or look is None or not kept:
+                    kept = _copied(bert.model)
+                    history.best = epoch
+            waited = 0 if value > highest else waited + 1
+            highest = max(highest, value)
+            history.epochs.append(row)
+            watch.epoch({"seed": settings.seed, **row})
+            if look is not None and settings.patience and waited >= settings.patience:
+                break
+    finally:
+        step.tables.close()
+        keep_all_states(bert.model)
+        bert.model.use_kernel(None)
+        bert.model.eval()
+    _restore(bert.model, kept)
+    return history
+
+
+def _training_step(
+    bert: LoadedModel, lesson: Lesson, settings: Settings, steps: int
+) -> TrainingStep:
+    """The step that pre-training takes, for one process and this task's loss."""
+    name = supported(settings.dtype, bert.device)  # type: ignore[arg-type]
+    if name != settings.dtype:
+        bert.ledger.note(f"trained in {name}: this CPU has no {settings.dtype} units")
+    half, on_cpu = name != "float32", bert.device.type == "cpu"
+    # oneDNN prepares anew for each number of rows it has not seen in half precision.
+    learner = Learner(bert.model, lesson, STEP if half and on_cpu else 1)
+    tables = large_tables(bert.model)
+    module = Precision.of(name, bert.device).wrap(learner, tables)
+    if settings.checkpointing:
+        keep_few_states(bert.model)
+        # What is computed again in the backward pass must find the same weights as before.
+        module = Autocast(learner, bert.device) if half else learner
+    return TrainingStep(
+        module,
+        optimizer_for(bert.model, settings, steps),
+        Ranks.alone(bert.device),
+        clip=settings.clip,
+        tables=tables if on_cpu else (),  # a GPU fills a table of zeros in no time
+    )
+
+
+def _step(
+    bert: LoadedModel,
+    step: TrainingStep,
+    lesson: Lesson,
+    chosen: Sequence[Sample],
+    settings: Settings,
+) -> float:
+    """One step; its mean loss."""
+    weight = sum(piece.weight for sample in chosen for piece in sample)
+    if not weight:
+        return 0.0  # classes that count nothing
+    budget = settings.budget or BUDGETS.get(bert.device.type, 8192)
+    groups = parts(chosen, 0 if lesson.together else budget)
+    result = step(
+        [MicroBatch((batch_of(pieces, bert.device), pieces, weight)) for pieces in groups]
+    )
+    return math.nan if result.skipped else result.loss
+
+
+def _epoch(
+    epoch: int, history: History, each: int, look: Callable[[], Scores] | None
+) -> dict[str, Any]:
+    losses = [loss for loss in history.losses[-each:] if math.isfinite(loss)]
+    row: dict[str, Any] = {"epoch": epoch, "loss": sum(losses) / max(1, len(losses))}
+    return row if look is None else row | look()
+
+
+def _copied(model: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in model.named_parameters()}
+
+
+@torch.no_grad()
+def _restore(model: nn.Module, kept: dict[str, Tensor]) -> None:
+    for name, parameter in model.named_parameters():
+        parameter.copy_(kept[name])

@@ -1,0 +1,22 @@
+"""Metrics, intervals and tests: small functions of lists, offline, equal to the references."""
+
+from bertsmith.metrics.answers import AnswerScores, answer_scores, best_threshold
+from bertsmith.metrics.calibration import Calibration, calibration
+from bertsmith.metrics.entities import EntityScores, entity_scores
+from bertsmith.metrics.intervals import Summary, bootstrap, over_seeds
+from bertsmith.metrics.labels import (
+    accuracy,
+    confusion,
+    exact_match,
+    f1,
+    mcc,
+    multilabel_f1,
+    per_label,
+)
+from bertsmith.metrics.numbers import pearson, spearman
+from bertsmith.metrics.paired import Comparison, mcnemar, paired_bootstrap, permutation
+
+__all__ = ["AnswerScores", "Calibration", "Comparison", "EntityScores", "Summary", "accuracy"]
+__all__ += ["answer_scores", "best_threshold", "bootstrap", "calibration", "confusion"]
+__all__ += ["entity_scores", "exact_match", "f1", "mcc", "mcnemar", "multilabel_f1", "over_seeds"]
+__all__ += ["paired_bootstrap", "pearson", "per_label", "permutation", "spearman"]

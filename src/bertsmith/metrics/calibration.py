@@ -1,0 +1,55 @@
+"""Do probabilities mean what they say? Expected calibration error, and the bins behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bertsmith.errors import BertsmithError
+from bertsmith.metrics.labels import paired
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Predictions of about one confidence: in (low, high]."""
+
+    low: float
+    high: float
+    count: int
+    confidence: float  # their mean
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How far confidence and accuracy lie apart: weighted mean (ECE) and the worst bin (MCE)."""
+
+    expected: float
+    worst: float
+    bins: tuple[Bin, ...]  # those with predictions in them
+
+
+def calibration(
+    confidences: Sequence[float], correct: Sequence[bool], bins: int = 15
+) -> Calibration:
+    """Compare the probability of each prediction with whether it was right, in equal bins."""
+    paired(confidences, correct)
+    if bins < 1:
+        raise BertsmithError(f"calibration needs one bin or more, not {bins}")
+    sure, right = np.asarray(confidences, dtype=np.float64), np.asarray(correct, dtype=np.float64)
+    if not ((sure >= 0) & (sure <= 1)).all():
+        raise BertsmithError("confidences are probabilities: from 0 to 1")
+    edges = np.linspace(0, 1, bins + 1)
+    places = np.clip(np.searchsorted(edges, sure, side="left") - 1, 0, bins - 1)
+    found = []
+    for place in np.unique(places).tolist():
+        here = places == place
+        mean, share = float(sure[here].mean()), float(right[here].mean())
+        found.append(
+            Bin(float(edges[place]), float(edges[place + 1]), int(here.sum()), mean, share)
+        )
+    gaps = [abs(one.confidence - one.accuracy) for one in found]
+    weighted = sum(gap * one.count for gap, one in zip(gaps, found, strict=True))
+    return Calibration(weighted / len(sure), max(gaps), tuple(found))

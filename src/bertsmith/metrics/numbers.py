@@ -1,0 +1,57 @@
+"""Scores of numbers: correlations by value and by rank, and errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bertsmith.metrics.labels import paired
+
+
+def pearson(gold: Sequence[float], predicted: Sequence[float]) -> float:
+    """Pearson's correlation; not a number (nan) where either side is constant."""
+    paired(gold, predicted)
+    one, other = _centred(gold), _centred(predicted)
+    if one is None or other is None:
+        return math.nan
+    return float(np.clip(one @ other, -1, 1))
+
+
+def spearman(gold: Sequence[float], predicted: Sequence[float]) -> float:
+    """Spearman's correlation: Pearson's of the ranks, where equals share their mean rank."""
+    paired(gold, predicted)
+    return pearson(ranks(gold).tolist(), ranks(predicted).tolist())
+
+
+def ranks(values: ArrayLike) -> NDArray[np.float64]:
+    """The rank of each value from 1; equal ones get the mean of theirs."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    means: NDArray[np.float64] = (last - (counts - 1) / 2)[place]
+    return means
+
+
+def mean_squared_error(gold: Sequence[float], predicted: Sequence[float]) -> float:
+    """The mean of squared differences."""
+    paired(gold, predicted)
+    return float(np.mean((np.asarray(gold, float) - np.asarray(predicted, float)) ** 2))
+
+
+def mean_absolute_error(gold: Sequence[float], predicted: Sequence[float]) -> float:
+    """The mean of differences without their sign."""
+    paired(gold, predicted)
+    return float(np.mean(np.abs(np.asarray(gold, float) - np.asarray(predicted, float))))
+
+
+def _centred(values: Sequence[float]) -> NDArray[np.float64] | None:
+    """Values around 0 and of length 1; None where they are all the same, or too few."""
+    array = np.asarray(values, dtype=np.float64)
+    if len(array) < 2 or (array == array[0]).all():
+        return None
+    moved = array - array.mean()
+    # Scaled first, so that the squares of tiny or huge values stay within a float.
+    moved /= np.abs(moved).max()
+    return moved / np.linalg.norm(moved)

@@ -1,0 +1,104 @@
+"""Is one model better than another on the same examples? Three paired tests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bertsmith.errors import BertsmithError
+from bertsmith.metrics.labels import paired
+
+EXACT = 14  # examples up to which every permutation is tried
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The second model's lead over the first, and how likely chance alone makes such a one."""
+
+    difference: float
+    p_value: float  # two-sided
+    low: float | None = None  # interval of the difference, where the test gives one
+    high: float | None = None
+
+
+def mcnemar(first: Sequence[bool], second: Sequence[bool]) -> Comparison:
+    """McNemar's exact test of which examples each of two models has right."""
+    paired(first, second)
+    lost = sum(bool(a) and not b for a, b in zip(first, second, strict=True))
+    won = sum(bool(b) and not a for a, b in zip(first, second, strict=True))
+    return Comparison((won - lost) / len(first), _binomial(min(won, lost), won + lost))
+
+
+def permutation(
+    first: Sequence[float], second: Sequence[float], *, draws: int = 10_000, seed: int = 0
+) -> Comparison:
+    """Exchange the two models' scores on random examples: how often is the lead as large?
+
+    Few examples are exchanged in every possible way; of more, `draws` random ways, and the
+    observed one counts as one of them.
+    """
+    paired(first, second)
+    gaps = np.asarray(second, dtype=np.float64) - np.asarray(first, dtype=np.float64)
+    lead = gaps.mean()
+    limit = abs(lead) * (1 - 1e-12)  # sums of the same numbers in another order are equal
+    if len(gaps) <= EXACT:
+        ways = np.arange(2 ** len(gaps))[:, None] >> np.arange(len(gaps)) & 1
+        hits = np.abs((1 - 2 * ways) @ gaps / len(gaps)) >= limit
+        return Comparison(float(lead), float(hits.mean()))
+    random = np.random.default_rng(seed)
+    larger = 0
+    for _ in range(draws):
+        signs = random.integers(0, 2, len(gaps)) * 2 - 1
+        larger += bool(abs(signs @ gaps / len(gaps)) >= limit)
+    return Comparison(float(lead), (larger + 1) / (draws + 1))
+
+
+def paired_bootstrap(
+    metric: Callable[[Sequence[Any], Sequence[Any]], float],
+    gold: Sequence[Any],
+    first: Sequence[Any],
+    second: Sequence[Any],
+    *,
+    confidence: float = 0.95,
+    draws: int = 1000,
+    seed: int = 0,
+) -> Comparison:
+    """Draw examples anew with replacement; works for every metric, F1 and MCC too.
+
+    The p-value is twice the share of draws on which the lead is gone, at most 1.
+    """
+    paired(gold, first)
+    paired(gold, second)
+    if draws < 1 or not 0 < confidence < 1:
+        raise BertsmithError("a bootstrap needs a draw or more, and confidence between 0 and 1")
+    random = np.random.default_rng(seed)
+    lead = metric(gold, second) - metric(gold, first)
+    leads = []
+    for _ in range(draws):
+        picks = random.integers(0, len(gold), len(gold)).tolist()
+        drawn = [gold[place] for place in picks]
+        one, other = ([side[place] for place in picks] for side in (first, second))
+        leads.append(metric(drawn, other) - metric(drawn, one))
+    values = np.asarray([value for value in leads if not math.isnan(value)])
+    if not len(values) or math.isnan(lead):
+        raise BertsmithError("the metric is not a number on these examples")
+    gone = int(min((values <= 0).sum(), (values >= 0).sum()))
+    outside = 50 * (1 - confidence)
+    low, high = np.percentile(values, [outside, 100 - outside]).tolist()
+    return Comparison(lead, min(1.0, 2 * (gone + 1) / (len(values) + 1)), low, high)
+
+
+def _binomial(fewer: int, count: int) -> float:
+    """How likely a fair coin falls so unevenly in `count` throws, on either side."""
+    if not count:
+        return 1.0
+    logs = (
+        math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1)
+        for k in range(fewer + 1)
+    )
+    tail = sum(math.exp(one - count * math.log(2)) for one in logs)
+    return min(1.0, 2 * tail)

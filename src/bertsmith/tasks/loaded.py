@@ -1,0 +1,172 @@
+"""A model and its tokenizer, loaded: texts → tokens → windows → batches → results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from bertsmith.checkpoint import Checkpoint, Sentence, save
+from bertsmith.errors import BertsmithError
+from bertsmith.ledger import Ledger
+from bertsmith.model import Model
+from bertsmith.tasks.run import Compute, run
+from bertsmith.tasks.windows import Window, Windower
+from bertsmith.tokenizer import Encoding, Tokenizer
+
+Result = TypeVar("Result")
+VERBS = {
+    "masked_lm": "fill masks",
+    "classify": "classify",
+    "tag": "tag",
+    "answer": "answer questions",
+    "choose": "choose",
+}
+
+
+class LoadedModel:
+    """What every task works with: modules, tokenizer, windows, and the ledger of what was cut."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        tokenizer: Tokenizer,
+        *,
+        sentence: Sentence | None = None,
+        budget: int | None = None,
+        progress: bool | None = None,
+    ) -> None:
+        rows = checkpoint.config.vocabulary
+        if tokenizer.size > rows:
+            raise BertsmithError(
+                f"the tokenizer has {tokenizer.size:,} tokens, the model only {rows:,}: "
+                "they do not belong together"
+            )
+        self.checkpoint, self.tokenizer = checkpoint, tokenizer
+        self.sentence = sentence or Sentence()
+        self.budget = None if budget is None else positive(budget, "budget")
+        self.progress = progress
+        self.ledger = Ledger()
+
+    def __repr__(self) -> str:
+        config = self.checkpoint.config
+        count = sum(parameter.numel() for parameter in self.model.parameters())
+        return (
+            f"<{self.checkpoint.family.name} {config.layers}x{config.width}, {count / 1e6:.1f} M "
+            f"parameters, heads: {', '.join(self.checkpoint.entries) or 'none'}>"
+        )
+
+    @property
+    def model(self) -> Model:
+        """The modules themselves."""
+        return self.checkpoint.model
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    @property
+    def max_length(self) -> int:
+        """How many tokens the model reads at once, special tokens included."""
+        return min(self.checkpoint.config.max_length, self.tokenizer.max_length or 10**9)
+
+    def save(self, directory: str | Path, dtype: str | torch.dtype | None = None) -> None:
+        """Write a directory that bertsmith, transformers and sentence-transformers open."""
+        stored = None if dtype is None else pick_dtype(dtype)
+        save(directory, self.checkpoint, self.tokenizer, self.sentence, stored)
+
+    def windower(
+        self, long: str = "window", overlap: int | None = None, limit: int | None = None
+    ) -> Windower:
+        """How inputs of this model become windows."""
+        if long not in ("window", "refuse", "cut"):
+            raise BertsmithError(f'long is "window", "refuse" or "cut", not {long!r}')
+        most = min(self.max_length, limit or self.max_length)
+        if most <= self.tokenizer.special_count(pair=True):
+            raise BertsmithError(f"this model reads {most} tokens at once: no room for a text")
+        shared = most // 4 if overlap is None else overlap
+        return Windower(self.tokenizer, most, shared, long, self.ledger)
+
+    def windows(
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
+        how: Windower | None = None,
+    ) -> list[Window]:
+        """The windows of texts, or of pairs of texts."""
+        windower = how or self.windower()
+        ids = self.token_ids(texts)
+        if pairs is None:
+            grouped = [windower.single(number, one) for number, one in enumerate(ids)]
+        else:
+            if len(pairs) != len(texts):
+                raise BertsmithError(f"{len(texts)} texts cannot be paired with {len(pairs)}")
+            both = zip(ids, self.token_ids(pairs), strict=True)
+            grouped = [windower.pair(number, *pair) for number, pair in enumerate(both)]
+        return [window for group in grouped for window in group]
+
+    def encode(self, texts: Sequence[str]) -> list[Encoding]:
+        """Texts as tokens that know their characters, without special tokens."""
+        encoded = self.tokenizer.encode_many(texts, special=False)
+        self._known([one.ids for one in encoded])
+        return encoded
+
+    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Texts as token ids alone, without special tokens."""
+        return self._known(self.tokenizer.encode_ids(texts))
+
+    def _known(self, texts: list[list[int]]) -> list[list[int]]:
+        """The same ids; those that stand for unknown characters are counted."""
+        unknown = self.tokenizer.unk_id
+        if unknown is not None:
+            self.ledger.note("unknown tokens", sum(ids.count(unknown) for ids in texts))
+        return texts
+
+    def run(self, windows: Sequence[Window], compute: Compute[Result]) -> list[Result]:
+        """Send windows through the model."""
+        return run(
+            self.model,
+            windows,
+            compute,
+            device=self.device,
+            budget=self.budget,
+            progress=self.progress,
+        )
+
+    def demand_head(self, head: str) -> None:
+        """Refuse a task that the model has no head for."""
+        if head not in self.model.heads:
+            has = ", ".join(self.checkpoint.entries) or "none"
+            raise BertsmithError(f"this model cannot {VERBS[head]}: no such head (it has: {has})")
+
+
+def pick_device(device: str | torch.device | None) -> torch.device:
+    """The device that was asked for, else a GPU if there is one."""
+    try:
+        chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        torch.empty(0, device=chosen)
+    except (RuntimeError, TypeError, ValueError, AssertionError, ImportError) as error:
+        there = "cpu and cuda" if torch.cuda.is_available() else "cpu only"
+        raise BertsmithError(f"there is no device {device!r} here: {there}") from error
+    if chosen.type == "meta":
+        raise BertsmithError("the device meta holds no values; take one that is here: cpu")
+    return chosen
+
+
+def pick_dtype(dtype: str | torch.dtype) -> torch.dtype:
+    """float32, bfloat16 or float16."""
+    names = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    chosen = names.get(dtype) if isinstance(dtype, str) else dtype
+    if chosen is None or chosen not in names.values():
+        raise BertsmithError(f"unknown dtype {dtype!r}; known: {', '.join(names)}")
+    return chosen
+
+
+def positive(number: Any, name: str) -> int:
+    """A whole number from 1 up."""
+    if type(number) is not int or number < 1:
+        raise BertsmithError(f"{name} must be a whole number from 1 up, not {number!r}")
+    return number

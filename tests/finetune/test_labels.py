@@ -1,0 +1,209 @@
+"""Labels, several labels and numbers: learned, stored by name, opened by `transformers`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from bertsmith import BertsmithError, load
+from bertsmith.data import read_data
+from bertsmith.finetune import finetune, settings_for
+from bertsmith.finetune.lessons import lesson_for
+from bertsmith.finetune.losses import choice_loss, several_loss
+from bertsmith.finetune.opening import open_fresh
+from bertsmith.finetune.pieces import batch_of
+from bertsmith.finetune.weights import class_weights
+from bertsmith.tasks.evaluate import evaluate
+from finetune.conftest import FAST, Write, labelled, texts
+from tasks.models import Made
+
+Base = Callable[..., Made]
+
+
+def theirs(folder: Path, *texts: str) -> torch.Tensor:
+    """The logits of what `transformers` opens."""
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    words = transformers.AutoTokenizer.from_pretrained(folder)
+    with torch.no_grad():
+        return model(**words(*([text] for text in texts), return_tensors="pt")).logits[0]
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "albert", "deberta-v2", "modernbert"])
+def test_a_family_learns_labels(family: str, base: Base, write: Write, tmp_path: Path) -> None:
+    train, dev = write("train.jsonl", labelled()), write("dev.jsonl", labelled(12))
+    out = tmp_path / "out"
+    result = finetune(base(family).folder, train, out, dev=dev, **FAST)
+    assert result.kept.dev is not None
+    assert result.kept.dev.scores["accuracy"] == 1.0
+    again = load(out, device="cpu")
+    assert again.checkpoint.labels == ["city", "thing"]
+    found = again.classify("the old river flows Paris number 3")
+    assert found.label == "city"
+    logits = theirs(out, "the old river flows Paris number 3")
+    assert logits.softmax(-1).tolist() == pytest.approx(list(found.scores.values()), abs=1e-4)
+    assert {path.name for path in out.iterdir()} >= {"report.html", "report.json", "ledger.json"}
+
+
+def test_the_order_of_labels_is_of_no_matter(base: Base, write: Write, tmp_path: Path) -> None:
+    rows = labelled()
+    files = [write("a.jsonl", rows), write("b.jsonl", rows[::-1])]
+    for number, path in enumerate(files):
+        finetune(base().folder, path, tmp_path / str(number), hold_out=0, **FAST | {"epochs": 1})
+    first, second = (load(tmp_path / name, device="cpu").checkpoint for name in ("0", "1"))
+    assert first.labels == second.labels == ["city", "thing"]
+    # A model is scored by names: a file with the labels in any order gives the same score.
+    bert = load(tmp_path / "0", device="cpu")
+    scores = [evaluate(bert, read_data(path)).scores for path in files]
+    assert scores[0] == scores[1]
+
+
+def test_pairs(base: Base, write: Write, tmp_path: Path) -> None:
+    rows = [
+        {"premise": text, "hypothesis": f"a {word}", "label": "yes" if label == word else "no"}
+        for text, label in texts(64)
+        for word in ("city", "thing")
+    ]
+    out = tmp_path / "out"
+    finetune(base().folder, write("train.jsonl", rows), out, **FAST | {"epochs": 1})
+    pair = (rows[0]["premise"], rows[0]["hypothesis"])
+    found = load(out, device="cpu").classify(*pair)
+    near = theirs(out, *pair).softmax(-1).tolist()
+    assert near == pytest.approx(list(found.scores.values()), abs=1e-4)
+
+
+def test_several_labels(base: Base, write: Write, tmp_path: Path) -> None:
+    rows = [
+        {"text": text, "labels": [label] if number % 3 else [label, "third"]}
+        for number, (text, label) in enumerate(texts(48))
+    ]
+    for number, row in enumerate(rows):
+        row["text"] += " daughter" if number % 3 == 0 else ""
+    out = tmp_path / "out"
+    result = finetune(
+        base().folder,
+        write("t.jsonl", rows),
+        out,
+        dev=write("d.jsonl", rows),
+        **FAST | {"epochs": 24},
+    )
+    assert result.task == "multilabel"
+    assert result.kept.dev is not None
+    assert result.kept.dev.scores["micro_f1"] > 0.95
+    found = load(out, device="cpu").classify(rows[0]["text"])
+    near = theirs(out, rows[0]["text"]).sigmoid().tolist()
+    assert near == pytest.approx(list(found.scores.values()), abs=1e-4)
+
+
+def test_numbers_of_any_unit(base: Base, write: Write, tmp_path: Path) -> None:
+    rows = [
+        {"text": text, "score": 90_000.5 if label == "city" else 20_000.0}
+        for text, label in texts(48)
+    ]
+    out = tmp_path / "out"
+    file = write("t.jsonl", rows)
+    result = finetune(base().folder, file, out, dev=file, **FAST)
+    assert (result.task, result.metric) == ("regression", "pearson")
+    assert result.kept.dev is not None
+    assert result.kept.dev.scores["pearson"] > 0.95
+    found = load(out, device="cpu").classify(rows[0]["text"]).score
+    assert found == pytest.approx(90_000, abs=20_000)
+    assert float(theirs(out, rows[0]["text"])[0]) == pytest.approx(found, rel=1e-4)
+
+
+def test_losses_are_torchs_own() -> None:
+    logits, targets = torch.randn(6, 3), torch.tensor([0, 1, 2, 2, 1, 0])
+    plain = torch.nn.functional.cross_entropy(logits, targets, label_smoothing=0.1)
+    assert choice_loss(logits, targets, smoothing=0.1).mean() == pytest.approx(float(plain))
+    focal = choice_loss(logits, targets, focal=2.0)
+    chance = logits.softmax(-1)[torch.arange(6), targets]
+    assert torch.allclose(focal, -((1 - chance) ** 2) * chance.log(), atol=1e-6)
+    marks = torch.nn.functional.one_hot(targets, 3).float()
+    both = torch.nn.functional.binary_cross_entropy_with_logits(logits, marks)
+    assert several_loss(logits, marks).mean() == pytest.approx(float(both))
+    assert several_loss(logits, marks, focal=2.0).mean() < both
+
+
+def test_class_weights() -> None:
+    seen = ["a"] * 6 + ["b"] * 2
+    assert class_weights("", ["a", "b"], seen) == [1.0, 1.0]
+    assert class_weights("balanced", ["a", "b"], seen) == pytest.approx([8 / 12, 2.0])
+    assert class_weights("b=3", ["a", "b"], seen) == [1.0, 3.0]
+    for bad in ("c=1", "a=x", "a=-1", "a"):
+        with pytest.raises(BertsmithError, match="class weights"):
+            class_weights(bad, ["a", "b"], seen)
+
+
+def test_a_long_text_counts_as_one(base: Base, write: Write) -> None:
+    long = " ".join(["the river flows"] * 150)
+    rows = [{"text": long, "label": "a"}, {"text": "the river", "label": "b"}]
+    dataset = read_data(write("t.jsonl", rows))
+    settings = settings_for("classification", class_weights="a=2")
+    lesson = lesson_for(dataset, settings)
+    bert = open_fresh(base().folder, lesson, settings, "cpu")
+    first, second = lesson.samples(bert, dataset.gold())
+    assert len(first) > 3
+    assert len(second) == 1
+    assert sum(piece.weight for piece in first) == pytest.approx(2.0)
+    assert second[0].weight == pytest.approx(1.0)
+    assert bert.ledger.counts["long texts read in windows"] == 1
+
+
+def test_the_loss_is_transformers_own(base: Base, write: Write, tmp_path: Path) -> None:
+    """The same batch costs the same, so the same steps follow."""
+    dataset = read_data(write("t.jsonl", labelled(8)))
+    settings = settings_for("classification")
+    lesson = lesson_for(dataset, settings)
+    bert = open_fresh(base().folder, lesson, settings, "cpu")
+    samples = lesson.samples(bert, dataset.gold())
+    pieces = [piece for sample in samples for piece in sample]
+    batch = batch_of(pieces, bert.device)
+    loss = lesson.loss(lesson.outputs(bert.model, batch), batch, pieces) / len(pieces)
+    bert.save(tmp_path / "fresh")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "fresh")
+    words = transformers.AutoTokenizer.from_pretrained(tmp_path / "fresh")
+    inputs = words([one.text for one in dataset.examples], return_tensors="pt", padding=True)
+    labels = torch.tensor([bert.checkpoint.labels.index(one.label) for one in dataset.examples])
+    theirs = model.eval()(**inputs, labels=labels).loss
+    assert float(loss.detach()) == pytest.approx(float(theirs.detach()), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "message"),
+    [
+        ([{"text": "a", "label": "x"}, {"text": "b", "label": "x"}], {}, "two labels or more"),
+        ([{"text": "a", "score": 1.5}, {"text": "b", "score": 1.5}], {}, "all scores are 1.5"),
+        ([{"text": "a"}, {"text": "b"}], {}, "does not say what is right"),
+        (None, {"learning_rate": 9.0}, "learning_rate is 9"),
+        (None, {"freeze": "all"}, "freeze is none, embedding, encoder"),
+        (None, {"freeze": "9"}, "9 layers cannot be frozen: the model has 2"),
+        (None, {"reinitialise": 3}, "3 layers cannot be reinitialised"),
+        (None, {"metric": "calibration_error"}, "no score 'calibration_error' can decide"),
+        (None, {"metric": "f2"}, "no score 'f2'"),
+        (None, {"class_weights": "x=1"}, "'x' is no label"),
+        (None, {"seeds": 0}, "seeds is how often"),
+        (None, {"hold_out": 2.0}, "hold_out is a share"),
+        (None, {"sweep": True, "hold_out": 0.0}, "a sweep needs a dev file"),
+        (None, {"rate": 1}, "unknown setting 'rate'"),
+        (None, {"optimizer": "sgd"}, "unknown optimizer 'sgd'; known: adamw, muon"),
+        (None, {"matrix_learning_rate": -1}, "matrix_learning_rate is -1, not from 0 to 1"),
+        (None, {"matrix_learning_rate": 0.01}, "matrix_learning_rate is Muon's"),
+    ],
+)
+def test_mistakes(
+    rows: list[dict[str, object]] | None,
+    more: dict[str, object],
+    message: str,
+    base: Base,
+    write: Write,
+    tmp_path: Path,
+) -> None:
+    file, out = write("t.jsonl", rows or labelled(12)), tmp_path / "out"
+    with pytest.raises(BertsmithError, match=message) as error:
+        finetune(base().folder, file, out, **{"epochs": 1, "hold_out": 0.5, **more})  # type: ignore[arg-type]
+    assert "\n" not in str(error.value)
+    assert not out.exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["t.jsonl"]

@@ -1,0 +1,352 @@
+"""The loop: steps, seeds, parts, freezing, the best epoch, and nothing half-written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bertsmith import BertsmithError, load
+from bertsmith.data import read_data
+from bertsmith.finetune import finetune, read_splits, settings_for, split_off
+from bertsmith.finetune.lessons import lesson_for
+from bertsmith.finetune.loop import train
+from bertsmith.finetune.opening import open_fresh
+from bertsmith.finetune.pieces import parts
+from bertsmith.finetune.settings import matrix_rate_for, rate_for
+from bertsmith.finetune.surgery import groups, optimizer_for
+from bertsmith.model.attention import Attention
+from bertsmith.train import tables
+from finetune.conftest import FAST, Write, labelled
+from tasks.models import Made
+
+Base = Callable[..., Made]
+State = dict[str, torch.Tensor]
+
+
+def trained(folder: Path, file: Path, **given: Any) -> State:
+    """The weights after training, on a dev file that is the training file."""
+    result = finetune(folder, file, dev=file, device="cpu", **{**FAST, "epochs": 2, **given})
+    return {n: p.detach().clone() for n, p in result.kept.bert.model.named_parameters()}
+
+
+def apart(one: State, other: State) -> float:
+    return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+
+def test_a_seed_says_it_all(made: Callable[..., Made], write: Write) -> None:
+    folder, file = made("bert", "Model").folder, write("t.jsonl", labelled(24))  # with dropout
+    first, again = trained(folder, file, seed=1), trained(folder, file, seed=1)
+    assert apart(first, again) == 0
+    assert apart(first, trained(folder, file, seed=2)) > 1e-3
+
+
+def test_parts_do_not_change_a_step(base: Base, write: Write) -> None:
+    folder, file = base().folder, write("t.jsonl", labelled(24))
+    whole = trained(folder, file, epochs=1)
+    parted = trained(folder, file, epochs=1, budget=40)
+    # AdamW turns rounding of the smallest gradients into steps of full length: of a few weights.
+    gaps = torch.cat([(whole[name] - parted[name]).flatten().abs() for name in whole])
+    assert float(gaps.quantile(0.999)) < 1e-4
+    assert apart(whole, parted) < 2e-4
+
+
+def test_parts_fit_their_budget(base: Base, write: Write) -> None:
+    dataset, settings = read_data(write("t.jsonl", labelled(24))), settings_for("classification")
+    lesson = lesson_for(dataset, settings)
+    samples = lesson.samples(open_fresh(base().folder, lesson, settings, "cpu"), dataset.gold())
+    groups = list(parts(samples, 60))
+    assert len(groups) > 2
+    assert all(sum(piece.tokens for piece in group) <= 60 for group in groups)
+    assert sum(map(len, groups)) == 24
+    assert [len(group) for group in parts(samples, 0)] == [24]
+
+
+def test_states_computed_twice_are_the_same(base: Base, write: Write) -> None:
+    folder, file = base().folder, write("t.jsonl", labelled(24))
+    plain = trained(folder, file, epochs=1)
+    assert apart(plain, trained(folder, file, epochs=1, checkpointing=True)) < 1e-5
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_half_precision_learns(base: Base, write: Write, checkpointing: bool) -> None:
+    file = write("t.jsonl", labelled())
+    result = finetune(
+        base().folder,
+        file,
+        dev=file,
+        device="cpu",
+        dtype="bfloat16",
+        checkpointing=checkpointing,
+        **FAST,
+    )
+    assert result.kept.dev is not None
+    assert result.kept.dev.scores["accuracy"] == 1.0
+    model = result.kept.bert.model
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    kernels = {m.kernel for m in model.modules() if isinstance(m, Attention)}
+    assert kernels == {None}  # what training chose does not stay
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_rows_of_large_tables_learn_the_same(
+    base: Base, write: Write, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gradients that come by rows, also over several parts of a step, are the same gradients."""
+    folder, file = base().folder, write("t.jsonl", labelled(24))
+    whole = trained(folder, file, dtype=dtype, budget=100)
+    monkeypatch.setattr(tables, "LARGE", 100)
+    name, far = "encoder.embedding.token.weight", 1e-4 if dtype == "float32" else 2e-2
+    rows = trained(folder, file, dtype=dtype, budget=100)
+    assert apart({name: whole[name]}, {name: rows[name]}) < far
+    bert = load(folder, device="cpu")
+    assert tables.large_tables(bert.model) == [bert.model.encoder.embedding.token]
+    bert.model.encoder.embedding.token.requires_grad_(False)
+    assert tables.large_tables(bert.model) == []
+
+
+def test_a_table_that_an_output_shares_is_left_alone(
+    made: Callable[..., Made], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "LARGE", 100)
+    assert tables.large_tables(made("bert", "ForMaskedLM").ours.model) == []
+
+
+def test_a_step_has_as_many_examples_as_were_asked_for(base: Base, write: Write) -> None:
+    file = write("t.jsonl", labelled(50))
+    result = finetune(base().folder, file, hold_out=0, batch_size=16, epochs=3)
+    assert result.kept.history.steps == 3 * 4
+    assert result.kept.history.examples == 150
+
+
+@pytest.mark.parametrize(
+    ("freeze", "still"),
+    [
+        ("embedding", ("encoder.embedding.",)),
+        ("1", ("encoder.embedding.", "encoder.blocks.0.")),
+        ("encoder", ("encoder.",)),
+    ],
+)
+def test_what_is_frozen_stays(base: Base, write: Write, freeze: str, still: tuple[str]) -> None:
+    folder, file = base().folder, write("t.jsonl", labelled(16))
+    settings = settings_for("classification", freeze=freeze)
+    lesson = lesson_for(read_data(file), settings)
+    bert = open_fresh(folder, lesson, settings, "cpu")
+    before = {n: p.detach().clone() for n, p in bert.model.named_parameters()}
+    train(bert, lesson, lesson.samples(bert, lesson.dataset.gold()), settings, None)
+    for name, parameter in bert.model.named_parameters():
+        same = torch.equal(parameter, before[name])
+        assert same == name.startswith(still), name
+
+
+def test_top_layers_forget(base: Base, write: Write) -> None:
+    folder = base().folder
+    lesson = lesson_for(read_data(write("t.jsonl", labelled(8))), settings_for("classification"))
+    fresh, kept = (
+        open_fresh(folder, lesson, settings_for("classification", reinitialise=count), "cpu")
+        for count in (1, 0)
+    )
+    changed = {
+        name.split(".")[2]
+        for (name, one), other in zip(
+            fresh.model.named_parameters(), kept.model.parameters(), strict=True
+        )
+        if name.startswith("encoder.") and not torch.equal(one, other)
+    }
+    assert changed == {"1"}
+
+
+def test_lower_layers_learn_slower(base: Base, write: Write) -> None:
+    settings = settings_for("classification")
+    lesson = lesson_for(read_data(write("t.jsonl", labelled(8))), settings)
+    model = open_fresh(base().folder, lesson, settings, "cpu").model
+    rates = {
+        id(parameter): group["lr"]
+        for group in groups(model, 1.0, 0.01, 0.5)
+        for parameter in group["params"]
+    }
+    named = {name: rates[id(parameter)] for name, parameter in model.named_parameters()}
+    assert named["encoder.embedding.token.weight"] == 0.125
+    assert named["encoder.blocks.0.feedforward.up.weight"] == 0.25
+    assert named["encoder.blocks.1.feedforward.up.weight"] == 0.5
+    assert named["heads.classify.output.weight"] == 1.0
+    decays = {id(p): g["weight_decay"] for g in groups(model, 1, 0.01, 1) for p in g["params"]}
+    assert decays[id(model.heads["classify"].output.bias)] == 0
+    assert decays[id(model.heads["classify"].output.weight)] == 0.01
+
+
+def scripted(
+    base: Base, file: Path, scores: list[float], **given: Any
+) -> tuple[int, int, list[float]]:
+    """Epochs run, the one kept, and how far the kept weights are from each epoch's."""
+    settings = settings_for("classification", **{**FAST, "metric": "accuracy", **given})
+    lesson = lesson_for(read_data(file), settings)
+    bert = open_fresh(base().folder, lesson, settings, "cpu")
+    seen: list[State] = []
+
+    def look() -> dict[str, float]:
+        seen.append({n: p.detach().clone() for n, p in bert.model.named_parameters()})
+        return {"accuracy": scores[len(seen) - 1]}
+
+    history = train(bert, lesson, lesson.samples(bert, lesson.dataset.gold()), settings, look)
+    now = {name: value.detach() for name, value in bert.model.named_parameters()}
+    return len(seen), history.best, [apart(now, one) for one in seen]
+
+
+def test_the_best_epoch_is_kept(base: Base, write: Write) -> None:
+    file = write("t.jsonl", labelled(16))
+    count, best, gaps = scripted(base, file, [0.1, 0.9, 0.9, 0.2], epochs=4)
+    assert (count, best) == (4, 3)  # of equals the later
+    assert [gap == 0 for gap in gaps] == [False, False, True, False]
+    count, best, gaps = scripted(base, file, [0.1, 0.9, 0.2], epochs=3, keep="last")
+    assert (best, gaps[-1]) == (3, 0)
+
+
+def test_training_stops_early(base: Base, write: Write) -> None:
+    file = write("t.jsonl", labelled(16))
+    count, best, _ = scripted(base, file, [0.5, 0.4, 0.3, 0.9], epochs=4, patience=2)
+    assert (count, best) == (3, 1)
+
+
+def test_what_diverges_is_told(base: Base, write: Write) -> None:
+    settings = settings_for("classification", **FAST)
+    lesson = lesson_for(read_data(write("t.jsonl", labelled(48))), settings)
+    bert = open_fresh(base().folder, lesson, settings, "cpu")
+    with torch.no_grad():
+        bert.model.heads["classify"].output.bias.fill_(float("nan"))
+    with pytest.raises(BertsmithError, match="not a number 3 times in a row"):
+        train(bert, lesson, lesson.samples(bert, lesson.dataset.gold()), settings, None)
+
+
+def test_seeds_and_sweep(base: Base, write: Write, tmp_path: Path) -> None:
+    file = write("t.jsonl", labelled(24))
+    result = finetune(
+        base().folder,
+        file,
+        tmp_path / "out",
+        dev=file,
+        test=file,
+        seeds=2,
+        sweep=True,
+        sweep_rates=(1e-6, 3e-3),
+        sweep_epochs=(1, 12),
+        batch_size=8,
+        warmup=0.0,
+    )
+    assert len(result.sweep) == 4
+    assert len(result.seeds) == 2
+    assert result.kept.settings.learning_rate == 3e-3
+    summary = result.summary()
+    assert summary is not None
+    values = [run.value for run in result.seeds]
+    assert summary.mean == pytest.approx(sum(values) / 2)
+    assert result.kept.value == max(values)
+    assert result.kept.test is not None
+
+
+def test_nothing_is_overwritten_unasked(base: Base, write: Write, tmp_path: Path) -> None:
+    file, out = write("t.jsonl", labelled(8)), tmp_path / "out"
+    out.mkdir()
+    (out / "mine.txt").write_text("mine")
+    with pytest.raises(BertsmithError, match="is not empty"):
+        finetune(base().folder, file, out, epochs=1)
+    assert (out / "mine.txt").read_text() == "mine"
+    finetune(base().folder, file, out, epochs=1, overwrite=True)
+    assert not (out / "mine.txt").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "t.jsonl"]
+    with pytest.raises(BertsmithError, match="is a file; a model is a directory"):
+        finetune(base().folder, file, file, epochs=1)
+
+
+def test_a_failure_leaves_nothing(base: Base, write: Write, tmp_path: Path) -> None:
+    class Broken:
+        def step(self, done: int, total: int, loss: float) -> None:
+            raise KeyboardInterrupt
+
+        def epoch(self, row: dict[str, Any]) -> None: ...
+
+    file = write("t.jsonl", labelled(8))
+    with pytest.raises(KeyboardInterrupt):
+        finetune(base().folder, file, tmp_path / "out", epochs=1, watch=Broken())
+    assert [path.name for path in tmp_path.iterdir()] == ["t.jsonl"]
+
+
+def test_held_out_texts_are_not_learned_from(write: Write) -> None:
+    rows = labelled(40) + labelled(40)  # every text twice
+    splits = read_splits(write("t.jsonl", rows), hold_out=0.25)
+    assert splits.dev is not None
+    assert len(splits.train) + len(splits.dev) == 80
+    assert not {e.text for e in splits.train.examples} & {e.text for e in splits.dev.examples}
+    assert "held out" in splits.notes[0]
+
+
+def test_questions_are_split_by_articles(write: Write) -> None:
+    rows = [
+        {
+            "id": str(n),
+            "question": "who",
+            "context": f"a {n}",
+            "title": f"t{n % 10}",
+            "answers": {"text": ["a"], "answer_start": [0]},
+        }
+        for n in range(60)
+    ]
+    rest, held, how = split_off(read_data(write("q.jsonl", rows)), 0.2)
+    assert not {e.title for e in rest.examples} & {e.title for e in held.examples}
+    assert "articles" in how
+    assert len(held) == 12
+
+
+def test_muon_moves_matrices_in_layers_and_adamw_the_rest(base: Base, write: Write) -> None:
+    settings = settings_for("classification", optimizer="muon", layer_decay=0.5)
+    lesson = lesson_for(read_data(write("t.jsonl", labelled(16))), settings)
+    model = open_fresh(base().folder, lesson, settings, "cpu").model
+    adamw, muon = optimizer_for(model, settings, steps=6400).optimizers
+    rates = {id(p): g["lr"] for g in muon.param_groups for p in g["params"]}
+    named = dict(model.named_parameters())
+    inner = {n for n, p in named.items() if n.startswith("encoder.blocks.") and p.ndim == 2}
+    assert {n for n, p in named.items() if id(p) in rates} == inner
+    assert sum(len(g["params"]) for g in adamw.param_groups) == len(named) - len(inner)
+    layers = len(model.encoder.plan)
+    for name in inner:
+        below = layers - int(name.split(".")[2])
+        assert rates[id(named[name])] == pytest.approx(0.006 * 0.5**below)
+
+
+def test_muon_learns_to_classify(base: Base, write: Write) -> None:
+    given = {**FAST, "optimizer": "muon", "matrix_learning_rate": 0.02}
+    result = finetune(base().folder, write("t.jsonl", labelled(48)), hold_out=0, **given)
+    losses = result.kept.history.losses
+    assert losses[-1] < 0.7 * losses[0]
+    frozen = finetune(
+        base().folder, write("t.jsonl", labelled(8)), hold_out=0, freeze="encoder", **given
+    )
+    assert frozen.kept.history.steps > 0
+
+
+@pytest.mark.parametrize(
+    ("width", "rate"), [(768, 1e-4), (1024, 7.5e-5), (320, 2.4e-4), (256, 3e-4)]
+)
+def test_narrow_models_learn_faster_unless_told(width: int, rate: float) -> None:
+    assert rate_for(width) == rate
+    usual = {"learning_rate": rate, "optimizer": "muon"}
+    assert settings_for("classification", usual).learning_rate == rate
+    told = settings_for("tagging", usual, learning_rate=1e-5)
+    assert (told.learning_rate, told.optimizer, told.batch_size) == (1e-5, "muon", 16)
+
+
+@pytest.mark.parametrize(("steps", "rate"), [(1, 0.012), (1600, 0.012), (6400, 0.006)])
+def test_muon_goes_slower_in_long_runs(steps: int, rate: float) -> None:
+    assert matrix_rate_for(steps) == pytest.approx(rate)
+
+
+def test_the_usual_rate_is_by_the_width_of_the_model(
+    base: Callable[..., Made], write: Write
+) -> None:
+    made = base()
+    result = finetune(made.folder, write("t.jsonl", labelled(8)), hold_out=0, epochs=1)
+    width = load(made.folder).checkpoint.config.width
+    assert result.kept.settings.learning_rate == pytest.approx(1e-4 * 768 / width, rel=0.05)

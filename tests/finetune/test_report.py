@@ -1,0 +1,133 @@
+"""The report: one file that asks nobody, shows the errors and escapes what it shows."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.browser import chromium
+from bertsmith.finetune import finetune
+from bertsmith.finetune.report.curves import curve
+from bertsmith.finetune.report.examples import marked
+from finetune.conftest import Write, labelled
+from finetune.test_words import asked, chosen, sentences, stored
+from tasks.models import Made
+
+Base = Callable[..., Made]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, base: Base) -> Path:
+    """A badly trained classifier: it has errors to show."""
+    path = tmp_path_factory.mktemp("report")
+    rows = labelled(24)
+    rows[0]["text"] += ' <script>alert("x")</script> {{style}}'
+    rows += [{"text": "the river", "label": "a & <b>"}] * 2
+    file = path / "t.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    finetune(base().folder, file, path / "out", dev=file, seeds=2, epochs=1, batch_size=16)
+    return path / "out"
+
+
+def test_it_is_one_file_that_asks_nobody(folder: Path) -> None:
+    page = (folder / "report.html").read_text("utf-8")
+    assert "default-src 'none'" in page
+    assert not re.search(r"(?:src|href)=|url\(|https?://", page)
+    assert page.count("<script>") == 1
+    assert "&lt;script&gt;alert(" in page
+    assert "{{style}}" in page  # what a text says is never filled in
+    for title in ("Scores", "Curves", "Classes", "Confusion matrix", "Calibration"):
+        assert f"<h2>{title}</h2>" in page
+    for title in ("Worst errors", "Ledger", "Settings"):
+        assert f"<h2>{title}</h2>" in page
+    assert "2 seeds" in page
+
+
+def test_the_card_says_what_the_model_is(folder: Path) -> None:
+    card = (folder / "README.md").read_text("utf-8")
+    report = json.loads((folder / "report.json").read_text("utf-8"))
+    assert card.splitlines()[6] == "# out"
+    accuracy, between = report["scores"]["dev"]["accuracy"], report["intervals"]["dev"]
+    assert between["low"] <= accuracy <= between["high"]
+    for part in (
+        "fine-tuned for classification",
+        "- Data, train: t.jsonl, 26 examples",
+        "- Labels (3): a & <b>, city, thing",
+        f"| accuracy | {accuracy:.4g} |",
+        f"95 % interval {between['low']:.4f} to {between['high']:.4f} (bootstrap",
+        "over 2 seeds",
+        f"Learning rate {report['settings']['learning_rate']}, optimizer adamw, epochs 1, batch",
+        'bs.load("out").classify(',
+        "bertsmith predict out FILE",
+        'AutoModelForSequenceClassification.from_pretrained("out")',
+    ):
+        assert part in card
+
+
+def test_cells_open_their_examples(folder: Path) -> None:
+    with chromium() as browser:
+        tab = browser.new_page()
+        faults: list[Any] = []
+        tab.on("pageerror", lambda fault: faults.append(fault))
+        tab.goto((folder / "report.html").as_uri())
+        axis = "getComputedStyle(document.querySelector('svg .axis')).fill"
+        assert tab.evaluate(axis) == "none", "it would hide the curve"
+        assert tab.locator("#cell-examples").is_hidden()
+        button = tab.locator(".matrix button").first
+        button.click()
+        count = int(button.get_attribute("data-count") or 0)
+        shown = tab.locator("#cell-examples article:visible")
+        assert shown.count() == min(count, 25)
+        assert f"{count} examples" in tab.locator("#cell-told").inner_text()
+        assert faults == []
+
+
+def test_every_task_has_a_report(base: Base, write: Write, tmp_path: Path) -> None:
+    files = [
+        write("tags.jsonl", sentences(8)),
+        stored(tmp_path / "q.json", asked(8, impossible=True)),
+        write("choice.jsonl", chosen(6)),
+        write("numbers.jsonl", [{"text": f"river {n}", "score": n / 3} for n in range(8)]),
+        write(
+            "several.jsonl",
+            [{"text": f"river {n}", "labels": ["a", "b"][: n % 3]} for n in range(8)],
+        ),
+        write("near.jsonl", [{"anchor": f"a {n}", "positive": f"b {n}"} for n in range(4)]),
+    ]
+    for number, file in enumerate(files):
+        out = tmp_path / str(number)
+        finetune(base().folder, file, out, dev=file, epochs=1)
+        assert "<h2>Worst errors</h2>" in (out / "report.html").read_text("utf-8")
+        card = (out / "README.md").read_text("utf-8")
+        assert f"\n# {number}\n" in card
+        assert "AutoModelFor" in card or "SentenceTransformer(" in card
+        json.loads((out / "report.json").read_text("utf-8"))
+
+
+def test_marks() -> None:
+    text = "a <b> in Paris, France"
+    found = marked(text, [(9, 14, "good", "LOC"), (16, 22, "bad", "ORG")])
+    assert found == (
+        'a &lt;b&gt; in <mark class="good">Paris<small>LOC</small></mark>, '
+        '<mark class="bad">France<small>ORG</small></mark>'
+    )
+    both = marked(text, [(9, 22, "gold", "LOC"), (9, 14, "bad", "LOC")])
+    assert both.count("<mark") == 2
+    long = "x" * 5000 + "Paris" + "y" * 5000
+    short = marked(long, [(5000, 5005, "good", "LOC")])
+    assert len(short) < 1000
+    assert short.startswith("…")
+    assert short.endswith("…")
+
+
+def test_curves() -> None:
+    drawn = curve("a <loss>", [(1, 2.0), (2, float("nan")), (3, 1.0)], "step")
+    assert drawn.count("<circle") == 2
+    assert "a &lt;loss&gt;" in drawn
+    assert curve("empty", [], "step") == ""
+    assert "NaN" not in curve("flat", [(1, 1.0), (2, 1.0)], "step")

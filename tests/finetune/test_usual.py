@@ -1,0 +1,100 @@
+"""Settings that a model names for itself: when they hold, and what cannot be one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertsmith import BertsmithError
+from bertsmith.finetune import finetune, settings_for
+from bertsmith.finetune.usual import named_by, usual_for
+from finetune.conftest import Write
+from tasks.models import Made
+
+Own = Callable[..., Path]
+ROWS = [{"text": f"{word} {n}", "label": word} for n in range(4) for word in ("old", "new")]
+
+
+@pytest.fixture
+def own(base: Callable[..., Made], tmp_path: Path) -> Own:
+    """Makes a model whose bertsmith.json says so."""
+
+    def make(**said: Any) -> Path:
+        folder = tmp_path / "own"
+        shutil.copytree(base().folder, folder, dirs_exist_ok=True)
+        (folder / "bertsmith.json").write_text(json.dumps(said))
+        return folder
+
+    return make
+
+
+def test_a_model_may_name_settings(own: Own, write: Write) -> None:
+    folder = own(finetune={"learning_rate": 3e-4, "optimizer": "muon"})
+    data = write("t.jsonl", ROWS)
+    result = finetune(folder, data, hold_out=0, epochs=1)
+    found = result.kept.settings
+    assert (found.learning_rate, found.optimizer) == (3e-4, "muon")
+    assert "settings that the model names: learning rate 0.0003, optimizer muon" in result.notes
+    given = {"learning_rate": 1e-5, "optimizer": "adamw"}
+    result = finetune(folder, data, hold_out=0, epochs=1, **given)
+    found = result.kept.settings
+    assert (found.learning_rate, found.optimizer) == (1e-5, "adamw")
+    assert not any("names" in note for note in result.notes)
+
+
+def test_the_report_has_the_rate_that_muon_had(own: Own, write: Write, tmp_path: Path) -> None:
+    folder, out = own(finetune={"optimizer": "muon"}), tmp_path / "out"
+    finetune(folder, write("t.jsonl", ROWS), out, hold_out=0, epochs=1)
+    assert (
+        json.loads((out / "report.json").read_text())["settings"]["matrix_learning_rate"] == 0.012
+    )
+    card = (out / "README.md").read_text()
+    assert "optimizer muon, matrix learning rate 0.012" in card
+    assert "epoch 1 was kept." in card  # by no score: there was none
+
+
+def test_what_is_for_one_task_holds_as_a_whole(own: Own) -> None:
+    usual = {"learning_rate": 4e-4, "optimizer": "muon", "matrix_learning_rate": 0.02}
+    rte = {"learning_rate": 1e-3, "optimizer": "adamw", "epochs": 9}
+    folder = own(finetune=usual, benchmarks={"rte": rte})
+    assert named_by(folder, {}) == named_by(folder, {}, "sst2") == usual
+    assert named_by(folder, {"seed": 3, "epochs": None}, "rte") == usual | rte
+    found = settings_for("classification", usual_for(folder, {}, "rte"))
+    assert (found.optimizer, found.epochs, found.matrix_learning_rate) == ("adamw", 9, 0.0)
+    assert named_by(folder, {"epochs": 1}, "rte") == usual
+    given = {"optimizer": "adamw"}
+    assert named_by(folder, given, "rte") == {k: usual[k] for k in usual.keys() - given.keys()}
+    assert settings_for("tagging", usual_for(folder, given), **given).matrix_learning_rate == 0.0
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"finetune": {"learning_rate": "fast"}}, "finetune: learning_rate cannot be 'fast'"),
+        ({"finetune": {"layer_decay": True}}, "finetune: layer_decay cannot be True"),
+        ({"finetune": {"learning_rate": 7}}, "finetune: learning_rate is 7, not from"),
+        ({"finetune": {"optimizer": "sgd"}}, "finetune: unknown optimizer 'sgd'"),
+        ({"finetune": {"epochs": 2.5}}, "finetune: epochs cannot be 2.5"),
+        (
+            {"finetune": {"seed": 3}},
+            "finetune: no model can name 'seed', only learning_rate, optimizer",
+        ),
+        ({"finetune": {"matrix_learning_rate": 0.1}}, "finetune: matrix_learning_rate is Muon's"),
+        ({"finetune": []}, "finetune is no table of settings"),
+        ({"benchmarks": 3}, "benchmarks is no table of tasks"),
+        ({"benchmarks": {"foo": {"epochs": -4}}}, "benchmarks: foo: epochs is -4, not from"),
+    ],
+)
+def test_what_cannot_be_named(own: Own, said: dict[str, Any], message: str) -> None:
+    with pytest.raises(BertsmithError, match=rf"own/bertsmith\.json: {message}"):
+        usual_for(own(**said), {})
+
+
+def test_a_rate_of_muon_needs_muon() -> None:
+    with pytest.raises(BertsmithError, match="matrix_learning_rate is Muon's"):
+        settings_for("tagging", matrix_learning_rate=0.01)
