@@ -263,14 +263,20 @@ def digest(path: str | Path) -> str:
 @contextmanager
 def locked(folder: str | Path) -> Iterator[None]:
     """Keep other processes out of a folder, which is made; the lock ends with this process."""
-    path = Path(folder) / ".lock"
     with writing(folder):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        Path(folder).mkdir(parents=True, exist_ok=True)
     if sys.platform == "win32":
         yield
         return
+    with locked_file(Path(folder) / ".lock", folder):
+        yield
+
+
+@contextmanager
+def locked_file(path: Path, folder: str | Path) -> Iterator[None]:
+    """Hold the lock file of a folder; a second process is refused."""
     with writing(folder):
-        handle = _lock(path)
+        handle = _lock(path, folder)
     try:
         yield
     finally:
@@ -280,16 +286,14 @@ def locked(folder: str | Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _lock(path: Path) -> int:
+def _lock(path: Path, folder: str | Path) -> int:
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(handle)
-            raise BertsmithError(
-                f"{path.parent}: another bertsmith process is working in it"
-            ) from None
+            raise BertsmithError(f"{folder}: another bertsmith process is working in it") from None
         except OSError as error:
             if error.errno not in UNSUPPORTED:
                 os.close(handle)

@@ -112,15 +112,17 @@ def test_nothing_is_overwritten_unasked(source: Made, run: Run, tmp_path: Path) 
     out.mkdir()
     assert run("convert", source.folder, out).status == 0, "an empty directory is fine"
     (out / "README.md").write_text("mine")
-    with pytest.raises(BertsmithError, match="not empty; use another, or --force"):
+    with pytest.raises(BertsmithError, match="not empty; name another folder, or use --overwrite"):
         run("convert", source.folder, out)
-    assert run("convert", source.folder, out, "--force").status == 0
+    with pytest.raises(BertsmithError, match=r"but README.md was changed since"):
+        run("convert", source.folder, out, "--overwrite")
     assert (out / "README.md").read_text() == "mine"
+    (out / "README.md").unlink()
+    assert run("convert", source.folder, out, "--overwrite").status == 0
     (tmp_path / "file").write_text("x")
-    with pytest.raises(BertsmithError, match="is there already"):
-        run("convert", source.folder, tmp_path / "file")
-    with pytest.raises(BertsmithError, match="cannot be written"):
-        run("convert", source.folder, tmp_path / "file", "--force")
+    for more in ([], ["--overwrite"]):
+        with pytest.raises(BertsmithError, match="a file of this name exists; name a folder"):
+            run("convert", source.folder, tmp_path / "file", *more)
     with pytest.raises(BertsmithError, match="unknown dtype 'int8'"):
         run("convert", source.folder, tmp_path / "other", "--dtype", "int8")
     with pytest.raises(BertsmithError, match="there is no such directory"):
@@ -130,8 +132,11 @@ def test_nothing_is_overwritten_unasked(source: Made, run: Run, tmp_path: Path) 
 
 def test_onto_itself(source: Made, run: Run, tmp_path: Path) -> None:
     folder = as_bin(source, tmp_path / "model", 3)
-    assert run("convert", folder, folder, "--force").status == 0
-    assert load(folder).fill_mask("a [MASK]") == source.ours.fill_mask("a [MASK]")
+    with pytest.raises(BertsmithError, match="replaces only what bertsmith wrote"):
+        run("convert", folder, folder, "--overwrite")
+    assert run("convert", folder, tmp_path / "new").status == 0
+    assert run("convert", tmp_path / "new", tmp_path / "new", "--overwrite").status == 0
+    assert load(tmp_path / "new").fill_mask("a [MASK]") == source.ours.fill_mask("a [MASK]")
 
 
 def test_pickles_of_more_than_tensors(source: Made, tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_tokenizer_train(kind: str, run: Run, tmp_path: Path) -> None:
     assert shown.rows == [{"out": str(out), "kind": kind, "size": made.size, "family": made.family}]
     assert made.kind == kind
     assert made.size <= size
-    shown = run(*words, "--size", "5000", "--min-frequency", "1", "--cased")
+    shown = run(*words, "--size", "5000", "--min-frequency", "1", "--cased", "--overwrite")
     assert re.match(rf"{kind} vocabulary of [\d,]+ tokens in ", shown.out)
     assert re.match(r"note: the text gave [\d,]+ tokens, fewer than the 5,000 asked", shown.err)
     assert not Tokenizer.load(out).lowercase

@@ -15,6 +15,7 @@ from bertsmith.checkpoint.read import read
 from bertsmith.checkpoint.sentence import Sentence, read_sentence, write_sentence
 from bertsmith.checkpoint.write import write
 from bertsmith.errors import BertsmithError
+from bertsmith.folders import check_replaceable, marking, replace_directory
 from bertsmith.tokenizer import Tokenizer
 
 
@@ -27,11 +28,12 @@ def save(
 ) -> None:
     """A whole model directory: weights, config, tokenizer, pooling, model card."""
     directory = Path(directory)
-    write(checkpoint, directory, dtype)
     config = checkpoint.config
-    tokenizer.save(directory, segments=config.segments > 1, longest=config.max_length)
-    write_sentence(directory, sentence, checkpoint.config.width)
-    write_card(directory, checkpoint)
+    with marking(directory):
+        write(checkpoint, directory, dtype)
+        tokenizer.save(directory, segments=config.segments > 1, longest=config.max_length)
+        write_sentence(directory, sentence, checkpoint.config.width)
+        write_card(directory, checkpoint)
 
 
 def convert(
@@ -40,33 +42,54 @@ def convert(
     *,
     dtype: torch.dtype | None = None,
     family: str | None = None,
+    overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Rewrite a model, open what was written, and report the largest difference of any weight."""
+    """Rewrite a model, read it back, and report the largest difference of any weight.
+
+    The directory takes its name only after it was read back. With `overwrite` it may replace
+    one that bertsmith wrote.
+    """
+    check_replaceable(out, overwrite)
     directory = locate(source)
     found = read_sentence(directory)
     directory, sentence = found or (directory, Sentence())
     checkpoint = read(directory, settings={"model_type": family} if family else None, dtype=None)
     tokenizer = Tokenizer.load(directory, family=checkpoint.family.name)
-    save(out, checkpoint, tokenizer, sentence, dtype)
-    again = read(out, heads=checkpoint.entries, dtype=None)
-    before = dict(checkpoint.model.named_parameters())
-    kinds = ", ".join(sorted({str(p.dtype) for p in again.model.parameters()}))
-    kinds = kinds.replace("torch.", "")
-    largest = max(
-        float((before[name].detach().double() - after.detach().double()).abs().max())
-        for name, after in again.model.named_parameters()
-    )
-    if not math.isfinite(largest):
-        raise BertsmithError(f"{out}: not all weights fit in {kinds}; bfloat16 holds larger ones")
+    difference, kinds = 0.0, ""
+
+    def write_and_compare(part: Path) -> None:
+        nonlocal difference, kinds
+        save(part, checkpoint, tokenizer, sentence, dtype)
+        again = read(part, heads=checkpoint.entries, dtype=None)
+        kinds = ", ".join(sorted({str(p.dtype)[6:] for p in again.model.parameters()}))
+        difference = largest_difference(checkpoint, again)
+        if not math.isfinite(difference):
+            raise BertsmithError(
+                f"{out}: not all weights fit in {kinds}; bfloat16 holds larger ones"
+            )
+
+    replace_directory(out, write_and_compare, overwrite)
     return {
         "out": str(out),
         "family": checkpoint.family.name,
         "heads": list(checkpoint.entries),
         "tensors": checkpoint.report.loaded,
-        "parameters": sum(p.numel() for p in before.values()),
+        "parameters": sum(p.numel() for p in checkpoint.model.parameters()),
         "dtype": kinds,
         "bytes": (Path(out) / "model.safetensors").stat().st_size,
-        "largest_difference": largest,
+        "largest_difference": difference,
         "unused": list(checkpoint.report.unused),
         "notes": checkpoint.report.lines(),
     }
+
+
+def largest_difference(before: Checkpoint, after: Checkpoint) -> float:
+    """The largest difference of any weight; values that are not finite are equal to themselves."""
+    largest = 0.0
+    old = dict(before.model.named_parameters())
+    for name, parameter in after.model.named_parameters():
+        one, other = old[name].detach().double(), parameter.detach().double()
+        differs = ~torch.isclose(one, other, rtol=0, atol=0, equal_nan=True)
+        if differs.any():
+            largest = max(largest, float((one - other)[differs].abs().max()))
+    return largest

@@ -25,7 +25,12 @@ from bertsmith.errors import BertsmithError
 from bertsmith.families import HeadEntry, family_of
 from bertsmith.model import Config, Model, initialise
 
-WRITTEN = ("version", "family", "heads")  # anew in every bertsmith.json; all else goes along
+WRITTEN = (
+    "version",
+    "family",
+    "heads",
+    "files",
+)  # bertsmith.json has these anew
 
 
 def read(

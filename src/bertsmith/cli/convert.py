@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from bertsmith.cli import options as shared
-from bertsmith.errors import BertsmithError
 
 
 def convert(
@@ -18,7 +17,7 @@ def convert(
         str | None, typer.Option(help="float32, bfloat16 or float16; default: as stored.")
     ] = None,
     family: shared.Family = None,
-    force: Annotated[bool, typer.Option(help="Write into a directory that is not empty.")] = False,
+    overwrite: shared.Overwrite = False,
     as_json: shared.Json = False,
 ) -> None:
     """Rewrite a model in any layout as one safe directory.
@@ -29,9 +28,8 @@ def convert(
     from bertsmith.checkpoint import convert as rewrite
     from bertsmith.tasks.loaded import pick_dtype
 
-    if out.exists() and (not out.is_dir() or any(out.iterdir())) and not force:
-        raise BertsmithError(f"{out}: is there already and not empty; use another, or --force")
-    done = rewrite(model, out, dtype=pick_dtype(dtype) if dtype else None, family=family)
+    kind = pick_dtype(dtype) if dtype else None
+    done = rewrite(model, out, dtype=kind, family=family, overwrite=overwrite)
     if as_json:
         shared.print_json([done])
     else:

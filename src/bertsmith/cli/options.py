@@ -54,6 +54,10 @@ Help = Annotated[
         "--help", "-h", help="Show this message and exit.", callback=_show_help, is_eager=True
     ),
 ]
+Overwrite = Annotated[
+    bool,
+    typer.Option("--overwrite", help="Replace the directory, if bertsmith wrote all files in it."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 

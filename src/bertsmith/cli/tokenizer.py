@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bertsmith.cli import options as shared
+from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
     from bertsmith.tokenizer import Split
@@ -35,15 +36,20 @@ def train(
     ] = None,
     cased: Annotated[bool, typer.Option(help="Keep upper case and accents.")] = False,
     min_frequency: Annotated[int, typer.Option(help="Leave out rarer pieces.")] = 2,
+    overwrite: shared.Overwrite = False,
     as_json: shared.Json = False,
 ) -> None:
     """Learn a WordPiece, BPE or Unigram vocabulary from text files."""
     import sys
     from typing import cast
 
+    from bertsmith.folders import check_replaceable, replace_directory
     from bertsmith.tokenizer import train as learn
     from bertsmith.tokenizer.families import Kind
 
+    check_replaceable(out, overwrite)
+    if (out / "config.json").exists():
+        raise BertsmithError(f"{out}: a model directory; name another folder for the tokenizer")
     made = learn(
         files,
         cast(Kind, kind),
@@ -53,7 +59,7 @@ def train(
         min_frequency=min_frequency,
         progress=sys.stderr.isatty(),
     )
-    made.save(out)
+    replace_directory(out, made.save, overwrite)
     if as_json:
         row = {"out": str(out), "kind": made.kind, "size": made.size, "family": made.family}
         shared.print_json([row])
@@ -70,6 +76,7 @@ def extend(
     out: Annotated[Path, typer.Option(help="The directory to write.")],
     add: Annotated[int, typer.Option(help="How many words to add.", min=1)] = 1000,
     min_frequency: Annotated[int, typer.Option(help="Leave out rarer words.")] = 5,
+    overwrite: shared.Overwrite = False,
     as_json: shared.Json = False,
 ) -> None:
     """Add words of text files to a model's vocabulary.
@@ -78,15 +85,17 @@ def extend(
     --tokenizer OUT, and pretrain --from OUT.
     """
     from bertsmith.checkpoint import Sentence, extend_vocabulary, locate, read, save
+    from bertsmith.folders import check_replaceable, replace_directory
     from bertsmith.tokenizer import Tokenizer
     from bertsmith.tokenizer import extend as widen
 
+    check_replaceable(out, overwrite)
     directory = locate(model)
     checkpoint = read(directory, dtype=None)
     old = Tokenizer.load(directory, family=checkpoint.family.name)
     new, added = widen(old, files, add, min_frequency=min_frequency)
     wider = extend_vocabulary(checkpoint, {one.id: one.pieces for one in added}, new.size)
-    save(out, wider, new, Sentence())
+    replace_directory(out, lambda part: save(part, wider, new, Sentence()), overwrite)
     if as_json:
         shared.print_json(one._asdict() for one in added)
         return

@@ -1,0 +1,187 @@
+"""Output paths: checked before the work starts, replaced only where bertsmith wrote them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
+
+from bertsmith import __version__
+from bertsmith.errors import BertsmithError
+from bertsmith.files import (
+    UNREADABLE,
+    digest,
+    locked_file,
+    one_line,
+    write_directory,
+    write_json,
+    writing,
+)
+
+MARKER = "bertsmith.json"  # in every directory that bertsmith writes; lists the files it wrote
+LARGEST_MARKER = 4 << 20
+IGNORED = {MARKER, ".lock"}
+SUMMED = 1 << 20  # bytes of a file of which a SHA-256 sum is kept
+
+
+def check_output(path: str | Path) -> None:
+    """Check that a file or folder of this name can be written, before the work starts.
+
+    Finds names that are too long, missing permissions, read-only and full file systems. Nothing
+    is left behind.
+    """
+    place = Path(os.path.realpath(path))
+    with writing(path):
+        home = place.parent
+        if _exists(place):
+            if not place.is_dir():
+                if not os.access(place, os.W_OK):
+                    raise PermissionError(0, "permission denied")
+                if not place.is_file():  # a device or a pipe, which is written directly
+                    return
+            elif place.is_mount():
+                home = place
+        while not _exists(home):
+            home = home.parent
+        if not home.is_dir():
+            raise NotADirectoryError(0, f"{home} is not a folder")
+        with TemporaryFile(dir=home) as probe:
+            probe.write(bytes(4096))
+            probe.flush()
+
+
+def _exists(path: Path) -> bool:
+    """Whether there is such an entry; unlike Path.exists, a name that is too long is an error."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def check_replaceable(folder: str | Path, overwrite: bool = False) -> None:
+    """Refuse an output folder that holds anything, unless it may be overwritten.
+
+    With `overwrite`, a directory is replaceable if bertsmith wrote every file in it: those that
+    its bertsmith.json lists. Also checks that the folder can be written at all.
+    """
+    place = Path(folder)
+    with writing(folder):
+        if _exists(place) and not place.is_dir():
+            raise BertsmithError(f"{folder}: a file of this name exists; name a folder")
+        held = sorted(place.iterdir()) if place.is_dir() else []
+    if held and not overwrite:
+        raise BertsmithError(f"{folder}: not empty; name another folder, or use --overwrite")
+    if held:
+        foreign = _foreign(place)
+        if foreign is not None:
+            raise BertsmithError(
+                f"{folder}: --overwrite replaces only what bertsmith wrote, but {foreign};"
+                " name another folder, or remove it"
+            )
+    check_output(place)
+
+
+def _foreign(folder: Path) -> str | None:
+    """What speaks against a folder being bertsmith's own, or None."""
+    listed = _listed(folder)
+    if not listed:
+        return f"it has no {MARKER} with a list of its files"
+    for name in sorted(_names(folder) - IGNORED):
+        if name not in listed:
+            return f"{one_line(name)} is another file"
+        if listed[name] != _state(folder / name):
+            return f"{one_line(name)} was changed since"
+    return None
+
+
+def _listed(folder: Path) -> dict[str, Any]:
+    """The files that a directory's bertsmith.json says bertsmith wrote, each with its state."""
+    marker = folder / MARKER
+    try:
+        too_large = marker.stat().st_size > LARGEST_MARKER
+        content = {} if too_large else json.loads(marker.read_bytes())
+        return dict(content["files"])
+    except (*UNREADABLE, ValueError, LookupError, TypeError, RecursionError):
+        return {}
+
+
+def _state(path: Path) -> str:
+    """By which a file is known to be unchanged: its sum, or only its size if it is large."""
+    if path.is_symlink() or not path.is_file():
+        return ""
+    size = path.stat().st_size
+    return f"sha256 {digest(path)}" if size <= SUMMED else f"{size} bytes"
+
+
+def _names(folder: Path) -> set[str]:
+    """All files below a folder, and links, by their path in it."""
+    paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    return {path.relative_to(folder).as_posix() for path in paths}
+
+
+def replace_directory(
+    folder: str | Path, write: Callable[[Path], None], overwrite: bool = False
+) -> None:
+    """Let `write` fill a directory that then takes its name at once, as `check_replaceable` allows.
+
+    A directory that is replaced stays until the new one is complete and on the disk.
+    """
+    check_replaceable(folder, overwrite)
+
+    def fill(part: Path) -> None:
+        with marking(part):
+            write(part)
+        check_replaceable(folder, overwrite)  # something may have appeared there meanwhile
+
+    write_directory(folder, fill)
+
+
+@contextmanager
+def marking(folder: Path) -> Iterator[None]:
+    """Record in bertsmith.json the files that are added to a directory within."""
+    with writing(folder):
+        others = _names(folder) - _listed(folder).keys()
+    yield
+    marker = folder / MARKER
+    content: dict[str, Any] = {"version": __version__}
+    with writing(marker):
+        if marker.exists():
+            content |= json.loads(marker.read_bytes())
+        names = sorted(_names(folder) - others - IGNORED)
+        content["files"] = {name: _state(folder / name) for name in names}
+    write_json(marker, dict(sorted(content.items())))
+
+
+@contextmanager
+def reserved(folder: str | Path) -> Iterator[None]:
+    """Keep other bertsmith processes from writing a folder of this name; it need not exist.
+
+    Unlike `files.locked`, nothing is created inside it, so that it can be replaced meanwhile.
+    """
+    place = Path(os.path.realpath(folder))
+    if sys.platform == "win32":
+        yield
+        return
+    number = hashlib.sha256(os.fsencode(place.name)).hexdigest()[:12]
+    name = f".{place.name[:40]}-{number}.lock"
+    created = []
+    with writing(folder):
+        for parent in (place.parent, *place.parent.parents):
+            if parent.exists():
+                break
+            created.append(parent)
+        place.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with locked_file(place.parent / name, folder):
+            yield
+    finally:
+        with suppress(OSError):  # folders that are still empty were made for the lock alone
+            for parent in created:
+                parent.rmdir()
