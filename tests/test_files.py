@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Barrier, Thread
 from typing import IO, Any
@@ -522,3 +523,37 @@ def test_reads_are_bounded(tmp_path: Path) -> None:
         list(files.read_lines(path, longest=1 << 20))
     with pytest.raises(BertsmithError, match="more than 2 MiB, too much to read at once"):
         files.read_whole(path, limit=2 << 20)
+
+
+def test_what_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "old").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "old")
+    for name in ("new", "old", "link"):
+        files.check_writable(tmp_path / name)
+    files.check_writable(os.devnull)
+    for name in ("", "new", "new/new"):
+        files.check_writable(tmp_path / name, folder=True)
+    assert entries(tmp_path) == {"old": b"old", "link": b"old"}
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_what_cannot_be_written_is_found_early(tmp_path: Path, folder: bool) -> None:
+    (tmp_path / "file").write_text("")
+    wrong = ["file/x", "x" * 300, "file" if folder else "", *([] if folder else ["new/x"])]
+    for name in wrong:
+        line = refused(partial(files.check_writable, tmp_path / name, folder=folder))
+        assert "cannot be written (" in line
+        assert "\n" not in line
+    assert entries(tmp_path) == {"file": b""}
+
+
+def test_read_only_folders_are_refused_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def touch(path: Path, **kwargs: Any) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "touch", touch)
+    for folder in (False, True):
+        line = refused(partial(files.check_writable, tmp_path / "x", folder=folder))
+        assert "Read-only file system" in line

@@ -10,6 +10,7 @@ import json
 import lzma
 import math
 import os
+import stat
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -115,6 +116,33 @@ def _atomic(path: Path, mode: str) -> Iterator[IO[Any]]:
 def _beside(path: Path) -> Path:
     """A hidden name in the same folder that no other writer has."""
     return path.with_name(f".{path.name[:40]}-{os.urandom(6).hex()}.part")
+
+
+def check_writable(path: str | Path, *, folder: bool = False) -> None:
+    """Raise if a file (or folder) cannot be written, before the work whose result it is to hold.
+
+    A folder may lie in folders that do not exist yet; a file may not.
+    """
+    with writing(path):
+        place = Path(os.path.realpath(path))
+        with suppress(FileNotFoundError):
+            mode = place.stat().st_mode  # raises for names that are too long
+            if stat.S_ISDIR(mode) != folder:
+                number = errno.ENOTDIR if folder else errno.EISDIR
+                raise OSError(number, os.strerror(number))
+            if not os.access(place, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            if not stat.S_ISREG(mode) and not folder:
+                return  # a device or a pipe is written directly
+        home = place if folder else place.parent
+        while folder and not home.exists():
+            home = home.parent
+        part = _beside(home / place.name)
+        try:
+            part.touch(exist_ok=False)
+        finally:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
 
 
 def sweep(folder: str | Path) -> None:
