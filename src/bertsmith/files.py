@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from shutil import rmtree
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import IO, Any, Literal, cast, overload
 
 from bertsmith.errors import BertsmithError
@@ -118,31 +118,24 @@ def _beside(path: Path) -> Path:
     return path.with_name(f".{path.name[:40]}-{os.urandom(6).hex()}.part")
 
 
-def check_writable(path: str | Path, *, folder: bool = False) -> None:
-    """Raise if a file (or folder) cannot be written, before the work whose result it is to hold.
+def check_writable(path: str | Path) -> None:
+    """Raise if a file cannot be written, before the work whose result it is to hold.
 
-    A folder may lie in folders that do not exist yet; a file may not.
+    Its folder must exist. Nothing is left behind.
     """
     with writing(path):
         place = Path(os.path.realpath(path))
         with suppress(FileNotFoundError):
             mode = place.stat().st_mode  # raises for names that are too long
-            if stat.S_ISDIR(mode) != folder:
-                number = errno.ENOTDIR if folder else errno.EISDIR
-                raise OSError(number, os.strerror(number))
+            if stat.S_ISDIR(mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             if not os.access(place, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-            if not stat.S_ISREG(mode) and not folder:
+            if not stat.S_ISREG(mode):
                 return  # a device or a pipe is written directly
-        home = place if folder else place.parent
-        while folder and not home.exists():
-            home = home.parent
-        part = _beside(home / place.name)
-        try:
-            part.touch(exist_ok=False)
-        finally:
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
+        with TemporaryFile(dir=place.parent) as probe:
+            probe.write(bytes(4096))
+            probe.flush()
 
 
 def sweep(folder: str | Path) -> None:
