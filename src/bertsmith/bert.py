@@ -54,6 +54,17 @@ def load(
 class Bert(LoadedModel):
     """A model and its tokenizer, ready for use."""
 
+    @classmethod
+    def of(cls, loaded: LoadedModel) -> Bert:
+        """The same model, such as the result of a fine-tuning, with the methods of this class."""
+        return cls(
+            loaded.checkpoint,
+            loaded.tokenizer,
+            sentence=loaded.sentence,
+            budget=loaded.budget,
+            progress=loaded.progress,
+        )
+
     @overload
     def fill_mask(self, text: str, top: int = 5) -> list[filling.Guess]: ...
     @overload
@@ -103,11 +114,18 @@ class Bert(LoadedModel):
         return _one(texts, lambda many: find(self, many))
 
     def answer(
-        self, question: str, passage: str, *, top: int = 1, longest: int = 30, empty: bool = False
+        self,
+        question: str,
+        passage: str,
+        *,
+        top: int = 1,
+        longest: int = 30,
+        empty: bool | None = None,
     ) -> list[answering.Answer]:
         """Find the `top` answers to a question in a passage of any length.
 
-        With `empty`, "no answer" competes (for models trained on questions without one).
+        With `empty`, "no answer" competes with the answers. None: the threshold that was stored
+        when the model was fine-tuned decides, if there is one.
         """
         self.demand_head("answer")
         most, length = positive(top, "top"), positive(longest, "longest")

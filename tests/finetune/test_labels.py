@@ -12,12 +12,11 @@ import transformers
 from bertsmith import BertsmithError, load
 from bertsmith.data import read_data
 from bertsmith.finetune import finetune, settings_for
-from bertsmith.finetune.lessons import lesson_for
-from bertsmith.finetune.losses import choice_loss, several_loss
+from bertsmith.finetune.batches import batch_of
 from bertsmith.finetune.opening import open_fresh
-from bertsmith.finetune.pieces import batch_of
-from bertsmith.finetune.weights import class_weights
 from bertsmith.tasks.evaluate import evaluate
+from bertsmith.tasks.registry import task_named
+from bertsmith.tasks.training import binary_loss, class_loss, class_weights
 from finetune.conftest import FAST, Write, labelled, texts
 from tasks.models import Made
 
@@ -117,14 +116,14 @@ def test_numbers_of_any_unit(base: Base, write: Write, tmp_path: Path) -> None:
 def test_losses_are_torchs_own() -> None:
     logits, targets = torch.randn(6, 3), torch.tensor([0, 1, 2, 2, 1, 0])
     plain = torch.nn.functional.cross_entropy(logits, targets, label_smoothing=0.1)
-    assert choice_loss(logits, targets, smoothing=0.1).mean() == pytest.approx(float(plain))
-    focal = choice_loss(logits, targets, focal=2.0)
+    assert class_loss(logits, targets, smoothing=0.1).mean() == pytest.approx(float(plain))
+    focal = class_loss(logits, targets, focal=2.0)
     chance = logits.softmax(-1)[torch.arange(6), targets]
     assert torch.allclose(focal, -((1 - chance) ** 2) * chance.log(), atol=1e-6)
     marks = torch.nn.functional.one_hot(targets, 3).float()
     both = torch.nn.functional.binary_cross_entropy_with_logits(logits, marks)
-    assert several_loss(logits, marks).mean() == pytest.approx(float(both))
-    assert several_loss(logits, marks, focal=2.0).mean() < both
+    assert binary_loss(logits, marks).mean() == pytest.approx(float(both))
+    assert binary_loss(logits, marks, focal=2.0).mean() < both
 
 
 def test_class_weights() -> None:
@@ -142,12 +141,12 @@ def test_a_long_text_counts_as_one(base: Base, write: Write) -> None:
     rows = [{"text": long, "label": "a"}, {"text": "the river", "label": "b"}]
     dataset = read_data(write("t.jsonl", rows))
     settings = settings_for("classification", class_weights="a=2")
-    lesson = lesson_for(dataset, settings)
-    bert = open_fresh(base().folder, lesson, settings, "cpu")
-    first, second = lesson.samples(bert, dataset.gold())
+    training = task_named(dataset.task).training(dataset, settings)
+    bert = open_fresh(base().folder, training, settings, "cpu")
+    first, second = training.samples(bert, dataset.gold())
     assert len(first) > 3
     assert len(second) == 1
-    assert sum(piece.weight for piece in first) == pytest.approx(2.0)
+    assert sum(item.weight for item in first) == pytest.approx(2.0)
     assert second[0].weight == pytest.approx(1.0)
     assert bert.ledger.counts["long texts read in windows"] == 1
 
@@ -156,12 +155,14 @@ def test_the_loss_is_transformers_own(base: Base, write: Write, tmp_path: Path) 
     """The same batch costs the same, so the same steps follow."""
     dataset = read_data(write("t.jsonl", labelled(8)))
     settings = settings_for("classification")
-    lesson = lesson_for(dataset, settings)
-    bert = open_fresh(base().folder, lesson, settings, "cpu")
-    samples = lesson.samples(bert, dataset.gold())
-    pieces = [piece for sample in samples for piece in sample]
-    batch = batch_of(pieces, bert.device)
-    loss = lesson.loss(lesson.outputs(bert.model, batch), batch, pieces) / len(pieces)
+    training = task_named(dataset.task).training(dataset, settings)
+    bert = open_fresh(base().folder, training, settings, "cpu")
+    samples = training.samples(bert, dataset.gold())
+    items = [item for sample in samples for item in sample]
+    batch = batch_of(items, bert.device)
+    loss = training.loss(training.outputs(bert.model, batch), batch, training.targets(items)) / len(
+        items
+    )
     bert.save(tmp_path / "fresh")
     model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "fresh")
     words = transformers.AutoTokenizer.from_pretrained(tmp_path / "fresh")

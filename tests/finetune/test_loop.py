@@ -12,19 +12,23 @@ import torch
 from bertsmith import BertsmithError, load
 from bertsmith.data import read_data
 from bertsmith.finetune import finetune, read_splits, settings_for, split_off
-from bertsmith.finetune.lessons import lesson_for
+from bertsmith.finetune.batches import micro_batches
 from bertsmith.finetune.loop import train
 from bertsmith.finetune.opening import open_fresh
-from bertsmith.finetune.pieces import parts
 from bertsmith.finetune.settings import matrix_rate_for, rate_for
 from bertsmith.finetune.surgery import groups, optimizer_for
 from bertsmith.model.attention import Attention
+from bertsmith.tasks.registry import task_named
 from bertsmith.train import tables
 from finetune.conftest import FAST, Write, labelled
 from tasks.models import Made
 
 Base = Callable[..., Made]
 State = dict[str, torch.Tensor]
+
+
+def training_of(dataset: Any, settings: Any) -> Any:
+    return task_named(dataset.task).training(dataset, settings)
 
 
 def trained(folder: Path, file: Path, **given: Any) -> State:
@@ -56,13 +60,13 @@ def test_parts_do_not_change_a_step(base: Base, write: Write) -> None:
 
 def test_parts_fit_their_budget(base: Base, write: Write) -> None:
     dataset, settings = read_data(write("t.jsonl", labelled(24))), settings_for("classification")
-    lesson = lesson_for(dataset, settings)
-    samples = lesson.samples(open_fresh(base().folder, lesson, settings, "cpu"), dataset.gold())
-    groups = list(parts(samples, 60))
+    training = task_named(dataset.task).training(dataset, settings)
+    samples = training.samples(open_fresh(base().folder, training, settings, "cpu"), dataset.gold())
+    groups = list(micro_batches(samples, 60))
     assert len(groups) > 2
-    assert all(sum(piece.tokens for piece in group) <= 60 for group in groups)
+    assert all(sum(item.tokens for item in group) <= 60 for group in groups)
     assert sum(map(len, groups)) == 24
-    assert [len(group) for group in parts(samples, 0)] == [24]
+    assert [len(group) for group in micro_batches(samples, 0)] == [24]
 
 
 def test_states_computed_twice_are_the_same(base: Base, write: Write) -> None:
@@ -133,10 +137,10 @@ def test_a_step_has_as_many_examples_as_were_asked_for(base: Base, write: Write)
 def test_what_is_frozen_stays(base: Base, write: Write, freeze: str, still: tuple[str]) -> None:
     folder, file = base().folder, write("t.jsonl", labelled(16))
     settings = settings_for("classification", freeze=freeze)
-    lesson = lesson_for(read_data(file), settings)
-    bert = open_fresh(folder, lesson, settings, "cpu")
+    training = training_of(read_data(file), settings)
+    bert = open_fresh(folder, training, settings, "cpu")
     before = {n: p.detach().clone() for n, p in bert.model.named_parameters()}
-    train(bert, lesson, lesson.samples(bert, lesson.dataset.gold()), settings, None)
+    train(bert, training, training.samples(bert, training.dataset.gold()), settings, None)
     for name, parameter in bert.model.named_parameters():
         same = torch.equal(parameter, before[name])
         assert same == name.startswith(still), name
@@ -144,9 +148,9 @@ def test_what_is_frozen_stays(base: Base, write: Write, freeze: str, still: tupl
 
 def test_top_layers_forget(base: Base, write: Write) -> None:
     folder = base().folder
-    lesson = lesson_for(read_data(write("t.jsonl", labelled(8))), settings_for("classification"))
+    training = training_of(read_data(write("t.jsonl", labelled(8))), settings_for("classification"))
     fresh, kept = (
-        open_fresh(folder, lesson, settings_for("classification", reinitialise=count), "cpu")
+        open_fresh(folder, training, settings_for("classification", reinitialise=count), "cpu")
         for count in (1, 0)
     )
     changed = {
@@ -161,8 +165,8 @@ def test_top_layers_forget(base: Base, write: Write) -> None:
 
 def test_lower_layers_learn_slower(base: Base, write: Write) -> None:
     settings = settings_for("classification")
-    lesson = lesson_for(read_data(write("t.jsonl", labelled(8))), settings)
-    model = open_fresh(base().folder, lesson, settings, "cpu").model
+    training = training_of(read_data(write("t.jsonl", labelled(8))), settings)
+    model = open_fresh(base().folder, training, settings, "cpu").model
     rates = {
         id(parameter): group["lr"]
         for group in groups(model, 1.0, 0.01, 0.5)
@@ -183,15 +187,15 @@ def scripted(
 ) -> tuple[int, int, list[float]]:
     """Epochs run, the one kept, and how far the kept weights are from each epoch's."""
     settings = settings_for("classification", **{**FAST, "metric": "accuracy", **given})
-    lesson = lesson_for(read_data(file), settings)
-    bert = open_fresh(base().folder, lesson, settings, "cpu")
+    training = training_of(read_data(file), settings)
+    bert = open_fresh(base().folder, training, settings, "cpu")
     seen: list[State] = []
 
     def look() -> dict[str, float]:
         seen.append({n: p.detach().clone() for n, p in bert.model.named_parameters()})
         return {"accuracy": scores[len(seen) - 1]}
 
-    history = train(bert, lesson, lesson.samples(bert, lesson.dataset.gold()), settings, look)
+    history = train(bert, training, training.samples(bert, training.dataset.gold()), settings, look)
     now = {name: value.detach() for name, value in bert.model.named_parameters()}
     return len(seen), history.best, [apart(now, one) for one in seen]
 
@@ -213,12 +217,12 @@ def test_training_stops_early(base: Base, write: Write) -> None:
 
 def test_what_diverges_is_told(base: Base, write: Write) -> None:
     settings = settings_for("classification", **FAST)
-    lesson = lesson_for(read_data(write("t.jsonl", labelled(48))), settings)
-    bert = open_fresh(base().folder, lesson, settings, "cpu")
+    training = training_of(read_data(write("t.jsonl", labelled(48))), settings)
+    bert = open_fresh(base().folder, training, settings, "cpu")
     with torch.no_grad():
         bert.model.heads["classify"].output.bias.fill_(float("nan"))
     with pytest.raises(BertsmithError, match="not a number 3 times in a row"):
-        train(bert, lesson, lesson.samples(bert, lesson.dataset.gold()), settings, None)
+        train(bert, training, training.samples(bert, training.dataset.gold()), settings, None)
 
 
 def test_seeds_and_sweep(base: Base, write: Write, tmp_path: Path) -> None:
@@ -302,8 +306,8 @@ def test_questions_are_split_by_articles(write: Write) -> None:
 
 def test_muon_moves_matrices_in_layers_and_adamw_the_rest(base: Base, write: Write) -> None:
     settings = settings_for("classification", optimizer="muon", layer_decay=0.5)
-    lesson = lesson_for(read_data(write("t.jsonl", labelled(16))), settings)
-    model = open_fresh(base().folder, lesson, settings, "cpu").model
+    training = training_of(read_data(write("t.jsonl", labelled(16))), settings)
+    model = open_fresh(base().folder, training, settings, "cpu").model
     adamw, muon = optimizer_for(model, settings, steps=6400).optimizers
     rates = {id(p): g["lr"] for g in muon.param_groups for p in g["params"]}
     named = dict(model.named_parameters())

@@ -14,6 +14,7 @@ from analysis.browser import chromium
 from bertsmith.finetune import finetune
 from bertsmith.finetune.report.curves import curve
 from bertsmith.finetune.report.examples import marked
+from bertsmith.tasks.task import Mark
 from finetune.conftest import Write, labelled
 from finetune.test_words import asked, chosen, sentences, stored
 from tasks.models import Made
@@ -111,15 +112,15 @@ def test_every_task_has_a_report(base: Base, write: Write, tmp_path: Path) -> No
 
 def test_marks() -> None:
     text = "a <b> in Paris, France"
-    found = marked(text, [(9, 14, "good", "LOC"), (16, 22, "bad", "ORG")])
+    found = marked(text, [Mark(9, 14, "correct", "LOC"), Mark(16, 22, "wrong", "ORG")])
     assert found == (
         'a &lt;b&gt; in <mark class="good">Paris<small>LOC</small></mark>, '
-        '<mark class="bad">France<small>ORG</small></mark>'
+        '<mark class="bad">France<small>ORG (wrong)</small></mark>'
     )
-    both = marked(text, [(9, 22, "gold", "LOC"), (9, 14, "bad", "LOC")])
+    both = marked(text, [Mark(9, 14, "wrong", "LOC"), Mark(9, 22, "missed", "LOC")])
     assert both.count("<mark") == 2
     long = "x" * 5000 + "Paris" + "y" * 5000
-    short = marked(long, [(5000, 5005, "good", "LOC")])
+    short = marked(long, [Mark(5000, 5005, "correct", "LOC")])
     assert len(short) < 1000
     assert short.startswith("…")
     assert short.endswith("…")

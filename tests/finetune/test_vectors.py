@@ -12,9 +12,10 @@ import torch
 from bertsmith import BertsmithError, load
 from bertsmith.data import read_data
 from bertsmith.finetune import finetune, settings_for
-from bertsmith.finetune.lessons import lesson_for
+from bertsmith.finetune.batches import batch_of
 from bertsmith.finetune.opening import open_fresh
-from bertsmith.finetune.pieces import batch_of
+from bertsmith.tasks.embedding import embed
+from bertsmith.tasks.registry import task_named
 from finetune.conftest import CITIES, FAST, OTHERS, Write
 from tasks.models import Made
 
@@ -56,15 +57,15 @@ def test_a_long_text_is_the_mean_of_its_windows(base: Base, write: Write) -> Non
     long = "the old river flows " * 60
     rows = [{"anchor": long, "positive": "Paris"}, {"anchor": "bees", "positive": "storm " * 200}]
     dataset, settings = read_data(write("t.jsonl", rows)), settings_for("similarity")
-    lesson = lesson_for(dataset, settings)
-    bert = open_fresh(base().folder, lesson, settings, "cpu")
-    pieces = [piece for sample in lesson.samples(bert, dataset.gold()) for piece in sample]
-    batch = batch_of(pieces, bert.device)
+    training = task_named(dataset.task).training(dataset, settings)
+    bert = open_fresh(base().folder, training, settings, "cpu")
+    items = [item for sample in training.samples(bert, dataset.gold()) for item in sample]
+    batch = batch_of(items, bert.device)
     with torch.no_grad():
-        vectors = lesson.texts(lesson.outputs(bert.model, batch), pieces)  # type: ignore[attr-defined]
+        vectors = training.vectors(training.outputs(bert.model, batch), training.targets(items))
     texts = [text for example in dataset.examples for text in example.texts]
-    plain = bert.embed(texts, normalise=True)
-    assert np.abs(torch.cat(vectors).numpy() - plain).max() < 1e-5
+    plain = embed(bert, texts, normalise=True)
+    assert np.abs(vectors.numpy() - plain).max() < 1e-5
 
 
 def test_mistakes(base: Base, write: Write) -> None:

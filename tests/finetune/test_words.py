@@ -13,36 +13,38 @@ import transformers
 
 from bertsmith import BertsmithError, load
 from bertsmith.batch import Batch
+from bertsmith.bert import Bert
 from bertsmith.data import read_data
 from bertsmith.finetune import finetune, settings_for
-from bertsmith.finetune.answering import Answers
-from bertsmith.finetune.lesson import Learner, Lesson
-from bertsmith.finetune.lessons import lesson_for
+from bertsmith.finetune.batches import batch_of, filled
+from bertsmith.finetune.learner import Learner
 from bertsmith.finetune.opening import open_fresh
-from bertsmith.finetune.pieces import Sample, batch_of, filled
+from bertsmith.tasks.answering import AnsweringTraining
 from bertsmith.tasks.evaluate import evaluate
+from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.tagging import first_tokens
+from bertsmith.tasks.training import Sample, Training
 from finetune.conftest import CITIES, FAST, OTHERS, Write
 from tasks.models import Made, Maker
 
 Base = Callable[..., Made]
 
 
-def opened(folder: Path, file: Path, **given: Any) -> tuple[Any, Lesson, list[Sample]]:
-    """A fresh model, the lesson of a file, and its samples."""
+def opened(folder: Path, file: Path, **given: Any) -> tuple[Any, Training, list[Sample]]:
+    """A fresh model, the training of a file, and its samples."""
     dataset = read_data(file)
     settings = settings_for(dataset.task, **given)
-    lesson = lesson_for(dataset, settings)
-    bert = open_fresh(folder, lesson, settings, "cpu")
-    return bert, lesson, lesson.samples(bert, dataset.gold())
+    training = task_named(dataset.task).training(dataset, settings)
+    bert = open_fresh(folder, training, settings, "cpu")
+    return bert, training, training.samples(bert, dataset.gold())
 
 
-def mean_loss(bert: Any, lesson: Lesson, samples: list[Sample]) -> float:
-    pieces = [piece for sample in samples for piece in sample]
-    batch = batch_of(pieces, bert.device)
+def mean_loss(bert: Any, training: Training, samples: list[Sample]) -> float:
+    items = [item for sample in samples for item in sample]
+    batch = batch_of(items, bert.device)
     with torch.no_grad():
-        loss = lesson.loss(lesson.outputs(bert.model, batch), batch, pieces)
-    return float(loss) / sum(piece.weight for piece in pieces)
+        loss = training.loss(training.outputs(bert.model, batch), batch, training.targets(items))
+    return float(loss) / sum(item.weight for item in items)
 
 
 # ------------------------------------------------------------------ tags
@@ -108,7 +110,7 @@ def test_a_long_sentence_is_learned_and_scored_whole(
     file, out = write("t.jsonl", sentences(12, length=60)), tmp_path / "out"
     bert, _, samples = opened(folder, file)
     assert all(len(sample) > 2 for sample in samples)
-    assert [sum(len(piece.target) for piece in sample) for sample in samples] == [60] * 12
+    assert [sum(len(item.target) for item in sample) for sample in samples] == [60] * 12
     assert bert.ledger.counts["long texts read in windows"] == 12
     near = write("s.jsonl", sentences(64, 12))
     learned = finetune(folder, near, out, dev=file, **FAST | {"epochs": 24})
@@ -124,21 +126,21 @@ def test_a_long_sentence_is_learned_and_scored_whole(
 
 
 def test_the_loss_of_tags_is_transformers_own(base: Base, write: Write, tmp_path: Path) -> None:
-    bert, lesson, samples = opened(base().folder, write("t.jsonl", sentences(6)))
+    bert, training, samples = opened(base().folder, write("t.jsonl", sentences(6)))
     bert.save(tmp_path / "fresh")
     model = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "fresh").eval()
-    pieces = [piece for sample in samples for piece in sample]
-    longest = max(len(piece.windows[0].ids) for piece in pieces)
-    ids, mask = torch.zeros(2, len(pieces), longest, dtype=torch.int64)
+    items = [item for sample in samples for item in sample]
+    longest = max(len(item.windows[0].ids) for item in items)
+    ids, mask = torch.zeros(2, len(items), longest, dtype=torch.int64)
     labels = torch.full_like(ids, -100)
-    for row, piece in enumerate(pieces):
-        size = len(piece.windows[0].ids)
-        ids[row, :size], mask[row, :size] = torch.tensor(piece.windows[0].ids), 1
-        for place, label in piece.target:
+    for row, item in enumerate(items):
+        size = len(item.windows[0].ids)
+        ids[row, :size], mask[row, :size] = torch.tensor(item.windows[0].ids), 1
+        for place, label in item.target:
             labels[row, place] = label
     with torch.no_grad():
         theirs = model(input_ids=ids, attention_mask=mask, labels=labels).loss
-    assert mean_loss(bert, lesson, samples) == pytest.approx(float(theirs), abs=1e-5)
+    assert mean_loss(bert, training, samples) == pytest.approx(float(theirs), abs=1e-5)
 
 
 def test_parts_of_speech(base: Base, tmp_path: Path) -> None:
@@ -159,16 +161,17 @@ def test_fillers_cost_nothing(kind: str, base: Base, write: Write, tmp_path: Pat
         "answers": lambda: stored(tmp_path / "q.json", asked(5)),
         "choices": lambda: write("c.jsonl", chosen(5)),
     }[kind]()
-    bert, lesson, samples = opened(base().folder, file)
-    pieces = [piece for sample in samples for piece in sample]
-    batch = batch_of(pieces, bert.device)
+    bert, training, samples = opened(base().folder, file)
+    items = [item for sample in samples for item in sample]
+    batch = batch_of(items, bert.device)
     more = filled(batch, 64)
     assert more.layout.total % 64 == 0
     assert more.layout.total > batch.layout.total
     assert more.layout.longest == batch.layout.longest
+    targets = training.targets(items)
     with torch.no_grad():
         (plain, _), (full, _) = (
-            Learner(bert.model, lesson, step)(batch, pieces, 2.0) for step in (1, 64)
+            Learner(bert.model, training, step)(batch, targets, 2.0) for step in (1, 64)
         )
     assert float(full) == pytest.approx(float(plain), rel=1e-5)
 
@@ -207,17 +210,17 @@ def test_answers_lie_where_they_are_learned(base: Base, tmp_path: Path) -> None:
         start = passage.index("Boston")
         paragraph["context"] = passage
         paragraph["qas"][0]["answers"] = [{"text": "Boston", "answer_start": start}]
-    bert, lesson, samples = opened(base().folder, stored(tmp_path / "q.json", content))
-    assert isinstance(lesson, Answers)
-    pieces = [piece for sample in samples for piece in sample]
+    bert, training, samples = opened(base().folder, stored(tmp_path / "q.json", content))
+    assert isinstance(training, AnsweringTraining)
+    items = [item for sample in samples for item in sample]
     spelled = [
-        bert.tokenizer.decode(piece.windows[0].ids[piece.target[0] : piece.target[1] + 1])
-        for piece in pieces
-        if piece.target != (0, 0)
+        bert.tokenizer.decode(item.windows[0].ids[item.target[0] : item.target[1] + 1])
+        for item in items
+        if item.target != (0, 0)
     ]
     assert {text.lower().replace(" ", "") for text in spelled} == {"boston"}
-    assert len(pieces) > 4
-    assert any(piece.target == (0, 0) for piece in pieces)
+    assert len(items) > 4
+    assert any(item.target == (0, 0) for item in items)
 
 
 def test_answers_are_learned(base: Base, tmp_path: Path) -> None:
@@ -262,22 +265,22 @@ def test_the_threshold_of_no_answer_is_tuned_and_kept(base: Base, tmp_path: Path
 
 
 def test_the_loss_of_answers_is_transformers_own(base: Base, tmp_path: Path) -> None:
-    bert, lesson, samples = opened(base().folder, stored(tmp_path / "q.json", asked(5)))
+    bert, training, samples = opened(base().folder, stored(tmp_path / "q.json", asked(5)))
     bert.save(tmp_path / "fresh")
     model = transformers.AutoModelForQuestionAnswering.from_pretrained(tmp_path / "fresh").eval()
     total = 0.0
-    for ((piece,),) in zip(samples, strict=True):
-        window = piece.windows[0]
+    for ((item,),) in zip(samples, strict=True):
+        window = item.windows[0]
         with torch.no_grad():
             total += float(
                 model(
                     input_ids=torch.tensor([window.ids]),
                     token_type_ids=torch.tensor([window.segments]),
-                    start_positions=torch.tensor([piece.target[0]]),
-                    end_positions=torch.tensor([piece.target[1]]),
+                    start_positions=torch.tensor([item.target[0]]),
+                    end_positions=torch.tensor([item.target[1]]),
                 ).loss
             )
-    assert mean_loss(bert, lesson, samples) == pytest.approx(total / len(samples), abs=1e-5)
+    assert mean_loss(bert, training, samples) == pytest.approx(total / len(samples), abs=1e-5)
 
 
 def test_two_questions_with_one_id(base: Base, tmp_path: Path) -> None:
@@ -321,9 +324,9 @@ def test_choices_are_learned(base: Base, write: Write, tmp_path: Path) -> None:
 
 
 def test_a_long_prompt_is_read_in_windows(base: Base, write: Write) -> None:
-    bert, lesson, samples = opened(base().folder, write("t.jsonl", chosen(3, padding=300)))
-    piece = samples[0][0]
-    assert [window.number for window in piece.windows].count(1) > 2
-    assert mean_loss(bert, lesson, samples) > 0
-    found = bert.choose("river " * 300, ["bees", "Paris"])
+    bert, training, samples = opened(base().folder, write("t.jsonl", chosen(3, padding=300)))
+    item = samples[0][0]
+    assert [window.number for window in item.windows].count(1) > 2
+    assert mean_loss(bert, training, samples) > 0
+    found = Bert.of(bert).choose("river " * 300, ["bees", "Paris"])
     assert sum(found.scores) == pytest.approx(1.0, abs=1e-5)

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from bertsmith import Bert
 from bertsmith.batch import Batch
 from bertsmith.checkpoint import read, read_sentence
-from bertsmith.finetune.labelling import named
 from bertsmith.model import prepare
+from bertsmith.tasks.training import label_config
 from bertsmith.tokenizer import Encoding, Tokenizer
 from tasks.words import LINES
 
@@ -39,7 +39,7 @@ def reader(minilm_folder: Path) -> Bert:
         found[0],
         heads=(),
         new=["tag", "answer", "classify"],
-        settings=named(("O", "B-LOC"), "single_label_classification"),
+        settings=label_config(("O", "B-LOC"), "single_label_classification"),
         dtype=torch.bfloat16 if half else torch.float32,
     )
     bert = Bert(checkpoint, Tokenizer.load(found[0], family=checkpoint.family.name))

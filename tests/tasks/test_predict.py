@@ -13,12 +13,14 @@ import torch
 
 from bertsmith import BertsmithError
 from bertsmith.batch import Batch
-from bertsmith.data import Labelled, Options, Question, Related, Tagged, Where, read_data
+from bertsmith.data import Dataset, Labelled, Options, Question, Related, Tagged, Where, read_data
 from bertsmith.data.inputs import read_inputs
 from bertsmith.tasks.answering import find_answers
-from bertsmith.tasks.evaluate import compare, evaluate, interval, retrieval
-from bertsmith.tasks.explain import attribute, explain
-from bertsmith.tasks.predict import Prediction, predict, task_of
+from bertsmith.tasks.evaluate import compare, evaluate, interval
+from bertsmith.tasks.explain import attribute
+from bertsmith.tasks.predict import predict
+from bertsmith.tasks.registry import task_of
+from bertsmith.tasks.task import Prediction
 from tasks.models import LINES, Maker
 
 HERE = Where("x", 1)
@@ -49,14 +51,14 @@ def lines(*texts: str) -> list[Labelled]:
 def test_a_model_says_what_it_is_for(
     suffix: str, settings: dict[str, Any], task: str, made: Maker
 ) -> None:
-    assert task_of(made("bert", suffix, **settings).ours) == task
+    assert task_of(made("bert", suffix, **settings).ours).name == task
 
 
 def test_labels(made: Maker) -> None:
     bert = made("bert", "ForSequenceClassification", num_labels=3).ours
     found = predict(bert, lines(*TEXTS))
     assert [one.value for one in found] == [one.label for one in bert.classify(TEXTS)]
-    assert all(one.confidence == max(one.shown["scores"].values()) for one in found)
+    assert all(one.confidence == max(one.output["scores"].values()) for one in found)
     assert predict(bert, []) == []
 
 
@@ -64,19 +66,19 @@ def test_several_labels(made: Maker) -> None:
     settings = {"num_labels": 3, "problem_type": "multi_label_classification"}
     bert = made("bert", "ForSequenceClassification", **settings).ours
     for one in predict(bert, lines(*TEXTS)):
-        assert set(one.value) == {name for name, s in one.shown["scores"].items() if s > 0.5}
+        assert set(one.value) == {name for name, s in one.output["scores"].items() if s > 0.5}
 
 
 def test_tags_of_plain_texts_and_of_given_words(made: Maker, tmp_path: Path) -> None:
     bert = made("bert", "ForTokenClassification", **NAMES).ours
     text = TEXTS[1]
     (plain,) = predict(bert, lines(text))
-    assert plain.shown["entities"] == [one.__dict__ for one in bert.tag(text)]
+    assert plain.output["entities"] == [one.__dict__ for one in bert.tag(text)]
     words = text.replace(",", " ,").split()
     path = tmp_path / "t.jsonl"
     path.write_text(json.dumps({"tokens": words}) + "\n")
     (given,) = predict(bert, next(read_inputs(path, "tagging")).examples)
-    assert given.shown["words"] == words
+    assert given.output["words"] == words
     assert len(given.value) == len(words)
     path.write_text(json.dumps({"text": text}) + "\n")
     (again,) = predict(bert, next(read_inputs(path, "tagging")).examples)
@@ -96,7 +98,7 @@ def test_answers_of_many_questions_are_those_of_each(made: Maker) -> None:
         assert scores == pytest.approx([a.score for a in alone], abs=1e-5)
         assert 0 < one.no_answer < 1
     questions = [Question(str(n), "Who?", text, None, "", HERE) for n, text in enumerate(passages)]
-    assert len(predict(bert, questions, top=3)[1].shown["answers"]) == 3
+    assert len(predict(bert, questions, top=3)[1].output["answers"]) == 3
 
 
 def test_similarity(made: Maker) -> None:
@@ -108,7 +110,7 @@ def test_similarity(made: Maker) -> None:
     with pytest.raises(BertsmithError, match="no head for a task"):
         predict(bert, lines(TEXTS[0]))
     same = [Related(text, text, None, HERE) for text in TEXTS]
-    assert retrieval(bert, same)["accuracy_at_1"] == 1.0
+    assert evaluate(bert, Dataset(Path("same"), "similarity", same)).scores["accuracy_at_1"] == 1.0
 
 
 def test_examples_that_a_model_cannot_read(made: Maker) -> None:
@@ -151,7 +153,7 @@ def test_words_of_both_texts_are_explained(made: Maker) -> None:
     bert = made("bert", "ForSequenceClassification", num_labels=3).ours
     pair = Labelled("the river", "flows through Prague", None, HERE)
     (found,) = predict(bert, [pair])
-    rows = explain(bert, pair, found, steps=4)
+    rows = task_of(bert).explain(bert, pair, found, steps=4)
     assert [(row["text"], row["word"]) for row in rows] == [
         (0, "the"),
         (0, "river"),
@@ -162,22 +164,22 @@ def test_words_of_both_texts_are_explained(made: Maker) -> None:
     assert any(row["score"] for row in rows)
     before = dict(bert.ledger.counts)
     long = Labelled(" ".join(TEXTS), None, None, HERE)
-    assert len(explain(bert, long, found, steps=1)) > 120
+    assert len(task_of(bert).explain(bert, long, found, steps=1)) > 120
     assert bert.ledger.counts == before  # the prediction has counted its windows
     bare = made("bert", "Model").ours
     with pytest.raises(BertsmithError, match="not for similarity"):
-        explain(bare, pair, Prediction(0.5, 1.0))
+        task_of(bare).explain(bare, pair, Prediction(0.5, 1.0))
 
 
 def test_tags_are_explained_entity_by_entity(made: Maker) -> None:
     bert = made("bert", "ForTokenClassification", **NAMES).ours
     text = " ".join(TEXTS)  # longer than the model
     (found,) = predict(bert, lines(text))
-    assert found.shown["entities"]
-    some = replace(found, shown=found.shown | {"entities": found.shown["entities"][-2:]})
-    rows = explain(bert, lines(text)[0], some, steps=2)
+    assert found.output["entities"]
+    some = replace(found, output=found.output | {"entities": found.output["entities"][-2:]})
+    rows = task_of(bert).explain(bert, lines(text)[0], some, steps=2)
     assert [{k: one[k] for k in ("label", "text", "start", "end")} for one in rows] == [
-        {k: one[k] for k in ("label", "text", "start", "end")} for one in some.shown["entities"]
+        {k: one[k] for k in ("label", "text", "start", "end")} for one in some.output["entities"]
     ]
     for one in rows:
         places = [(word["start"], word["end"]) for word in one["words"]]
@@ -189,7 +191,7 @@ def test_tags_are_explained_entity_by_entity(made: Maker) -> None:
     speech = made("bert", "ForTokenClassification", id2label={0: "DET", 1: "NOUN"}).ours
     words = Tagged("the river", ("the", "river"), ((0, 3), (4, 9)), None, HERE)
     (tags,) = predict(speech, [words])
-    rows = explain(speech, words, tags, steps=2)
+    rows = task_of(speech).explain(speech, words, tags, steps=2)
     assert [(one["text"], one["label"]) for one in rows] == list(
         zip(("the", "river"), tags.value, strict=True)
     )
@@ -200,16 +202,16 @@ def test_answers_are_explained(made: Maker) -> None:
     passage = " ".join(TEXTS)
     asked = Question("1", "Who lives in Uppsala?", passage, None, "", HERE)
     (found,) = predict(bert, [asked])
-    rows = explain(bert, asked, found, steps=2)
+    rows = task_of(bert).explain(bert, asked, found, steps=2)
     asked_words = [row["word"] for row in rows if row["text"] == 0]
     assert asked_words == ["Who", "lives", "in", "Uppsala", "?"]
     read = [row for row in rows if row["text"] == 1]
     assert len(read) < len(passage.split())  # the window that decided, not all of the passage
-    best = found.shown["answers"][0]
+    best = found.output["answers"][0]
     assert read[0]["start"] <= best["start"] < best["end"] <= read[-1]["end"]
     assert any(row["score"] for row in rows if row["text"] == 0)
     none = replace(found, value="")
-    assert explain(bert, asked, none, steps=2) != rows
+    assert task_of(bert).explain(bert, asked, none, steps=2) != rows
 
 
 # ------------------------------------------------------------------ evaluation
@@ -224,7 +226,7 @@ def test_gold_that_the_model_does_not_know_counts(made: Maker, tmp_path: Path) -
     assert found.scores["count"] == 10
     assert found.scores["accuracy"] <= 0.5
     assert any("5 examples have labels the model does not know" in note for note in found.notes)
-    summary = interval(found, "accuracy", bert.checkpoint.labels, 50)
+    summary = interval(found, "accuracy", 50)
     assert summary.low <= found.scores["accuracy"] <= summary.high
     equal = compare(found, found, "macro_f1", 20)
     assert (equal.difference, equal.p_value) == (0.0, 1.0)

@@ -13,8 +13,8 @@ from bertsmith.errors import BertsmithError
 from bertsmith.model import Hidden
 from bertsmith.tasks.answering import Answer, find_answers
 from bertsmith.tasks.classification import Classification, classify
-from bertsmith.tasks.predict import task_of
-from bertsmith.tasks.tagging import words
+from bertsmith.tasks.registry import task_of
+from bertsmith.tasks.spans import words
 from bertsmith.tasks.windows import Window
 from bertsmith.tokenizer import Encoding
 
@@ -54,7 +54,7 @@ def explained(
         scores = classified(bert, text, pair).scores
         chosen = max(scores, key=scores.__getitem__) if label is None else label
         words = for_label(bert, text, pair, chosen)
-        kind = "number" if task_of(bert) == "regression" else "label"
+        kind = "number" if task_of(bert).name == "regression" else "label"
         return Explained(kind, chosen, scores[chosen], words)
     if "answer" not in bert.model.heads:
         has = ", ".join(bert.checkpoint.entries) or "none"
@@ -76,7 +76,7 @@ def for_label(
     if label is not None and label not in names:
         raise BertsmithError(f"the model has no label {label!r}; it has: {', '.join(names)}")
     column = names.index(classified(bert, text, pair).label if label is None else label)
-    task = task_of(bert)
+    task = task_of(bert).name
 
     def score(hidden: Hidden, batch: Batch, windows: list[int]) -> list[float]:
         scores = bert.model.heads["classify"](hidden, batch).float()

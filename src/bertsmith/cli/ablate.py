@@ -113,12 +113,12 @@ def _labels(bert: LoadedModel, file: Path, limit: int) -> Bench:
 
     from bertsmith.analysis import scoring
     from bertsmith.data import read_data
-    from bertsmith.tasks.evaluate import main_metric
-    from bertsmith.tasks.predict import task_of
+    from bertsmith.tasks.registry import task_of
 
-    dataset = read_data(file, task_of(bert))
+    task = task_of(bert)
+    dataset = read_data(file, task.name)
     dataset = replace(dataset, examples=dataset.examples[:limit])
-    metric = main_metric(dataset)
+    metric = task.metrics(dataset)[0]
     return Bench(
         lambda one: scoring.scores(one, dataset),
         lambda: scoring.windows(bert, dataset),

@@ -60,9 +60,10 @@ def evaluate(
     loss, accuracy and perplexity.
     """
     from bertsmith.data import read_data
-    from bertsmith.tasks.evaluate import compare, drawable, interval, main_metric
+    from bertsmith.tasks.evaluate import compare, interval
     from bertsmith.tasks.evaluate import evaluate as score
-    from bertsmith.tasks.predict import headless, task_of
+    from bertsmith.tasks.registry import task_of
+    from bertsmith.tasks.similarity import no_task_head
 
     names, files = _models_and_files(models_and_file)
     if draws < 1:
@@ -79,19 +80,17 @@ def evaluate(
     file = files[0]
     found: list[Evaluation] = []
     dataset: Dataset[Any] | None = None
-    labels: list[str] = []
     for name in names:
         bert = first if dataset is None else shared.open_model(name, device, dtype, None)
         if dataset is None:
-            task, given = task_of(bert), tasks.columns_of(columns)
+            task, given = task_of(bert).name, tasks.columns_of(columns)
             if task == "similarity" and read_data(file, columns=given).task not in PAIRED:
-                raise headless(bert)
+                raise no_task_head(bert)
             dataset = read_data(file, task, columns=given, label_names=tasks.names_of(label_names))
-            labels = bert.checkpoint.labels if task == "classification" else []
         found.append(score(bert, dataset))
         shared.close(bert)
     assert dataset is not None
-    chosen = metric or main_metric(dataset)
+    chosen = metric or found[0].task.metrics(dataset)[0]
     if chosen not in found[0].scores or chosen == "count":
         known = ", ".join(name for name in found[0].scores if name != "count")
         raise BertsmithError(f"there is no score {chosen!r}; there are: {known}")
@@ -101,13 +100,10 @@ def evaluate(
         "metric": chosen,
         "models": [{"model": n, "scores": one.scores} for n, one in zip(names, found, strict=True)],
     }
-    drawn = drawable(found[0], chosen)
     if len(found) == 2:
-        if not drawn:
-            raise BertsmithError(f"two models cannot be compared by {chosen}")
         rows["comparison"] = asdict(compare(found[0], found[1], chosen, draws))
-    elif drawn:
-        rows["interval"] = asdict(interval(found[0], chosen, labels, draws))
+    else:
+        rows["interval"] = asdict(interval(found[0], chosen, draws))
     if report is not None:
         from bertsmith.finetune.report import write_evaluation
 
@@ -131,9 +127,9 @@ def _is_for_masked_lm(bert: Bert, file: str, columns: Any) -> bool:
     """Is masked LM the model's only head, and does the file hold texts without labels?"""
     from bertsmith.data import read_data
     from bertsmith.tasks.masked_lm import is_plain_text
-    from bertsmith.tasks.predict import task_of
+    from bertsmith.tasks.registry import task_of
 
-    if task_of(bert) != "similarity" or "masked_lm" not in bert.model.heads:
+    if task_of(bert).name != "similarity" or "masked_lm" not in bert.model.heads:
         return False
     if is_plain_text(file):
         return True

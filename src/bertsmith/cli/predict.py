@@ -42,24 +42,24 @@ def predict(
     size can be watched, or piped on.
     """
     from bertsmith.data.inputs import SIZE, read_inputs
-    from bertsmith.tasks.explain import explain as why
     from bertsmith.tasks.predict import predict as guess
-    from bertsmith.tasks.predict import task_of
+    from bertsmith.tasks.registry import task_of
 
     if top < 1:
         raise BertsmithError(f"--top is from 1 up, not {top}")
     bert = shared.open_model(model, device, dtype, None)
     bert.progress = False
+    task = task_of(bert)
     size = FEW if explain else SIZE
-    stretches = read_inputs(file, task_of(bert), tasks.columns_of(columns), size, bert.ledger)
+    stretches = read_inputs(file, task.name, tasks.columns_of(columns), size, bert.ledger)
     with _stream(out) as stream, _bar(out) as advance:
         for stretch in stretches:
             for example, one in zip(
                 stretch.examples, guess(bert, stretch.examples, top), strict=True
             ):
-                row = _row(example) | one.shown
+                row = _row(example) | one.output
                 if explain:
-                    row["explanation"] = why(bert, example, one)
+                    row["explanation"] = task.explain(bert, example, one)
                 stream.write(json.dumps(row, ensure_ascii=False) + "\n")
             stream.flush()
             advance(stretch)

@@ -9,21 +9,11 @@ from typing import Any
 
 from bertsmith import __version__
 from bertsmith.checkpoint import Checkpoint
-from bertsmith.data import TASKS
 from bertsmith.files import write_text
 from bertsmith.finetune.settings import Settings
+from bertsmith.tasks.registry import task_named
 
 MOST = 40  # labels that are named
-# What the hub calls each task, the class of transformers that opens it, and its use from Python.
-USES = {
-    "classification": ("text-classification", "SequenceClassification", 'classify("A text.")'),
-    "multilabel": ("text-classification", "SequenceClassification", 'classify("A text.").scores'),
-    "regression": ("text-classification", "SequenceClassification", 'classify("A text.").score'),
-    "tagging": ("token-classification", "TokenClassification", 'tag("Ada lived in London.")'),
-    "answering": ("question-answering", "QuestionAnswering", 'answer("A question?", "A passage.")'),
-    "choice": ("multiple-choice", "MultipleChoice", 'choose("A prompt", ["one", "another"])'),
-    "similarity": ("sentence-similarity", "", 'embed(["A text.", "Another."])'),
-}
 
 
 def write_result_card(folder: Path, checkpoint: Checkpoint, content: Mapping[str, Any]) -> None:
@@ -34,10 +24,11 @@ def write_result_card(folder: Path, checkpoint: Checkpoint, content: Mapping[str
 
 def _lines(name: str, checkpoint: Checkpoint, content: Mapping[str, Any]) -> Iterator[str]:
     task, base = content["task"], Path(content["model"]).name
-    hub, opens, use = USES[task]
+    value = task_named(task)
+    hub, opens, use = value.hub_tag, value.opens_as, value.usage
     yield from ("---", "library_name: bertsmith", f"pipeline_tag: {hub}")
     yield from (f"tags: [{checkpoint.family.name}, {task}]", "---", "", f"# {name}", "")
-    yield f"`{base}`, fine-tuned for {task}: {TASKS[task]}."
+    yield f"`{base}`, fine-tuned for {task}: {value.about}."
     yield ""
     config = checkpoint.config
     count = sum(parameter.numel() for parameter in checkpoint.model.parameters())

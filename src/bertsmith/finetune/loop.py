@@ -14,12 +14,13 @@ from torch import Tensor, nn
 
 from bertsmith.errors import BertsmithError
 from bertsmith.examples.draw import bits, shuffled
-from bertsmith.finetune.lesson import Learner, Lesson
-from bertsmith.finetune.pieces import Sample, batch_of, parts
+from bertsmith.finetune.batches import batch_of, micro_batches
+from bertsmith.finetune.learner import Learner
 from bertsmith.finetune.settings import Settings
 from bertsmith.finetune.surgery import keep_all_states, keep_few_states, optimizer_for
 from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.run import STEP
+from bertsmith.tasks.training import Sample, Training
 from bertsmith.train.distributed import Ranks
 from bertsmith.train.guard import PATIENCE
 from bertsmith.train.precision import Precision, supported
@@ -84,7 +85,7 @@ class Autocast(nn.Module):
 
 def train(
     bert: LoadedModel,
-    lesson: Lesson,
+    training: Training,
     samples: Sequence[Sample],
     settings: Settings,
     look: Callable[[], Scores] | None,
@@ -96,12 +97,12 @@ def train(
     last epoch is kept.
     """
     if not samples:
-        raise BertsmithError(f"{lesson.dataset.path}: there is nothing to learn from in it")
+        raise BertsmithError(f"{training.dataset.path}: there is nothing to learn from in it")
     watch = watch or Nobody()
     each = -(-len(samples) // settings.batch_size)
     total = each * settings.epochs
     history = History(planned=total)
-    step = _training_step(bert, lesson, settings, total)
+    step = _training_step(bert, training, settings, total)
     kept: dict[str, Tensor] = {}
     highest, waited = -math.inf, 0
     try:
@@ -117,7 +118,7 @@ def train(
                     rate_at(settings.schedule, done, Shape(settings.warmup, 0.1))
                 )
                 torch.manual_seed(int(bits(settings.seed, "step", history.steps) >> 1))
-                loss = _step(bert, step, lesson, chosen, settings)
+                loss = _step(bert, step, training, chosen, settings)
                 if step.guard.skipped:
                     bert.ledger.note("steps skipped because the loss was not a number")
                 if step.guard.skipped >= PATIENCE:
@@ -132,7 +133,7 @@ def train(
             history.examples += len(samples)
             bert.model.eval()
             bert.model.use_kernel(None)
-            with lesson.settled(bert.model):
+            with training.as_used(bert.model):
                 row = _epoch(epoch, history, each, look)
                 value = math.inf if look is None else row[settings.metric]
                 # Of equals the later: with few dev examples scores tie while losses still fall.
@@ -155,7 +156,7 @@ def train(
 
 
 def _training_step(
-    bert: LoadedModel, lesson: Lesson, settings: Settings, steps: int
+    bert: LoadedModel, training: Training, settings: Settings, steps: int
 ) -> TrainingStep:
     """The step that pre-training takes, for one process and this task's loss."""
     name = supported(settings.dtype, bert.device)  # type: ignore[arg-type]
@@ -163,7 +164,7 @@ def _training_step(
         bert.ledger.note(f"trained in {name}: this CPU has no {settings.dtype} units")
     half, on_cpu = name != "float32", bert.device.type == "cpu"
     # oneDNN prepares anew for each number of rows it has not seen in half precision.
-    learner = Learner(bert.model, lesson, STEP if half and on_cpu else 1)
+    learner = Learner(bert.model, training, STEP if half and on_cpu else 1)
     tables = large_tables(bert.model)
     module = Precision.of(name, bert.device).wrap(learner, tables)
     if settings.checkpointing:
@@ -182,19 +183,20 @@ def _training_step(
 def _step(
     bert: LoadedModel,
     step: TrainingStep,
-    lesson: Lesson,
+    training: Training,
     chosen: Sequence[Sample],
     settings: Settings,
 ) -> float:
     """One step; its mean loss."""
-    weight = sum(piece.weight for sample in chosen for piece in sample)
+    weight = sum(item.weight for sample in chosen for item in sample)
     if not weight:
         return 0.0  # classes that count nothing
     budget = settings.budget or BUDGETS.get(bert.device.type, 8192)
-    groups = parts(chosen, 0 if lesson.together else budget)
-    result = step(
-        [MicroBatch((batch_of(pieces, bert.device), pieces, weight)) for pieces in groups]
-    )
+    parts = []
+    for items in micro_batches(chosen, 0 if training.together else budget):
+        targets = {name: one.to(bert.device) for name, one in training.targets(items).items()}
+        parts.append(MicroBatch((batch_of(items, bert.device), targets, weight)))
+    result = step(parts)
     return math.nan if result.skipped else result.loss
 
 

@@ -1,4 +1,4 @@
-"""A model with a fresh head, ready to learn a lesson; and a finished one in its directory."""
+"""A model with a new head, ready to be fine-tuned."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from bertsmith.checkpoint import (
     read_sentence,
 )
 from bertsmith.errors import BertsmithError
-from bertsmith.finetune.lesson import Lesson
 from bertsmith.finetune.settings import Settings
 from bertsmith.finetune.surgery import freeze, reinitialise
 from bertsmith.tasks.loaded import LoadedModel, pick_device
+from bertsmith.tasks.training import Training
 from bertsmith.tokenizer import Tokenizer
 
 
 def open_fresh(
-    model: str | Path, lesson: Lesson, settings: Settings, device: str | torch.device | None = None
+    model: str | Path,
+    training: Training,
+    settings: Settings,
+    device: str | torch.device | None = None,
 ) -> LoadedModel:
-    """Read a model and give it the head that a lesson needs."""
+    """Read a model and give it the head that a task needs."""
     directory, sentence = find_encoder(model)
-    checkpoint = _read(directory, lesson, settings, pick_device(device))
+    checkpoint = _read(directory, training, settings, pick_device(device))
     tokenizer = Tokenizer.load(directory, family=checkpoint.family.name)
     reinitialise(checkpoint.model, checkpoint.config, settings.reinitialise, settings.seed)
     freeze(checkpoint.model, settings.freeze)
@@ -39,13 +42,15 @@ def find_encoder(model: str | Path) -> tuple[Path, Sentence]:
     return read_sentence(directory) or (directory, Sentence())
 
 
-def _read(directory: Path, lesson: Lesson, settings: Settings, device: torch.device) -> Checkpoint:
-    if lesson.head is not None:
+def _read(
+    directory: Path, training: Training, settings: Settings, device: torch.device
+) -> Checkpoint:
+    if training.head is not None:
         return read(
             directory,
             heads=(),
-            new=[lesson.head],
-            settings=lesson.changes(),
+            new=[training.head],
+            settings=training.config_changes(),
             device=device,
             seed=settings.seed,
         )

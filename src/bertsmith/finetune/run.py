@@ -13,7 +13,6 @@ from bertsmith.data import Dataset
 from bertsmith.errors import BertsmithError
 from bertsmith.files import finite, write_directory, write_json
 from bertsmith.finetune.card import write_result_card
-from bertsmith.finetune.lessons import lesson_for
 from bertsmith.finetune.loop import History, Scores, Watcher, train
 from bertsmith.finetune.opening import check_out, open_fresh
 from bertsmith.finetune.report import write_report
@@ -25,20 +24,12 @@ from bertsmith.finetune.settings import (
     spoken,
 )
 from bertsmith.finetune.splits import Splits, read_splits
-from bertsmith.finetune.threshold import has_empty, tuned
 from bertsmith.finetune.usual import named_by, usual_for
 from bertsmith.ledger import Ledger
 from bertsmith.metrics import Summary, over_seeds
-from bertsmith.tasks.evaluate import (
-    Evaluation,
-    drawable,
-    evaluate,
-    interval,
-    main_metric,
-    metrics_of,
-    with_gold,
-)
+from bertsmith.tasks.evaluate import Evaluation, evaluate, interval, keep_settings, labelled, tuned
 from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.registry import task_named
 
 
 @dataclass
@@ -148,25 +139,24 @@ def train_once(
     watch: Watcher | None = None,
 ) -> Run:
     """One model, trained and looked at."""
-    lesson = lesson_for(splits.train, settings)
-    bert = open_fresh(model, lesson, settings, device)
-    samples = lesson.samples(bert, splits.train.gold())
+    training = task_named(splits.train.task).training(splits.train, settings)
+    bert = open_fresh(model, training, settings, device)
+    samples = training.samples(bert, splits.train.gold())
     looks: list[Evaluation] = []
-    dev = None if splits.dev is None else with_gold(splits.dev)
-    empty = has_empty(splits.train)
+    dev = None if splits.dev is None else labelled(splits.dev)
 
     def look() -> Scores:
         assert dev is not None
         bert.ledger, ledger = Ledger(), bert.ledger  # what training met is counted once
-        found = tuned(bert, dev) if empty else evaluate(bert, dev)
+        found = tuned(bert, dev, splits.train)
         bert.ledger = ledger
         looks.append(found)
         return found.scores
 
-    history = train(bert, lesson, samples, settings, None if dev is None else look, watch)
+    history = train(bert, training, samples, settings, None if dev is None else look, watch)
     best = looks[history.best - 1] if looks else None
-    if best is not None and empty:
-        tuned(bert, dev, best)
+    if best is not None:
+        keep_settings(bert, best.tuned)
     if dev is not None:
         _count(bert, dev)
     return Run(settings, history, bert, best)
@@ -185,8 +175,8 @@ def _count(bert: LoadedModel, dev: Dataset[Any]) -> None:
 
 def _decided(splits: Splits, settings: Settings) -> Settings:
     """The settings with the metric that decides, which must be one that there will be."""
-    metric = settings.metric or main_metric(splits.train)
-    known = metrics_of(splits.train)
+    known = task_named(splits.train.task).metrics(splits.train)
+    metric = settings.metric or known[0]
     if metric not in known:
         raise BertsmithError(f"no score {metric!r} can decide; known: {', '.join(known)}")
     return replace(settings, metric=metric)
@@ -230,7 +220,7 @@ def _notes(splits: Splits, kept: Run, seeds: int, sweep: bool) -> list[str]:
         *(["the epoch"] if kept.settings.keep == "best" and kept.settings.epochs > 1 else []),
         *(["the seed"] if seeds > 1 else []),
         *(["learning rate and epochs"] if sweep else []),
-        *(["the threshold of no answer"] if has_empty(splits.train) else []),
+        *(name.replace("_", " ") for name in (kept.dev.tuned if kept.dev else {})),
     ]
     if chosen and splits.test is None:
         notes.append(
@@ -273,12 +263,9 @@ def described(result: Result, splits: Splits, model: str | Path) -> dict[str, An
         return None if found is None else found.scores
 
     def between(found: Evaluation | None) -> dict[str, float] | None:
-        if found is None or not drawable(found, result.metric):
+        if found is None:
             return None
-        try:
-            drawn = interval(found, result.metric, run.bert.checkpoint.labels)
-        except BertsmithError:  # too few examples for any draw to have a score
-            return None
+        drawn = interval(found, result.metric, draws=200)
         return {"low": drawn.low, "high": drawn.high}
 
     def summary(split: str) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from bertsmith.errors import BertsmithError
+from bertsmith.tasks.registry import task_named
 from bertsmith.train.schedule import SCHEDULES
 
 
@@ -85,17 +86,6 @@ CHOICES = {
 WIDTH = 768  # of the models that the usual rate is known of
 MATRIX_RATE, FEW = 0.012, 1600  # Muon's, up to so many steps
 
-# What the field has found to work, where a task wants something else than the values above.
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "classification": {},
-    "multilabel": {"epochs": 4},
-    "regression": {"epochs": 4},
-    "tagging": {"batch_size": 16},
-    "answering": {"batch_size": 16, "epochs": 2},
-    "choice": {"batch_size": 8},
-    "similarity": {"batch_size": 64, "epochs": 1},
-}
-
 
 def settings_for(task: str, usual: Mapping[str, Any] = {}, /, **given: Any) -> Settings:
     """What is given (and not None), over what is usual for the model, and for the task."""
@@ -104,7 +94,7 @@ def settings_for(task: str, usual: Mapping[str, Any] = {}, /, **given: Any) -> S
     if unknown:
         raise BertsmithError(f"unknown setting {min(unknown)!r}; known: {', '.join(sorted(known))}")
     said = {name: value for name, value in given.items() if value is not None}
-    made = {**DEFAULTS[task], **usual, **said}
+    made = {**task_named(task).defaults, **usual, **said}
     if made.get("optimizer") != "muon" and "matrix_learning_rate" not in said:
         made.pop("matrix_learning_rate", None)  # of a model that is usually changed by Muon
     return replace(Settings(), **made)

@@ -9,7 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+import numpy as np
+
 from bertsmith.errors import BertsmithError
+from bertsmith.metrics.labels import Scorer, Weights, paired
 
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -72,6 +75,33 @@ def raw_scores(
             0.0 if missed else max(overlap(text, given or "", version) for text in wanted)
         )
     return exacts, overlaps
+
+
+def question_scores(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> Scorer:
+    """Exact match and F1 from 0 to 1, by how often questions count; answers are normalised once.
+
+    By the rules of SQuAD v2.0 where a question has no answer, else by those of v1.1.
+    """
+    paired(gold, predicted)
+    version = 2 if any(not answers for answers in gold) else 1
+    names = [str(number) for number in range(len(gold))]
+    pairs = raw_scores(
+        dict(zip(names, gold, strict=True)), dict(zip(names, predicted, strict=True)), version
+    )
+    exacts, overlaps = (np.array([one[name] for name in names]) for one in pairs)
+
+    def scores(weights: Weights | None = None) -> dict[str, float]:
+        return {
+            "exact": float(np.average(exacts, weights=weights)),
+            "f1": float(np.average(overlaps, weights=weights)),
+        }
+
+    return scores
+
+
+def answer_overlap(gold: Sequence[str], predicted: str) -> float:
+    """F1 of the words of one answer, with the labelled answer that fits best."""
+    return raw_scores({"": gold}, {"": predicted})[1][""]
 
 
 def answer_scores(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertsmith.errors import BertsmithError
 from bertsmith.metrics.labels import paired
@@ -31,6 +33,16 @@ class Calibration:
     bins: tuple[Bin, ...]  # those with predictions in them
 
 
+def calibration_error(
+    confidences: NDArray[Any], correct: NDArray[Any], weights: NDArray[Any] | None, bins: int = 15
+) -> float:
+    """The expected calibration error alone, of examples that count by their weights."""
+    counts = np.ones(len(confidences)) if weights is None else weights
+    places = _places(confidences, bins)
+    gaps = np.bincount(places, counts * (confidences - correct), bins)
+    return float(np.abs(gaps).sum() / counts.sum())
+
+
 def calibration(
     confidences: Sequence[float], correct: Sequence[bool], bins: int = 15
 ) -> Calibration:
@@ -42,7 +54,7 @@ def calibration(
     if not ((sure >= 0) & (sure <= 1)).all():
         raise BertsmithError("confidences are probabilities: from 0 to 1")
     edges = np.linspace(0, 1, bins + 1)
-    places = np.clip(np.searchsorted(edges, sure, side="left") - 1, 0, bins - 1)
+    places = _places(sure, bins)
     found = []
     for place in np.unique(places).tolist():
         here = places == place
@@ -53,3 +65,9 @@ def calibration(
     gaps = [abs(one.confidence - one.accuracy) for one in found]
     weighted = sum(gap * one.count for gap, one in zip(gaps, found, strict=True))
     return Calibration(weighted / len(sure), max(gaps), tuple(found))
+
+
+def _places(confidences: NDArray[Any], bins: int) -> NDArray[np.int64]:
+    """The bin of every confidence."""
+    edges = np.linspace(0, 1, bins + 1)
+    return np.clip(np.searchsorted(edges, confidences, side="left") - 1, 0, bins - 1)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from bertsmith.data.schemes import chunks, strict_chunks
 from bertsmith.errors import BertsmithError
-from bertsmith.metrics.labels import Score, paired, score
+from bertsmith.metrics.labels import Score, Scorer, Weights, paired, score
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,48 @@ class EntityScores:
         return sum(scores) / len(scores) if scores else 0.0
 
 
+def tag_scores(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], spelled: bool
+) -> Scorer:
+    """Accuracy of tags, and where they spell entities F1, precision and recall of those.
+
+    A function of how often sentences count.
+    """
+    paired(gold, predicted)
+    rows = np.array([_counts(*pair) for pair in _pairs(gold, predicted)], dtype=np.float64)
+
+    def scores(weights: Weights | None = None) -> dict[str, float]:
+        counts = np.ones(len(rows)) if weights is None else weights
+        right, found, wanted, words, same = (counts @ rows).tolist()
+        accuracy = {"accuracy": same / words if words else 0.0}
+        if not spelled:
+            return accuracy
+        whole = score(right, found, wanted)
+        entities = {"f1": whole.f1, "precision": whole.precision, "recall": whole.recall}
+        return {**entities, **accuracy}
+
+    return scores
+
+
+def _counts(one: Sequence[str], other: Sequence[str]) -> tuple[int, int, int, int, int]:
+    """Entities that are right, predicted and labelled; words, and those whose tag is right."""
+    true, seen = set(chunks(one)), set(chunks(other))
+    same = sum(a == b for a, b in zip(one, other, strict=True))
+    return len(true & seen), len(seen), len(true), len(one), same
+
+
+def _pairs(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
+) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+    """The tags of each sentence, labelled and predicted, which must be equally many."""
+    for number, (one, other) in enumerate(zip(gold, predicted, strict=True)):
+        if len(one) != len(other):
+            raise BertsmithError(
+                f"sentence {number}: {len(other)} predicted tags for {len(one)} words"
+            )
+        yield one, other
+
+
 def entity_scores(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], strict: str | None = None
 ) -> EntityScores:
@@ -39,11 +83,7 @@ def entity_scores(
     found: Counter[str] = Counter()
     wanted: Counter[str] = Counter()
     words = same = 0
-    for number, (one, other) in enumerate(zip(gold, predicted, strict=True)):
-        if len(one) != len(other):
-            raise BertsmithError(
-                f"sentence {number}: {len(other)} predicted tags for {len(one)} words"
-            )
+    for one, other in _pairs(gold, predicted):
         true, seen = (
             set(strict_chunks(tags, strict) if strict else chunks(tags)) for tags in (one, other)
         )

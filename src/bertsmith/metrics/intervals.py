@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.errors import BertsmithError
+from bertsmith.metrics.labels import Weights
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,36 @@ def over_seeds(
     deviation = float(values.std(ddof=1)) if len(values) > 1 else 0.0
     mean, median = float(values.mean()), float(np.median(values))
     return Summary(mean, median, deviation, low, high, len(values), confidence)
+
+
+def resample(
+    score: Callable[[Weights], float],
+    length: int,
+    *,
+    confidence: float = 0.95,
+    draws: int = 1000,
+    seed: int = 0,
+) -> Summary:
+    """A score with its percentile interval, by drawing examples anew with replacement.
+
+    `score` takes how often each of `length` examples counts. Where it is not a number, neither is
+    the interval.
+    """
+    value = score(np.ones(length))
+    values = np.asarray([score(one) for one in drawn_weights(length, draws, seed)])
+    values = values[np.isfinite(values)]
+    low, high = _percentiles(values, confidence) if len(values) else (math.nan, math.nan)
+    deviation = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    return Summary(value, value, deviation, low, high, length, confidence)
+
+
+def drawn_weights(length: int, draws: int, seed: int) -> Iterator[Weights]:
+    """How often each example is drawn, draw after draw."""
+    if draws < 1:
+        raise BertsmithError(f"a bootstrap needs one draw or more, not {draws}")
+    random = np.random.default_rng(seed)
+    for _ in range(draws):
+        yield np.bincount(random.integers(0, length, length), minlength=length).astype(np.float64)
 
 
 def bootstrap(

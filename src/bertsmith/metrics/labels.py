@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,8 @@ from bertsmith.errors import BertsmithError
 
 Label = Any  # a name, or a number: what can be equal
 Counts = NDArray[np.int64]
+Weights = NDArray[np.float64]  # how often each example counts
+Scorer = Callable[[Weights | None], dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,39 @@ def f1(
 
 def mcc(gold: Sequence[Label], predicted: Sequence[Label]) -> float:
     """Matthews' correlation for any number of labels; 0 where either side is constant."""
-    table = confusion(gold, predicted).astype(np.float64)
+    return _mcc(confusion(gold, predicted).astype(np.float64))
+
+
+def label_scores(
+    gold: Sequence[Label], predicted: Sequence[Label], positive: Label | None = None
+) -> Scorer:
+    """Accuracy, macro F1, MCC, and F1 of `positive`, as a function of how often examples count."""
+    paired(gold, predicted)
+    names = known(gold, predicted)
+    place = {name: number for number, name in enumerate(names)}
+    size = len(names)
+    cells = np.array(
+        [place[g] * size + place[p] for g, p in zip(gold, predicted, strict=True)], dtype=np.int64
+    )
+    counted = place.get(positive)
+
+    def scores(weights: Weights | None = None) -> dict[str, float]:
+        table = np.bincount(cells, weights, size * size).reshape(size, size).astype(np.float64)
+        both = table.sum(0) + table.sum(1)  # predicted and labelled
+        each = np.divide(2 * table.diagonal(), both, out=np.zeros(size), where=both > 0)
+        result = {
+            "accuracy": float(table.trace() / table.sum()),
+            "macro_f1": float(each[both > 0].mean()),
+            "mcc": _mcc(table),
+        }
+        if positive is not None:
+            result["f1"] = 0.0 if counted is None else float(each[counted])
+        return result
+
+    return scores
+
+
+def _mcc(table: NDArray[np.float64]) -> float:
     found, wanted, total = table.sum(0), table.sum(1), table.sum()
     covariance = table.trace() * total - found @ wanted
     spread = (total**2 - found @ found) * (total**2 - wanted @ wanted)
@@ -113,6 +147,52 @@ def multilabel_f1(
     return _mean([score(*row) for row in counts], average)
 
 
+def multilabel_scores(
+    gold: Sequence[Collection[Label]], predicted: Sequence[Collection[Label]]
+) -> Scorer:
+    """Exact match, micro and macro F1 of sets of labels, by how often examples count."""
+    _, wanted, found = _flags(gold, predicted)
+    exact = (wanted == found).all(1).astype(np.float64)
+
+    def scores(weights: Weights | None = None) -> dict[str, float]:
+        counts = np.ones(len(exact)) if weights is None else weights
+        right = counts @ (wanted & found)
+        both = counts @ wanted + counts @ found
+        each = np.divide(2 * right, both, out=np.zeros(len(both)), where=both > 0)
+        return {
+            "exact": float(counts @ exact / counts.sum()),
+            "micro_f1": float(2 * right.sum() / both.sum()) if both.sum() else 0.0,
+            "macro_f1": float(each[both > 0].mean()) if (both > 0).any() else 0.0,
+        }
+
+    return scores
+
+
+def multilabel_per_label(
+    gold: Sequence[Collection[Label]], predicted: Sequence[Collection[Label]]
+) -> dict[Label, Score]:
+    """The score of every label that is right or predicted somewhere."""
+    names, wanted, found = _flags(gold, predicted)
+    counts = zip((wanted & found).sum(0), found.sum(0), wanted.sum(0), strict=True)
+    return {name: score(*map(int, row)) for name, row in zip(names, counts, strict=True)}
+
+
+def _flags(
+    gold: Sequence[Collection[Label]], predicted: Sequence[Collection[Label]]
+) -> tuple[list[Label], NDArray[np.bool_], NDArray[np.bool_]]:
+    """All labels, and which of them are right and predicted, two (examples, labels)."""
+    paired(gold, predicted)
+    names = known([n for one in gold for n in one], [n for one in predicted for n in one])
+    place = {name: number for number, name in enumerate(names)}
+    sides = []
+    for side in (gold, predicted):
+        flags = np.zeros((len(side), len(names)), dtype=np.bool_)
+        for row, labels in enumerate(side):
+            flags[row, [place[name] for name in labels]] = True
+        sides.append(flags)
+    return names, sides[0], sides[1]
+
+
 def exact_match(gold: Sequence[Collection[Label]], predicted: Sequence[Collection[Label]]) -> float:
     """The share of examples whose labels are all right and none too many."""
     paired(gold, predicted)
@@ -123,12 +203,12 @@ def exact_match(gold: Sequence[Collection[Label]], predicted: Sequence[Collectio
 # ------------------------------------------------------------------ shared
 
 
-def score(right: int, found: int, wanted: int) -> Score:
+def score(right: float, found: float, wanted: float) -> Score:
     """Precision, recall and F1 of counts."""
     precision = right / found if found else 0.0
     recall = right / wanted if wanted else 0.0
     both = found + wanted
-    return Score(precision, recall, 2 * right / both if both else 0.0, wanted)
+    return Score(precision, recall, 2 * right / both if both else 0.0, int(wanted))
 
 
 def known(gold: Sequence[Label], predicted: Sequence[Label]) -> list[Label]:

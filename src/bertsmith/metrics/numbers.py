@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bertsmith.metrics.labels import paired
+from bertsmith.metrics.labels import Scorer, Weights, paired
 
 
 def pearson(gold: Sequence[float], predicted: Sequence[float]) -> float:
@@ -32,6 +32,47 @@ def ranks(values: ArrayLike) -> NDArray[np.float64]:
     last = np.cumsum(counts)
     means: NDArray[np.float64] = (last - (counts - 1) / 2)[place]
     return means
+
+
+def number_scores(gold: Sequence[float], predicted: Sequence[float]) -> Scorer:
+    """Pearson's and Spearman's correlation and the mean squared error, by how often rows count.
+
+    A correlation of fewer than two different values is not a number (nan).
+    """
+    paired(gold, predicted)
+    one, other = np.asarray(gold, np.float64), np.asarray(predicted, np.float64)
+
+    def scores(weights: Weights | None = None) -> dict[str, float]:
+        counts = np.ones(len(one)) if weights is None else weights
+        ranked = _weighted_ranks(one, counts), _weighted_ranks(other, counts)
+        return {
+            "pearson": _correlation(one, other, counts),
+            "spearman": _correlation(*ranked, counts),
+            "mean_squared_error": float(np.average((one - other) ** 2, weights=counts)),
+        }
+
+    return scores
+
+
+def _weighted_ranks(values: NDArray[np.float64], counts: Weights) -> NDArray[np.float64]:
+    """Ranks as if every value were there as often as it counts; equal ones get their mean."""
+    _, place = np.unique(values, return_inverse=True)
+    each = np.bincount(place, counts)
+    means: NDArray[np.float64] = (np.cumsum(each) - (each - 1) / 2)[place]
+    return means
+
+
+def _correlation(one: NDArray[np.float64], other: NDArray[np.float64], counts: Weights) -> float:
+    used = counts > 0
+    sides = []
+    for values in (one[used], other[used]):
+        if (values == values[0]).all():
+            return math.nan
+        moved = values - np.average(values, weights=counts[used])
+        # Scaled first, so that the squares of tiny or huge values stay within a float.
+        moved = moved / np.abs(moved).max()
+        sides.append(moved / math.sqrt(counts[used] @ moved**2))
+    return float(np.clip(counts[used] @ (sides[0] * sides[1]), -1, 1))
 
 
 def mean_squared_error(gold: Sequence[float], predicted: Sequence[float]) -> float:

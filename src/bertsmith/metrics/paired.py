@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from bertsmith.errors import BertsmithError
-from bertsmith.metrics.labels import paired
+from bertsmith.metrics.intervals import drawn_weights
+from bertsmith.metrics.labels import Weights, paired
 
 EXACT = 14  # examples up to which every permutation is tried
 
@@ -57,6 +58,22 @@ def permutation(
     return Comparison(float(lead), (larger + 1) / (draws + 1))
 
 
+def resample_pair(
+    first: Callable[[Weights], float],
+    second: Callable[[Weights], float],
+    length: int,
+    *,
+    confidence: float = 0.95,
+    draws: int = 1000,
+    seed: int = 0,
+) -> Comparison:
+    """A paired bootstrap of two models' scores, each a function of how often examples count."""
+    everything = np.ones(length)
+    lead = second(everything) - first(everything)
+    leads = [second(one) - first(one) for one in drawn_weights(length, draws, seed)]
+    return _compared(lead, leads, confidence)
+
+
 def paired_bootstrap(
     metric: Callable[[Sequence[Any], Sequence[Any]], float],
     gold: Sequence[Any],
@@ -83,6 +100,10 @@ def paired_bootstrap(
         drawn = [gold[place] for place in picks]
         one, other = ([side[place] for place in picks] for side in (first, second))
         leads.append(metric(drawn, other) - metric(drawn, one))
+    return _compared(lead, leads, confidence)
+
+
+def _compared(lead: float, leads: Sequence[float], confidence: float) -> Comparison:
     values = np.asarray([value for value in leads if not math.isnan(value)])
     if not len(values) or math.isnan(lead):
         raise BertsmithError("the metric is not a number on these examples")

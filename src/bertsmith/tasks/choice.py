@@ -1,25 +1,47 @@
-"""One of several choices."""
+"""Choice: which of several choices goes with a prompt."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from bertsmith.batch import Batch
+from bertsmith.data import Dataset, Options
 from bertsmith.errors import BertsmithError
+from bertsmith.metrics.calibration import calibration_error
 from bertsmith.model import Hidden
+from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.task import (
+    Display,
+    Mark,
+    Passage,
+    Prediction,
+    Result,
+    Scorer,
+    Task,
+    Weights,
+    weighted_mean,
+)
+from bertsmith.tasks.training import (
+    Sample,
+    Targets,
+    TaskOptions,
+    Training,
+    TrainingItem,
+    class_loss,
+    item_weights,
+)
 from bertsmith.tasks.windows import Window, Windower
-
-if TYPE_CHECKING:
-    from bertsmith.tasks.loaded import LoadedModel
 
 
 @dataclass(frozen=True)
-class Choice:
+class Choice(Result):
     """The best choice, and how likely each was."""
 
     index: int
@@ -46,10 +68,12 @@ def choose_many(
     scores = iter(bert.run([window for group in grouped for window in group], compute))
     results = []
     for group, texts in zip(grouped, choices, strict=True):
-        row = torch.tensor([next(scores) for _ in group])
-        chances = pooled_scores(row, [window.number for window in group]).softmax(0).tolist()
-        best = max(range(len(texts)), key=chances.__getitem__)
-        results.append(Choice(best, texts[best], chances))
+        highest = [float("-inf")] * len(texts)
+        for window in group:  # what speaks for a choice may stand in any window
+            highest[window.number] = max(highest[window.number], next(scores))
+        probabilities = torch.tensor(highest).softmax(0).tolist()
+        best = max(range(len(texts)), key=probabilities.__getitem__)
+        results.append(Choice(best, texts[best], probabilities))
     return results
 
 
@@ -68,10 +92,117 @@ def choice_windows(
     return grouped
 
 
-def pooled_scores(scores: Tensor, owners: Sequence[int]) -> Tensor:
-    """The best score of each choice's windows: what speaks for it may stand in any of them."""
-    if len(owners) == len(set(owners)):
+class ChoiceTraining(Training):
+    """Cross entropy among the choices of each question; of a choice's windows the best counts."""
+
+    head = "choose"
+
+    def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
+        """One item for each question: its choices compete, so they are in one batch."""
+        how = self.windower(bert)
+        prompts = [example.prompt for example in examples]
+        grouped = choice_windows(bert, prompts, [example.options for example in examples], how)
+        return [
+            (TrainingItem(tuple(windows), example.label),)
+            for windows, example in zip(grouped, examples, strict=True)
+        ]
+
+    def targets(self, items: Sequence[TrainingItem]) -> Targets:
+        """The question and the choice of every window (N,), the right choices and weights (Q,).
+
+        `width` has as many elements as the question with the most choices has choices.
+        """
+        questions = [number for number, item in enumerate(items) for _ in item.windows]
+        choices = [window.number for item in items for window in item.windows]
+        return {
+            "questions": torch.tensor(questions),
+            "choices": torch.tensor(choices),
+            "width": torch.empty(max(choices) + 1),
+            "classes": torch.tensor([item.target for item in items]),
+            "weights": item_weights(items),
+        }
+
+    def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
+        """Cross entropy among each question's choices; places without a choice never win."""
+        width, count = len(targets["width"]), len(targets["classes"])
+        places = targets["questions"] * width + targets["choices"]
+        empty = outputs.new_full((count * width,), float("-inf"))
+        grid = empty.scatter_reduce(0, places, outputs.flatten(), "amax").view(count, width)
+        loss = class_loss(grid, targets["classes"])
+        sure = (-loss).exp()
+        if smoothing := self.options.smoothing:
+            real = grid > float("-inf")
+            logs = grid.log_softmax(-1).masked_fill(~real, 0.0)
+            loss = (1 - smoothing) * loss - smoothing * logs.sum(-1) / real.sum(-1)
+        if self.options.focal:
+            loss = loss * (1 - sure) ** self.options.focal
+        return (loss * targets["weights"]).sum()
+
+
+class ChoiceTask(Task):
+    """One of several choices."""
+
+    name = "choice"
+    head = "choose"
+    hub_tag, opens_as = "multiple-choice", "MultipleChoice"
+    usage = 'choose("A prompt", ["one", "another"])'
+    defaults = MappingProxyType({"batch_size": 8})
+    options = frozenset({"focal", "smoothing"})
+    kinds = (Options,)
+
+    def training(self, dataset: Dataset[Any], options: TaskOptions) -> ChoiceTraining:
+        """Cross entropy among choices."""
+        return ChoiceTraining(dataset, options)
+
+    def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
+        """The index of the best choice."""
+        prompts = [example.prompt for example in examples]
+        return [
+            Prediction(
+                one.index,
+                one.scores[one.index],
+                {"choice": one.index, "text": one.text, "scores": one.scores},
+            )
+            for one in choose_many(bert, prompts, [example.options for example in examples])
+        ]
+
+    def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
+        """Accuracy."""
+        return ("accuracy",)
+
+    def label_of(self, example: Any) -> Any:
+        """The index of the right choice."""
+        return example.label
+
+    def scorer(
+        self,
+        dataset: Dataset[Any],
+        predictions: Sequence[Prediction],
+        bert: LoadedModel | None = None,
+    ) -> Scorer:
+        """Accuracy and calibration error."""
+        right = np.asarray(self.correct(dataset, [one.value for one in predictions]))
+        sure = np.clip([one.confidence for one in predictions], 0, 1)
+
+        def scores(weights: Weights | None) -> dict[str, float]:
+            error = calibration_error(sure, right, weights)
+            return {"accuracy": weighted_mean(right, weights), "calibration_error": error}
+
         return scores
-    place = torch.tensor(owners, device=scores.device)
-    lowest = scores.new_full((max(owners) + 1,), float("-inf"))
-    return lowest.scatter_reduce(0, place, scores, "amax")
+
+    def correct(self, dataset: Dataset[Any], values: Sequence[Any]) -> list[bool]:
+        """Equal indices."""
+        return [one.label == value for one, value in zip(dataset.examples, values, strict=True)]
+
+    def display(self, example: Any, prediction: Prediction) -> Display:
+        """The prompt and all choices, the right and the predicted one marked."""
+        passages = [Passage(example.prompt, title=True)]
+        for number, option in enumerate(example.options):
+            right, said = number == example.label, number == prediction.value
+            kind = "correct" if right and said else "missed" if right else "wrong"
+            marks = (Mark(0, len(option), kind),) if right or said else ()
+            passages.append(Passage(option, marks))
+        return Display(tuple(passages), confidence=prediction.confidence)
+
+
+CHOICE = ChoiceTask()

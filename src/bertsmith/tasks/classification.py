@@ -1,50 +1,194 @@
-"""Labels for texts, or for pairs of texts."""
+"""Classification: one label for a text, or for a pair of texts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from bertsmith.batch import Batch
-from bertsmith.model import Hidden
+from bertsmith.checkpoint import Checkpoint
+from bertsmith.data import Dataset, Labelled, MultiLabelled, Scored
+from bertsmith.errors import BertsmithError
+from bertsmith.metrics.calibration import calibration_error
+from bertsmith.metrics.labels import Score, label_scores, per_label
+from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of, vote
+from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.task import Prediction, Result, Scorer, Weights
+from bertsmith.tasks.training import (
+    Targets,
+    TaskOptions,
+    TrainingItem,
+    class_loss,
+    class_weights,
+    item_weights,
+)
 
-if TYPE_CHECKING:
-    from bertsmith.tasks.loaded import LoadedModel
+POSITIVE = ("1", "true", "yes", "positive", "pos", "entailment", "duplicate", "equivalent")
 
 
 @dataclass(frozen=True)
-class Classification:
+class Classification(Result):
     """The best label and its probability; of a model with one output, its value."""
 
     label: str
     score: float
-    scores: dict[str, float]  # every label's
+    scores: dict[str, float]  # of every label
 
 
 def classify(
-    bert: LoadedModel, texts: Sequence[str], pairs: Sequence[str] | None
+    bert: LoadedModel, texts: Sequence[str], pairs: Sequence[str] | None = None
 ) -> list[Classification]:
-    """A label for every text (or pair). Windows of a long one vote, by length."""
-    windows = bert.windows(texts, pairs)
+    """A label for every text or pair, from any model with a classification head."""
     labels = bert.checkpoint.labels
-    single = len(labels) == 1 or bert.checkpoint.settings.get("problem_type") == "regression"
-    several = bert.checkpoint.settings.get("problem_type") == "multi_label_classification"
+    rows = vote(bert, texts, pairs, _activation(bert.checkpoint))
+    best = [max(range(len(labels)), key=row.__getitem__) for row in rows]
+    return [
+        Classification(labels[place], row[place], dict(zip(labels, row, strict=True)))
+        for place, row in zip(best, rows, strict=True)
+    ]
 
-    def compute(hidden: Hidden, batch: Batch, chosen: list[int]) -> list[torch.Tensor]:
-        logits = bert.model.heads["classify"](hidden, batch).float()
-        scores = logits if single else logits.sigmoid() if several else logits.softmax(-1)
-        return list(scores.cpu())
 
-    total = torch.zeros(len(texts), len(labels))
-    weight = torch.zeros(len(texts), 1)
-    for window, scores in zip(windows, bert.run(windows, compute), strict=True):
-        total[window.number] += scores * len(window.tokens or (0,))
-        weight[window.number] += len(window.tokens or (0,))
-    results = []
-    for row in (total / weight).tolist():
-        best = max(range(len(labels)), key=row.__getitem__)
-        results.append(Classification(labels[best], row[best], dict(zip(labels, row, strict=True))))
-    return results
+def _activation(checkpoint: Checkpoint) -> Any:
+    problem = checkpoint.settings.get("problem_type")
+    if len(checkpoint.labels) == 1 or problem == "regression":
+        return lambda logits: logits
+    if problem == "multi_label_classification":
+        return torch.sigmoid
+    return lambda logits: logits.softmax(-1)
+
+
+class ClassificationTraining(LabelTraining):
+    """Cross entropy."""
+
+    problem = "single_label_classification"
+
+    def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
+        super().__init__(dataset, options)
+        if len(self.labels) < 2:
+            only = ", ".join(map(repr, self.labels)) or "none"
+            raise BertsmithError(
+                f"{dataset.path}: two labels or more are needed to train"
+                f" on; there is {only} (without --dev a share of the file is held out)"
+            )
+        seen = (example.label for example in dataset.gold())
+        self.weights = class_weights(options.class_weights, self.labels, seen)
+
+    def target(self, example: Any) -> int:
+        """The index of its label."""
+        return self.index[example.label]
+
+    def weight(self, example: Any) -> float:
+        """The weight of its class."""
+        return self.weights[self.target(example)]
+
+    def targets(self, items: Sequence[TrainingItem]) -> Targets:
+        """Class indices and weights (N,)."""
+        classes = torch.tensor([item.target for item in items])
+        return {"classes": classes, "weights": item_weights(items)}
+
+    def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
+        """Cross entropy of each window, times its weight."""
+        focal, smoothing = self.options.focal, self.options.smoothing
+        loss = class_loss(outputs, targets["classes"], focal=focal, smoothing=smoothing)
+        return (loss * targets["weights"]).sum()
+
+
+class ClassificationTask(LabelTask):
+    """One label."""
+
+    name = "classification"
+    usage = 'classify("A text.")'
+    options = frozenset({"class_weights", "focal", "smoothing"})
+    kinds = (Labelled, MultiLabelled, Scored)
+
+    def fits(self, checkpoint: Checkpoint) -> bool:
+        """Is there a classification head that chooses among labels?"""
+        problem = checkpoint.settings.get("problem_type")
+        several = problem in ("multi_label_classification", "regression")
+        return super().fits(checkpoint) and not several and len(checkpoint.labels) > 1
+
+    def training(self, dataset: Dataset[Any], options: TaskOptions) -> ClassificationTraining:
+        """Cross entropy over the labels of the file."""
+        return ClassificationTraining(dataset, options)
+
+    def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
+        """The likeliest label."""
+        return [
+            Prediction(one.label, one.score, {"label": one.label, "scores": one.scores})
+            for one in classify(bert, *texts_of(examples))
+        ]
+
+    def explained_outputs(self, bert: LoadedModel, value: Any) -> list[int]:
+        """That of the label."""
+        return [bert.checkpoint.labels.index(value)]
+
+    def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
+        """F1 of one label where there are two."""
+        binary = ("f1",) if len(dataset.labels) == 2 else ()
+        return ("accuracy", "macro_f1", "mcc", *binary)
+
+    def label_of(self, example: Any) -> Any:
+        """Its label."""
+        return example.label
+
+    def scorer(
+        self,
+        dataset: Dataset[Any],
+        predictions: Sequence[Prediction],
+        bert: LoadedModel | None = None,
+    ) -> Scorer:
+        """Accuracy, macro F1, MCC, calibration error; F1 of the positive of two labels."""
+        labels = dataset.labels if bert is None else bert.checkpoint.labels
+        values = [one.value for one in predictions]
+        score = label_scores([one.label for one in dataset.examples], values, positive(labels))
+        right = np.asarray(self.correct(dataset, values))
+        sure = np.clip([one.confidence for one in predictions], 0, 1)
+
+        def scores(weights: Weights | None) -> dict[str, float]:
+            return {**score(weights), "calibration_error": calibration_error(sure, right, weights)}
+
+        return scores
+
+    def notes(self, bert: LoadedModel, dataset: Dataset[Any]) -> list[str]:
+        """Which label F1 is of, and labels that the model does not know."""
+        labels = bert.checkpoint.labels
+        counted = positive(labels)
+        notes = [] if counted is None else [f"f1 is that of the label {counted!r}"]
+        unknown = set(dataset.labels) - set(labels)
+        if unknown:
+            count = sum(example.label in unknown for example in dataset.examples)
+            names = ", ".join(sorted(unknown)[:5])
+            notes.append(f"{count} examples have labels the model does not know: {names}")
+        return notes
+
+    def per_class(self, dataset: Dataset[Any], values: Sequence[Any]) -> dict[str, Score]:
+        """Every label."""
+        return per_label([example.label for example in dataset.examples], values)
+
+    def classes(
+        self, dataset: Dataset[Any], values: Sequence[Any]
+    ) -> tuple[list[str], list[str]] | None:
+        """Labels and predictions."""
+        return [example.label for example in dataset.examples], list(values)
+
+    def correct(self, dataset: Dataset[Any], values: Sequence[Any]) -> list[bool]:
+        """Equal labels."""
+        return [
+            example.label == value for example, value in zip(dataset.examples, values, strict=True)
+        ]
+
+
+def positive(labels: Sequence[str]) -> str | None:
+    """The label of two whose F1 is reported."""
+    if len(labels) != 2:
+        return None
+    known = [name for name in labels if name.lower() in POSITIVE]
+    return known[0] if len(known) == 1 else sorted(labels)[1]
+
+
+CLASSIFICATION = ClassificationTask()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,9 +12,7 @@ from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.model import Hidden
 from bertsmith.model.pooling import POOLS
-
-if TYPE_CHECKING:
-    from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.loaded import LoadedModel
 
 Vectors = np.ndarray[Any, np.dtype[np.float32]]
 NAMES = {"mean": "mean", "cls": "first"}

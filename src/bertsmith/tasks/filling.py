@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import torch
 
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.model import Hidden
+from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.spans import trimmed
+from bertsmith.tasks.task import Result
 from bertsmith.tasks.windows import Window
 from bertsmith.tokenizer import Tokenizer
 
-if TYPE_CHECKING:
-    from bertsmith.tasks.loaded import LoadedModel
-
 
 @dataclass(frozen=True)
-class Guess:
+class Guess(Result):
     """One token that could stand in place of a mask."""
 
     token: str

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
 from unicodedata import category
+
+from bertsmith.tokenizer import Encoding
 
 
 def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
@@ -29,3 +33,34 @@ def accent(character: str) -> bool:
 def wordless(text: str) -> bool:
     """Are there only blanks, punctuation and symbols?"""
     return all(blank(character) or category(character)[0] in "PS" for character in text)
+
+
+def words(text: str, encoding: Encoding) -> Iterator[tuple[int, int, int]]:
+    """The first token of every word, and the characters from where to where the word goes.
+
+    Punctuation at a word's ends stands alone, also where a tokenizer splits at spaces only.
+    """
+    done = 0
+    tokens = [token for token, number in enumerate(encoding.words) if number is not None]
+    for _, group in groupby(tokens, key=encoding.words.__getitem__):
+        for part in _parts(text, encoding.offsets, list(group)):
+            start = max(done, encoding.offsets[part[0]][0])
+            start, end = trimmed(text, start, encoding.offsets[part[-1]][1])
+            if start < end:
+                yield part[0], start, end
+                done = end
+
+
+def _parts(text: str, offsets: Sequence[tuple[int, int]], inside: list[int]) -> list[list[int]]:
+    """The tokens of what a tokenizer calls a word: punctuation, the word itself, punctuation."""
+    shown = {token: text[slice(*offsets[token])] for token in inside}
+    spelled = [token for token in inside if not wordless(shown[token])] or [-1]
+    parts = [inside[:1]]
+    for before, token in pairwise(inside):
+        within = spelled[0] <= before and token <= spelled[-1]
+        # A space belongs to what follows; and several tokens may spell one character.
+        if within or all(map(blank, shown[before])) or offsets[token][0] < offsets[before][1]:
+            parts[-1].append(token)
+        else:
+            parts.append([token])
+    return parts

@@ -17,9 +17,10 @@ ALL = 3000  # and in the whole file
 
 def names_of(found: Evaluation) -> list[str]:
     """The labels that the matrix shows; none where there is no matrix."""
-    if found.dataset.task != "classification":
+    sides = found.task.classes(found.dataset, found.values)
+    if sides is None:
         return []
-    gold, said = _sides(found)
+    gold, said = sides
     names = known(gold, said)
     if len(names) <= LABELS:
         return names
@@ -81,5 +82,6 @@ def _examples(
 
 
 def _sides(found: Evaluation) -> tuple[list[str], list[str]]:
-    gold = [example.label for example in found.dataset.examples]
-    return gold, [one.value for one in found.predictions]
+    sides = found.task.classes(found.dataset, found.values)
+    assert sides is not None
+    return sides

@@ -6,9 +6,8 @@ import html
 from collections.abc import Sequence
 from typing import Any
 
-from bertsmith.metrics import calibration, entity_scores, per_label
-from bertsmith.metrics.labels import Score, score
-from bertsmith.tasks.evaluate import Evaluation, gold
+from bertsmith.metrics import calibration
+from bertsmith.tasks.evaluate import Evaluation
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -26,44 +25,19 @@ def _cell(value: Any) -> str:
 
 def per_class(found: Evaluation) -> str:
     """Precision, recall and F1 of every label, or of every type of entity."""
-    examples, values = found.dataset.examples, [one.value for one in found.predictions]
-    scores: dict[str, Score]
-    match found.dataset.task:
-        case "classification":
-            scores = per_label([example.label for example in examples], values)
-        case "multilabel":
-            scores = _several(examples, values)
-        case "tagging" if found.dataset.scheme:
-            scores = entity_scores([example.tags for example in examples], values).types
-        case "tagging":
-            both = ([tag for e in examples for tag in e.tags], [tag for v in values for tag in v])
-            scores = per_label(*both)
-        case _:
-            return ""
+    scores = found.task.per_class(found.dataset, found.values)
+    if not scores:
+        return ""
     rows = [(name, one.precision, one.recall, one.f1, one.support) for name, one in scores.items()]
     return table(("", "precision", "recall", "F1", "gold"), rows)
 
 
-def _several(examples: Sequence[Any], values: Sequence[Any]) -> dict[str, Score]:
-    pairs = [(set(e.labels), set(v)) for e, v in zip(examples, values, strict=True)]
-    names = sorted({name for both in pairs for side in both for name in side})
-    return {
-        name: score(
-            sum(name in g and name in v for g, v in pairs),
-            sum(name in v for _, v in pairs),
-            sum(name in g for g, _ in pairs),
-        )
-        for name in names
-    }
-
-
 def calibrated(found: Evaluation) -> str:
     """How often predictions of each confidence are right."""
-    if found.dataset.task not in ("classification", "choice"):
+    right = found.task.correct(found.dataset, found.values)
+    if right is None:
         return ""
-    pairs = list(zip(found.dataset.examples, found.predictions, strict=True))
-    right = [one.value == gold(example) for example, one in pairs]
-    made = calibration([min(1.0, max(0.0, one.confidence)) for _, one in pairs], right)
+    made = calibration([min(1.0, max(0.0, one.confidence)) for one in found.predictions], right)
     rows = [
         (f"{one.low:.2f} to {one.high:.2f}", one.count, one.confidence, one.accuracy)
         for one in made.bins

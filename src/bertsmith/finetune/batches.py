@@ -1,0 +1,53 @@
+"""Micro-batches of a fine-tuning step: training items packed by tokens, sequences end to end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from bertsmith.batch import Batch, Layout
+from bertsmith.tasks.training import Sample, TrainingItem
+
+
+def micro_batches(samples: Sequence[Sample], budget: int) -> Iterator[list[TrainingItem]]:
+    """The items of a step in groups of at most `budget` tokens, the longest first.
+
+    Neighbours of equal length are attended to together. A budget of 0 is none: all at once.
+    """
+    items = [item for sample in samples for item in sample]
+    items.sort(key=lambda item: -len(item.windows[0].ids))
+    group: list[TrainingItem] = []
+    total = 0
+    for item in items:
+        if group and budget and total + item.tokens > budget:
+            yield group
+            group, total = [], 0
+        group.append(item)
+        total += item.tokens
+    if group:
+        yield group
+
+
+def batch_of(items: Sequence[TrainingItem], device: torch.device) -> Batch:
+    """All sequences of these items, end to end."""
+    windows = [window for item in items for window in item.windows]
+    ids = [window.ids for window in windows]
+    return Batch.of(ids, [window.segments for window in windows]).to(device)
+
+
+def filled(batch: Batch, step: int) -> Batch:
+    """The same batch, with filler sequences behind it up to a multiple of `step` tokens.
+
+    They are no longer than those before them: position tables end somewhere.
+    """
+    spare = -batch.layout.total % step
+    if not spare:
+        return batch
+    longest = batch.layout.longest
+    more = [longest] * (spare // longest) + [spare % longest] * (spare % longest > 0)
+    return Batch(
+        torch.cat([batch.ids, batch.ids.new_zeros(spare)]),
+        torch.cat([batch.segments, batch.segments.new_zeros(spare)]),
+        Layout.of([*batch.layout.lengths, *more]).to(batch.ids.device),
+    )

@@ -1,0 +1,117 @@
+"""What classification, multilabel and regression share: votes of windows, and their training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from bertsmith.batch import Batch
+from bertsmith.data import Dataset
+from bertsmith.model import Hidden
+from bertsmith.tasks.explain import Explanation
+from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.task import Rows, Task
+from bertsmith.tasks.training import (
+    Sample,
+    TaskOptions,
+    Training,
+    TrainingItem,
+    label_config,
+)
+
+Activation = Callable[[Tensor], Tensor]
+
+
+def vote(
+    bert: LoadedModel, texts: Sequence[str], pairs: Sequence[str] | None, activation: Activation
+) -> list[list[float]]:
+    """The scores of every label, for every text or pair. Windows of a long text vote by length."""
+    windows = bert.windows(texts, pairs)
+
+    def compute(hidden: Hidden, batch: Batch, chosen: list[int]) -> list[Tensor]:
+        return list(activation(bert.model.heads["classify"](hidden, batch).float()).cpu())
+
+    total = torch.zeros(len(texts), len(bert.checkpoint.labels))
+    weight = torch.zeros(len(texts), 1)
+    for window, scores in zip(windows, bert.run(windows, compute), strict=True):
+        length = max(1, len(window.tokens))
+        total[window.number] += scores * length
+        weight[window.number] += length
+    rows: list[list[float]] = (total / weight).tolist()
+    return rows
+
+
+def texts_of(examples: Sequence[Any]) -> tuple[list[str], list[str] | None]:
+    """First texts, and second texts if any example has one."""
+    pairs = [example.pair for example in examples]
+    second = None if all(pair is None for pair in pairs) else [pair or "" for pair in pairs]
+    return [example.text for example in examples], second
+
+
+class LabelTask(Task):
+    """A task of the classification head."""
+
+    head = "classify"
+    hub_tag, opens_as = "text-classification", "SequenceClassification"
+
+    def explained_outputs(self, bert: LoadedModel, value: Any) -> list[int]:
+        """The outputs of the head that a prediction is made of."""
+        raise NotImplementedError
+
+    def explain(self, bert: LoadedModel, example: Any, prediction: Any, steps: int = 32) -> Rows:
+        """Contributions from all windows, each by its length."""
+        outputs = self.explained_outputs(bert, prediction.value)
+        explanation = Explanation(bert, example.texts)
+        windows = explanation.windows
+        size = sum(len(window.tokens) for window in windows)
+        for window in windows:
+            share = len(window.tokens) / size if len(windows) > 1 else 1.0
+            explanation.add(window, "classify", [(0, one) for one in outputs], steps, share)
+        return explanation.words(windows)
+
+
+class LabelTraining(Training):
+    """Every window of a long text learns the text's label.
+
+    The windows of one text share its weight by length, so that it counts as one example.
+    """
+
+    head = "classify"
+    problem: ClassVar[str]
+
+    def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
+        super().__init__(dataset, options)
+        self.labels = dataset.labels
+        self.index = {name: number for number, name in enumerate(self.labels)}
+
+    def config_changes(self) -> dict[str, Any]:
+        """The names of the labels."""
+        return label_config(self.labels, self.problem)
+
+    def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
+        """An item for each window."""
+        texts, pairs = texts_of(examples)
+        grouped: list[list[TrainingItem]] = [[] for _ in examples]
+        for window in bert.windows(texts, pairs, how=self.windower(bert)):
+            target = self.target(examples[window.number])
+            length = float(max(1, len(window.tokens)))
+            grouped[window.number].append(TrainingItem((window,), target, length))
+        return [
+            self._shared(items, example) for items, example in zip(grouped, examples, strict=True)
+        ]
+
+    def _shared(self, items: Sequence[TrainingItem], example: Any) -> Sample:
+        """The same items, whose weights add up to the example's."""
+        share = self.weight(example) / sum(item.weight for item in items)
+        return tuple(TrainingItem(one.windows, one.target, one.weight * share) for one in items)
+
+    def target(self, example: Any) -> Any:
+        """What the windows of an example learn."""
+        raise NotImplementedError
+
+    def weight(self, example: Any) -> float:
+        """How much an example counts."""
+        return 1.0

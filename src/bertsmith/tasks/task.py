@@ -1,0 +1,196 @@
+"""The one value that says what a task is: how it is learned, predicted, scored and displayed.
+
+Fine-tuning, prediction, evaluation, reports, model cards and benchmarks read nothing else of a
+task. Adding a task is one file with one `Task`, listed in `tasks/registry.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.checkpoint import Checkpoint
+from bertsmith.data import TASKS as READABLE
+from bertsmith.data import Dataset
+from bertsmith.errors import BertsmithError
+from bertsmith.metrics.labels import Score
+from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.training import TaskOptions, Training
+
+Weights = NDArray[np.float64]
+Rows = list[dict[str, Any]]
+
+
+class Result:
+    """Results that turn into JSON."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain Python values."""
+        return asdict(self)  # type: ignore[call-overload]
+
+
+@dataclass(frozen=True)
+class Prediction(Result):
+    """The prediction for one example.
+
+    `value` is what metrics compare: a label, labels, a number, tags, an answer's text, or the
+    index of a choice; `output` is what files and servers return.
+    """
+
+    value: Any
+    confidence: float  # from 0 to 1
+    output: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A highlighted part of a text: text[start:end]."""
+
+    start: int
+    end: int
+    kind: str  # "correct", "missed" (labelled, not predicted) or "wrong" (predicted, not labelled)
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A text of an example as a page shows it."""
+
+    text: str
+    marks: tuple[Mark, ...] = ()
+    title: bool = False  # a question or prompt, shown in bold
+
+
+@dataclass(frozen=True)
+class Display:
+    """An example with its label and prediction, for people."""
+
+    passages: tuple[Passage, ...]
+    label: str | None = None  # None where the passages show it
+    prediction: str | None = None
+    confidence: float | None = None
+
+
+# Scores of a data set, in which example i counts weights[i] times; None: each once. Bootstrap
+# intervals draw weights, so that statistics of single examples are computed only once.
+Scorer = Callable[[Weights | None], dict[str, float]]
+
+
+class Task:
+    """One task. All methods are functions of their arguments: there is one value for each task."""
+
+    name: ClassVar[str]
+    head: ClassVar[str | None]  # the head of the model that it needs
+    hub_tag: ClassVar[str]  # the pipeline tag of the model card
+    opens_as: ClassVar[str]  # transformers' AutoModelFor…; empty: sentence-transformers
+    usage: ClassVar[str]  # the call of `Bert` for one text
+    defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})  # other than finetune's own
+    options: ClassVar[frozenset[str]] = frozenset()  # of `TaskOptions`, beside max_length
+    kinds: ClassVar[tuple[type, ...]]  # the examples that it can predict
+
+    @property
+    def about(self) -> str:
+        """A few words on what is predicted."""
+        return READABLE[self.name]
+
+    # ------------------------------------------------------------------ learning
+
+    def training(self, dataset: Dataset[Any], options: TaskOptions) -> Training:
+        """How this task is learned from a training file."""
+        raise NotImplementedError
+
+    def tuned(
+        self, bert: LoadedModel, dataset: Dataset[Any], train: Dataset[Any]
+    ) -> tuple[list[Prediction], dict[str, Any]]:
+        """Predictions with what is best on this (dev) data, and that as entries of config.json."""
+        return self.predict(bert, dataset.examples), {}
+
+    # ------------------------------------------------------------------ predicting
+
+    def fits(self, checkpoint: Checkpoint) -> bool:
+        """Was a model with this head trained for this task?"""
+        return self.head in checkpoint.entries
+
+    def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
+        """A prediction for every example; of answers, `output` holds the `top` best."""
+        raise NotImplementedError
+
+    def demand_kind(self, example: Any) -> None:
+        """Refuse examples of another task."""
+        if not isinstance(example, self.kinds):
+            raise BertsmithError(f"this model is for {self.name}; the file's examples are not")
+
+    def explain(
+        self, bert: LoadedModel, example: Any, prediction: Prediction, steps: int = 32
+    ) -> Rows:
+        """Every word with how much it contributed to the prediction (integrated gradients)."""
+        raise BertsmithError(
+            f"explanations are for labels, numbers, tags and answers, not for {self.name}"
+        )
+
+    # ------------------------------------------------------------------ scoring
+
+    def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
+        """Scores that are better the higher they are; the first decides by default."""
+        raise NotImplementedError
+
+    def label_of(self, example: Any) -> Any:
+        """The label of an example, in the form of `Prediction.value`."""
+        raise NotImplementedError
+
+    def scorer(
+        self,
+        dataset: Dataset[Any],
+        predictions: Sequence[Prediction],
+        bert: LoadedModel | None = None,
+    ) -> Scorer:
+        """Scores of predictions for labelled examples.
+
+        Some depend on the model: the names of its labels, or the vectors of a whole file.
+        """
+        raise NotImplementedError
+
+    def notes(self, bert: LoadedModel, dataset: Dataset[Any]) -> list[str]:
+        """What a reader of the scores should know."""
+        return []
+
+    def correctness(self, example: Any, value: Any) -> float:
+        """How right a prediction is, from 0 to 1; of numbers, minus the absolute error."""
+        return float(value == self.label_of(example))
+
+    def per_class(self, dataset: Dataset[Any], values: Sequence[Any]) -> dict[str, Score]:
+        """Precision, recall and F1 of every class; empty where there are none."""
+        return {}
+
+    def classes(
+        self, dataset: Dataset[Any], values: Sequence[Any]
+    ) -> tuple[list[str], list[str]] | None:
+        """Labels and predictions for a confusion matrix, where one class is predicted each."""
+        return None
+
+    def correct(self, dataset: Dataset[Any], values: Sequence[Any]) -> list[bool] | None:
+        """Which predictions are right, where confidence can be compared with it (calibration)."""
+        return None
+
+    # ------------------------------------------------------------------ showing
+
+    def display(self, example: Any, prediction: Prediction) -> Display:
+        """An example with its label and prediction as people read it."""
+        passages = tuple(Passage(text) for text in example.texts)
+        label, value = self.spoken(self.label_of(example)), self.spoken(prediction.value)
+        return Display(passages, label, value, prediction.confidence)
+
+    def spoken(self, value: Any) -> str:
+        """A label or prediction in words."""
+        return str(value)
+
+
+def weighted_mean(values: Sequence[float] | NDArray[Any], weights: Weights | None) -> float:
+    """The mean of one value for each example."""
+    array = np.asarray(values, dtype=np.float64)
+    return float(array.mean() if weights is None else np.average(array, weights=weights))

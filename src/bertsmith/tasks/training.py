@@ -1,0 +1,196 @@
+"""What the fine-tuning loop asks of a task: training items, targets as tensors, and a loss."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertsmith.batch import Batch
+from bertsmith.data import Dataset
+from bertsmith.errors import BertsmithError
+from bertsmith.model import Model
+from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.windows import Window, Windower
+
+Targets = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class TrainingItem:
+    """Sequences that must be in one batch, what to learn from them, and with which weight."""
+
+    windows: tuple[Window, ...]
+    target: Any
+    weight: float = 1.0
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens pass through the model."""
+        return sum(len(window.ids) for window in self.windows)
+
+
+Sample = tuple[TrainingItem, ...]  # all items of one example
+
+
+class TaskOptions(Protocol):
+    """The settings of a run that tasks read. `Task.options` names those that a task understands."""
+
+    @property
+    def max_length(self) -> int:
+        """Tokens in a window; 0: as many as the model reads."""
+
+    @property
+    def class_weights(self) -> str:
+        """Either "balanced" or "name=2.5,other=1"; empty: all classes count the same."""
+
+    @property
+    def focal(self) -> float:
+        """Gamma of the focal loss."""
+
+    @property
+    def smoothing(self) -> float:
+        """Label smoothing."""
+
+    @property
+    def temperature(self) -> float:
+        """Divides similarities that compete."""
+
+
+class Training:
+    """How one task is learned from one training file, with the options of one run."""
+
+    head: ClassVar[str | None]  # the head that is trained, if any
+    each_token: ClassVar[bool] = False  # are there outputs for every token, or for sequences?
+    together: ClassVar[bool] = False  # must all items of a step be in one batch?
+
+    def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
+        self.dataset, self.options = dataset, options
+
+    def config_changes(self) -> dict[str, Any]:
+        """Entries that config.json gets."""
+        return {}
+
+    def windower(self, bert: LoadedModel) -> Windower:
+        """How inputs become windows."""
+        return bert.windower(limit=self.options.max_length or None)
+
+    def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
+        """Labelled examples as samples; those that cannot be learned from are left out."""
+        raise NotImplementedError
+
+    def outputs(self, model: Model, batch: Batch) -> Tensor:
+        """The outputs that the loss reads."""
+        return model(batch, self.head)
+
+    def targets(self, items: Sequence[TrainingItem]) -> Targets:
+        """The targets of a batch as CPU tensors; made ahead of time, without the model.
+
+        Rows that index tokens count from the start of the batch.
+        """
+        raise NotImplementedError
+
+    def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
+        """The sum of all items' losses, each times its weight; tensor operations only."""
+        raise NotImplementedError
+
+    @contextmanager
+    def as_used(self, model: Model) -> Iterator[None]:
+        """The model as it will be used, while it is evaluated or copied."""
+        yield
+
+
+# ------------------------------------------------------------------ losses, one value a row
+
+
+def class_loss(
+    logits: Tensor, targets: Tensor, *, focal: float = 0.0, smoothing: float = 0.0
+) -> Tensor:
+    """Cross entropy of each row (M, classes) with its target (M,) → (M,).
+
+    With `focal`, rows that the model is sure of count less (Lin et al. 2017): × (1 - p)^focal.
+    """
+    loss = F.cross_entropy(logits, targets, reduction="none", label_smoothing=smoothing)
+    if focal:
+        sure = logits.log_softmax(-1).gather(1, targets[:, None]).squeeze(1).exp()
+        loss = loss * (1 - sure) ** focal
+    return loss
+
+
+def binary_loss(
+    logits: Tensor, targets: Tensor, *, focal: float = 0.0, smoothing: float = 0.0
+) -> Tensor:
+    """Binary cross entropy of every label: two (M, labels) → (M, labels)."""
+    smooth = targets * (1 - smoothing) + smoothing / 2
+    loss = F.binary_cross_entropy_with_logits(logits, smooth, reduction="none")
+    if focal:
+        probability = logits.sigmoid()
+        sure = torch.where(targets > 0.5, probability, 1 - probability)
+        loss = loss * (1 - sure) ** focal
+    return loss
+
+
+def item_weights(items: Sequence[TrainingItem]) -> Tensor:
+    """The weights of items (N,)."""
+    return torch.tensor([item.weight for item in items])
+
+
+def sequence_starts(items: Sequence[TrainingItem]) -> list[int]:
+    """The row at which each item's first sequence starts."""
+    starts, row = [], 0
+    for item in items:
+        starts.append(row)
+        row += item.tokens
+    return starts
+
+
+# ------------------------------------------------------------------ class weights
+
+
+def class_weights(option: str, labels: Sequence[str], seen: Iterable[str]) -> list[float]:
+    """A weight for each label: 1 by default, balanced, or as `name=weight,...` says.
+
+    Balanced weights make all classes count the same in sum, as in scikit-learn.
+    """
+    if not option:
+        return [1.0] * len(labels)
+    if option == "balanced":
+        counts = Counter(seen)
+        total = sum(counts.values())
+        return [total / (len(labels) * counts[name]) if counts[name] else 1.0 for name in labels]
+    weights = dict.fromkeys(labels, 1.0)
+    for part in option.split(","):
+        name, _, number = part.rpartition("=")
+        if name.strip() not in weights:
+            raise BertsmithError(
+                f"class weights: {name.strip()!r} is no label; the labels are {', '.join(labels)}"
+            )
+        weights[name.strip()] = _weight(number, name.strip())
+    return list(weights.values())
+
+
+def _weight(text: str, name: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not (math.isfinite(number) and number >= 0):
+        raise BertsmithError(f"class weights: {text.strip()!r} is no weight for {name!r}")
+    return number
+
+
+def label_config(labels: Sequence[str], problem: str | None) -> dict[str, Any]:
+    """Entries of config.json for labels: their names, so that no order is ever assumed."""
+    return {
+        "id2label": {str(number): name for number, name in enumerate(labels)},
+        "label2id": {name: number for number, name in enumerate(labels)},
+        "num_labels": len(labels),
+        "problem_type": problem,
+    }
