@@ -79,6 +79,7 @@ class RegressionTask(LabelTask):
     usage = 'classify("A text.").score'
     defaults = MappingProxyType({"epochs": 4})
     kinds = (Labelled, MultiLabelled, Scored)
+    perfect = 0.0
 
     def fits(self, checkpoint: Checkpoint) -> bool:
         """Does config.json say so, or is there a single output?"""

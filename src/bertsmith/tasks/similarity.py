@@ -147,6 +147,7 @@ class SimilarityTask(Task):
     defaults = MappingProxyType({"batch_size": 64, "epochs": 1})
     options = frozenset({"temperature"})
     kinds = (Related, Scored, Labelled)
+    perfect = 0.0
 
     def fits(self, checkpoint: Checkpoint) -> bool:
         """Every encoder makes vectors."""

@@ -92,6 +92,7 @@ class Task:
     defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})  # other than finetune's own
     options: ClassVar[frozenset[str]] = frozenset()  # of `TaskOptions`, beside max_length
     kinds: ClassVar[tuple[type, ...]]  # the examples that it can predict
+    perfect: ClassVar[float] = 1.0  # the correctness of a prediction without an error
 
     @property
     def about(self) -> str:

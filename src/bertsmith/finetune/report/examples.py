@@ -16,9 +16,8 @@ KINDS = {"correct": "good", "missed": "gold", "wrong": "bad"}
 def worst(found: Evaluation, most: int) -> list[int]:
     """The errors: the wrongest first, and of those the ones the model was surest of."""
     rows = []
-    numeric = found.task.name in ("regression", "similarity")
     for number, (good, one) in enumerate(zip(found.correctness(), found.predictions, strict=True)):
-        if good < (0.0 if numeric else 1.0):
+        if good < found.task.perfect:
             rows.append((good, -one.confidence, number))
     return [number for _, _, number in sorted(rows)[:most]]
 
