@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import bertsmith
+from bertsmith.cli import main
 from cli.conftest import Run
 
 VERBS = ["demo", "tokenizer", "prepare", "pretrain", "runs", "plan", "verify-resume"]
@@ -37,9 +38,11 @@ def test_every_verb_has_help(words: list[str], flag: str, run: Run) -> None:
     assert shown.out.startswith("Usage: ")
     assert all(len(line) <= 80 for line in shown.out.splitlines())
     assert shown.err == ""
-    assert "..." not in shown.out.partition("Commands:")[2], "each verb is one line, and whole"
     if not words:
-        assert all(verb in shown.out for verb in VERBS)
+        assert "..." not in shown.out.partition("Start:")[2], "each verb is one line, and whole"
+        sections = [line[:-1] for line in shown.out.splitlines() if line.endswith(":")]
+        assert sections == ["Options", "Start", "Data", "Train", "Use", "Inspect", "System"]
+        assert {line.split()[0] for line in shown.out.splitlines() if line[:2] == "  "} >= {*VERBS}
 
 
 def test_help_needs_nothing_heavy() -> None:
@@ -85,13 +88,18 @@ def test_version(run: Run) -> None:
         ["tokenizer", "train", "file.txt"],
     ],
 )
-def test_wrong_words_are_status_2(words: list[str], run: Run) -> None:
-    shown = run(*words)
-    assert shown.status == 2
+def test_wrong_words_are_one_line_and_status_2(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bertsmith", *words])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err.startswith("Usage: ")
-    assert "Error: " in shown.err
-    assert "Traceback" not in shown.err
+    assert shown.err.startswith("bertsmith: ")
+    assert shown.err.count("\n") == 1
+    assert shown.err.rstrip().endswith("--help")
 
 
 @pytest.mark.parametrize(

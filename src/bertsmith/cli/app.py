@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from io import TextIOWrapper
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from bertsmith import __version__
 from bertsmith.cli import (
@@ -39,10 +41,69 @@ from bertsmith.errors import BertsmithError
 
 # What completes words in a shell doubles the time that help takes: it is there when asked for.
 COMPLETION = {"--install-completion", "--show-completion"}
+# The verbs in the order in which people need them.
+SECTIONS: dict[str, dict[str, Callable[..., Any] | typer.Typer]] = {
+    "Start": {"demo": demo.demo},
+    "Data": {"tokenizer": tokenizer.app, "prepare": prepare.prepare, "check": check.check},
+    "Train": {
+        "recipes": pretrain.recipes,
+        "plan": pretrain.plan,
+        "pretrain": pretrain.pretrain,
+        "runs": runs.runs,
+        "finetune": finetune.finetune,
+        "evaluate": evaluate.evaluate,
+        "glue": benchmarks.glue,
+        "squad": benchmarks.squad,
+        "conll": benchmarks.conll,
+    },
+    "Use": {
+        "predict": predict.predict,
+        "fill-mask": fill_mask.fill_mask,
+        "embed": embed.embed,
+    },
+    "Inspect": {
+        "attention": attention.attention,
+        "heads": heads.heads,
+        "ablate": ablate.ablate,
+        "importance": importance.importance,
+        "lens": lens.lens,
+        "probe": probe.probe,
+        "cka": cka.cka,
+        "senses": senses.senses,
+    },
+    "System": {
+        "doctor": doctor.doctor,
+        "convert": convert.convert,
+        "verify-resume": pretrain.verify_resume,
+    },
+}
+
+
+# The base of all mistakes in a command line; typer has its own copy of click since 0.2x.
+UsageError: Any = typer.BadParameter.__base__
+
+
+class Verbs(TyperGroup):
+    """The verbs, listed by section in --help."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """All verbs in the order of the sections."""
+        return [name for verbs in SECTIONS.values() for name in verbs]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """A list for each section."""
+        for section, verbs in SECTIONS.items():
+            found = [(name, self.get_command(ctx, name)) for name in verbs]
+            rows = [(name, one.get_short_help_str(limit=66)) for name, one in found if one]
+            with formatter.section(section):
+                formatter.write_dl(rows)
+
+
 app = typer.Typer(
     name="bertsmith",
-    help="Forge, fine-tune and look inside a BERT of your own.",
-    epilog="bertsmith --install-completion teaches your shell the verbs and their options.",
+    cls=Verbs,
+    help="Pre-train, fine-tune and look inside a BERT of your own.",
+    epilog="bertsmith VERB --help describes a verb; --install-completion sets up your shell.",
     no_args_is_help=True,
     add_completion="_BERTSMITH_COMPLETE" in os.environ or not COMPLETION.isdisjoint(sys.argv),
     add_help_option=False,
@@ -50,33 +111,12 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help is read as well, and comes twice as fast
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("demo")(demo.demo)
-app.add_typer(tokenizer.app, name="tokenizer")
-app.command("prepare")(prepare.prepare)
-app.command("fill-mask")(fill_mask.fill_mask)
-app.command("embed")(embed.embed)
-app.command("check")(check.check)
-app.command("finetune")(finetune.finetune)
-app.command("evaluate")(evaluate.evaluate)
-app.command("predict")(predict.predict)
-app.command("glue")(benchmarks.glue)
-app.command("squad")(benchmarks.squad)
-app.command("conll")(benchmarks.conll)
-app.command("convert")(convert.convert)
-app.command("attention")(attention.attention)
-app.command("heads")(heads.heads)
-app.command("ablate")(ablate.ablate)
-app.command("senses")(senses.senses)
-app.command("probe")(probe.probe)
-app.command("lens")(lens.lens)
-app.command("cka")(cka.cka)
-app.command("importance")(importance.importance)
-app.command("pretrain")(pretrain.pretrain)
-app.command("runs")(runs.runs)
-app.command("plan")(pretrain.plan)
-app.command("verify-resume")(pretrain.verify_resume)
-app.command("recipes")(pretrain.recipes)
-app.command("doctor")(doctor.doctor)
+for _verbs in SECTIONS.values():
+    for _name, _verb in _verbs.items():
+        if isinstance(_verb, typer.Typer):
+            app.add_typer(_verb, name=_name)
+        else:
+            app.command(_name)(_verb)
 
 
 def _version(wanted: bool) -> None:
@@ -93,7 +133,7 @@ def bertsmith(
     ] = False,
     help: shared.Help = False,
 ) -> None:
-    """Forge, fine-tune and look inside a BERT of your own."""
+    """Pre-train, fine-tune and look inside a BERT of your own."""
 
 
 def main() -> None:
@@ -102,7 +142,20 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal may not know every character
     try:
-        app()
+        sys.exit(app(prog_name="bertsmith", standalone_mode=False))
+    except UsageError as error:
+        sys.exit(_show_usage_error(error))
     except BertsmithError as error:
         typer.echo(f"bertsmith: {' '.join(str(error).split())}", err=True)
         sys.exit(2)
+
+
+def _show_usage_error(error: Any) -> int:
+    """An unknown verb or option, a missing argument or a value out of range, on one line."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return 2
+    message = " ".join(error.format_message().split()).rstrip(".")
+    verb = error.ctx.command_path if error.ctx is not None else "bertsmith"
+    typer.echo(f"bertsmith: {message}; see {verb} --help", err=True)
+    return 2
