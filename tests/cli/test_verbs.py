@@ -31,7 +31,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_fill_mask_for_a_machine(run: Run, model: Path) -> None:
     shown = run("fill-mask", model, *MASKED, "--top", "3", "--json")
-    assert (shown.status, shown.err) == (0, "note: unknown tokens: 1\n")
+    assert (shown.status, shown.err) == (0, "note: unknown tokens: 1 of 8 (12%)\n")
     assert [row["text"] for row in shown.rows] == MASKED
     guesses = shown.rows[1]["guesses"]
     assert [guess["mask"] for guess in guesses] == [0, 0, 0, 1, 1, 1]

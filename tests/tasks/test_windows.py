@@ -140,3 +140,15 @@ def test_the_ledger_adds_up_and_keeps_silent_about_nothing() -> None:
     ledger.note("long texts cut")
     ledger.note("unknown tokens", 34)
     assert ledger.lines() == ["unknown tokens: 1,234", "long texts cut: 1"]
+
+
+def test_a_ledger_says_out_of_how_many() -> None:
+    ledger = Ledger()
+    ledger.note("unknown tokens", 0, 10)
+    assert ledger.lines() == []
+    ledger.note("unknown tokens", 1, 10)
+    assert ledger.lines() == ["unknown tokens: 1 of 20 (5%)"]
+    ledger.note("unknown tokens", 19, 10)
+    assert ledger.lines() == [
+        "unknown tokens: 20 of 30 (67%): is this the model's language and alphabet?"
+    ]

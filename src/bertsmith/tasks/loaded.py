@@ -122,7 +122,8 @@ class LoadedModel:
         """The same ids; those that stand for unknown characters are counted."""
         unknown = self.tokenizer.unk_id
         if unknown is not None:
-            self.ledger.note("unknown tokens", sum(ids.count(unknown) for ids in texts))
+            count = sum(ids.count(unknown) for ids in texts)
+            self.ledger.note("unknown tokens", count, sum(map(len, texts)))
         return texts
 
     def run(self, windows: Sequence[Window], compute: Compute[Result]) -> list[Result]:
