@@ -162,8 +162,11 @@ def test_explanations_name_every_word(run: Run, trained: Path, tmp_path: Path) -
         (("finetune", "{model}", "{file}", "--out", "{out}", "--task", "tags"), "unknown task"),
         (("finetune", "{model}", "{file}", "--out", "{out}", "--text-column", "x"), "no column"),
         (("finetune", "{model}", "{file}", "--out", "{out}", "--sweep-rates", "a"), "numbers"),
-        (("finetune", "{model}", "{file}", "--out", "{out}", "--epochs", "0"), "epochs is 0"),
-        (("finetune", "{model}", "{file}", "--out", "{out}", "--dtype", "x"), "unknown dtype"),
+        (
+            ("finetune", "{model}", "{file}", "--out", "{out}", "--epochs", "0"),
+            "epochs should be greater",
+        ),
+        (("finetune", "{model}", "{file}", "--out", "{out}", "--dtype", "x"), "dtype should be"),
         (("finetune", "{model}", "{folder}x", "--out", "{out}"), "there is no such file or folder"),
         (("evaluate", "{trained}"), "give MODEL FILE"),
         (("evaluate", "{model}", "{file}"), "no head for a task"),

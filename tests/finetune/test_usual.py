@@ -75,19 +75,37 @@ def test_what_is_for_one_task_holds_as_a_whole(own: Own) -> None:
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ({"finetune": {"learning_rate": "fast"}}, "finetune: learning_rate cannot be 'fast'"),
-        ({"finetune": {"layer_decay": True}}, "finetune: layer_decay cannot be True"),
-        ({"finetune": {"learning_rate": 7}}, "finetune: learning_rate is 7, not from"),
-        ({"finetune": {"optimizer": "sgd"}}, "finetune: unknown optimizer 'sgd'"),
-        ({"finetune": {"epochs": 2.5}}, "finetune: epochs cannot be 2.5"),
+        (
+            {"finetune": {"learning_rate": "fast"}},
+            "finetune: learning_rate should be a valid number, not 'fast'",
+        ),
+        (
+            {"finetune": {"layer_decay": True}},
+            "finetune: layer_decay should be a valid number, not True",
+        ),
+        (
+            {"finetune": {"learning_rate": 7}},
+            "finetune: learning_rate should be less than or equal to 1, not 7",
+        ),
+        (
+            {"finetune": {"optimizer": "sgd"}},
+            "finetune: optimizer should be 'adamw' or 'muon', not 'sgd'",
+        ),
+        ({"finetune": {"epochs": 2.5}}, "finetune: epochs should be a valid integer, not 2.5"),
         (
             {"finetune": {"seed": 3}},
-            "finetune: no model can name 'seed', only learning_rate, optimizer",
+            "finetune: a model may not set 'seed', only learning_rate, optimizer",
         ),
-        ({"finetune": {"matrix_learning_rate": 0.1}}, "finetune: matrix_learning_rate is Muon's"),
-        ({"finetune": []}, "finetune is no table of settings"),
-        ({"benchmarks": 3}, "benchmarks is no table of tasks"),
-        ({"benchmarks": {"foo": {"epochs": -4}}}, "benchmarks: foo: epochs is -4, not from"),
+        (
+            {"finetune": {"matrix_learning_rate": 0.1}},
+            "finetune: matrix_learning_rate is for the optimizer muon",
+        ),
+        ({"finetune": []}, "finetune is not a table of settings"),
+        ({"benchmarks": 3}, "benchmarks is not a table of tasks"),
+        (
+            {"benchmarks": {"foo": {"epochs": -4}}},
+            "benchmarks: foo: epochs should be greater than or equal to 1, not -4",
+        ),
     ],
 )
 def test_what_cannot_be_named(own: Own, said: dict[str, Any], message: str) -> None:
@@ -96,5 +114,5 @@ def test_what_cannot_be_named(own: Own, said: dict[str, Any], message: str) -> N
 
 
 def test_a_rate_of_muon_needs_muon() -> None:
-    with pytest.raises(BertsmithError, match="matrix_learning_rate is Muon's"):
+    with pytest.raises(BertsmithError, match="matrix_learning_rate is for the optimizer muon"):
         settings_for("tagging", matrix_learning_rate=0.01)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
@@ -221,7 +221,7 @@ class Trainer:
         for seed in range(first, first + self.seeds):
             trial = known.get(seed)
             if trial is None:
-                trial = self._train(name, splits, replace(self.settings[name], seed=seed))
+                trial = self._train(name, splits, self.settings[name].changed(seed=seed))
                 if self.file is not None:
                     self.file.add(trial, data)
             if self.watch is not None:
@@ -234,7 +234,7 @@ class Trainer:
             self.watch.begin(name, settings.seed)
         began = time.perf_counter()
         run = finetune(
-            self.model, splits, watch=self.watch, device=self.device, **asdict(settings)
+            self.model, splits, watch=self.watch, device=self.device, **settings.model_dump()
         ).kept
         assert run.dev is not None
         test = None if run.test is None else run.test.scores
@@ -256,7 +256,7 @@ def _squad_files(folder: Path) -> dict[tuple[str, str], Path]:
 
 def _told(settings: Settings, limit: int) -> dict[str, Any]:
     """What all seeds of a task have in common."""
-    told = asdict(settings) | {"limit": limit}
+    told = settings.model_dump() | {"limit": limit}
     del told["seed"]
     return told
 

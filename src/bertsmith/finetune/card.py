@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +81,7 @@ def _scores(content: Mapping[str, Any]) -> Iterator[str]:
 def _settings(content: Mapping[str, Any]) -> str:
     """What everyone asks for, and whatever else is not as usual."""
     always = ("learning_rate", "optimizer", "epochs", "batch_size", "seed")
-    usual = asdict(Settings())
+    usual = Settings().model_dump()
     told = {
         name: value
         for name, value in content["settings"].items()

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from bertsmith.errors import BertsmithError
 from bertsmith.examples.draw import bits, shuffled
 from bertsmith.finetune.batches import batch_of, micro_batches
 from bertsmith.finetune.learner import Learner
+from bertsmith.finetune.session import History, Session
 from bertsmith.finetune.settings import Settings
 from bertsmith.finetune.surgery import keep_all_states, keep_few_states, optimizer_for
 from bertsmith.tasks.loaded import LoadedModel
@@ -52,24 +52,6 @@ class Nobody:
         """Look away."""
 
 
-@dataclass
-class History:
-    """What happened in a run."""
-
-    losses: list[float] = field(default_factory=list)  # a step each
-    epochs: list[dict[str, Any]] = field(default_factory=list)
-    best: int = 0  # the epoch that was kept, from 1
-    steps: int = 0
-    planned: int = 0  # steps, were it not to stop earlier
-    examples: int = 0
-    seconds: float = 0.0  # of training alone, without looks at the dev file
-
-    @property
-    def speed(self) -> float:
-        """Examples a second."""
-        return self.examples / self.seconds if self.seconds else 0.0
-
-
 class Autocast(nn.Module):
     """A module whose products are computed in bfloat16 (where its weights may not be swapped)."""
 
@@ -90,23 +72,26 @@ def train(
     settings: Settings,
     look: Callable[[], Scores] | None,
     watch: Watcher | None = None,
+    session: Session | None = None,
 ) -> History:
     """Train a model on samples; afterwards it has the weights of the best epoch.
 
     `look` scores the model as it is; the score called settings.metric decides. Without it the
-    last epoch is kept.
+    last epoch is kept. A session that was stored goes on where it ended.
     """
     if not samples:
         raise BertsmithError(f"{training.dataset.path}: there is nothing to learn from in it")
-    watch = watch or Nobody()
+    watch, session = watch or Nobody(), session or Session()
     each = -(-len(samples) // settings.batch_size)
     total = each * settings.epochs
-    history = History(planned=total)
     step = _training_step(bert, training, settings, total)
-    kept: dict[str, Tensor] = {}
-    highest, waited = -math.inf, 0
+    session.resume(bert.model, step, bert.ledger)
+    history = session.history
+    history.planned = total
     try:
-        for epoch in range(1, settings.epochs + 1):
+        for epoch in range(session.epoch + 1, settings.epochs + 1):
+            if look is not None and 0 < settings.patience <= session.waited:
+                break
             places = np.arange(len(samples))
             order = shuffled(places, len(samples), settings.seed, "epoch", epoch)
             bert.model.train()
@@ -135,23 +120,19 @@ def train(
             bert.model.use_kernel(None)
             with training.as_used(bert.model):
                 row = _epoch(epoch, history, each, look)
-                value = math.inf if look is None else row[settings.metric]
-                # Of equals the later: with few dev examples scores tie while losses still fall.
-                if value >= highest or settings.keep == "last" or look is None or not kept:
-                    kept = _copied(bert.model)
-                    history.best = epoch
-            waited = 0 if value > highest else waited + 1
-            highest = max(highest, value)
+                score = math.nan if row.get(settings.metric) is None else row[settings.metric]
+                session.consider(
+                    None if look is None else score, bert.model, settings.keep == "last"
+                )
             history.epochs.append(row)
             watch.epoch({"seed": settings.seed, **row})
-            if look is not None and settings.patience and waited >= settings.patience:
-                break
+            session.store(bert.model, step, bert.ledger)
     finally:
         step.tables.close()
         keep_all_states(bert.model)
         bert.model.use_kernel(None)
         bert.model.eval()
-    _restore(bert.model, kept)
+    session.restore(bert.model)
     return history
 
 
@@ -159,7 +140,7 @@ def _training_step(
     bert: LoadedModel, training: Training, settings: Settings, steps: int
 ) -> TrainingStep:
     """The step that pre-training takes, for one process and this task's loss."""
-    name = supported(settings.dtype, bert.device)  # type: ignore[arg-type]
+    name = supported(settings.dtype, bert.device)
     if name != settings.dtype:
         bert.ledger.note(f"trained in {name}: this CPU has no {settings.dtype} units")
     half, on_cpu = name != "float32", bert.device.type == "cpu"
@@ -206,13 +187,3 @@ def _epoch(
     losses = [loss for loss in history.losses[-each:] if math.isfinite(loss)]
     row: dict[str, Any] = {"epoch": epoch, "loss": sum(losses) / max(1, len(losses))}
     return row if look is None else row | look()
-
-
-def _copied(model: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in model.named_parameters()}
-
-
-@torch.no_grad()
-def _restore(model: nn.Module, kept: dict[str, Tensor]) -> None:
-    for name, parameter in model.named_parameters():
-        parameter.copy_(kept[name])

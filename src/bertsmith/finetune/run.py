@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,10 @@ from bertsmith.data import Dataset
 from bertsmith.errors import BertsmithError
 from bertsmith.files import finite, write_directory, write_json
 from bertsmith.finetune.card import write_result_card
-from bertsmith.finetune.loop import History, Scores, Watcher, train
+from bertsmith.finetune.loop import Scores, Watcher, train
 from bertsmith.finetune.opening import check_out, open_fresh
 from bertsmith.finetune.report import write_report
+from bertsmith.finetune.session import History
 from bertsmith.finetune.settings import (
     Settings,
     check_seeds,
@@ -113,7 +114,7 @@ def finetune(
         settings = max(tried, key=lambda run: run.value).settings
     runs: list[Run] = []
     for seed in range(settings.seed, settings.seed + seeds):
-        one = replace(settings, seed=seed)
+        one = settings.changed(seed=seed)
         again = next((run for run in tried if run.settings == one), None)
         runs.append(again or train_once(model, splits, one, device, watch))
     kept = max(runs, key=lambda run: run.value)
@@ -179,7 +180,7 @@ def _decided(splits: Splits, settings: Settings) -> Settings:
     metric = settings.metric or known[0]
     if metric not in known:
         raise BertsmithError(f"no score {metric!r} can decide; known: {', '.join(known)}")
-    return replace(settings, metric=metric)
+    return settings.changed(metric=metric)
 
 
 def _sweep(
@@ -201,7 +202,7 @@ def _sweep(
     tried: list[Run] = []
     best: Run | None = None
     for one, number in grid:
-        chosen = replace(settings, learning_rate=one, epochs=number)
+        chosen = settings.changed(learning_rate=one, epochs=number)
         run = train_once(model, splits, chosen, device, watch)
         tried.append(run)
         worse = run if best is not None and run.value <= best.value else best
@@ -248,7 +249,7 @@ def write_result(result: Result, splits: Splits, model: str | Path, out: Path) -
 
 def _settings(run: Run) -> dict[str, Any]:
     """What a run was made with; Muon's rate too, where it was by the number of steps."""
-    found = asdict(run.settings)
+    found = run.settings.model_dump()
     if run.settings.optimizer == "muon" and not run.settings.matrix_learning_rate:
         found["matrix_learning_rate"] = round(matrix_rate_for(run.history.planned), 5)
     return found

@@ -1,112 +1,165 @@
-"""What can be said of a fine-tuning run, and what is sensible where nothing is said."""
+"""Settings of a fine-tuning run, checked by pydantic, and the defaults of each task."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from bertsmith.errors import BertsmithError
-from bertsmith.tasks.registry import task_named
-from bertsmith.train.schedule import SCHEDULES
-
-
-@dataclass(frozen=True)
-class Settings:
-    """One run."""
-
-    learning_rate: float = 1e-4  # of a model 768 wide
-    optimizer: str = "adamw"  # or "muon" for the matrices in layers
-    matrix_learning_rate: float = 0.0  # of those; 0: by the number of steps
-    epochs: int = 3
-    batch_size: int = 32  # examples, however many windows they have
-    seed: int = 0
-    warmup: float = 0.1  # share of the steps
-    schedule: str = "linear"
-    weight_decay: float = 0.01
-    clip: float = 1.0  # length that gradients are cut to
-    layer_decay: float = 0.8  # each layer learns by this factor slower than the one above it
-    freeze: str = "none"  # "embedding", "encoder", or how many of the lower layers
-    reinitialise: int = 0  # top layers that forget what they learned
-    class_weights: str = ""  # "balanced", or "name=2.5,other=1"
-    focal: float = 0.0  # how much more hard examples count (gamma)
-    smoothing: float = 0.0  # of labels
-    patience: int = 0  # epochs without a better score before training stops; 0: never
-    keep: str = "best"  # the best epoch by its score, or the "last"
-    metric: str = ""  # the score that decides; else the task's own
-    max_length: int = 0  # tokens in a window; 0: as many as the model reads
-    dtype: str = "float32"  # or "bfloat16": compute in it, keep float32 weights
-    checkpointing: bool = False  # compute states twice instead of keeping them
-    temperature: float = 0.05  # of similarities that compete
-    budget: int = 0  # tokens that pass through the model at once; 0: by device
-
-    def __post_init__(self) -> None:
-        for name, low, high in RANGES:
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise BertsmithError(f"{name} is {value:g}, not from {low:g} to {high:g}")
-        for name, known in CHOICES.items():
-            if getattr(self, name) not in known:
-                given = getattr(self, name)
-                raise BertsmithError(f"unknown {name} {given!r}; known: {', '.join(known)}")
-        if self.matrix_learning_rate and self.optimizer != "muon":
-            raise BertsmithError("matrix_learning_rate is Muon's: the optimizer is not muon")
-        if self.freeze not in ("none", "embedding", "encoder") and not self.freeze.isdecimal():
-            raise BertsmithError(
-                f"freeze is none, embedding, encoder or a number of layers, not {self.freeze!r}"
-            )
-
+from bertsmith.files import one_line
+from bertsmith.numbers import shown
+from bertsmith.tasks.registry import TASKS, task_named
+from bertsmith.train.recipe import nearest
 
 MANY = 10**9
-RANGES = (
-    ("learning_rate", 1e-9, 1.0),
-    ("matrix_learning_rate", 0.0, 1.0),
-    ("epochs", 1, 10_000),
-    ("batch_size", 1, 1_000_000),
-    ("seed", 0, MANY),
-    ("warmup", 0.0, 0.9),
-    ("weight_decay", 0.0, 10.0),
-    ("clip", 1e-6, 1e9),
-    ("layer_decay", 0.01, 1.0),
-    ("reinitialise", 0, 1000),
-    ("focal", 0.0, 20.0),
-    ("smoothing", 0.0, 0.99),
-    ("patience", 0, MANY),
-    ("max_length", 0, MANY),
-    ("temperature", 1e-4, 100.0),
-    ("budget", 0, MANY),
-)
-CHOICES = {
-    "optimizer": ("adamw", "muon"),
-    "schedule": tuple(SCHEDULES),
-    "keep": ("best", "last"),
-    "dtype": ("float32", "bfloat16"),
-}
 
-WIDTH = 768  # of the models that the usual rate is known of
-MATRIX_RATE, FEW = 0.012, 1600  # Muon's, up to so many steps
+
+class Settings(BaseModel):
+    """Settings of one run. Unknown names, values out of range, infinity and NaN are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
+
+    learning_rate: float = Field(
+        default=1e-4, ge=1e-9, le=1, description="peak learning rate (of a model 768 wide)"
+    )
+    optimizer: Literal["adamw", "muon"] = Field(
+        default="adamw", description="muon: for the matrices of the layers, with AdamW for the rest"
+    )
+    matrix_learning_rate: float = Field(
+        default=0.0, ge=0, le=1, description="learning rate of Muon; 0: by the number of steps"
+    )
+    epochs: int = Field(default=3, ge=1, le=10_000, description="passes over the training file")
+    batch_size: int = Field(
+        default=32, ge=1, le=1_000_000, description="examples in a step, of any number of windows"
+    )
+    seed: int = Field(
+        default=0, ge=0, le=MANY, description="of the new head, the order of examples and dropout"
+    )
+    warmup: float = Field(
+        default=0.1, ge=0, le=0.9, description="fraction of the steps with a rising learning rate"
+    )
+    schedule: Literal["linear", "cosine", "stable", "constant"] = "linear"
+    weight_decay: float = Field(default=0.01, ge=0, le=10)
+    clip: float = Field(default=1.0, ge=1e-6, le=1e9, description="largest gradient norm")
+    layer_decay: float = Field(
+        default=0.8,
+        ge=0.01,
+        le=1,
+        description="each layer's learning rate as a fraction of that of the layer above it",
+    )
+    freeze: str = Field(
+        default="none",
+        description="none, embedding, encoder, or a number: the embedding and as many lower layers",
+    )
+    reinitialise: int = Field(
+        default=0, ge=0, le=1000, description="number of top layers that get new weights"
+    )
+    class_weights: str = Field(
+        default="", description='"balanced", or a weight for each label: "name=2.5,other=1"'
+    )
+    focal: float = Field(default=0.0, ge=0, le=20, description="gamma of the focal loss; 0: none")
+    smoothing: float = Field(default=0.0, ge=0, le=0.99, description="label smoothing")
+    patience: int = Field(
+        default=0, ge=0, le=MANY, description="stop after so many epochs without a better score"
+    )
+    keep: Literal["best", "last"] = Field(
+        default="best", description="the epoch that is saved: the best by its score, or the last"
+    )
+    metric: str = Field(default="", description="the score that decides; default: the task's own")
+    max_length: int = Field(
+        default=0, ge=0, le=MANY, description="tokens in a window; 0: as many as the model reads"
+    )
+    dtype: Literal["float32", "bfloat16"] = Field(
+        default="float32", description="bfloat16: compute in it, with float32 weights"
+    )
+    checkpointing: bool = Field(
+        default=False, description="recompute activations in the backward pass to save memory"
+    )
+    temperature: float = Field(
+        default=0.05, ge=1e-4, le=100, description="of the similarities of texts that compete"
+    )
+    budget: int = Field(
+        default=0, ge=0, le=MANY, description="tokens in one pass of the model; 0: by device"
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _plain(cls, value: Any) -> Any:
+        """Take numbers of numpy as those of Python."""
+        return value.item() if hasattr(value, "dtype") and hasattr(value, "item") else value
+
+    @field_validator("freeze", mode="before")
+    @classmethod
+    def _freeze(cls, value: Any) -> Any:
+        text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        if isinstance(text, str) and text not in ("none", "embedding", "encoder"):
+            if not (text.isascii() and text.isdecimal() and len(text) <= 4):
+                raise ValueError("should be none, embedding, encoder or a number of layers")
+        return text
+
+    def changed(self, **changes: Any) -> Settings:
+        """The same settings with some changed, checked again."""
+        return checked({**self.model_dump(), **changes})
+
+
+# Settings that a task uses only if its `Task.options` names them.
+TASK_OPTIONS = ("class_weights", "focal", "smoothing", "temperature")
+
+WIDTH = 768  # of the models whose learning rate is known
+MATRIX_RATE, FEW = 0.012, 1600  # of Muon, up to so many steps
 
 
 def settings_for(task: str, usual: Mapping[str, Any] = {}, /, **given: Any) -> Settings:
-    """What is given (and not None), over what is usual for the model, and for the task."""
-    known = {one.name for one in fields(Settings)}
-    unknown = given.keys() - known
-    if unknown:
-        raise BertsmithError(f"unknown setting {min(unknown)!r}; known: {', '.join(sorted(known))}")
-    said = {name: value for name, value in given.items() if value is not None}
-    made = {**task_named(task).defaults, **usual, **said}
-    if made.get("optimizer") != "muon" and "matrix_learning_rate" not in said:
-        made.pop("matrix_learning_rate", None)  # of a model that is usually changed by Muon
-    return replace(Settings(), **made)
+    """The settings that are given (and not None), else those of the model, else of the task."""
+    chosen = {name: value for name, value in given.items() if value is not None}
+    values = {**task_named(task).defaults, **usual, **chosen}
+    if values.get("optimizer") != "muon" and "matrix_learning_rate" not in chosen:
+        values.pop("matrix_learning_rate", None)  # of a model whose default is Muon
+    settings = checked(values)
+    for name in set(TASK_OPTIONS) - task_named(task).options:
+        if getattr(settings, name) != Settings.model_fields[name].default:
+            tasks = [one.name for one in TASKS.values() if name in one.options]
+            raise BertsmithError(f"{name} has no effect on {task}; it is for {_listed(tasks)}")
+    return settings
+
+
+def checked(values: Mapping[str, Any]) -> Settings:
+    """Settings of plain values; a bad one is a one-line error."""
+    try:
+        settings = Settings.model_validate(dict(values))
+    except ValidationError as error:
+        raise BertsmithError(_complaint(error)) from error
+    if settings.matrix_learning_rate and settings.optimizer != "muon":
+        raise BertsmithError("matrix_learning_rate is for the optimizer muon, not adamw")
+    return settings
+
+
+def _complaint(error: ValidationError) -> str:
+    """The first mistake in a line, with the nearest known name where one is unknown."""
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    name = ".".join(map(str, first["loc"]))
+    if first["type"] == "extra_forbidden":
+        near = nearest(name, Settings.model_fields)
+        known = "" if near else f"; known: {', '.join(Settings.model_fields)}"
+        return one_line(f"unknown setting {name!r}{near}{known}")
+    message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    return one_line(f"{name} {message}, not {shown(first['input'])}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names between commas, with "and" before the last."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def rate_for(width: int) -> float:
-    """The usual learning rate, the more the narrower a model is: as ELECTRA's authors have it."""
-    return float(f"{Settings.learning_rate * WIDTH / width:.2g}")
+    """The default learning rate: inverse to the width of the model, as ELECTRA's authors do."""
+    return float(f"{Settings().learning_rate * WIDTH / width:.2g}")
 
 
 def matrix_rate_for(steps: int) -> float:
-    """The usual rate of Muon: the less the longer a run is, from FEW steps on."""
+    """The default learning rate of Muon: lower the longer a run is, from FEW steps on."""
     return MATRIX_RATE * min(1.0, (FEW / steps) ** 0.5)
 
 
@@ -116,6 +169,6 @@ def spoken(settings: Mapping[str, Any]) -> str:
 
 
 def check_seeds(seeds: int) -> None:
-    """Refuse to train less than once."""
-    if seeds < 1:
-        raise BertsmithError(f"seeds is how often to train, from 1 up, not {seeds}")
+    """Refuse to train less than once, or without end."""
+    if isinstance(seeds, bool) or not isinstance(seeds, int) or not 1 <= seeds <= 1000:
+        raise BertsmithError(f"seeds is the number of runs, from 1 to 1000, not {shown(seeds)}")

@@ -19,7 +19,7 @@ from bertsmith.finetune.report.tables import calibrated, per_class, table
 from bertsmith.tasks.evaluate import Evaluation
 
 if TYPE_CHECKING:  # what writes reports imports this room
-    from bertsmith.finetune.loop import History
+    from bertsmith.finetune.session import History
 
 WORST = 50  # errors that are shown
 
