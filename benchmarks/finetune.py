@@ -72,8 +72,8 @@ import torch  # noqa: E402
 from bertsmith.data import GLUE, glue_folders, read_data, read_glue  # noqa: E402
 from bertsmith.finetune import Splits, finetune, settings_for, split_off  # noqa: E402
 from bertsmith.model import prepare  # noqa: E402
+from bertsmith.tasks.evaluate import score  # noqa: E402
 from bertsmith.tasks.predict import predict  # noqa: E402
-from bertsmith.tasks.score import score  # noqa: E402
 
 torch.set_num_threads(options.threads)
 SPEED = ["sst2", "conll2003_en"]

@@ -18,7 +18,7 @@ from transformers import Trainer, TrainingArguments
 
 from bertsmith.data import Dataset
 from bertsmith.finetune import Settings
-from bertsmith.finetune.answering import token_span
+from bertsmith.tasks.answering import token_span
 from bertsmith.tasks.tagging import first_tokens
 
 LONGEST, STRIDE = 512, 128

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -410,3 +412,16 @@ def test_machine_paths_are_seen() -> None:
 @pytest.mark.parametrize("room", ["bertsmith.finetune.report", "bertsmith.finetune"])
 def test_rooms_that_know_each_other_can_be_entered_by_any_door(room: str) -> None:
     assert subprocess.run([sys.executable, "-c", f"import {room}"]).returncode == 0
+
+
+def test_scripts_import_what_is_there() -> None:
+    """Benchmarks are not run here, so that a name which has moved would go unnoticed."""
+    missing = []
+    for path in sorted((ROOT / "benchmarks").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bertsmith"):
+                module = import_module(str(node.module))
+                names = [alias.name for alias in node.names if not hasattr(module, alias.name)]
+                folders = [name for name in names if find_spec(f"{node.module}.{name}") is None]
+                missing += [f"{path.name}: {node.module}.{name}" for name in folders]
+    assert missing == []
