@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertsmith import files
+from bertsmith import files, folders
 from bertsmith.errors import BertsmithError
 
 FULL = os.strerror(errno.ENOSPC)
@@ -160,7 +160,7 @@ def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
     assert refused(lambda: files.write_text(path, "x")) == (
         f"{path}: cannot be written (Permission denied)"
     )
-    assert "Permission denied" in refused(lambda: files.write_directory(path, lambda part: None))
+    assert "Permission denied" in refused(lambda: folders.write_directory(path, lambda part: None))
     (tmp_path / "a").write_text("old")
     (tmp_path / "a").chmod(0o444)  # renaming could replace it; its owner did not want that
     assert "Permission denied" in refused(lambda: files.write_text(tmp_path / "a", "new"))
@@ -225,7 +225,7 @@ def test_threads_that_write_one_file(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
-from bertsmith import files
+from bertsmith import files, folders
 for _ in range(50):
     files.write_bytes(sys.argv[1], sys.argv[2].encode() * 100_000)
 """
@@ -327,10 +327,10 @@ def fill(**contents: str) -> Callable[[Path], None]:
 def test_a_folder_is_replaced_wholly(name: str, tmp_path: Path) -> None:
     out = tmp_path / "made" / name
     names = []
-    files.write_directory(out, lambda part: names.append(part.name))
+    folders.write_directory(out, lambda part: names.append(part.name))
     assert names == [name], "what is written may say the folder's name"
-    files.write_directory(out, fill(a="1", b="1"))
-    files.write_directory(out, fill(b="2", c="2"))
+    folders.write_directory(out, fill(a="1", b="1"))
+    folders.write_directory(out, fill(b="2", c="2"))
     assert entries(out) == dict.fromkeys(["b", "c", "below/b", "below/c"], b"2")
     assert list(out.parent.iterdir()) == [out]
 
@@ -338,7 +338,7 @@ def test_a_folder_is_replaced_wholly(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, FULL), ValueError(), KeyboardInterrupt()])
 def test_a_folder_that_fails_stays_as_it_was(error: BaseException, tmp_path: Path) -> None:
     out = tmp_path / "model"
-    files.write_directory(out, fill(a="1"))
+    folders.write_directory(out, fill(a="1"))
     before = entries(tmp_path)
 
     def write(part: Path) -> None:
@@ -347,9 +347,9 @@ def test_a_folder_that_fails_stays_as_it_was(error: BaseException, tmp_path: Pat
 
     expected = BertsmithError if isinstance(error, OSError) else type(error)
     with pytest.raises(expected):
-        files.write_directory(out, write)
+        folders.write_directory(out, write)
     with pytest.raises(expected):
-        files.write_into(out, write)
+        folders.write_into(out, write)
     assert entries(tmp_path) == before
     assert list(tmp_path.iterdir()) == [out]
 
@@ -362,7 +362,7 @@ def test_errors_name_the_folder_not_its_stand_in(
     def write(part: Path) -> None:
         files.write_json(part / "report.json", {})
 
-    for call in (files.write_directory, files.write_into):
+    for call in (folders.write_directory, folders.write_into):
         with full_disk(monkeypatch):
             message = refused(lambda: call(out, write))  # noqa: B023
         assert message == f"{out / 'report.json'}: cannot be written ({FULL})"
@@ -372,7 +372,7 @@ def test_a_rename_that_fails_brings_the_old_folder_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "model"
-    files.write_directory(out, fill(a="1"))
+    folders.write_directory(out, fill(a="1"))
     before = entries(tmp_path)
     real = Path.replace
 
@@ -383,7 +383,7 @@ def test_a_rename_that_fails_brings_the_old_folder_back(
 
     monkeypatch.setattr(Path, "replace", replace)
     with pytest.raises(KeyboardInterrupt):
-        files.write_directory(out, fill(a="2"))
+        folders.write_directory(out, fill(a="2"))
     assert entries(tmp_path) == before
 
 
@@ -396,7 +396,7 @@ def test_the_current_directory_is_filled_in_place(
     (tmp_path / "gone").write_text("0")
     monkeypatch.chdir(tmp_path)
     inode = tmp_path.stat().st_ino
-    files.write_directory(".", fill(a="1"))
+    folders.write_directory(".", fill(a="1"))
     assert entries(tmp_path) == {"a": b"1", "below/a": b"1"}
     assert sorted(os.listdir()) == ["a", "below"]  # noqa: PTH208 - the current one, still there
     assert tmp_path.stat().st_ino == inode
@@ -405,14 +405,14 @@ def test_the_current_directory_is_filled_in_place(
 def test_a_folder_behind_a_link(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "model").symlink_to("disk")
-    files.write_directory(tmp_path / "model", fill(a="1"))
+    folders.write_directory(tmp_path / "model", fill(a="1"))
     assert (tmp_path / "model").is_symlink()
     assert entries(tmp_path / "disk") == {"a": b"1", "below/a": b"1"}
 
 
 def test_into_a_folder_others_stay(tmp_path: Path) -> None:
-    files.write_directory(tmp_path / "model", fill(a="1", b="1"))
-    names = files.write_into(tmp_path / "model", fill(a="2"))
+    folders.write_directory(tmp_path / "model", fill(a="1", b="1"))
+    names = folders.write_into(tmp_path / "model", fill(a="2"))
     assert names == {"a", "below"}
     assert entries(tmp_path / "model") == {"a": b"2", "b": b"1", "below/a": b"2"}
 
@@ -420,7 +420,7 @@ def test_into_a_folder_others_stay(tmp_path: Path) -> None:
 def test_a_file_does_not_replace_a_folder(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "kept").write_text("1")
-    assert "Is a directory" in refused(lambda: files.write_into(tmp_path, fill(a="2")))
+    assert "Is a directory" in refused(lambda: folders.write_into(tmp_path, fill(a="2")))
     assert entries(tmp_path) == {"a/kept": b"1"}
 
 
@@ -428,7 +428,7 @@ def test_a_file_does_not_replace_a_folder(tmp_path: Path) -> None:
 
 HOLDER = """
 import sys, time
-from bertsmith import files
+from bertsmith import files, folders
 with files.locked(sys.argv[1]):
     print("held", flush=True)
     time.sleep(60)
@@ -552,3 +552,45 @@ def test_disks_that_cannot_be_written_are_found_early(
     monkeypatch.setattr(files, "TemporaryFile", fail)
     line = refused(lambda: files.check_writable(tmp_path / "x"))
     assert os.strerror(number) in line
+
+
+# ------------------------------------------------------------------ what is opened
+
+
+def test_pipes_are_read_if_something_writes_to_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "WRITER_SECONDS", 0.05)
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    assert "a pipe that nothing writes to" in refused(lambda: files.read_whole(path))
+    monkeypatch.setattr(files, "WRITER_SECONDS", 10.0)
+    for text in (b"", b"x", b"some text\n" * 20_000):
+
+        def write(text: bytes = text) -> None:
+            with path.open("wb") as stream:
+                if text:
+                    stream.write(text)
+                else:
+                    stream.write(b" ")
+
+        writer = Thread(target=write)
+        writer.start()
+        assert files.read_whole(path) == (text or b" ")
+        writer.join()
+
+
+def test_a_shell_may_substitute_a_process() -> None:
+    command = "import sys; from bertsmith.files import read_whole; print(read_whole(sys.argv[1]))"
+    words = ["bash", "-c", f'{sys.executable} -c "{command}" <(echo one; sleep 0.1; echo two)']
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.stdout == "b'one\\ntwo\\n'\n"
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "/dev/full"])
+def test_devices_are_not_read(name: str) -> None:
+    assert "not a regular file" in refused(lambda: files.read_whole(name))
+
+
+def test_a_folder_is_not_read(tmp_path: Path) -> None:
+    assert "Is a directory" in refused(lambda: files.read_whole(tmp_path))

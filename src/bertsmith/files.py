@@ -12,12 +12,12 @@ import math
 import os
 import stat
 import sys
+import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from shutil import rmtree
-from tempfile import TemporaryDirectory, TemporaryFile
+from tempfile import TemporaryFile
 from typing import IO, Any, Literal, cast, overload
 
 from bertsmith.errors import BertsmithError
@@ -37,6 +37,8 @@ UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)
 # whole document after decompression.
 LONGEST_LINE = 16 << 20
 LARGEST_DOCUMENT = 1 << 30
+WRITER_SECONDS = 3.0  # that a pipe may be without a writer
+O_NONBLOCK, O_BINARY = getattr(os, "O_NONBLOCK", 0), getattr(os, "O_BINARY", 0)
 
 # ------------------------------------------------------------------ errors
 
@@ -179,85 +181,6 @@ def _json(content: object, ensure_ascii: bool) -> str:
     return json.dumps(content, indent=2, ensure_ascii=ensure_ascii, allow_nan=False) + "\n"
 
 
-def write_directory(path: str | Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a folder, which then appears under its name all at once.
-
-    A folder that is there already is replaced as a whole. Of one that cannot be renamed (a mount
-    point, the current directory) the entries are replaced one after the other.
-    """
-    place = Path(os.path.realpath(path))
-    with writing(path):
-        if place.is_dir() and (place.is_mount() or Path.cwd().is_relative_to(place)):
-            former = list(place.iterdir())
-            names = write_into(path, write)
-            for entry in former:
-                if entry.name not in names:
-                    rmtree(entry) if _is_folder(entry) else entry.unlink()
-            return
-        place.parent.mkdir(parents=True, exist_ok=True)
-    with _staged(path, place.parent, place.name) as (part, aside):
-        write(part)
-        _sync_all(part)
-        _swap(part, place, aside)
-        sync(place.parent)
-
-
-def write_into(folder: str | Path, write: Callable[[Path], None]) -> set[str]:
-    """Let `write` make entries that then replace those of their names in a folder; the names.
-
-    Nothing is replaced before everything is on the disk.
-    """
-    place = Path(os.path.realpath(folder))
-    with writing(folder):
-        place.mkdir(parents=True, exist_ok=True)
-    with _staged(folder, place, place.name) as (part, aside):
-        write(part)
-        _sync_all(part)
-        entries = sorted(part.iterdir())
-        for entry in entries:
-            _swap(entry, place / entry.name, aside)
-        sync(place)
-    return {entry.name for entry in entries}
-
-
-@contextmanager
-def _staged(path: str | Path, home: Path, name: str) -> Iterator[tuple[Path, Path]]:
-    """A folder of this name to fill, and one for what it replaces; errors name `path` instead."""
-    with (
-        writing(path),
-        TemporaryDirectory(prefix=f".{name[:40]}-", dir=home, ignore_cleanup_errors=True) as folder,
-    ):
-        part, aside = Path(folder, "new", name), Path(folder, "old")
-        part.mkdir(parents=True)
-        aside.mkdir()
-        try:
-            yield part, aside
-        except BertsmithError as error:
-            raise BertsmithError(str(error).replace(str(part), str(path))) from error
-
-
-def _swap(part: Path, place: Path, aside: Path) -> None:
-    """Rename an entry into its place; a folder there is moved aside, or back after a failure."""
-    old = aside / place.name
-    try:
-        if _is_folder(part) and _is_folder(place):  # a file is replaced in one step
-            place.replace(old)
-        part.replace(place)
-    except BaseException:
-        if old.exists() and not place.exists():
-            old.replace(place)
-        raise
-
-
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
-
-
-def _sync_all(folder: Path) -> None:
-    for entry in (*folder.rglob("*"), folder):
-        sync(entry)
-
-
 def sync(path: str | Path) -> None:
     """Wait until a file or folder is on the disk."""
     if sys.platform == "win32":  # where only a handle that may write can be flushed
@@ -333,8 +256,62 @@ def _lock(path: Path, folder: str | Path) -> int:
 @contextmanager
 def open_bytes(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     """Open a file: the stream of its content, and the file itself, which tells how far one is."""
-    with path.open("rb") as file, _content(path, file) as stream:
+    with open_regular(path) as file, _content(path, file) as stream:
         yield stream, file
+
+
+def open_regular(path: str | Path) -> IO[bytes]:
+    """Open a file to read it, or a pipe that something writes to; devices are refused."""
+    handle = os.open(path, os.O_RDONLY | O_NONBLOCK | O_BINARY)
+    try:
+        mode = os.fstat(handle).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if stat.S_ISFIFO(mode):
+            return io.BufferedReader(_Pipe(handle, _first_byte(handle)))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def _first_byte(handle: int) -> bytes:
+    """Wait until something writes to a pipe, at most for a while: the first byte, if it is there.
+
+    Without a writer a pipe looks as if it had ended; with one that has not written, it blocks.
+    """
+    end = time.monotonic() + WRITER_SECONDS
+    first = b""
+    with suppress(BlockingIOError):
+        while not (first := os.read(handle, 1)):
+            if time.monotonic() > end:
+                raise OSError(errno.EPIPE, "a pipe that nothing writes to")
+            time.sleep(0.01)
+    os.set_blocking(handle, True)
+    return first
+
+
+class _Pipe(io.RawIOBase):
+    """A named pipe, or that of a shell's <(...)."""
+
+    def __init__(self, handle: int, first: bytes) -> None:
+        self.handle, self.first = handle, first
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if self.first:
+            buffer[:1], self.first = self.first, b""
+            return 1
+        return os.readv(self.handle, [buffer])
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self.handle)
+        super().close()
 
 
 def _content(path: Path, file: IO[bytes]) -> IO[bytes]:

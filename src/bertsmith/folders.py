@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryFile
+from shutil import rmtree
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 
 from bertsmith import __version__
@@ -19,7 +20,7 @@ from bertsmith.files import (
     digest,
     locked_file,
     one_line,
-    write_directory,
+    sync,
     write_json,
     writing,
 )
@@ -185,3 +186,85 @@ def reserved(folder: str | Path) -> Iterator[None]:
         with suppress(OSError):  # folders that are still empty were made for the lock alone
             for parent in created:
                 parent.rmdir()
+
+
+# ------------------------------------------------------------------ written at once
+
+
+def write_directory(path: str | Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a folder, which then appears under its name all at once.
+
+    A folder that is there already is replaced as a whole. Of one that cannot be renamed (a mount
+    point, the current directory) the entries are replaced one after the other.
+    """
+    place = Path(os.path.realpath(path))
+    with writing(path):
+        if place.is_dir() and (place.is_mount() or Path.cwd().is_relative_to(place)):
+            former = list(place.iterdir())
+            names = write_into(path, write)
+            for entry in former:
+                if entry.name not in names:
+                    rmtree(entry) if _is_folder(entry) else entry.unlink()
+            return
+        place.parent.mkdir(parents=True, exist_ok=True)
+    with _staged(path, place.parent, place.name) as (part, aside):
+        write(part)
+        _sync_all(part)
+        _swap(part, place, aside)
+        sync(place.parent)
+
+
+def write_into(folder: str | Path, write: Callable[[Path], None]) -> set[str]:
+    """Let `write` make entries that then replace those of their names in a folder; the names.
+
+    Nothing is replaced before everything is on the disk.
+    """
+    place = Path(os.path.realpath(folder))
+    with writing(folder):
+        place.mkdir(parents=True, exist_ok=True)
+    with _staged(folder, place, place.name) as (part, aside):
+        write(part)
+        _sync_all(part)
+        entries = sorted(part.iterdir())
+        for entry in entries:
+            _swap(entry, place / entry.name, aside)
+        sync(place)
+    return {entry.name for entry in entries}
+
+
+@contextmanager
+def _staged(path: str | Path, home: Path, name: str) -> Iterator[tuple[Path, Path]]:
+    """A folder of this name to fill, and one for what it replaces; errors name `path` instead."""
+    with (
+        writing(path),
+        TemporaryDirectory(prefix=f".{name[:40]}-", dir=home, ignore_cleanup_errors=True) as folder,
+    ):
+        part, aside = Path(folder, "new", name), Path(folder, "old")
+        part.mkdir(parents=True)
+        aside.mkdir()
+        try:
+            yield part, aside
+        except BertsmithError as error:
+            raise BertsmithError(str(error).replace(str(part), str(path))) from error
+
+
+def _swap(part: Path, place: Path, aside: Path) -> None:
+    """Rename an entry into its place; a folder there is moved aside, or back after a failure."""
+    old = aside / place.name
+    try:
+        if _is_folder(part) and _is_folder(place):  # a file is replaced in one step
+            place.replace(old)
+        part.replace(place)
+    except BaseException:
+        if old.exists() and not place.exists():
+            old.replace(place)
+        raise
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _sync_all(folder: Path) -> None:
+    for entry in (*folder.rglob("*"), folder):
+        sync(entry)

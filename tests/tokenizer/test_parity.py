@@ -21,16 +21,21 @@ Official = Callable[[str], Path]
 Both = Callable[[str], tuple[Tokenizer, Any]]
 
 
-def assert_equal(ours: Tokenizer, theirs: Any, count: int, seed: int) -> None:
-    """Compare on random texts, alone and in pairs."""
+def assert_equal(ours: Tokenizer, theirs: Any, count: int, seed: int, plain: bool = False) -> None:
+    """Compare on random texts, alone and in pairs; or on what of them is plain ASCII."""
     texts = random_texts(count, seed)
+    if plain:
+        kept = ("".join(c if " " <= c <= "~" else " " for c in text) for text in texts)
+        texts = [" ".join(text.split()) for text in kept if not {"[", "<"} & {*text}]
     assert list(mismatches(ours, theirs, texts)) == []
     assert list(mismatches(ours, theirs, texts, texts[::-1])) == []
 
 
 @pytest.mark.parametrize("name", OFFICIAL)
 def test_official_vocabularies(both: Both, name: str) -> None:
-    assert_equal(*both(name), count=500, seed=11)
+    # Of DeBERTa's SentencePiece file transformers 5 leaves out the normalization and the byte
+    # fallback (test_foreign.py compares with SentencePiece itself): only plain text is the same.
+    assert_equal(*both(name), count=500, seed=11, plain=name == "deberta-v3")
 
 
 def test_the_comparison_can_fail(both: Both) -> None:
@@ -144,7 +149,7 @@ def test_deberta_with_added_tokens(official: Official, tmp_path: Path) -> None:
     ours = Tokenizer.load(tmp_path)
     assert (ours.mask_id, ours.size, ours.max_length) == (128000, 128002, None)
     theirs = transformers.DebertaV2Tokenizer.from_pretrained(tmp_path)
-    assert_equal(ours, theirs, count=200, seed=18)
+    assert_equal(ours, theirs, count=200, seed=18, plain=True)
 
 
 # ------------------------------------------------------------------ what we save
@@ -256,4 +261,7 @@ def test_our_reader_of_sentencepiece_files(official: Official, name: str) -> Non
     ours = sentencepiece.parse(data)
     assert ours.pieces == [(piece.piece, piece.score, piece.type) for piece in theirs.pieces]
     assert ours.unknown == theirs.trainer_spec.unk_id
-    assert ours.charsmap == theirs.normalizer_spec.precompiled_charsmap
+    spec = theirs.normalizer_spec
+    expected = (spec.precompiled_charsmap, spec.name, spec.add_dummy_prefix)
+    assert ours.normalization == (*expected, spec.remove_extra_whitespaces)
+    assert ours.byte_fallback == theirs.trainer_spec.byte_fallback

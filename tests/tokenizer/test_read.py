@@ -253,7 +253,7 @@ def test_json_nested_beyond_reason(tmp_path: Path) -> None:
     refused(tmp_path / "tokenizer.json")
     (tmp_path / "tokenizer.json").unlink()
     write(tmp_path, vocab_txt="\n".join(SPECIAL), tokenizer_config_json="[" * 100_000)
-    with pytest.raises(BertsmithError, match=r"tokenizer_config.json is not valid JSON"):
+    with pytest.raises(BertsmithError, match=r"_config.json: not valid JSON \(nested too"):
         Tokenizer.load(tmp_path)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,21 +14,10 @@ from torch import Tensor
 
 from bertsmith.errors import BertsmithError
 from bertsmith.files import cause, one_line
+from bertsmith.foreign import read_json
 
-LARGEST_JSON = 16 * 2**20
 MOST_TENSORS = 100_000
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
-
-
-def read_json(path: Path, kind: type = dict) -> Any:
-    """A JSON object (or another kind) from a file; anything else is a one-line error."""
-    with readable(path, "not valid JSON"):
-        if path.stat().st_size > LARGEST_JSON:
-            raise BertsmithError(f"{path}: larger than {LARGEST_JSON:,} bytes; this is no config")
-        found = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(found, kind):
-        raise BertsmithError(f"{path}: expected a JSON {kind.__name__}, not {type(found).__name__}")
-    return found
 
 
 def inside(directory: Path, name: Any) -> Path:

@@ -18,11 +18,12 @@ from bertsmith.checkpoint.checkpoint import (
     meaningful,
     shorten,
 )
-from bertsmith.checkpoint.files import TensorFiles, inside, read_json
+from bertsmith.checkpoint.files import TensorFiles, inside
 from bertsmith.checkpoint.heads import found, requested
 from bertsmith.checkpoint.names import Translation, canonical, outputs
 from bertsmith.errors import BertsmithError
 from bertsmith.families import HeadEntry, family_of
+from bertsmith.foreign import read_json
 from bertsmith.model import Config, Model, initialise
 
 WRITTEN = (

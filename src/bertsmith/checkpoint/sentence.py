@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertsmith.checkpoint.files import read_json
 from bertsmith.errors import BertsmithError
 from bertsmith.files import write_json, writing
+from bertsmith.foreign import read_json
 
 # The older keys of 1_Pooling/config.json, which every reader understands, and the newer names.
 MODES = {

@@ -15,7 +15,8 @@ from bertsmith.checkpoint.checkpoint import Checkpoint, declared
 from bertsmith.checkpoint.names import Translation
 from bertsmith.errors import BertsmithError
 from bertsmith.families import Family
-from bertsmith.files import cause, write_into, write_json
+from bertsmith.files import cause, write_json
+from bertsmith.folders import write_into
 
 CODE = ("auto_map", "custom_pipelines")  # names of code that we neither need nor pass on
 FOREIGN = (*CODE, "_name_or_path", "torch_dtype", "dtype", "transformers_version")

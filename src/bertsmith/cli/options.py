@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -120,7 +120,7 @@ def open_model(name: str, device: str | None, dtype: str, family: str | None) ->
     from bertsmith.bert import load
 
     bert = load(name, device=device, dtype=dtype, family=family)
-    for line in bert.checkpoint.report.lines():
+    for line in (*bert.checkpoint.report.lines(), *bert.tokenizer.notes):
         note(line)
     return bert
 
@@ -133,7 +133,7 @@ def close(bert: Bert) -> None:
 
 def note(message: str) -> None:
     """Tell a person something beside the result."""
-    typer.echo(f"note: {message}", err=True)
+    typer.echo(f"note: {printable(message)}", err=True)
 
 
 def print_json(rows: Iterable[Any]) -> None:

@@ -88,7 +88,7 @@ class Corpus:
         # Tokens of one shard together: sorting numbers of 16 bits is one pass over them.
         order = np.argsort(shards.astype(np.min_scalar_type(len(self._shards) - 1)), kind="stable")
         bounds = np.searchsorted(shards[order], np.arange(len(self._shards) + 1))
-        found = np.empty(total, np.int64)
+        found = np.full(total, -1, np.int64)
         for number in np.flatnonzero(np.diff(bounds)):
             some = order[bounds[number] : bounds[number + 1]]
             found[some] = self._shard(int(number))[within[some]]

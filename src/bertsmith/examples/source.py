@@ -72,8 +72,8 @@ class Template:
         lengths = sum((part for _, part in texts), np.full(len(texts[0][1]), self.extra))
         ends = np.cumsum(lengths)
         at = ends - lengths  # where the next slot of each sequence begins
-        ids = np.empty(int(ends[-1]), dtype=np.int64)
-        segments = np.empty_like(ids)
+        ids = np.full(int(ends[-1]), -1, dtype=np.int64)  # no token, should a place stay empty
+        segments = np.zeros_like(ids)
         for source, number, segment in self.slots:
             if source is None:
                 ids[at], segments[at] = number, segment

@@ -11,7 +11,7 @@ from typing import Any
 from bertsmith.checkpoint import save
 from bertsmith.data import Dataset
 from bertsmith.errors import BertsmithError
-from bertsmith.files import finite, write_directory, write_json
+from bertsmith.files import finite, write_json
 from bertsmith.finetune.card import write_result_card
 from bertsmith.finetune.loop import Scores, Watcher, train
 from bertsmith.finetune.opening import check_out, open_fresh
@@ -26,6 +26,7 @@ from bertsmith.finetune.settings import (
 )
 from bertsmith.finetune.splits import Splits, read_splits
 from bertsmith.finetune.usual import named_by, usual_for
+from bertsmith.folders import write_directory
 from bertsmith.ledger import Ledger
 from bertsmith.metrics import Summary, over_seeds
 from bertsmith.tasks.evaluate import Evaluation, evaluate, interval, keep_settings, labelled, tuned

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers, processors
@@ -14,6 +14,7 @@ from tokenizers.pre_tokenizers import PreTokenizer
 from tokenizers.processors import PostProcessor
 
 from bertsmith.errors import BertsmithError
+from bertsmith.tokenizer.sentencepiece import Normalization
 
 Kind = Literal["wordpiece", "bpe", "unigram"]
 KINDS: tuple[Kind, ...] = ("wordpiece", "bpe", "unigram")
@@ -47,7 +48,8 @@ class Settings:
     split_punctuation: bool = False
     prefix_space: bool | None = None
     trim_offsets: bool = True
-    charsmap: bytes = b""
+    normalization: Normalization = field(default_factory=Normalization)  # of a SentencePiece file
+    byte_fallback: bool = False
 
 
 class Pipeline(NamedTuple):
@@ -120,27 +122,51 @@ def albert(settings: Settings) -> Pipeline:
     if not settings.keep_accents:
         steps += [normalizers.NFKD(), normalizers.StripAccents()]
     steps += _lowercase(settings)
-    if settings.charsmap:
-        steps.append(normalizers.Precompiled(settings.charsmap))
+    if settings.normalization.charsmap:
+        steps.append(normalizers.Precompiled(settings.normalization.charsmap))
     scheme = "never" if settings.prefix_space is False else "always"
     marked = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme)
     split = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), marked])
-    decoder = decoders.Metaspace(replacement="▁", prepend_scheme=scheme)
-    return Pipeline(normalizers.Sequence(steps), split, decoder)
+    return Pipeline(normalizers.Sequence(steps), split, _spm_decoder(settings, scheme))
 
 
 def deberta_v2(settings: Settings) -> Pipeline:
-    """Return the DeBERTa-v2 pipeline; as in transformers 5, the file's charsmap is not used."""
-    steps = _lowercase(settings)
-    steps.append(normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "))
-    steps += [normalizers.NFC(), normalizers.Strip(left=False, right=True)]
-    scheme = "first" if settings.prefix_space is False else "always"
+    """Return the DeBERTa-v2 pipeline, with the normalization of its SentencePiece file.
+
+    Version 5 of transformers leaves that out, and reads ½ and ligatures as [UNK]; version 4 and
+    SentencePiece itself, with which the models were trained, do not.
+    """
+    steps = _lowercase(settings) + spm_normalizers(settings.normalization)
+    unmarked = settings.prefix_space is False or not settings.normalization.dummy_prefix
+    scheme = "first" if unmarked else "always"
     splits: list[PreTokenizer] = []
     if settings.split_punctuation:
         splits.append(pre_tokenizers.Punctuation(behavior="isolated"))
     splits.append(pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme))
-    decoder = decoders.Metaspace(replacement="▁", prepend_scheme=scheme)
+    decoder = _spm_decoder(settings, scheme)
     return Pipeline(normalizers.Sequence(steps), pre_tokenizers.Sequence(splits), decoder)
+
+
+def _spm_decoder(settings: Settings, scheme: str) -> decoders.Decoder:
+    decoder: decoders.Decoder = decoders.Metaspace(replacement="▁", prepend_scheme=scheme)
+    if settings.byte_fallback:
+        return decoders.Sequence([decoders.ByteFallback(), decoder])
+    return decoder
+
+
+def spm_normalizers(rules: Normalization) -> list[Normalizer]:
+    """Return the steps that do what SentencePiece does to a text."""
+    if not rules.charsmap:
+        spaces = normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " ")
+        return [spaces, normalizers.NFC(), normalizers.Strip(left=False, right=True)]
+    steps: list[Normalizer] = [normalizers.Precompiled(rules.charsmap)]
+    if rules.is_nfkc:
+        # The library applies the rules to what a person sees as one character, and only if that
+        # has fewer than six bytes: decomposed letters and syllables must be composed before.
+        steps.insert(0, normalizers.NFC())
+    if rules.remove_extra_spaces:
+        steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip()]
+    return steps
 
 
 def bert_pairs(marks: Marks, settings: Settings) -> PostProcessor:
@@ -245,9 +271,12 @@ def of_kind(kind: Kind) -> Family:
 
 
 def fitting(kind: Kind, vocabulary: Collection[str]) -> Family | None:
-    """Return the first family of a kind whose special tokens a vocabulary holds."""
+    """Return the first family of a kind whose special tokens a vocabulary holds.
+
+    Files may leave the mask to their checkpoints, and byte-level ones need no unknown token.
+    """
     for family in FAMILIES.values():
-        needed = [family.tokens[role] for role in ROLES if role != "mask"]
+        needed = [family.tokens[role] for role in ROLES if role not in ("mask", "unk")]
         if family.kind == kind and all(token in vocabulary for token in needed):
             return family
     return None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,9 @@ from tokenizers.models import Model
 from tokenizers.normalizers import BertNormalizer
 
 from bertsmith.errors import BertsmithError
+from bertsmith.files import one_line
+from bertsmith.foreign import parse_json
+from bertsmith.numbers import parse_whole, shown
 from bertsmith.tokenizer import sentencepiece
 from bertsmith.tokenizer.families import (
     FAMILIES,
@@ -29,9 +33,13 @@ from bertsmith.tokenizer.families import (
     special_tokens,
 )
 from bertsmith.tokenizer.guard import guarded, hushed
+from bertsmith.tokenizer.limits import check_definition
+from bertsmith.tokenizer.sentencepiece import Normalization
 
 LARGEST_FILE = 512 << 20  # bytes; the largest published tokenizer.json has some 30 million
 SPARSEST = 16  # ids for every token, beyond which a vocabulary's ids are not meant
+NEVER = -1000.0  # the score of a piece that is not to be chosen
+LARGEST_ID = 10**8
 LARGEST_LENGTH = 10**9  # a model_max_length beyond this is a way to say "none"
 PROBE = "A probe: é, 你好, \U0010fffd and [MASK]\0"  # words, accents, Chinese, surely unknown
 
@@ -55,6 +63,7 @@ class Parts(NamedTuple):
     family: str
     segments: bool
     max_length: int | None
+    notes: tuple[str, ...] = ()  # what was read differently from what the files say
 
 
 class Beside(NamedTuple):
@@ -63,6 +72,7 @@ class Beside(NamedTuple):
     config: dict[str, Any]  # tokenizer_config.json, with special_tokens_map.json merged in
     added: dict[str, tuple[int, AddedToken]]
     family: Family | None
+    notes: list[str]
 
 
 class Vocabulary(NamedTuple):
@@ -72,7 +82,8 @@ class Vocabulary(NamedTuple):
     tokens: Mapping[str, int]
     model: Callable[[str], Model]  # given the unknown token
     matched_first: tuple[AddedToken, ...] = ()  # pieces that are never split
-    charsmap: bytes = b""
+    normalization: Normalization = Normalization()
+    byte_fallback: bool = False
 
 
 def read(path: Path, family: str | None = None) -> Parts:
@@ -118,11 +129,7 @@ def _object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file, or an empty one where there is no such file."""
     if not path.is_file():
         return {}
-    data = _bytes(path)
-    with guarded(f"{path} is not valid JSON"):
-        content = json.loads(data)
-    if not isinstance(content, dict):
-        raise BertsmithError(f"{path} is not a JSON object")
+    content: dict[str, Any] = parse_json(_bytes(path), path)
     return content
 
 
@@ -137,16 +144,23 @@ def _beside(folder: Path, family: Family | None) -> Beside:
     with guarded(f"the added tokens in {folder} cannot be read"):
         if "added_tokens_decoder" in config:
             decoder = config["added_tokens_decoder"].items()
-            found = [(int(index), _added_token(value)) for index, value in decoder]
+            found = [(_id(index), _added_token(value)) for index, value in decoder]
         else:
             special = _stated(config).values()
             found = [
-                (int(index), AddedToken(token, normalized=token not in special))
+                (_id(index), AddedToken(token, normalized=token not in special))
                 for token, index in listed.items()
             ]
         found.sort(key=lambda entry: entry[0])
         added = {token.content: (index, token) for index, token in found}
-    return Beside(config, added, family or _declared(folder, config))
+    return Beside(config, added, family or _declared(folder, config), [])
+
+
+def _id(value: object) -> int:
+    number = parse_whole(value)
+    if number is None or not 0 <= number <= LARGEST_ID:
+        raise ValueError(f"{shown(value)} is not a token's id")
+    return number
 
 
 def _declared(folder: Path, config: Mapping[str, Any]) -> Family | None:
@@ -176,22 +190,29 @@ def _stated(config: Mapping[str, Any]) -> dict[Role, str]:
     return {role: token for role, token in found.items() if token}
 
 
-def _settings(config: Mapping[str, Any], charsmap: bytes) -> Settings:
+def _settings(config: Mapping[str, Any]) -> Settings:
     stated = {name: config[key] for key, name in SETTINGS.items() if config.get(key) is not None}
     for name, value in stated.items():
         if not isinstance(value, bool):
             raise ValueError(f"tokenizer_config.json says {value!r} for {name}, not true/false")
-    return Settings(**stated, charsmap=charsmap)
+    return Settings(**stated)
 
 
 # ------------------------------------------------------------------ formats
 
 
 def _read_tokenizer_json(file: Path, beside: Beside) -> Backend:
-    backend = Backend.from_str(_bytes(file).decode("utf-8"))
+    data = _bytes(file)
+    definition = parse_json(data, file)
+    check_definition(definition)
+    backend = Backend.from_str(data.decode("utf-8"))
+    if getattr(backend.model, "dropout", None):
+        # Meant for training: the same text would have other tokens every time.
+        beside.notes.append(f"{file}: the tokenizer's dropout is not used, so results repeat")
+        backend.model.dropout = None
     if isinstance(backend.normalizer, BertNormalizer):
         # As in transformers, what tokenizer_config.json says outright has the last word.
-        stated = _settings(beside.config, b"")
+        stated = _settings(beside.config)
         if stated.lowercase is not None:
             backend.normalizer.lowercase = stated.lowercase
         if "strip_accents" in beside.config:
@@ -202,8 +223,13 @@ def _read_tokenizer_json(file: Path, beside: Beside) -> Backend:
 
 
 def _read_vocab_txt(file: Path, beside: Beside) -> Backend:
-    _bytes(file)
+    lines = _bytes(file).decode("utf-8").splitlines()
     tokens = models.WordPiece.read_file(str(file))
+    if repeated := [token for token, count in Counter(map(str.rstrip, lines)).items() if count > 1]:
+        beside.notes.append(
+            f"{file}: {len(repeated)} tokens occur more than once, and the last line of each"
+            f" counts: {one_line(', '.join(map(repr, repeated[:4])))}"
+        )
     for token in (beside.family or of_kind("wordpiece")).tokens.values():
         # A widespread copy of the uncased vocabulary was lower-cased as a whole.
         if token not in tokens and token.lower() in tokens:
@@ -219,7 +245,7 @@ def _read_vocab_json(file: Path, beside: Beside) -> Backend:
     merges_file = file.with_name(file.name.replace("vocab.json", "merges.txt"))
     if merges_file == file or not merges_file.is_file():
         raise ValueError("a vocab.json needs its merges.txt beside it")
-    _bytes(file)
+    parse_json(_bytes(file), file)
     _bytes(merges_file)
     tokens, merges = models.BPE.read_file(str(file), str(merges_file))
 
@@ -230,7 +256,7 @@ def _read_vocab_json(file: Path, beside: Beside) -> Backend:
 
 
 def _read_sentencepiece(file: Path, beside: Beside) -> Backend:
-    pieces, unknown_id, charsmap = sentencepiece.parse(_bytes(file))
+    pieces, unknown_id, normalization, byte_fallback = sentencepiece.parse(_bytes(file))
     # As in transformers 5. SentencePiece itself splits at its symbols, such as ALBERT's "(" and
     # ".", after words are marked: it has no ▁ behind a symbol, and one before it after a space.
     matched_first = tuple(
@@ -240,10 +266,16 @@ def _read_sentencepiece(file: Path, beside: Beside) -> Backend:
     )
 
     def model(unknown: str) -> Model:
-        return models.Unigram([(piece.text, piece.score) for piece in pieces], unknown_id)
+        # A text that spells out a byte, "<0x0A>", is no byte.
+        scores = [
+            (piece.text, NEVER if piece.type == sentencepiece.BYTE else piece.score)
+            for piece in pieces
+        ]
+        return models.Unigram(scores, unknown_id, byte_fallback)
 
     tokens = {piece.text: index for index, piece in enumerate(pieces)}
-    return _build(Vocabulary("unigram", tokens, model, matched_first, charsmap), beside)
+    vocabulary = Vocabulary("unigram", tokens, model, matched_first, normalization, byte_fallback)
+    return _build(vocabulary, beside)
 
 
 # In the order in which a directory is searched.
@@ -275,7 +307,11 @@ def _build(vocabulary: Vocabulary, beside: Beside) -> Backend:
     family = _family(vocabulary.kind, vocabulary.tokens, beside)
     specials = _specials(family, beside)
     model = vocabulary.model(specials["unk"].content)
-    settings = _settings(beside.config, vocabulary.charsmap)
+    settings = replace(
+        _settings(beside.config),
+        normalization=vocabulary.normalization,
+        byte_fallback=vocabulary.byte_fallback,
+    )
     added = [token for _, token in beside.added.values()]
     backend = assemble(model, family, settings, specials, [*added, *vocabulary.matched_first])
     for content, (wanted, _) in beside.added.items():
@@ -343,4 +379,5 @@ def _parts(backend: Backend, vocabulary: Mapping[str, int], beside: Beside) -> P
         segments = "token_type_ids" in inputs
     length = beside.config.get("model_max_length")
     sane = type(length) is int and 0 < length < LARGEST_LENGTH
-    return Parts(backend, tokens, family.name, segments, length if sane else None)
+    stated = length if sane else None
+    return Parts(backend, tokens, family.name, segments, stated, tuple(beside.notes))

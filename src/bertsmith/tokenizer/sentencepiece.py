@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4  # types of pieces
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6  # types of pieces
 ALGORITHMS = {1: "unigram", 2: "BPE", 3: "word", 4: "character"}
 
 
@@ -23,30 +23,59 @@ class SentencePiece(NamedTuple):
     type: int
 
 
+class Normalization(NamedTuple):
+    """How a model changes text before it is split."""
+
+    charsmap: bytes = b""  # compiled rules
+    rule: str = ""  # their name: nmt_nfkc, nfkc, identity, ...
+    dummy_prefix: bool = True  # a text begins with a space
+    remove_extra_spaces: bool = True
+
+    @property
+    def is_nfkc(self) -> bool:
+        """Whether the rules contain the Unicode normalization form NFKC."""
+        return bool(self.charsmap) and "nfkc" in self.rule
+
+
 class SentencePieceModel(NamedTuple):
     """What a unigram model is made of."""
 
     pieces: list[SentencePiece]
     unknown: int  # the id of the unknown piece
-    charsmap: bytes  # compiled rules of normalisation
+    normalization: Normalization
+    byte_fallback: bool  # characters without a piece are spelled in bytes: <0xE2>
 
 
 def parse(data: bytes) -> SentencePieceModel:
     """Read the bytes of a .model file; raise ValueError for anything but a unigram model."""
     pieces: list[SentencePiece] = []
-    algorithm: int | bytes = 1
-    charsmap = b""
+    trainer: dict[int, int | bytes] = {}
+    normalizer: dict[int, int | bytes] = {}
     for number, value in _fields(data):
         if number == 1:
             pieces.append(_piece(_bytes(value)))
         elif number == 2:  # trainer_spec
-            algorithm = next((v for n, v in _fields(_bytes(value)) if n == 3), 1)
+            trainer = dict(_fields(_bytes(value)))
         elif number == 3:  # normalizer_spec
-            charsmap = next((_bytes(v) for n, v in _fields(_bytes(value)) if n == 2), b"")
+            normalizer = dict(_fields(_bytes(value)))
+    algorithm = trainer.get(3, 1)
     if algorithm != 1:
         kind = ALGORITHMS.get(algorithm) if isinstance(algorithm, int) else None
         raise ValueError(f"a SentencePiece model of kind {kind}; only unigram ones are read")
-    return SentencePieceModel(pieces, _check(pieces), charsmap)
+    normalization = Normalization(
+        charsmap=_bytes(normalizer.get(2, b"")),
+        rule=_text(_bytes(normalizer.get(1, b""))),
+        dummy_prefix=bool(normalizer.get(3, 1)),
+        remove_extra_spaces=bool(normalizer.get(4, 1)),
+    )
+    unknown = _check(pieces)
+    return SentencePieceModel(pieces, unknown, normalization, _falls_back(trainer, pieces))
+
+
+def _falls_back(trainer: Mapping[int, int | bytes], pieces: list[SentencePiece]) -> bool:
+    """Whether unknown characters are spelled in bytes, for which there must be 256 pieces."""
+    texts = {piece.text for piece in pieces}
+    return bool(trainer.get(35, 0)) and all(f"<0x{byte:02X}>" in texts for byte in range(256))
 
 
 def _check(pieces: list[SentencePiece]) -> int:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from tokenizers import Encoding as BackendEncoding
+from tokenizers import Tokenizer as Backend
+from tokenizers.models import WordLevel
 from tokenizers.normalizers import BertNormalizer
 
 from bertsmith.errors import BertsmithError
@@ -71,6 +73,7 @@ class Tokenizer:
         self.cls_token, self.cls_id = self._role("cls")
         self.sep_token, self.sep_id = self._role("sep")
         self.mask_token, self.mask_id = self._role("mask")
+        self._templates: dict[bool, list[Slot]] = {}
 
     def _role(self, role: Role) -> tuple[str | None, int | None]:
         token = self.parts.tokens.get(role)
@@ -79,9 +82,19 @@ class Tokenizer:
     @classmethod
     def load(cls, path: str | Path, *, family: str | None = None) -> Tokenizer:
         """Read a tokenizer from a directory or a file in any of the published formats."""
-        return cls(read(Path(path), family))
+        loaded = cls(read(Path(path), family))
+        try:
+            loaded.template()
+        except BertsmithError as error:
+            raise BertsmithError(f"{path}: {error}") from error
+        return loaded
 
     # ------------------------------------------------------------------ what it is
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was read differently from what the files say, a line each."""
+        return self.parts.notes
 
     @property
     def kind(self) -> Kind:
@@ -182,18 +195,27 @@ class Tokenizer:
 
     def template(self, pair: bool = False) -> list[Slot]:
         """Return where special tokens and texts stand in a sequence, one slot after the other."""
+        if pair not in self._templates:
+            self._templates[pair] = self._template(pair)
         return self._templates[pair]
 
-    @cached_property
-    def _templates(self) -> tuple[list[Slot], list[Slot]]:
-        """Where special tokens go around one text and two, found by looking where they went."""
-        return self._template(self.encode("a")), self._template(self.encode("a", "a"))
+    def _template(self, pair: bool) -> list[Slot]:
+        """Read a template off what the post-processor puts around single tokens.
 
-    def _template(self, example: Encoding) -> list[Slot]:
-        slots: list[Slot] = []
-        for slot in map(Slot, example.sources, example.ids, example.segments):
-            if slot.source is None or not slots or slots[-1].source != slot.source:
-                slots.append(slot)
+        The tokens are those of another tokenizer, since no letter is in every vocabulary.
+        """
+        probe = Backend(WordLevel({"x": 0}, unk_token="x"))
+        if self.backend.post_processor is not None:
+            probe.post_processor = self.backend.post_processor
+        with guarded("the tokenizer's template cannot be used"):
+            probed = probe.encode("x", "x" if pair else None)
+        one, texts = self._encoding(probed), probed.special_tokens_mask.count(0)
+        slots = list(map(Slot, one.sources, one.ids, one.segments))
+        sources = sorted(slot.source for slot in slots if slot.source is not None)
+        if sources != [0, 1][: 1 + pair] or texts != len(sources):
+            raise BertsmithError("the tokenizer's template does not hold each text exactly once")
+        if any(slot.segment > 1 for slot in slots):
+            raise BertsmithError("the tokenizer's template numbers segments beyond 1")
         return slots
 
     # ------------------------------------------------------------------ ids to text

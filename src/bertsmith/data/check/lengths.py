@@ -26,8 +26,9 @@ def open_reader(name: str | Path) -> Reader:
     """The tokenizer and the length of a model, without its weights."""
     from bertsmith.checkpoint import locate, read_sentence  # late: a check without a model is quick
     from bertsmith.checkpoint.checkpoint import meaningful
-    from bertsmith.checkpoint.files import inside, read_json
+    from bertsmith.checkpoint.files import inside
     from bertsmith.families import family_of
+    from bertsmith.foreign import read_json
 
     directory = locate(name)
     sentence = read_sentence(directory)

@@ -1,0 +1,72 @@
+"""Bounds on what a tokenizer.json may ask for, checked before the library works with it.
+
+The library does whatever a file says: a dozen `Replace` rules that each double a text make a
+gigabyte of a sentence, and a template may put thousands of tokens around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+LARGEST_GROWTH = 1000  # times the length of a text
+MOST_STEPS = 200  # of one part of the pipeline
+MOST_SLOTS = 64  # in all templates around texts
+LONGEST_INSERT = 1000  # characters
+LONGEST_WORD = 10_000  # characters that WordPiece tries to match: its work is quadratic
+
+
+def check_definition(definition: dict[str, Any]) -> None:
+    """Raise ValueError for a tokenizer.json whose work has no sensible bound."""
+    for part in ("normalizer", "pre_tokenizer", "decoder"):
+        steps, growth = list(_steps(definition.get(part))), 1.0
+        if len(steps) > MOST_STEPS:
+            raise ValueError(f"its {part} has {len(steps):,} steps")
+        for step in steps:
+            growth *= _growth(step)
+            if growth > LARGEST_GROWTH:
+                raise ValueError(f"its {part} makes texts more than {LARGEST_GROWTH} times longer")
+    slots = sum(map(_slots, _steps(definition.get("post_processor"))))
+    if slots > MOST_SLOTS:
+        raise ValueError(f"its template around texts has {slots:,} places")
+    model = definition.get("model")
+    longest = model.get("max_input_chars_per_word") if isinstance(model, dict) else None
+    if isinstance(longest, int) and longest > LONGEST_WORD:
+        raise ValueError(f"it splits words of up to {longest:,} characters")
+
+
+def _steps(part: Any) -> Iterator[dict[str, Any]]:
+    """The steps of a part of a pipeline; sequences within sequences laid out."""
+    waiting = [part]
+    while waiting:
+        step = waiting.pop()
+        if isinstance(step, list):
+            waiting += step
+        elif isinstance(step, dict):
+            yield step
+            if step.get("type") == "Sequence":
+                waiting += [value for value in step.values() if isinstance(value, list)]
+
+
+def _growth(step: dict[str, Any]) -> float:
+    """How many times longer a step may make a text."""
+    inserted = [step.get(key) for key in ("content", "prepend", "replacement")]
+    length = max(len(text) for text in ["", *inserted] if isinstance(text, str))
+    if length > LONGEST_INSERT:
+        raise ValueError(f"one of its steps inserts {length:,} characters")
+    if step.get("type") != "Replace":
+        return 1.0
+    pattern = step.get("pattern")
+    text = pattern.get("String") if isinstance(pattern, dict) else pattern
+    if isinstance(text, str) and text:
+        return max(1.0, length / len(text))
+    return 1.0 + length  # a regular expression may match nothing, before every character
+
+
+def _slots(step: dict[str, Any]) -> int:
+    """How many tokens a step puts around texts."""
+    special = step.get("special_tokens")
+    sizes = special.values() if isinstance(special, dict) else []
+    ids = [len(one["ids"]) for one in sizes if isinstance(one, dict) and "ids" in one]
+    places = [len(step[key]) for key in ("single", "pair") if isinstance(step.get(key), list)]
+    return sum(places) * max([1, *ids])
