@@ -45,5 +45,5 @@ def test_mistakes(run: Run, model: Path, file: Path, tmp_path: Path) -> None:
         run("cka", model, tmp_path / "one.txt")
     with pytest.raises(BertsmithError, match="give MODEL FILE, or MODEL OTHER FILE"):
         run("cka", file)
-    with pytest.raises(BertsmithError, match="cannot be read"):
+    with pytest.raises(BertsmithError, match="there is no such file"):
         run("cka", model, tmp_path / "none.txt")

@@ -96,6 +96,7 @@ def test_predict_streams_in_order(run: Run, trained: Path, file: Path, tmp_path:
     assert [row["text"] for row in done.rows] == [row["text"] for row in rows()]
     assert "columns: text = text\n" in done.err
     assert [row["label"] for row in done.rows] == [row["label"] for row in rows()]
+    assert [row["label_predicted"] for row in done.rows] == [row["label"] for row in rows()]
     lines = tmp_path / "lines.txt"
     lines.write_text("the old Paris number 3\nthe old bees number 4\n")
     out = tmp_path / "out.jsonl"
@@ -105,14 +106,14 @@ def test_predict_streams_in_order(run: Run, trained: Path, file: Path, tmp_path:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lines.txt", "out.jsonl"]
 
 
-def test_a_file_is_predicted_stretch_by_stretch(
+def test_a_file_is_predicted_portion_by_portion(
     run: Run, trained: Path, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Never more than one stretch is held, and what comes out does not depend on it."""
-    from bertsmith.data import inputs
-    from bertsmith.tasks import predict as predicting
+    """Never more than one portion is held, and the output does not depend on its size."""
+    from bertsmith.data import read
+    from bertsmith.tasks import stream as predicting
 
-    whole = run("predict", trained, file, "--text-column", "text").rows
+    whole = run("predict", trained, file, "--column", "text=text").rows
     sizes: list[int] = []
     predict = predicting.predict
 
@@ -120,12 +121,12 @@ def test_a_file_is_predicted_stretch_by_stretch(
         sizes.append(len(examples))
         return predict(bert, examples, top)
 
-    monkeypatch.setattr(inputs, "SIZE", 7)
+    monkeypatch.setattr(read, "PORTION", 7)
     monkeypatch.setattr(predicting, "predict", counted)
     parts = run("predict", trained, file).rows
     assert sizes == [7] * 6 + [6]
-    assert [(row["text"], row["label"]) for row in parts] == [
-        (row["text"], row["label"]) for row in whole
+    assert [(row["text"], row["label_predicted"]) for row in parts] == [
+        (row["text"], row["label_predicted"]) for row in whole
     ]
     # A mistake far down the file: what was written stays on standard output, but no half file.
     late = tmp_path / "late.jsonl"
@@ -160,7 +161,7 @@ def test_explanations_name_every_word(run: Run, trained: Path, tmp_path: Path) -
         (("finetune", "{none}", "{file}", "--out", "{out}"), "none.csv"),
         (("finetune", "{model}", "{file}", "--out", "{file}"), "is a file"),
         (("finetune", "{model}", "{file}", "--out", "{out}", "--task", "tags"), "unknown task"),
-        (("finetune", "{model}", "{file}", "--out", "{out}", "--text-column", "x"), "no column"),
+        (("finetune", "{model}", "{file}", "--out", "{out}", "--column", "text=x"), "no column"),
         (("finetune", "{model}", "{file}", "--out", "{out}", "--sweep-rates", "a"), "numbers"),
         (
             ("finetune", "{model}", "{file}", "--out", "{out}", "--epochs", "0"),
@@ -175,7 +176,7 @@ def test_explanations_name_every_word(run: Run, trained: Path, tmp_path: Path) -
         (("evaluate", "{trained}", "{file}", "--metric", "x"), "there is no score 'x'"),
         (("evaluate", "{trained}", "{file}", "--draws", "0"), "--draws"),
         (("predict", "{trained}", "{none}"), "none.csv"),
-        (("predict", "{trained}", "{file}", "--text-column", "x"), "no column 'x'"),
+        (("predict", "{trained}", "{file}", "--column", "text=x"), "no column 'x'"),
         (("predict", "{model}", "{file}"), "no head for a task"),
         (("predict", "{trained}", "{file}", "--top", "0"), "--top"),
     ],

@@ -109,8 +109,8 @@ def test_wrong_words_are_one_line_and_status_2(
             ["fill-mask", "./no-such-model", "a [MASK]"],
             "./no-such-model: there is no such directory",
         ),
-        (["embed", "m", "--out", "x.txt", "a"], "x.txt: write to a .npy or a .jsonl file"),
-        (["embed", "m", "--file", "no\nwhere.txt"], "no where.txt: cannot be read (No such file"),
+        (["embed", "m", "--out", "x.txt", "a"], "x.txt: write to a .npy, .jsonl or .parquet file"),
+        (["embed", "m", "--file", "no\nwhere.txt"], "no where.txt: there is no such file"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(words: list[str], message: str, shell: Run) -> None:
@@ -136,10 +136,10 @@ def test_a_person_who_stops_it() -> None:
 import sys
 from bertsmith.cli import main, options
 
-def stop(texts, file):
+def stop(texts, file, columns):
     raise KeyboardInterrupt
 
-options.read_texts = stop
+options.open_texts = stop
 sys.argv = ["bertsmith", "embed", "model", "text"]
 main()
 """

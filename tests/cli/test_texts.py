@@ -62,10 +62,10 @@ def test_a_line_of_two_megabytes_is_one_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "fault"),
     [
-        ("a.txt", b"", "a.txt: there are no lines in it"),
-        ("a.jsonl", b"\n\n", "a.jsonl: there are no lines in it"),
-        ("a.txt", b"good\nb\xffd\n", "a.txt: not UTF-8 text (invalid start byte)"),
-        ("a.txt", b"\xff\xfea\x00", "a.txt: not UTF-8 text"),
+        ("a.txt", b"", "a.txt is empty"),
+        ("a.jsonl", b"\n\n", "a.jsonl is empty"),
+        ("a.txt", b"good\nb\xffd\n", "a.txt, line 2: the byte 0xff is not UTF-8 text"),
+        ("a.txt", b"\xff\xfea", "a.txt: cannot be read (not utf-16 text"),
         ("a.gz", b"no gzip at all", "a.gz: cannot be read (Not a gzipped file"),
         (
             "a.gz",
@@ -79,12 +79,13 @@ def test_a_line_of_two_megabytes_is_one_text(tmp_path: Path) -> None:
         ),
         ("a.xz", b"no xz", "a.xz: cannot be read (Input format not supported"),
         ("a.xz", lzma.compress(b"x" * 9999)[:-9], "a.xz: cannot be read (Compressed file ended"),
-        ("a.jsonl", b'{"text": "a"}\n{"txt": "b"}', 'line 2: not a JSON object with a "text"'),
-        ("a.jsonl", b"[1]", 'line 1: not a JSON object with a "text"'),
-        ("a.jsonl", b'"text"', 'line 1: not a JSON object with a "text"'),
-        ("a.jsonl", b'{"text": 5}', 'line 1: "text" is not a string'),
-        ("a.jsonl", b"[" * 200_000, 'line 1: not a JSON object with a "text"'),
-        ("a.jsonl", b"{", 'line 1: not a JSON object with a "text"'),
+        ("a.jsonl", b'{"txt": "a"}\n{"txt": "b"}', "no column is known to hold the text"),
+        ("a.jsonl", b'{"text": null}', "no row of it has a text"),
+        ("a.jsonl", b"[1]", "line 1: not a JSON object"),
+        ("a.jsonl", b'"text"', "line 1: not a JSON object"),
+        ("a.jsonl", b'{"text": [5]}', "line 1: 'text' is a list, not text"),
+        ("a.jsonl", b"[" * 200_000, "line 1: not JSON that can be read (nested too deeply)"),
+        ("a.jsonl", b"{", "line 1: not JSON"),
     ],
 )
 def test_bad_files(name: str, content: bytes, fault: str, tmp_path: Path) -> None:
@@ -96,9 +97,9 @@ def test_bad_files(name: str, content: bytes, fault: str, tmp_path: Path) -> Non
 
 
 def test_no_files(tmp_path: Path) -> None:
-    with pytest.raises(BertsmithError, match=r"cannot be read \(No such file or directory"):
+    with pytest.raises(BertsmithError, match="there is no such file or folder"):
         read_texts(None, tmp_path / "nothing.txt")
-    with pytest.raises(BertsmithError, match=r"cannot be read \(Is a directory"):
+    with pytest.raises(BertsmithError, match="is a folder; give a file"):
         read_texts(None, tmp_path)
     with pytest.raises(BertsmithError, match="give texts or --file, not both"):
         read_texts(["a"], tmp_path)
@@ -106,7 +107,10 @@ def test_no_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "fault"),
-    [(b"", "standard input: there are no lines"), (b"a\n\xff\n", "standard input: not UTF-8 text")],
+    [
+        (b"", "standard input is empty"),
+        (b"a\n\xff\n", "standard input, line 2: the byte 0xff is not UTF-8"),
+    ],
 )
 def test_bad_standard_input(content: bytes, fault: str, run: Run, model: Path) -> None:
     with pytest.raises(BertsmithError, match=fault):

@@ -1,4 +1,4 @@
-"""Files to predict on: every format in stretches, as it is read whole, and never held whole."""
+"""Portions: every format gives what it gives when read whole, and is never held whole."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 from bertsmith import BertsmithError
-from bertsmith.data import read_data
-from bertsmith.data.inputs import read_inputs
-from bertsmith.ledger import Ledger
+from bertsmith.data import Portion, open_data, read_data
+
+
+def portions(path: Path, task: str, size: int | None = None, **options: Any) -> list[Portion]:
+    return list(open_data(path, task, **options).portions(size))
+
 
 TEXTS = [f"text {n}" + ('\nwith, a "quoted" line' if n % 3 == 0 else "") for n in range(10)]
 ROWS = [{"text": text, "label": "ab"[n % 2]} for n, text in enumerate(TEXTS)]
@@ -47,21 +50,21 @@ def parquet(path: Path) -> None:
         ("j.parquet", ""),
     ],
 )
-def test_stretches_are_the_whole(name: str, content: str, size: int, tmp_path: Path) -> None:
+def test_portions_are_the_whole(name: str, content: str, size: int, tmp_path: Path) -> None:
     path = tmp_path / name
     if name.endswith("parquet"):
         parquet(path)
     else:
         data = content.encode("utf-8")
         path.write_bytes(gzip.compress(data) if name.endswith("gz") else data)
-    stretches = list(read_inputs(path, "classification", size=size))
-    found = [example for stretch in stretches for example in stretch.examples]
+    parts = portions(path, "classification", size)
+    found = [example for part in parts for example in part.examples]
     whole = read_data(path, "classification").examples
     assert [(one.text, one.where) for one in found] == [(one.text, one.where) for one in whole]
     assert len(found) == len(TEXTS)
     assert {one.label for one in found} == {None}  # whatever the file says
-    assert max(len(stretch.examples) for stretch in stretches) <= size
-    shares = [stretch.share for stretch in stretches]
+    assert max(len(part.examples) for part in parts) <= size
+    shares = [part.share for part in parts]
     assert shares == sorted(shares)
     assert 0 < shares[0] <= shares[-1] == 1.0
 
@@ -77,13 +80,12 @@ def test_tagged_sentences(name: str, line: str, tmp_path: Path) -> None:
         for number in range(7)
     ]
     path.write_text("\n\n".join(sentences) + "\n")
-    found = [
-        example for stretch in read_inputs(path, "tagging", size=2) for example in stretch.examples
-    ]
+    found = [example for part in portions(path, "tagging", 2) for example in part.examples]
     assert [one.words[0] for one in found] == [f"w{number}1" for number in range(7)]
     assert found[-1].at(2).number == 7 * 4 - 1
-    with pytest.raises(BertsmithError, match="words with tags; the model is for choice"):
-        list(read_inputs(tmp_path / name.replace("b.txt", "a.conll"), "choice"))
+    if name != "b.txt":
+        with pytest.raises(BertsmithError, match="words with tags, which is for tagging, not"):
+            portions(path, "choice")
 
 
 def test_a_key_that_comes_late(tmp_path: Path) -> None:
@@ -91,8 +93,11 @@ def test_a_key_that_comes_late(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     rows = [{"sentence": "a"}, {"sentence": "b"}, {"sentence": "c", "text": "other"}, {"text": "d"}]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    stretches = list(read_inputs(path, "classification", size=2))
-    assert [one.text for s in stretches for one in s.examples] == ["a", "b", "c", ""]
+    data = open_data(path, "classification")
+    examples = [one for part in data.portions(2) for one in part.examples]
+    assert [one and one.text for one in examples] == ["a", "b", "c", None]
+    assert data.ledger.counts == {"rows without a text, for which there is no result": 1}
+    assert data.unused == ("text",)
 
 
 def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
@@ -105,10 +110,10 @@ def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         seen = 0
-        for stretch in read_inputs(path, "classification", size=64):
-            assert len(stretch.examples) <= 64
-            assert abs(stretch.share - (seen + 64) / count) < 0.02
-            seen += len(stretch.examples)
+        for part in open_data(path, "classification").portions(64):
+            assert len(part.examples) <= 64
+            assert abs(part.share - (seen + 64) / count) < 0.02
+            seen += len(part.examples)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -123,28 +128,29 @@ def question(number: int, **more: Any) -> dict[str, Any]:
 def test_questions_choices_and_pairs(tmp_path: Path) -> None:
     path = tmp_path / "q.jsonl"
     path.write_text("".join(json.dumps(question(n, answers=7)) + "\n" for n in range(3)))
-    (stretch,) = read_inputs(path, "answering")
-    assert [(one.id, one.question, one.answers) for one in stretch.examples] == [
+    (part,) = portions(path, "answering")
+    assert [(one.id, one.question, one.answers) for one in part.examples] == [
         ("1", "q0", None),
         ("2", "q1", None),
         ("3", "q2", None),
     ]
     path.write_text(json.dumps({"question": "a", "choices": ["b", "c"], "label": 1}) + "\n")
-    (stretch,) = read_inputs(path, "choice")
-    assert (stretch.examples[0].options, stretch.examples[0].label) == (("b", "c"), None)
+    (part,) = portions(path, "choice")
+    assert (part.examples[0].options, part.examples[0].label) == (("b", "c"), None)
     path.write_text(json.dumps({"anchor": "a", "positive": "b"}) + "\n")
-    (stretch,) = read_inputs(path, "similarity")
-    assert stretch.examples[0].texts == ("a", "b")
+    (part,) = portions(path, "similarity")
+    assert part.examples[0].texts == ("a", "b")
     named = {"text": "positive", "pair": "anchor"}
-    (stretch,) = read_inputs(path, "classification", named)
-    assert stretch.examples[0].texts == ("b", "a")
+    (part,) = portions(path, "classification", columns=named)
+    assert part.examples[0].texts == ("b", "a")
 
 
 def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
-    path, ledger = tmp_path / "a.conll", Ledger()
+    path = tmp_path / "a.conll"
     path.write_text("-DOCSTART- O\n\nParis B-LOC\n\n")
-    assert len(list(read_inputs(path, "tagging", ledger=ledger))) == 1
-    assert ledger.counts == {"-DOCSTART- lines, left out": 1}
+    data = open_data(path, "tagging")
+    assert len(list(data.portions())) == 1
+    assert data.ledger.counts == {"-DOCSTART- lines, left out": 1}
 
 
 @pytest.mark.parametrize(
@@ -155,19 +161,19 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
         ("a.csv", b"text,label\n", "there are no examples in it"),
         ("a.csv", b"text,label\na,b\nc\n", "line 3: 1 columns where the header has 2"),
         ("a.csv", b"text\na\n\xff\n", "line 3: the byte 0xff is not UTF-8"),
-        ("a.txt", b"\xff\xfea\0", "is UTF-16 text"),
+        ("a.txt", b"\xff\xfea", "cannot be read .not utf-16"),
         ("a.jsonl", b'{"text": "a"}\n{"text": \n', "line 2: not JSON"),
-        ("a.csv", b"x,y\n1,2\n", "name it with --text-column"),
-        ("a.gz", b"text\n", "what kind of file is this"),
+        ("a.csv", b"x,y\n1,2\n", "name it with --column text=NAME"),
+        ("a.xyz", b"text\n", "what kind of file is this"),
         ("a.csv.gz", b"text\n", "cannot be read"),
         ("a.parquet", b"text\n", "not a parquet file"),
-        ("a.json", b'{"data": [{"paragraphs": []}]}', "is in SQuAD's layout"),
+        ("a.json", b'{"data": [{"paragraphs": []}]}', "there are no examples"),
     ],
 )
 def test_mistakes(name: str, content: bytes, fault: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(BertsmithError, match=fault):
-        list(read_inputs(path, "classification", size=1))
+        portions(path, "classification", 1)
     with pytest.raises(BertsmithError, match="is a folder"):
-        list(read_inputs(tmp_path, "classification"))
+        portions(tmp_path, "classification")

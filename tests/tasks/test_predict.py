@@ -13,8 +13,17 @@ import torch
 
 from bertsmith import BertsmithError
 from bertsmith.batch import Batch
-from bertsmith.data import Dataset, Labelled, Options, Question, Related, Tagged, Where, read_data
-from bertsmith.data.inputs import read_inputs
+from bertsmith.data import (
+    Dataset,
+    Labelled,
+    Options,
+    Question,
+    Related,
+    Tagged,
+    Where,
+    open_data,
+    read_data,
+)
 from bertsmith.tasks.answering import find_answers
 from bertsmith.tasks.evaluate import compare, evaluate, interval
 from bertsmith.tasks.explain import attribute
@@ -77,11 +86,11 @@ def test_tags_of_plain_texts_and_of_given_words(made: Maker, tmp_path: Path) -> 
     words = text.replace(",", " ,").split()
     path = tmp_path / "t.jsonl"
     path.write_text(json.dumps({"tokens": words}) + "\n")
-    (given,) = predict(bert, next(read_inputs(path, "tagging")).examples)
+    (given,) = predict(bert, next(open_data(path, "tagging").portions()).examples)
     assert given.output["words"] == words
     assert len(given.value) == len(words)
     path.write_text(json.dumps({"text": text}) + "\n")
-    (again,) = predict(bert, next(read_inputs(path, "tagging")).examples)
+    (again,) = predict(bert, next(open_data(path, "tagging").portions()).examples)
     assert again == plain
 
 

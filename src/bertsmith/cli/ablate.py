@@ -72,7 +72,7 @@ def ablate(
         raise BertsmithError(f"{file}: is not there")
     bert = shared.open_model(model, device, dtype, family)
     if (task or ("masked" if "masked_lm" in bert.model.heads else "labels")) == "masked":
-        lines = [line for line in shared.read_texts(None, file) if line.strip()][:limit]
+        lines = shared.read_texts(None, file, limit=limit, seed=seed)
         bench: Bench = _masked(bert, lines, seed)
     else:
         bench = _labels(bert, file, limit)

@@ -33,9 +33,10 @@ def check(
     """Lint data files: labels, duplicates, leaks, lengths, tags."""
     from bertsmith.data.check import check as lint
     from bertsmith.data.check import open_reader
+    from bertsmith.data.splits import split_sources
 
-    files = _files(train, dev, test)
-    splits = _read(files, task, tasks.columns_of(columns), label_names)
+    files = split_sources(train, dev, test)
+    splits = _read(files, task, tasks.reading(columns), label_names)
     report = lint(splits, None if model is None else open_reader(model))
     if as_json:
         shared.print_json([_plain(report)])
@@ -45,36 +46,29 @@ def check(
         raise typer.Exit(1)
 
 
-def _files(train: Path, dev: Path | None, test: Path | None) -> dict[str, Path]:
-    """The files of splits; those of a folder where only that is given."""
-    from bertsmith.data import find_splits
-
-    given = {"train": train, "dev": dev, "test": test}
-    if train.is_dir():
-        if dev or test:
-            raise BertsmithError(f"{train} is a folder: give it alone, or files")
-        return find_splits(train)
-    return {name: path for name, path in given.items() if path is not None}
-
-
 def _read(
-    files: dict[str, Path], task: str | None, columns: dict[str, str], label_names: str | None
+    files: dict[str, tuple[Any, str | None]],
+    task: str | None,
+    reading: dict[str, Any],
+    label_names: str | None,
 ) -> dict[str, Dataset[Any]]:
     """Every split; the others are of the task that the first is of."""
     from bertsmith.data import read_data
 
     names = tasks.names_of(label_names)
     splits: dict[str, Dataset[Any]] = {}
-    for name, path in files.items():
+    for name, (source, split) in files.items():
+        chosen = {**reading, "split": split or reading["split"]}
         unlabelled = {"label", "score", "answers", "tags"} if name == "test" else set()
         try:
-            splits[name] = read_data(path, task, columns=columns, label_names=names)
+            splits[name] = read_data(source, task, label_names=names, **chosen)
         except BertsmithError:
             # A test file may have no labels, and so not the column that a person named.
-            fewer = {role: column for role, column in columns.items() if role not in unlabelled}
-            if fewer == columns:
+            columns = {r: c for r, c in reading["columns"].items() if r not in unlabelled}
+            if columns == reading["columns"]:
                 raise
-            splits[name] = read_data(path, task, columns=fewer, label_names=names)
+            chosen["columns"] = columns
+            splits[name] = read_data(source, task, label_names=names, **chosen)
         task = splits[name].task
     return splits
 
@@ -87,6 +81,7 @@ def _plain(report: Report) -> dict[str, Any]:
             "examples": len(dataset),
             "with_gold": len(dataset.gold()),
             "columns": dataset.columns,
+            "unused": list(dataset.unused),
             "scheme": dataset.scheme,
             "labels": report.counts[name],
             "lengths": asdict(report.lengths[name]),

@@ -35,8 +35,7 @@ def cka(
     if len(models) not in (1, 2):
         raise BertsmithError("give MODEL FILE, or MODEL OTHER FILE")
     pages.check(out)
-    lines = shared.read_texts(None, Path(file))
-    texts = [line for line in lines if line.strip()][:limit]
+    texts = shared.read_texts(None, Path(file), limit=limit)
     if len(texts) < 2:
         raise BertsmithError(f"{file}: CKA needs two texts or more")
     from bertsmith.analysis.heatmap import save_page

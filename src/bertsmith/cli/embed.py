@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bertsmith.cli import options as shared
-from bertsmith.errors import BertsmithError
+from bertsmith.cli import tasks
 
 if TYPE_CHECKING:
     from bertsmith.tasks.embedding import Vectors
 
+SHOWN = 10  # texts that are compared on the screen
 
+
+@tasks.takes(tasks.COLUMNS, "columns")
 def embed(
     model: shared.Model,
     texts: shared.Texts = None,
     file: shared.File = None,
-    out: Annotated[Path | None, typer.Option(help="Write vectors to .npy or .jsonl.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write vectors to a .npy, .jsonl or .parquet file.")
+    ] = None,
     pooling: Annotated[str | None, typer.Option(help="mean or cls; default: the model's.")] = None,
     normalise: Annotated[
         bool | None, typer.Option(help="Make vectors of length 1; default: the model's.")
@@ -29,65 +35,74 @@ def embed(
     dtype: shared.Dtype = "float32",
     family: shared.Family = None,
     as_json: shared.Json = False,
+    columns: Any = None,
 ) -> None:
-    """Turn texts into vectors."""
-    if out is not None and out.suffix not in (".npy", ".jsonl"):
-        raise BertsmithError(f"{out}: write to a .npy or a .jsonl file")
-    given = shared.read_texts(texts, file)
-    bert = shared.open_model(model, device, dtype, family)
-    vectors = bert.embed(given, pooling=pooling, normalise=normalise, long=long)
+    """Turn texts into vectors.
+
+    Files are read and vectors written in portions, so that they can be of any size. A .npy file
+    has a vector for each row; .jsonl and .parquet have the rows too.
+    """
+    from bertsmith.data.vectors import check_ending, open_vectors
+    from bertsmith.files import check_writable
+
     if out is not None:
-        _write(out, given, vectors)
-        if as_json:
-            shared.print_json([{"out": str(out), "texts": len(given), "width": vectors.shape[1]}])
-        else:
-            many = "1 vector" if len(given) == 1 else f"{len(given):,} vectors"
-            typer.echo(f"{many} of width {vectors.shape[1]} in {out}")
-    elif as_json:
-        rows = zip(given, vectors, strict=True)
-        shared.print_json({"text": text, "vector": vector.tolist()} for text, vector in rows)
-    else:
-        _show(given, vectors)
+        check_ending(out)
+        check_writable(out)
+    data = shared.open_texts(texts, file, columns)
+    bert = shared.open_model(model, device, dtype, family)
+    data.ledger = bert.ledger
+    count, width = 0, bert.checkpoint.config.width
+    first: list[tuple[str, Any]] = []
+    with nullcontext() if out is None else open_vectors(out) as writer:
+        for portion in data.portions():
+            listed = ["" if one is None else one.text for one in portion.examples]
+            vectors = bert.embed(listed, pooling=pooling, normalise=normalise, long=long)
+            count += len(listed)
+            if writer is not None:
+                writer.write(portion.rows, vectors)
+            elif as_json:
+                shared.print_json(_rows(listed, vectors))
+            elif len(first) < SHOWN:
+                first += list(zip(listed, vectors, strict=True))[: SHOWN - len(first)]
+    if out is not None and as_json:
+        shared.print_json([{"out": str(out), "texts": count, "width": width}])
+    elif out is not None:
+        many = "1 vector" if count == 1 else f"{count:,} vectors"
+        typer.echo(f"{many} of width {width} in {out}")
+    elif not as_json:
+        _show(first, count)
+    shared.report_source(data)
     shared.close(bert)
 
 
-def _write(out: Path, texts: list[str], vectors: Vectors) -> None:
-    import numpy as np
-
-    from bertsmith.files import atomic
-
-    if out.suffix == ".npy":
-        with atomic(out) as stream:
-            np.save(stream, vectors)
-        return
-    with atomic(out, "w") as lines:
-        for text, vector in zip(texts, vectors, strict=True):
-            row = {"text": text, "vector": vector.tolist()}
-            lines.write(json.dumps(row, ensure_ascii=False) + "\n")
+def _rows(texts: list[str], vectors: Vectors) -> Iterator[dict[str, Any]]:
+    for text, vector in zip(texts, vectors, strict=True):
+        yield {"text": text, "vector": vector.tolist()}
 
 
-def _show(texts: list[str], vectors: Vectors) -> None:
+def _show(first: list[tuple[str, Any]], count: int) -> None:
     """How alike the first texts are; of a single one, how its vector begins."""
     import numpy as np
     from rich.table import Table
     from rich.text import Text
 
     console = shared.console()
+    vectors = np.stack([vector for _, vector in first])
     width, lengths = vectors.shape[1], np.linalg.norm(vectors, axis=1, keepdims=True)
-    if len(texts) == 1:
+    if count == 1:
         begin = " ".join(f"{value:.4f}" for value in vectors[0, :4])
         typer.echo(f"a vector of width {width} and length {lengths[0, 0]:.3f}: {begin} …")
         return
-    most = max(2, min(10, len(texts), (console.width - 30) // 6))
+    most = max(2, min(len(first), (console.width - 30) // 6))
     near = vectors[:most] / np.maximum(lengths[:most], 1e-12)
-    typer.echo(f"{len(texts):,} vectors of width {width}; cosine similarities:")
+    typer.echo(f"{count:,} vectors of width {width}; cosine similarities:")
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ["", *(str(number + 1) for number in range(most))]:
         table.add_column(heading, justify="right", min_width=len(heading) and 4, no_wrap=True)
     table.add_column("")
     for number, row in enumerate(near @ near.T):
-        shown = Text(shared.clipped(texts[number], console.width - 6 * most - 6))
+        shown = Text(shared.clipped(first[number][0], console.width - 6 * most - 6))
         table.add_row(str(number + 1), *(f"{value:.2f}" for value in row), shown)
     console.print(table)
-    if len(texts) > most:
-        typer.echo(f"and {len(texts) - most:,} more; write all with --out vectors.npy")
+    if count > most:
+        typer.echo(f"and {count - most:,} more; write all with --out vectors.npy")

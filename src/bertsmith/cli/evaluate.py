@@ -83,10 +83,11 @@ def evaluate(
     for name in names:
         bert = first if dataset is None else shared.open_model(name, device, dtype, None)
         if dataset is None:
-            task, given = task_of(bert).name, tasks.columns_of(columns)
-            if task == "similarity" and read_data(file, columns=given).task not in PAIRED:
+            task, reading = task_of(bert).name, tasks.reading(columns)
+            if task == "similarity" and read_data(file, **reading).task not in PAIRED:
                 raise no_task_head(bert)
-            dataset = read_data(file, task, columns=given, label_names=tasks.names_of(label_names))
+            names_of_labels = tasks.names_of(label_names)
+            dataset = read_data(file, task, label_names=names_of_labels, **reading)
         found.append(score(bert, dataset))
         shared.close(bert)
     assert dataset is not None
@@ -112,7 +113,8 @@ def evaluate(
         shared.print_json([rows])
     else:
         _show(rows, names, found)
-        shared.note(tasks.told(dataset.columns))
+        for line in tasks.read_from(dataset):
+            shared.note(line)
 
 
 def _models_and_files(words: list[str]) -> tuple[list[str], list[str]]:
@@ -133,7 +135,7 @@ def _is_for_masked_lm(bert: Bert, file: str, columns: Any) -> bool:
         return False
     if is_plain_text(file):
         return True
-    dataset = read_data(file, columns=tasks.columns_of(columns))
+    dataset = read_data(file, **tasks.reading(columns))
     return dataset.task not in PAIRED and not dataset.gold()
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bertsmith.cli import options as shared
+from bertsmith.cli import tasks
 
 if TYPE_CHECKING:
     from bertsmith.tasks import Guess
 
 
+@tasks.takes(tasks.COLUMNS, "columns")
 def fill_mask(
     model: shared.Model,
     texts: shared.Texts = None,
@@ -23,9 +25,10 @@ def fill_mask(
     dtype: shared.Dtype = "float32",
     family: shared.Family = None,
     as_json: shared.Json = False,
+    columns: Any = None,
 ) -> None:
     """Guess the words that [MASK] or <mask> stands for."""
-    given = shared.read_texts(texts, file)
+    given = shared.read_texts(texts, file, columns)
     bert = shared.open_model(model, device, dtype, family)
     found = bert.fill_mask(given, top=top)
     if as_json:

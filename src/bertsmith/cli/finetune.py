@@ -92,9 +92,9 @@ def finetune(
         dev,
         test,
         task=task,
-        columns=tasks.columns_of(columns),
         label_names=tasks.names_of(label_names),
         hold_out=hold_out,
+        **tasks.reading(columns),
     )
     result = train_on(
         model,

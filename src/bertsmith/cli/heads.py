@@ -38,16 +38,17 @@ def heads(
     tokens beside it and others like it; and on CoNLL-U data which dependencies it finds.
     """
     pages.check(out)
-    lines = shared.read_texts(None, file)
+    treebank = ".conllu" in file.suffixes
+    lines = shared.read_lines(file) if treebank else shared.read_texts(None, file, limit=limit)
     from bertsmith.analysis.heads import measure, parsed, texts
     from bertsmith.analysis.heatmap import heads_page, save_page
     from bertsmith.analysis.treebank import sentences
 
     bert = shared.open_model(model, device, dtype, family)
-    if ".conllu" in file.suffixes:
+    if treebank:
         inputs = parsed(bert, islice(sentences(lines, str(file)), limit))
     else:
-        inputs = texts(bert, [line for line in lines if line.strip()][:limit])
+        inputs = texts(bert, lines)
     numbers = measure(bert, inputs)
     if out is not None:
         save_page(out, heads_page(numbers, Path(model).name or model))

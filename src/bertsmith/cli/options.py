@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
-from io import TextIOWrapper
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from bertsmith.bert import Bert
+    from bertsmith.data import Data
 
 Model = Annotated[
     str,
@@ -30,7 +29,7 @@ Texts = Annotated[
 File = Annotated[
     Path | None,
     typer.Option(
-        help="A file of texts: a line each, or .jsonl with a `text` key; .gz, .xz and .zst too."
+        help="A file of texts: .txt, .csv, .jsonl, .parquet, .xlsx, ...; .gz, .xz and .zst too."
     ),
 ]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one by default.")]
@@ -61,47 +60,59 @@ Overwrite = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
-def read_texts(given: list[str] | None, file: Path | None) -> list[str]:
-    """The texts of the command line, of a file, or of standard input."""
-    if given and file:
+def open_texts(texts: list[str] | None, file: Path | None, columns: Any = None) -> Data:
+    """The texts of the command line, of a file, or of standard input, as a source of data."""
+    from bertsmith.cli import tasks
+    from bertsmith.data import open_data
+    from bertsmith.data.sources import files_of
+
+    if texts and file:
         raise BertsmithError("give texts or --file, not both")
-    if given:
-        return given
-    if file is None and sys.stdin.isatty():
+    if not texts and file is None and sys.stdin.isatty():
         raise BertsmithError("no text: give some, or --file, or pipe lines in")
-    texts = list(_lines(file))
-    if not texts:
-        raise BertsmithError(f"{file or 'standard input'}: there are no lines in it")
-    return texts
+    if file is not None:
+        files_of(file)  # a file that is not there is found before a model is loaded
+    source: Any = texts or file or "-"
+    return open_data(source, "text", **(tasks.reading(columns) if columns else {}))
 
 
-def _lines(file: Path | None) -> Iterator[str]:
-    """Every line of UTF-8 text; of .jsonl files every `text`."""
-    from bertsmith.files import inner, open_bytes, reading
+def read_texts(
+    texts: list[str] | None,
+    file: Path | None,
+    columns: Any = None,
+    *,
+    limit: int | None = None,
+    seed: int = 0,
+) -> list[str]:
+    """All texts of the command line, of a file, or of standard input.
 
-    name = "standard input" if file is None else str(file)
-    records = file is not None and inner(file).suffix == ".jsonl"
-    try:
-        piped = nullcontext((sys.stdin.buffer, None))
-        with reading(name), piped if file is None else open_bytes(file) as (stream, _):
-            lines = TextIOWrapper(stream, encoding="utf-8-sig", newline="\n")
-            for number, line in enumerate(lines, 1):
-                if not records:
-                    yield line.rstrip("\r\n")
-                elif line.strip():
-                    yield _field(line, f"{name}, line {number}")
-    except UnicodeDecodeError as error:
-        raise BertsmithError(f"{name}: not UTF-8 text ({error.reason})") from error
+    With a limit, a random sample of the texts that are not blank, in their order.
+    """
+    from bertsmith.data import draw
+
+    data = open_texts(texts, file, columns)
+    listed = list(data.texts() if limit is None else draw(data.texts(), limit, seed))
+    report_source(data)
+    for line in data.ledger.lines():
+        note(line)
+    return listed
 
 
-def _field(line: str, where: str) -> str:
-    try:
-        text = json.loads(line)["text"]
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise BertsmithError(f'{where}: not a JSON object with a "text"') from error
-    if not isinstance(text, str):
-        raise BertsmithError(f'{where}: "text" is not a string')
-    return text
+def read_lines(file: Path) -> list[str]:
+    """The lines of a text file, without their ends, for formats of a verb's own."""
+    from bertsmith.data.streams import Stream
+
+    return [line for _, line in Stream(file).numbered()]
+
+
+def report_source(data: Data) -> None:
+    """Name the columns that were read, and those that were not."""
+    from bertsmith.cli import tasks
+
+    if data.columns and data.names != ("text",):
+        note(tasks.columns_line(data.columns))
+        if data.unused:
+            note(tasks.unused_line(data.unused))
 
 
 def find_tokenizer(name: Path) -> Path:

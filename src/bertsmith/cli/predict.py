@@ -1,13 +1,12 @@
-"""`bertsmith predict`: a prediction for every example of a file."""
+"""`bertsmith predict`: a prediction for every row of a source, or for a text."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,79 +15,103 @@ from bertsmith.cli import tasks
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
-    from bertsmith.data.inputs import Stretch
-
-FEW = 32  # examples at once that are explained, which takes long
+    from bertsmith.tasks.stream import Predicted
 
 
 @tasks.takes(tasks.COLUMNS, "columns")
 def predict(
     model: shared.Model,
-    file: Annotated[Path, typer.Argument(help="Examples in any known format, or lines of text.")],
-    out: Annotated[
-        Path | None, typer.Option(help="A .jsonl file; standard output by default.")
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A file in any known format, - for standard input, or a text.", show_default=False
+        ),
+    ],
+    pair: Annotated[
+        str | None,
+        typer.Option(help="The second text, or the passage, where SOURCE is a text."),
     ] = None,
-    top: Annotated[int, typer.Option(help="Answers to show of each question.")] = 1,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A .jsonl, .csv, .tsv or .parquet file; standard output by default."),
+    ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            help="Write jsonl, csv, tsv, parquet, or spans for spacy, prodigy or doccano; by "
+            "default what --out is called."
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option(help="Answers to show for each question.")] = 1,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Mark the words that mattered (slower).")
+        bool, typer.Option("--explain", help="Add the importance of each word (slower).")
     ] = False,
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
     columns: Any = None,
 ) -> None:
-    """Label, tag or answer what is in a file.
+    """Predict labels, tags, answers or scores for a file or a text.
 
-    Predictions are JSON lines in the file's order, written as they are made, so that a file of any
-    size can be watched, or piped on.
+    Each row is written with all of its columns and the prediction, in the same order. Files are
+    read and written in portions, so that they can be of any size.
     """
-    from bertsmith.data.inputs import SIZE, read_inputs
-    from bertsmith.tasks.predict import predict as guess
+    from bertsmith.data import open_data
+    from bertsmith.data.predictions import format_of, open_predictions
+    from bertsmith.files import check_writable
     from bertsmith.tasks.registry import task_of
+    from bertsmith.tasks.stream import predict_rows
 
     if top < 1:
         raise BertsmithError(f"--top is from 1 up, not {top}")
+    format_of(out, format)
+    if out is not None:
+        check_writable(out)
     bert = shared.open_model(model, device, dtype, None)
     bert.progress = False
     task = task_of(bert)
-    size = FEW if explain else SIZE
-    stretches = read_inputs(file, task.name, tasks.columns_of(columns), size, bert.ledger)
-    with _stream(out) as stream, _bar(out) as advance:
-        for stretch in stretches:
-            for example, one in zip(
-                stretch.examples, guess(bert, stretch.examples, top), strict=True
-            ):
-                row = _row(example) | one.output
-                if explain:
-                    row["explanation"] = task.explain(bert, example, one)
-                stream.write(json.dumps(row, ensure_ascii=False) + "\n")
-            stream.flush()
-            advance(stretch)
-    if stretch.columns:
-        shared.note(tasks.told(stretch.columns))
+    rows: Any = source if is_source(source) else [_row(source, pair, task.name)]
+    data = open_data(rows, task.name, ledger=bert.ledger, **tasks.reading(columns))
+    with open_predictions(out, format, bert.ledger) as writer, _bar(out) as advance:
+        for portion in predict_rows(bert, data, top=top, explain=explain):
+            writer.write(portion.rows)
+            advance(portion)
+    if data.columns and rows is source:
+        shared.note(tasks.columns_line(data.columns))
     shared.close(bert)
 
 
-def _row(example: Any) -> dict[str, Any]:
-    """What a prediction is about."""
-    row = {"id": example.id} if hasattr(example, "id") else {}
-    for name in ("text", "pair", "question", "prompt"):
-        if (value := getattr(example, name, None)) is not None:
-            row[name] = value
-    return row
+def is_source(word: str) -> bool:
+    """Is this the name of a file (or of one that is not there), and not a text?"""
+    from bertsmith.data.sources import ENDINGS
+    from bertsmith.data.streams import suffix_of
+
+    if word == "-":
+        return True
+    try:
+        if Path(word).exists():
+            return True
+    except (OSError, ValueError):  # too long for a name, or with a null character
+        return False
+    named = suffix_of(Path(word)) in ENDINGS or "/" in word or "*" in word
+    return named and not any(character.isspace() for character in word)
 
 
-def _stream(out: Path | None) -> AbstractContextManager[IO[str]]:
-    """Standard output, or a file that appears whole."""
-    from bertsmith.files import atomic
-
-    return nullcontext(sys.stdout) if out is None else atomic(out, "w")
+def _row(text: str, pair: str | None, task: str) -> dict[str, str]:
+    """A text of the command line as a row."""
+    if task == "answering":
+        if pair is None:
+            raise BertsmithError("a question needs a passage: --pair PASSAGE")
+        return {"question": text, "context": pair}
+    if task == "choice":
+        raise BertsmithError("a model that chooses needs a file of prompts and choices")
+    return {"text": text} if pair is None else {"text": text, "pair": pair}
 
 
 @contextmanager
-def _bar(out: Path | None) -> Iterator[Callable[[Stretch], None]]:
+def _bar(out: Path | None) -> Iterator[Callable[[Predicted], None]]:
     """How much of the file is done and how long the rest may take, where a person watches."""
     if not sys.stderr.isatty() or (out is None and sys.stdout.isatty()):
-        yield lambda stretch: None
+        yield lambda portion: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -98,8 +121,8 @@ def _bar(out: Path | None) -> Iterator[Callable[[Stretch], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=1.0, examples=0)
 
-        def advance(stretch: Stretch) -> None:
-            done = bar.tasks[0].fields["examples"] + len(stretch.examples)
-            bar.update(task, completed=stretch.share, examples=done)
+        def advance(portion: Predicted) -> None:
+            done = bar.tasks[0].fields["examples"] + len(portion.rows)
+            bar.update(task, completed=portion.share, examples=done)
 
         yield advance

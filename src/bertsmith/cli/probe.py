@@ -72,7 +72,7 @@ def _read(file: Path, limit: int) -> list[Labelled]:
     from bertsmith.analysis.probes import columns, tagged
     from bertsmith.analysis.treebank import sentences
 
-    lines = shared.read_texts(None, file)
+    lines = shared.read_lines(file)
     if ".conllu" in file.suffixes:
         return tagged(islice(sentences(lines, str(file)), limit))
     return columns(lines, str(file))[:limit]

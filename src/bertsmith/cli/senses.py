@@ -39,7 +39,7 @@ def senses(
     """Find the senses of a word by its vectors in many sentences."""
     pages.check(out)
     texts = shared.read_texts(None, file)
-    told = None if pairs is None else shared.read_texts(None, pairs)
+    told = None if pairs is None else shared.read_lines(pairs)
     from bertsmith.analysis.drawing import projector as export
     from bertsmith.analysis.drawing import senses_page
     from bertsmith.analysis.heatmap import save_page

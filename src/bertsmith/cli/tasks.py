@@ -1,4 +1,4 @@
-"""What the verbs of tasks share: columns of files, and tables of scores."""
+"""Options that say how data is read, and tables of scores, which several verbs share."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertsmith.cli import options as shared
+from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
     from bertsmith.data import Dataset
@@ -23,17 +24,54 @@ Task = Annotated[
 ]
 LabelNames = Annotated[str | None, typer.Option(help="What labels 0, 1, ... mean: O,B-PER,I-PER")]
 
-Options = Mapping[str, tuple[Any, Any]]  # an option's name → what it takes, and its default
+Options = Mapping[str, tuple[Any, Any]]  # an option's name → its annotation and its default
 ROLES = (
-    *("text", "pair", "label", "score", "tokens", "tags", "question", "passage", "answers"),
-    *("start", "id", "anchor", "positive", "negative", "prompt", "options", "answer"),
+    *("text", "pair", "label", "score", "tokens", "tags", "spans", "question", "passage"),
+    *("answers", "start", "id", "anchor", "positive", "negative", "prompt", "options", "answer"),
 )
 COLUMNS: Options = {
-    f"{role}_column": (
-        Annotated[str | None, typer.Option(help=f"The column of the {role}, where not found.")],
+    "column": (
+        Annotated[
+            list[str] | None,
+            typer.Option(
+                "--column",
+                metavar="ROLE=NAME",
+                help="Which column holds what, such as text=review; repeatable. Roles: "
+                + ", ".join(ROLES)
+                + ".",
+            ),
+        ],
         None,
-    )
-    for role in ROLES
+    ),
+    "header": (
+        Annotated[
+            bool | None,
+            typer.Option(help="The first row names the columns, or not; detected by default."),
+        ],
+        None,
+    ),
+    "encoding": (
+        Annotated[
+            str | None, typer.Option(help="Encoding of text files: cp1252, latin-1, ...; UTF-8.")
+        ],
+        None,
+    ),
+    "input_format": (
+        Annotated[
+            str | None,
+            typer.Option(
+                help="csv, tsv, jsonl, json, parquet, xlsx, txt, conll or conllu; by default what "
+                "the file's name says."
+            ),
+        ],
+        None,
+    ),
+    "split": (
+        Annotated[
+            str | None, typer.Option(help="train, dev or test, of a source that holds several.")
+        ],
+        None,
+    ),
 }
 
 
@@ -59,9 +97,22 @@ def takes(options: Options, name: str) -> Callable[[Callable[..., None]], Callab
     return wrap
 
 
-def columns_of(given: Mapping[str, str | None]) -> dict[str, str]:
-    """Roles and columns from the options that name them."""
-    return {option.removesuffix("_column"): name for option, name in given.items() if name}
+def reading(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The keyword arguments of `open_data`, from the options that say how a source is read."""
+    columns = {}
+    for one in given["column"] or ():
+        role, equals, name = one.partition("=")
+        if role not in ROLES or not equals or not name:
+            known = ", ".join(ROLES)
+            raise BertsmithError(f"--column is ROLE=NAME, not {one[:60]!r}; roles: {known}")
+        columns[role] = name
+    return {
+        "columns": columns,
+        "header": given["header"],
+        "encoding": given["encoding"],
+        "format": given["input_format"],
+        "split": given["split"],
+    }
 
 
 def names_of(given: str | None) -> list[str] | None:
@@ -100,11 +151,29 @@ def show_scores(columns: Mapping[str, Mapping[str, float] | None]) -> None:
 
 
 def understood(dataset: Dataset[Any]) -> Iterator[str]:
-    """How a file was understood: its task, and which column is what."""
+    """How a source was read: its task, which column holds what, and which are not used."""
     yield f"task: {dataset.task}" + (f" (guessed: {dataset.guessed})" if dataset.guessed else "")
-    yield told(dataset.columns) + (f"; tags in {dataset.scheme.upper()}" if dataset.scheme else "")
+    yield from read_from(dataset)
 
 
-def told(columns: Mapping[str, str]) -> str:
-    """Which column is what."""
+def read_from(dataset: Dataset[Any]) -> Iterator[str]:
+    """The columns that were read, those that were not, and what was left out."""
+    scheme = f"; tags in {dataset.scheme.upper()}" if dataset.scheme else ""
+    yield columns_line(dataset.columns) + scheme
+    if dataset.unused:
+        yield unused_line(dataset.unused)
+    if dataset.alternatives:
+        label = "score" if dataset.task in ("regression", "similarity") else "label"
+        others = " or ".join(dataset.alternatives[:5])
+        yield f"the {label} could also be {others}: choose with --column {label}=NAME and --task"
+
+
+def columns_line(columns: Mapping[str, str]) -> str:
+    """Which column holds what."""
     return "columns: " + ", ".join(f"{role} = {name}" for role, name in columns.items())
+
+
+def unused_line(names: Sequence[str]) -> str:
+    """The columns that are not used."""
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    return f"columns not used: {', '.join(names[:20])}{more}"

@@ -1,4 +1,4 @@
-"""Multiple choice: SWAG, OpenBookQA and their like, from tables with one row a question."""
+"""Multiple choice: SWAG, OpenBookQA, COPA and their like, from tables with one row a question."""
 
 from __future__ import annotations
 
@@ -6,38 +6,47 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from bertsmith.data.columns import Finder, plain
+from bertsmith.data.columns import Finder, nested_choices, plain
 from bertsmith.data.examples import Options, Where
-from bertsmith.data.rows import Row, Table, list_cell, text_cell
+from bertsmith.data.tables import Row, Table, is_absent, list_cell, text_cell
 from bertsmith.errors import BertsmithError
+from bertsmith.ledger import Ledger
+from bertsmith.numbers import parse_whole, shown
 
 LETTERED = re.compile(r"\(([A-Z0-9])\)")  # OpenBookQA's table: (A) one (B) another
 KEYS = "ABCDEFGHIJ"
+# COPA asks one of two questions, by a word.
+ASKED = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
 
 
-def has_choices(finder: Finder) -> bool:
-    """Do the columns look like questions with choices?"""
-    if finder.numbered("ending", "choice", "option"):
-        return True
-    options = next((finder.by_plain[n] for n in ("choices", "endings") if n in finder.by_plain), "")
-    return bool(options) or _nested(finder.table) is not None
-
-
-def read_choices(table: Table, finder: Finder) -> list[Options]:
+def read_choices(table: Table, finder: Finder, ledger: Ledger) -> list[Options]:
     """Rows with a prompt, the choices (in one column or several) and which of them is right."""
-    nested = _nested(table)
-    several = [] if "options" in finder.given else finder.numbered("ending", "choice", "option")
-    prompt = finder.note("prompt", nested) if nested else finder.needed("prompt")
-    single = "" if several or nested else finder.needed("options")
+    rows = choice_rows(table, finder)
+    ledger.note("rows without a text, left out", rows.count(None))
+    return [row for row in rows if row is not None]
+
+
+def choice_rows(table: Table, finder: Finder) -> list[Options | None]:
+    """An example for each row; None for a row without a prompt."""
+    nested = nested_choices(table)
+    several = [] if "options" in finder.given else finder.numbered()
     if several:
-        finder.note("options", f"{several[0]} to {several[-1]}")
+        finder.note("options", f"{several[0]} to {several[-1]}", *several)
+    prompt = finder.note("prompt", nested) if nested else finder.needed("prompt")
+    question = _question(finder, prompt)
+    single = "" if several or nested else finder.needed("options")
     answer = finder.known("answer")
     begins = finder.by_plain.get("sent2") if plain(prompt) == "sent1" else None  # SWAG's
-    examples = []
+    if begins:
+        finder.used.add(begins)
+    examples: list[Options | None] = []
     for row in table.rows:
         where = table.where(row)
         asked = row.cells.get(prompt)
         keys: Sequence[str] = ()
+        if is_absent(asked):
+            examples.append(None)
+            continue
         if nested:
             if not isinstance(asked, dict):
                 raise BertsmithError(f"{where}: {prompt!r} has no stem and choices")
@@ -52,24 +61,29 @@ def read_choices(table: Table, finder: Finder) -> list[Options]:
             options = [f"{start} {option}".strip() for option in options]
         if len(options) < 2:
             raise BertsmithError(f"{where}: {len(options)} choices; there must be two or more")
+        spelled = text_cell(asked, where, prompt)
+        if question:
+            more = text_cell(row.cells.get(question), where, question)
+            spelled = f"{spelled} {ASKED.get(more.strip().lower(), more)}".strip()
         label = _label(row, answer, options, keys or KEYS, where)
-        examples.append(Options(text_cell(asked, where, prompt), tuple(options), label, where))
+        examples.append(Options(spelled, tuple(options), label, where))
     return examples
 
 
-def _nested(table: Table) -> str | None:
-    """The column of OpenBookQA's jsonl that holds {"stem": ..., "choices": [...]}."""
-    if not table.rows:
+def _question(finder: Finder, prompt: str) -> str | None:
+    """A question beside the prompt (COPA's cause or effect, RACE's question), which is joined."""
+    question = finder.by_plain.get("question")
+    if question is None or question in finder.used or "prompt" in finder.given:
         return None
-    first = table.rows[0].cells
-    found = (n for n, v in first.items() if isinstance(v, dict) and {"stem", "choices"} <= set(v))
-    return next(found, None)
+    finder.note("prompt", f"{prompt} + {question}", prompt, question)
+    return question
 
 
 def _listed(value: Any, where: Where, column: str) -> tuple[list[str], Sequence[str]]:
-    """Choices and what each is called, from the ways in which one cell holds several."""
+    """Choices and their keys, from the ways in which one cell holds several."""
     if isinstance(value, dict) and isinstance(value.get("text"), list):
-        keys = [str(key) for key in value.get("label") or ()]
+        labels = value.get("label")
+        keys = [str(key) for key in labels] if isinstance(labels, list) else []
         return [text_cell(text, where, column) for text in value["text"]], keys
     if isinstance(value, str) and LETTERED.search(value) and not value.strip().startswith("["):
         return _lettered(value)
@@ -99,12 +113,13 @@ def _label(
     keys: Sequence[str],
     where: Where,
 ) -> int | None:
-    """Which choice is right: told by its letter, its number from 0, or its words."""
+    """Which choice is right: by its letter, its number from 0, or its words."""
     value = row.cells.get(answer) if answer else None
-    if value is None or value == "" or value == -1 or value == "-1":
+    if is_absent(value) or value == "" or value == -1 or value == "-1":
         return None
-    spoken = str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
-    for names in (keys, [str(number) for number in range(len(options))], options):
-        if spoken in names and list(names).index(spoken) < len(options):
-            return list(names).index(spoken)
-    raise BertsmithError(f"{where}: {answer!r} is {spoken!r}, which is none of the choices")
+    number = parse_whole(value) if isinstance(value, float) else None
+    spelled = text_cell(value if number is None else number, where, str(answer)).strip()
+    for names in (list(keys), [str(place) for place in range(len(options))], options):
+        if spelled in names and names.index(spelled) < len(options):
+            return names.index(spelled)
+    raise BertsmithError(f"{where}: {answer!r} is {shown(spelled)}, which is none of the choices")

@@ -1,4 +1,4 @@
-"""A data file that was read: its examples, its labels by name, and how it was understood."""
+"""Examples of one task: their labels by name, and the columns that they were read from."""
 
 from __future__ import annotations
 
@@ -39,10 +39,12 @@ class Dataset(Generic[Kind]):
     path: Path
     task: str
     examples: list[Kind]
-    columns: dict[str, str] = field(default_factory=dict)  # role → the column it was found in
-    guessed: str = ""  # why this task, where nobody said which
+    columns: dict[str, str] = field(default_factory=dict)  # role → column
+    guessed: str = ""  # why this task, where none was given
     scheme: str | None = None  # of tags that spell entities
     ledger: Ledger = field(default_factory=Ledger)  # what was left out or changed in reading
+    unused: tuple[str, ...] = ()  # columns that were not read
+    alternatives: tuple[str, ...] = ()  # those of them that could be the label or the score
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -53,7 +55,7 @@ class Dataset(Generic[Kind]):
         return ordered(name for example in self.examples for name in label_names(example))
 
     def gold(self) -> list[Kind]:
-        """The examples of which the file says what is right."""
+        """The examples that have a label."""
         return [example for example in self.examples if has_gold(example)]
 
 
@@ -70,7 +72,7 @@ def label_names(example: Example) -> tuple[str, ...]:
 
 
 def has_gold(example: Example) -> bool:
-    """Does the file say what is right?"""
+    """Does an example have a label (a score, tags, answers)?"""
     match example:
         case Labelled(label=None) | MultiLabelled(labels=None) | Scored(score=None):
             return False
@@ -83,12 +85,14 @@ def ordered(names: Iterable[str]) -> tuple[str, ...]:
     """Names once each: numbers by value, O before other tags, all else by letter."""
     unique = set(names)
     if all(name.isdecimal() and name.isascii() for name in unique):
-        return tuple(sorted(unique, key=lambda name: (int(name), name)))
+        return tuple(
+            sorted(unique, key=lambda name: (len(name.lstrip("0")), name.lstrip("0"), name))
+        )
     return tuple(sorted(unique, key=lambda name: (name != "O", name)))
 
 
 def known_task(task: str) -> str:
-    """The same task, if there is such a one."""
+    """The same task, if there is one of this name."""
     if task not in TASKS:
         raise BertsmithError(f"unknown task {task!r}; known: {', '.join(TASKS)}")
     return task

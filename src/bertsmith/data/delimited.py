@@ -1,25 +1,30 @@
-"""csv and tsv files → tables, with what parts their cells and how they quote found out."""
+"""csv and tsv files: what separates their cells, how they quote, and whether they have a header."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from bertsmith.data.files import numbered_lines, read_text
-from bertsmith.data.rows import Row, Table
+from bertsmith.data.columns import KNOWN, LABEL_VALUES, plain
+from bertsmith.data.streams import Stream
+from bertsmith.data.tables import Row, Table, check_names, portions
 from bertsmith.errors import BertsmithError
+from bertsmith.files import LONGEST_LINE
 from bertsmith.ledger import Ledger
+from bertsmith.numbers import parse_number
 
 DELIMITERS = ",;\t|"
-LONGEST = 1 << 30  # characters in a cell; the csv module stops at 131,072 unless told
-
-Known = Callable[[str], bool]  # is this a name that columns have?
+ABSENT = {"NaN", "nan", "NAN", "NULL", "null", "<NA>", "#N/A"}  # cells that mean "no value"
+EXCEL = re.compile(r"sep=(.)[\r\n]*")  # the first line that Excel reads the separator from
+SENTENCE = re.compile(r"[.!?…。？！]['\"»”)]?$")
+LONGEST_NAME = 60  # characters that the name of a column has at most
 
 
 class Dialect(NamedTuple):
@@ -29,90 +34,160 @@ class Dialect(NamedTuple):
     quoted: bool
 
 
-def read_delimited(
-    path: Path, known: Known, ledger: Ledger, *, tabs: bool = False, skip: bool = False
-) -> Table:
-    """A csv or tsv file. Without a header that is known its columns are called 1, 2, ...
+def delimited_tables(
+    stream: Stream,
+    ledger: Ledger,
+    columns: Mapping[str, str],
+    *,
+    tabs: bool = False,
+    skip: bool = False,
+    header: bool | None = None,
+    size: int,
+) -> Iterator[Table]:
+    """The portions of a csv or tsv file. Without a header its columns are called 1, 2, ...
 
     `skip` leaves out rows with a wrong number of cells (official files have some), and counts
     them; else the first of them is an error.
     """
-    text = read_text(path)
-    lines = io.StringIO(text)
-    table, rows = open_delimited(path, text, lines, known, ledger, tabs=tabs, skip=skip)
-    return replace(table, rows=list(rows))
-
-
-def open_delimited(
-    path: Path,
-    head: str,
-    lines: Iterable[str],
-    known: Known,
-    ledger: Ledger,
-    *,
-    tabs: bool = False,
-    skip: bool = False,
-) -> tuple[Table, Iterator[Row]]:
-    """A table without rows, and its rows as they are read from lines.
-
-    By `head`, the beginning of the text or all of it, is told how cells are parted and quoted.
-    """
-    delimiter = "\t" if tabs else _delimiter(path, head, known)
+    head, lines = stream.head(), iter(stream)
+    first_number = 1
+    excel = EXCEL.fullmatch(head.split("\n", 1)[0])
+    if excel:
+        next(lines)
+        head, first_number = head.partition("\n")[2], 2
+    given = {plain(name) for name in columns.values() if not name.isdigit()}
+    delimiter = excel[1] if excel else "\t" if tabs else _delimiter(stream.path, head, given)
     dialect = Dialect(delimiter, delimiter != "\t" or _quotes_tabs(head))
-    records = _records(path, lines, dialect)
+    records = _records(stream.path, lines, dialect, first_number)
     first = next(records, None)
     if first is None:
-        raise BertsmithError(f"{path} is empty")
-    cells = first[1]
-    header = any(known(cell) for cell in cells)
-    names = [cell.strip() for cell in cells] if header else [str(n + 1) for n in range(len(cells))]
-    twice = {name for name in names if names.count(name) > 1}
-    if twice:
-        raise BertsmithError(f"{path}: two columns are called {min(twice)!r}")
-    table = Table(path, tuple(names), [], header=header)
-    return table, _rows(table, records if header else chain([first], records), ledger, skip)
+        raise BertsmithError(f"{stream.name} is empty")
+    if header is None:
+        below = _records(stream.path, io.StringIO(head), dialect)
+        header = is_header(first[1], [cells for _, cells in islice(below, 1, 200)], given)
+    names = _names(first[1], header)
+    check_names(stream.path, names)
+    table = Table(stream.path, names, [], header=header)
+    rows = _rows(table, records if header else chain([first], records), ledger, skip)
+    done = False
+    for some in portions(rows, size):
+        done = True
+        yield Table(stream.path, names, some, header=header, share=stream.share)
+    if not done:
+        yield table
+
+
+def _names(cells: list[str], header: bool) -> tuple[str, ...]:
+    """The names of the columns; those that a header leaves empty are numbered, or end the row."""
+    if not header:
+        return tuple(str(number) for number in range(1, len(cells) + 1))
+    names = [cell.strip() for cell in cells]
+    while len(names) > 1 and not names[-1]:
+        names.pop()
+    return tuple(name or str(number) for number, name in enumerate(names, 1))
 
 
 def _rows(
     table: Table, records: Iterable[tuple[int, list[str]]], ledger: Ledger, skip: bool
 ) -> Iterator[Row]:
+    width = len(table.names)
     for number, cells in records:
-        if len(cells) == len(table.names):
-            yield Row(number, dict(zip(table.names, cells, strict=True)))
+        if len(cells) > width and not any(map(str.strip, cells[width:])):
+            ledger.note("rows with empty cells after the last column")
+            cells = cells[:width]
+        if len(cells) == width:
+            row: dict[str, str | None] = dict(zip(table.names, cells, strict=True))
+            if not ABSENT.isdisjoint(cells) and not skip:
+                for name, cell in row.items():
+                    if cell in ABSENT:
+                        row[name] = None
+                        ledger.note('cells such as "NaN" or "NULL", read as no value')
+            yield Row(number, row)
         elif skip:
             ledger.note("rows with a wrong number of columns, left out")
         else:
             what = "the header" if table.header else "the first line"
             raise BertsmithError(
-                f"{table.path}, line {number}: {len(cells)} columns where {what} has "
-                f"{len(table.names)}"
+                f"{table.path}, line {number}: {len(cells)} columns where {what} has {width}"
             )
 
 
-def _delimiter(path: Path, text: str, known: Known) -> str:
+# ------------------------------------------------------------------ headers
+
+
+def is_header(cells: list[str], below: list[list[str]], given: set[str]) -> bool:
+    """Is the first row of a file the names of its columns?
+
+    It is if every cell could be a name, none of them stands in its own column again, and either
+    some are names that columns often have (or that a person gave), or the rows below are of
+    another kind: numbers, much longer texts, or a few values that repeat.
+    """
+    filled = [(place, cell.strip()) for place, cell in enumerate(cells) if cell.strip()]
+    if any(plain(cell) in given for _, cell in filled):
+        return True
+    if not filled or not all(_could_be_name(cell) for _, cell in filled):
+        return False
+    columns = {
+        place: [row[place].strip() for row in below if place < len(row)] for place, _ in filled
+    }
+    if any(cell in columns[place] for place, cell in filled):
+        return False
+    known = {plain(cell) for _, cell in filled if plain(cell) in KNOWN}
+    if known - LABEL_VALUES or len(known) > 1:
+        return True
+    one_word = all(len(cell.split()) <= 2 for _, cell in filled)
+    return one_word and any(_unlike(cell, columns[place]) for place, cell in filled)
+
+
+def _could_be_name(cell: str) -> bool:
+    """Short, not a number, and no sentence."""
+    short = len(cell) <= LONGEST_NAME and len(cell.split()) <= 5
+    return short and parse_number(cell) is None and not SENTENCE.search(cell)
+
+
+def _unlike(name: str, values: list[str]) -> bool:
+    """Are the values of a column of another kind than the cell above them?"""
+    there = [value for value in values if value]
+    if len(there) < 2:
+        return False
+    if all(parse_number(value) is not None for value in there):
+        return True
+    repeated = len(there) >= 6 and 2 * len(set(there)) <= len(there)
+    longer = sum(map(len, there)) / len(there) > 4 * len(name) and " " not in name
+    return repeated or longer
+
+
+# ------------------------------------------------------------------ dialects
+
+
+def _delimiter(path: Path, text: str, given: set[str]) -> str:
     """What stands between cells: what makes most known names of the first line, or most cells."""
     lines = io.StringIO(text, newline="")
+    known = KNOWN | given
 
     def promise(delimiter: str) -> tuple[int, int, int]:
         lines.seek(0)
         cells = next(csv.reader(lines, delimiter=delimiter), [])
-        return sum(known(cell) for cell in cells), len(cells), -DELIMITERS.index(delimiter)
+        names = sum(plain(cell) in known for cell in cells if len(cell) <= LONGEST_NAME)
+        return names, len(cells), -DELIMITERS.index(delimiter)
 
     with _long_cells(path):
         return max(DELIMITERS, key=promise)
 
 
-def _records(path: Path, lines: Iterable[str], dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
+def _records(
+    path: Path, lines: Iterable[str], dialect: Dialect, first: int = 1
+) -> Iterator[tuple[int, list[str]]]:
     """The cells of each record, with the line on which it begins; an empty line is none."""
     if not dialect.quoted:
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(lines, first):
             spelled = line.removesuffix("\n").removesuffix("\r")
             if spelled.strip():
                 yield number, spelled.split(dialect.delimiter)
         return
     reader = csv.reader(_returned(lines), delimiter=dialect.delimiter, strict=True)
     while True:
-        start = reader.line_num + 1
+        start = reader.line_num + first
         with _long_cells(path, start):  # for one record: whoever waits for the next sees no change
             cells = next(reader, None)
         if cells is None:
@@ -133,7 +208,7 @@ def _returned(lines: Iterable[str]) -> Iterator[str]:
 @contextmanager
 def _long_cells(path: Path, line: int = 1) -> Iterator[None]:
     """Let cells be long for a while; a fault of the file is one line."""
-    before = csv.field_size_limit(LONGEST)
+    before = csv.field_size_limit(LONGEST_LINE)
     try:
         yield
     except csv.Error as error:
@@ -150,14 +225,16 @@ def _quotes_tabs(text: str) -> bool:
     They do if every cell that has one is wrapped as csv wraps it, or if only so all rows have the
     same number of cells.
     """
-    plain = [line.split("\t") for _, line in numbered_lines(text) if line.strip()]
-    spoken = [cell for cells in plain for cell in cells if '"' in cell]
-    even = len({len(cells) for cells in plain}) == 1
-    if not spoken or (even and not all(map(_wrapped, spoken))):
+    if '"' not in text:
+        return False
+    rows = [line.split("\t") for line in text.split("\n") if line.strip()]
+    quotes = [cell.removesuffix("\r") for cells in rows for cell in cells if '"' in cell]
+    even = len({len(cells) for cells in rows}) == 1
+    if even and not all(map(_wrapped, quotes)):
         return False
     try:
         records = _records(Path(), io.StringIO(text), Dialect("\t", True))
-        widths = {len(cells) for _, cells in records}
+        widths = Counter(len(cells) for _, cells in records)
     except BertsmithError:
         return False
     return len(widths) == 1
@@ -165,6 +242,6 @@ def _quotes_tabs(text: str) -> bool:
 
 def _wrapped(cell: str) -> bool:
     """Is this cell in quotes, and is every quote within it doubled?"""
-    inner = cell[1:-1]
+    within = cell[1:-1]
     wrapped = len(cell) > 1 and cell[0] == cell[-1] == '"'
-    return wrapped and inner.count('"') == 2 * inner.count('""')
+    return wrapped and within.count('"') == 2 * within.count('""')

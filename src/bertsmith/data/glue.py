@@ -96,8 +96,8 @@ def glue_folders(folder: str | Path) -> dict[str, Path]:
 def read_glue(folder: str | Path, name: str, split: str) -> Dataset[Any]:
     """One split of a GLUE task from its folder: train, dev (MNLI: dev_matched, ...) or test.
 
-    Quotes are read as they stand and rows with a wrong number of cells are left out and counted,
-    as the official readers do. Test files have no labels.
+    Rows with a wrong number of cells are left out and counted, as the official readers do. Test
+    files have no labels.
     """
     if name not in GLUE:
         raise BertsmithError(f"unknown GLUE task {name!r}; known: {', '.join(GLUE)}")

@@ -1,171 +1,309 @@
-"""`read_data`: any data file → a Dataset, with its format, task and columns found out."""
+"""The one door for data: any source → examples, all at once or in portions of bounded size."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bertsmith.data.choices import read_choices
-from bertsmith.data.columns import Finder, known_name, plain, without_header
-from bertsmith.data.conll import looks_like_conll, read_conll, read_conllu
-from bertsmith.data.dataset import Dataset, known_task
-from bertsmith.data.delimited import read_delimited
-from bertsmith.data.documents import read_json, read_json_lines, read_parquet, table_of
-from bertsmith.data.examples import Tagged
-from bertsmith.data.files import read_text, suffix_of
-from bertsmith.data.guess import guess_task, has
-from bertsmith.data.rows import Table
+from bertsmith.data.choices import choice_rows, read_choices
+from bertsmith.data.columns import Finder, guess_task, without_header
+from bertsmith.data.dataset import Dataset, has_gold, known_task
+from bertsmith.data.examples import Labelled, Tagged, joined
 from bertsmith.data.schemes import convert, detect
-from bertsmith.data.squad import is_squad, read_questions, read_squad
+from bertsmith.data.sources import TEXTS, Options, source_tables
+from bertsmith.data.squad import question_rows, read_questions
+from bertsmith.data.tables import PORTION, Table, is_absent, sample
 from bertsmith.data.texts import (
     read_labelled,
     read_multilabelled,
     read_related,
     read_scored,
     read_tagged,
+    words_cell,
 )
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 
-CONLL = (".conll", ".conll03", ".iob", ".iob2", ".bio", ".ner", ".pos", ".tags")
-FORMATS = "csv, tsv, jsonl, json, parquet, conll, conllu or txt (and .gz or .xz of each)"
+LAYOUTS = {"squad": "answering", "conll": "tagging", "conllu": "tagging"}
+SPOKEN = {"squad": "SQuAD's layout", "conll": "words with tags", "conllu": "words with tags"}
 
 
-def read_data(
-    path: str | Path,
+@dataclass(frozen=True)
+class Portion:
+    """Some rows of a source, and what a model reads of each; None where a row has no text."""
+
+    examples: list[Any]
+    rows: list[dict[str, Any]]
+    share: float  # of the source that has been read with them, from 0 to 1
+
+
+class Data:
+    """A source of examples that has been opened: `read` it whole, or go through `portions`.
+
+    `columns` (role → column), `unused` (columns without a role) and `names` are known after the
+    first rows; the ledger counts what is left out or changed.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        task: str | None,
+        options: Options,
+        label_names: Sequence[str] | None = None,
+        ledger: Ledger | None = None,
+    ) -> None:
+        self.source, self.task, self.options = source, task, options
+        self.label_names, self.ledger = label_names, ledger or Ledger()
+        self.path = Path(source) if isinstance(source, str | Path) else Path("list")
+        self.names: tuple[str, ...] = ()
+        self.columns: Mapping[str, str] = {}
+        self.unused: tuple[str, ...] = ()
+
+    def tables(self, size: int = PORTION) -> Iterator[Table]:
+        """The rows as they are, in portions."""
+        return source_tables(self.source, self.task, self.options, self.ledger, size)
+
+    def portions(self, size: int | None = None) -> Iterator[Portion]:
+        """Examples without their labels, some at a time, for whoever predicts or embeds.
+
+        The columns that the first rows show are those of all rows.
+        """
+        given, complete, empty = dict(self.options.columns), 0, 0
+        for table in self.tables(size or PORTION):
+            for start in range(0, len(table.rows), size or PORTION):
+                part = replace(table, rows=table.rows[start : start + (size or PORTION)])
+                examples = self._inputs(part, given)
+                empty += examples.count(None)
+                complete += len(examples) - examples.count(None)
+                rows = [row.cells for row in part.rows]
+                yield Portion(examples, rows, self._share(table, start + len(rows)))
+            if not complete and empty >= PORTION:
+                break
+        self.ledger.note("rows without a text, for which there is no result", empty)
+        if not complete:
+            what = "no row of it has a text" if empty else "there are no examples in it"
+            raise BertsmithError(f"{self.path}: {what}")
+
+    def _share(self, table: Table, done: int) -> float:
+        whole = table.share == 1.0 and len(table.rows) > PORTION
+        return done / len(table.rows) if whole else table.share
+
+    def texts(self, pairs: bool = False) -> Iterator[str]:
+        """Every text, one at a time; an empty one for a row without. With `pairs` second texts."""
+        for portion in self.portions():
+            for example in portion.examples:
+                yield "" if example is None else example.texts[0]
+                if pairs and example is not None:
+                    yield from example.texts[1:]
+
+    def read(self) -> Dataset[Any]:
+        """All examples, with their labels."""
+        tables = list(self.tables())
+        if not tables:
+            raise BertsmithError(f"{self.path}: there are no examples in it")
+        table = tables[0]
+        if len(tables) > 1:
+            names = tuple(dict.fromkeys(name for one in tables for name in one.names))
+            paths = {one.path for one in tables}
+            path = self.path if len(paths) > 1 else table.path
+            rows = [row for one in tables for row in one.rows]
+            table = replace(table, path=path, names=names, rows=rows)
+        if not table.rows:
+            what = "there are no examples in it" if table.layout else "there are no rows in it"
+            raise BertsmithError(f"{table.path}: {what}")
+        dataset = self._laid_out(table) if table.layout else self._examples(table)
+        if not dataset.examples:
+            raise BertsmithError(f"{table.path}: there are no examples in it")
+        missing = sum(not has_gold(example) for example in dataset.examples)
+        if 0 < missing < len(dataset):
+            self.ledger.note("examples without a label, not trained on and not scored", missing)
+        return dataset
+
+    # ------------------------------------------------------------------ with labels
+
+    def _laid_out(self, table: Table) -> Dataset[Any]:
+        """Examples of a format that has only one task: SQuAD's and CoNLL's."""
+        task = LAYOUTS[table.layout]
+        self._fits(table)
+        why = "" if self.task else f"it has {SPOKEN[table.layout]}"
+        examples = [row.example for row in table.rows]
+        scheme = None
+        if task == "tagging":
+            if table.layout == "conllu" and all(t == "_" for one in examples for t in one.tags):
+                raise BertsmithError(
+                    f"{table.path}: its column {table.columns['tags']} is empty; choose another "
+                    "with --column tags=NAME"
+                )
+            examples, scheme = self._spelled(examples)
+        columns = dict(table.columns)
+        return Dataset(table.path, task, examples, columns, why, scheme, self.ledger)
+
+    def _examples(self, table: Table) -> Dataset[Any]:
+        given = dict(self.options.columns)
+        if not table.header:
+            given = {**without_header(table), **given}
+        task, why = (self.task, "") if self.task else guess_task(table, given)
+        finder, ledger, names = Finder(table, given), self.ledger, self.label_names
+        scheme = None
+        examples: list[Any]
+        match task:
+            case "tagging":
+                examples, scheme = self._spelled(read_tagged(table, finder, ledger, names))
+            case "classification" | "text":
+                examples = list(read_labelled(table, finder, ledger, names))
+            case "multilabel":
+                examples = list(read_multilabelled(table, finder, ledger, names))
+            case "answering":
+                examples = list(read_questions(table, finder, ledger))
+            case "choice":
+                examples = list(read_choices(table, finder, ledger))
+            case "similarity" if _related(table, given):
+                examples = list(read_related(table, finder, ledger))
+            case _:
+                examples = list(read_scored(table, finder, ledger))
+        also = _alternatives(table, finder, task)
+        return Dataset(
+            table.path,
+            task,
+            examples,
+            dict(finder.columns),
+            why,
+            scheme,
+            ledger,
+            unused=finder.unused,
+            alternatives=also,
+        )
+
+    def _spelled(self, examples: list[Tagged]) -> tuple[list[Tagged], str | None]:
+        """Tagged sentences with their scheme; IOB1, which is hard to learn, becomes BIO."""
+        scheme = detect(example.tags for example in examples if example.tags is not None)
+        if scheme != "iob1":
+            return examples, scheme
+        self.ledger.note("sentences converted from IOB1 to BIO", len(examples))
+        return [
+            one if one.tags is None else replace(one, tags=tuple(convert(one.tags, "bio")))
+            for one in examples
+        ], "bio"
+
+    def _fits(self, table: Table) -> None:
+        task, layout = LAYOUTS[table.layout], SPOKEN[table.layout]
+        if self.task not in (None, TEXTS, task):
+            raise BertsmithError(
+                f"{table.path} holds {layout}, which is for {task}, not for {self.task}"
+            )
+
+    # ------------------------------------------------------------------ without labels
+
+    def _inputs(self, table: Table, given: dict[str, str]) -> list[Any]:
+        """What a model of a task reads of each row; `given` learns the columns."""
+        if table.layout:
+            self._fits(table)
+            self.names, self.columns = table.names, table.columns
+            return [row.example for row in table.rows]
+        if not table.header:
+            given.update({**without_header(table), **given})
+        if self.task is None:
+            self.task = guess_task(table, given)[0]
+        finder = Finder(table, given)
+        examples = self._unlabelled(table, finder)
+        given.update((role, name) for role, name in finder.columns.items() if name in table.names)
+        self.names, self.columns = table.names, dict(finder.columns)
+        self.unused = finder.unused
+        return examples
+
+    def _unlabelled(self, table: Table, finder: Finder) -> list[Any]:
+        if self.task == "choice":
+            rows = choice_rows(table, finder)
+            return [one and replace(one, label=None) for one in rows]
+        if self.task == "answering":
+            return list(question_rows(table, finder, self.ledger, gold=False))
+        related = {"anchor", "positive"} <= {*finder.given, *finder.by_plain}
+        if self.task == "similarity" and related:
+            finder.given = {**finder.given, "text": finder.needed("anchor")}
+            finder.given["pair"] = finder.needed("positive")
+        words = self.task == "tagging" and "text" not in finder.given
+        if words and (column := _words_column(table, finder)):
+            return [self._words(table, row, column) for row in table.rows]
+        columns = finder.texts()
+        if self.task in ("tagging", TEXTS):
+            columns = finder.single(columns)
+        examples: list[Any] = []
+        for row in table.rows:
+            where = table.where(row)
+            texts = columns.read(row, where)
+            examples.append(texts and Labelled(*texts, None, where))
+        return examples
+
+    def _words(self, table: Table, row: Any, column: str) -> Tagged | None:
+        if is_absent(row.cells.get(column)):
+            return None
+        words = words_cell(row, table.where(row), column)
+        text, offsets = joined(words)
+        return Tagged(text, words, offsets, None, table.where(row)) if words else None
+
+
+def open_data(
+    source: Any,
     task: str | None = None,
     *,
     columns: Mapping[str, str] | None = None,
+    header: bool | None = None,
+    encoding: str | None = None,
+    format: str | None = None,
+    split: str | None = None,
     label_names: Sequence[str] | None = None,
     skip_ragged: bool = False,
-) -> Dataset[Any]:
-    """Read a file of examples.
+    ledger: Ledger | None = None,
+) -> Data:
+    """Open a source of texts or examples.
 
-    The task is guessed where none is given; `columns` says which column is what (`text`, `pair`,
-    `label`, `score`, `tokens`, `tags`, `question`, `passage`, `answers`, ...) where the names in
-    the file are not known ones; `label_names` are the names of labels that are numbers from 0.
+    `source` is the path of a file (a pattern such as `data/train-*.parquet`, a folder, or `-` for
+    standard input), a pandas data frame, a pyarrow table, or a list of texts, dictionaries or
+    tuples. The task is guessed where none is given; "text" reads texts alone. `columns` says
+    which column holds what (`text`, `pair`, `label`, `score`, `tokens`, `tags`, ...) where its
+    name does not; `header=False` says that there are no names of columns. `label_names` are the
+    names of labels that are numbers from 0.
     """
-    path, ledger = Path(path), Ledger()
-    given = {role: name for role, name in (columns or {}).items() if name}
-    if task is not None:
-        known_task(task)
-    if path.is_dir():
-        raise BertsmithError(f"{path} is a folder; give a file")
-    ending = suffix_of(path)
-    if ending == ".txt":
-        grouped = task == "tagging" or looks_like_conll(read_text(path))
-        ending = ".conll" if grouped else ".tsv"
-    if ending == ".conllu":
-        return _tagging(path, task, ledger, *read_conllu(path, ledger, given.get("tags")))
-    if ending in CONLL:
-        found = read_conll(path, ledger, given.get("tokens"), given.get("tags"))
-        return _tagging(path, task, ledger, *found)
-    if ending == ".json":
-        content = read_json(path)
-        if is_squad(content):
-            _only("answering", task, path, "SQuAD's layout")
-            examples = _some(path, read_squad(path, content, ledger))
-            why = "" if task else "it is in SQuAD's layout"
-            layout = {"question": "question", "passage": "context", "answers": "answers"}
-            return Dataset(path, "answering", examples, layout, why, ledger=ledger)
-        table = table_of(path, content)
-    else:
-        table = _table(path, ending, given, ledger, skip_ragged)
-    return _rows(table, task, given, label_names, ledger)
+    if task not in (None, TEXTS):
+        known_task(str(task))
+    named = {role: name for role, name in (columns or {}).items() if name}
+    options = Options(named, header, encoding, format, split, skip_ragged)
+    return Data(source, task, options, label_names, ledger)
 
 
-def _table(path: Path, ending: str, given: Mapping[str, str], ledger: Ledger, skip: bool) -> Table:
-    """The rows of a file, by its ending."""
-    if ending in (".csv", ".tsv", ".tab"):
-        names = known_name(given)
-        tabs = ending != ".csv"
-        return read_delimited(path, lambda n: plain(n) in names, ledger, tabs=tabs, skip=skip)
-    if ending in (".jsonl", ".ndjson"):
-        return read_json_lines(path)
-    if ending in (".parquet", ".pq"):
-        return read_parquet(path)
-    raise unknown_kind(path)
+def read_data(source: Any, task: str | None = None, **options: Any) -> Dataset[Any]:
+    """All examples of a source; `options` are those of `open_data`."""
+    return open_data(source, task, **options).read()
 
 
-def unknown_kind(path: Path) -> BertsmithError:
-    """What to say of a file by whose name nobody can tell what is in it."""
-    if not path.exists():
-        return BertsmithError(f"{path}: there is no such file or folder")
-    return BertsmithError(f"{path}: what kind of file is this? Known: {FORMATS}")
+def read_texts(source: Any, **options: Any) -> list[str]:
+    """All texts of a source; `options` are those of `open_data`."""
+    return list(open_data(source, TEXTS, **options).texts())
 
 
-def _rows(
-    table: Table,
-    task: str | None,
-    given: Mapping[str, str],
-    label_names: Sequence[str] | None,
-    ledger: Ledger,
-) -> Dataset[Any]:
-    """The examples of a table."""
-    if not table.rows:
-        raise BertsmithError(f"{table.path}: there are no rows in it")
-    if not table.header:
-        given = {**without_header(table), **given}
-    why = ""
-    if task is None:
-        task, why = guess_task(table, given)
-    finder = Finder(table, given)
-    examples: list[Any]
-    match task:
-        case "tagging":
-            tagged = read_tagged(table, finder, ledger, label_names)
-            return _tagging(table.path, task, ledger, tagged, finder.found, why)
-        case "classification":
-            examples = list(read_labelled(table, finder, ledger, label_names))
-        case "multilabel":
-            examples = list(read_multilabelled(table, finder, label_names))
-        case "answering":
-            examples = list(read_questions(table, finder, ledger))
-        case "choice":
-            examples = list(read_choices(table, finder))
-        case "similarity" if has(finder, "positive") or not has(finder, "score"):
-            examples = list(read_related(table, finder))
-        case _:
-            examples = list(read_scored(table, finder))
-    return Dataset(table.path, task, _some(table.path, examples), finder.found, why, ledger=ledger)
+def _words_column(table: Table, finder: Finder) -> str | None:
+    """A column of lists of words, or of words between spaces where there is no column of texts."""
+    text = Finder(table, finder.given).known("text")
+    column = Finder(table, finder.given).known("tokens")
+    lists = column is not None and any(
+        isinstance(v, list | tuple) for v in sample(table, column, 20)
+    )
+    if column is None or (text not in (None, column) and not lists):
+        return None
+    return finder.needed("tokens")
 
 
-def _tagging(
-    path: Path,
-    task: str | None,
-    ledger: Ledger,
-    examples: list[Tagged],
-    columns: dict[str, str],
-    why: str | None = None,
-) -> Dataset[Any]:
-    """Tagged sentences with their scheme; IOB1, which no one can learn well, becomes BIO."""
-    _only("tagging", task, path, "words with tags")
-    _some(path, examples)
-    scheme = detect(example.tags for example in examples if example.tags is not None)
-    if scheme == "iob1":
-        ledger.note("sentences converted from IOB1 to BIO", len(examples))
-        examples = [_converted(example) for example in examples]
-        scheme = "bio"
-    if why is None:
-        why = "" if task else "it has a word and a tag on each line"
-    return Dataset(path, "tagging", examples, columns, why, scheme, ledger)
+def _related(table: Table, given: Mapping[str, str]) -> bool:
+    """Are there texts that belong together, rather than scores?"""
+    has = {role: Finder(table, given).known(role) for role in ("positive", "score")}
+    return has["positive"] is not None or has["score"] is None
 
 
-def _converted(example: Tagged) -> Tagged:
-    if example.tags is None:
-        return example
-    tags = tuple(convert(example.tags, "bio"))
-    text, words, offsets = example.text, example.words, example.offsets
-    return Tagged(text, words, offsets, tags, example.where, example.lines)
-
-
-def _only(task: str, asked: str | None, path: Path, layout: str) -> None:
-    if asked not in (None, task):
-        raise BertsmithError(f"{path} holds {layout}, which is for {task}, not for {asked}")
-
-
-def _some(path: Path, examples: list[Any]) -> list[Any]:
-    if not examples:
-        raise BertsmithError(f"{path}: there are no examples in it")
-    return examples
+def _alternatives(table: Table, finder: Finder, task: str) -> tuple[str, ...]:
+    """Other columns that could be the label or the score."""
+    if task not in ("classification", "multilabel", "regression", "similarity"):
+        return ()
+    others = [*finder.candidates("label"), *finder.candidates("score")]
+    return tuple(name for name in dict.fromkeys(others) if sample(table, name, 1))

@@ -10,9 +10,10 @@ from typing import Any
 
 from bertsmith.data.columns import Finder
 from bertsmith.data.examples import Question, Span, Where
-from bertsmith.data.rows import Row, Table, text_cell
+from bertsmith.data.tables import Row, Table, is_absent, text_cell
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
+from bertsmith.numbers import parse_whole
 
 NO_ANSWER = "ANSWERNOTFOUND"  # what SubjQA writes at the end of such a passage
 
@@ -33,22 +34,35 @@ def read_squad(path: Path, content: Mapping[str, Any], ledger: Ledger) -> list[Q
                 passage = _string(paragraph, "context", where)
                 gold = None
                 if "answers" in asked or "is_impossible" in asked:
-                    given = [] if asked.get("is_impossible") else asked.get("answers") or []
-                    gold = tuple(_span(one, passage, where, ledger) for one in given)
+                    answers = [] if asked.get("is_impossible") else asked.get("answers") or []
+                    if not isinstance(answers, list):
+                        raise BertsmithError(f"{where}: 'answers' is not a list")
+                    gold = tuple(_span(one, passage, where, ledger) for one in answers)
                     if not gold and not asked.get("is_impossible"):
                         gold = None  # v1.1 has no questions without an answer: it was left out
                         ledger.note("questions without answers, and not said to be impossible")
                 examples.append(
                     Question(
-                        id=str(asked.get("id", len(examples) + 1)),
+                        id=name_cell(asked.get("id"), len(examples) + 1),
                         question=_string(asked, "question", where),
                         passage=passage,
                         answers=gold,
-                        title=str(article.get("title", "")),
+                        title=name_cell(article.get("title"), ""),
                         where=where,
                     )
                 )
     return examples
+
+
+def squad_table(path: Path, content: Mapping[str, Any], ledger: Ledger) -> Table:
+    """The questions of a SQuAD file as rows."""
+    rows = []
+    for number, one in enumerate(read_squad(path, content, ledger), 1):
+        cells: dict[str, Any] = {"id": one.id, "title": one.title, "question": one.question}
+        rows.append(Row(number, {**cells, "context": one.passage}, one))
+    names = ("id", "title", "question", "context")
+    found = {"question": "question", "passage": "context", "answers": "answers"}
+    return Table(path, names, rows, unit="question", layout="squad", columns=found)
 
 
 def _listed(holder: Any, key: str, path: Path, done: int) -> Iterator[dict[str, Any]]:
@@ -64,12 +78,33 @@ def _string(holder: Mapping[str, Any], key: str, where: Where) -> str:
     return text_cell(holder[key], where, key)
 
 
-def _span(given: Any, passage: str, where: Where, ledger: Ledger) -> Span:
-    text = given.get("text") if isinstance(given, dict) else None
-    start = given.get("answer_start") if isinstance(given, dict) else None
-    if not isinstance(text, str) or not isinstance(start, int | None):
+def name_cell(value: Any, default: object) -> str:
+    """An id or a title as text that can be written; lone surrogates are replaced."""
+    if not isinstance(value, str | int | float | bool) or value == "":
+        return str(default)
+    return str(value).encode("utf-8", "replace").decode() if isinstance(value, str) else f"{value}"
+
+
+def _span(answer: Any, passage: str, where: Where, ledger: Ledger) -> Span:
+    text = answer.get("text") if isinstance(answer, dict) else None
+    start = answer.get("answer_start") if isinstance(answer, dict) else None
+    return placed(_answer(text, where), _start(start, where), passage, ledger)
+
+
+def _answer(text: Any, where: Where) -> str:
+    if not isinstance(text, str | int | float):
         raise BertsmithError(f"{where}: an answer is not a text and an answer_start")
-    return placed(text, start, passage, ledger)
+    return text_cell(text, where, "answer")
+
+
+def _start(value: Any, where: Where) -> int | None:
+    """Where an answer begins; None where the file does not say."""
+    if is_absent(value):
+        return None
+    number = parse_whole(value)
+    if number is None:
+        raise BertsmithError(f"{where}: an answer is not a text and an answer_start")
+    return number
 
 
 def placed(text: str, start: int | None, passage: str, ledger: Ledger) -> Span:
@@ -93,28 +128,43 @@ def placed(text: str, start: int | None, passage: str, ledger: Ledger) -> Span:
 
 def read_questions(table: Table, finder: Finder, ledger: Ledger) -> list[Question]:
     """Rows with a question, a passage and answers: texts, or SQuAD's texts and starts."""
+    rows = question_rows(table, finder, ledger)
+    ledger.note("rows without a question or a passage, left out", rows.count(None))
+    return _merged([row for row in rows if row is not None], ledger)
+
+
+def question_rows(
+    table: Table, finder: Finder, ledger: Ledger, gold: bool = True
+) -> list[Question | None]:
+    """A question for each row; None for a row without a question or a passage."""
     question, passage = finder.needed("question"), finder.needed("passage")
-    answers, starts = finder.known("answers"), finder.known("start")
+    answers = finder.known("answers") if gold else None
+    starts = finder.known("start") if gold else None
     name, title = finder.known("id"), finder.by_plain.get("title")
-    examples = []
-    for number, row in enumerate(table.rows, 1):
+    if title:
+        finder.used.add(title)
+    examples: list[Question | None] = []
+    for row in table.rows:
         where = table.where(row)
+        if any(is_absent(row.cells.get(column)) for column in (question, passage)):
+            examples.append(None)
+            continue
         read = passage_cell(row, where, passage, ledger)
-        gold = None
+        spans = None
         if answers is not None:
             start = row.cells.get(starts) if starts else None
-            gold = _answers(row.cells.get(answers), start, read, where, ledger)
+            spans = _answers(row.cells.get(answers), start, read, where, ledger)
         examples.append(
             Question(
-                id=str(row.cells.get(name) or number) if name else str(number),
+                id=name_cell(row.cells.get(name) if name else None, row.number),
                 question=text_cell(row.cells.get(question), where, question),
                 passage=read,
-                answers=gold,
-                title=str(row.cells.get(title) or "") if title else "",
+                answers=spans,
+                title=name_cell(row.cells.get(title) if title else None, ""),
                 where=where,
             )
         )
-    return _merged(examples, ledger)
+    return examples
 
 
 def passage_cell(row: Row, where: Where, column: str, ledger: Ledger) -> str:
@@ -137,29 +187,33 @@ def _merged(examples: list[Question], ledger: Ledger) -> list[Question]:
     )
     merged = []
     for group in groups.values():
-        given = [one.answers for one in group if one.answers is not None]
-        spans = dict.fromkeys(span for answers in given for span in answers)
-        merged.append(replace(group[0], answers=tuple(spans) if given else None))
+        answers = [one.answers for one in group if one.answers is not None]
+        spans = dict.fromkeys(span for several in answers for span in several)
+        merged.append(replace(group[0], answers=tuple(spans) if answers else None))
     return merged
 
 
 def _answers(
-    given: Any, start: Any, passage: str, where: Where, ledger: Ledger
+    value: Any, start: Any, passage: str, where: Where, ledger: Ledger
 ) -> tuple[Span, ...]:
-    if isinstance(given, dict):  # as the `datasets` library stores SQuAD
-        texts, places = given.get("text"), given.get("answer_start")
+    if isinstance(value, dict):  # as the `datasets` library stores SQuAD
+        texts, places = value.get("text"), value.get("answer_start")
         if not isinstance(texts, list) or not isinstance(places, list) or len(texts) != len(places):
             raise BertsmithError(f"{where}: answers need as many texts as answer_starts")
         pairs = zip(texts, places, strict=True)
-        return tuple(placed(str(text), int(place), passage, ledger) for text, place in pairs)
-    if isinstance(given, list):
-        if all(isinstance(one, dict) for one in given):
-            return tuple(_span(one, passage, where, ledger) for one in given)
-        return tuple(placed(str(text), None, passage, ledger) for text in given)
-    text = text_cell(given, where, "answer").removesuffix(NO_ANSWER).rstrip()
+        return tuple(
+            placed(_answer(text, where), _start(place, where), passage, ledger)
+            for text, place in pairs
+        )
+    if isinstance(value, list):
+        if all(isinstance(one, dict) for one in value):
+            return tuple(_span(one, passage, where, ledger) for one in value)
+        return tuple(placed(_answer(text, where), None, passage, ledger) for text in value)
+    text = text_cell(value, where, "answer").removesuffix(NO_ANSWER).rstrip()
     if not text:
         return ()
-    places = [int(number) for number in re.findall(r"\d+", "" if start is None else str(start))]
+    numbers = re.findall(r"[0-9]+", "" if start is None else str(start)[:100])
+    places = [number for number in map(parse_whole, numbers) if number is not None]
     if len(places) == 2 and text not in passage and passage[slice(*places)].strip():
         # Tokenised answers (ca n't) are spelled otherwise than the passage; the place is right.
         ledger.note("answers taken as the passage spells them")

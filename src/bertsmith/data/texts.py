@@ -1,38 +1,32 @@
-"""Rows of texts → examples: labels, several labels, numbers, tags in lists, related texts."""
+"""Rows of texts → examples: labels, several labels, scores, tags in lists, related texts."""
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
-from bertsmith.data.columns import Finder, plain
-from bertsmith.data.examples import (
-    Labelled,
-    MultiLabelled,
-    Related,
-    Scored,
-    Tagged,
-    Where,
-    joined,
-)
-from bertsmith.data.rows import Row, Table, list_cell, sample, text_cell
+from bertsmith.data.columns import Finder, plain, spans_column
+from bertsmith.data.examples import Labelled, MultiLabelled, Related, Scored, Tagged, Where, joined
+from bertsmith.data.spans import tags_of_spans
+from bertsmith.data.tables import Row, Table, is_absent, list_cell, sample, text_cell
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
+from bertsmith.numbers import parse_number, parse_whole, shown
 
 SEPARATORS = "|;,"
-Texts = tuple[str, str | None]
+TEXTLESS = "rows without a text, left out"
 
 
 def read_labelled(
     table: Table, finder: Finder, ledger: Ledger, names: Sequence[str] | None
 ) -> list[Labelled]:
     """Texts or pairs, each with one label, or none where the file has no column of them."""
-    column = finder.said("label")
-    text, pair = finder.couple()
-    column = column or finder.known("label")
+    column = finder.named("label")
+    texts = finder.texts()
+    column = column or finder.label()
     classes = _classes(table, column, names)
-    hidden = column is not None and _unsaid(table, column)
+    hidden = column is not None and _all_hidden(table, column)
     agreed = column is not None and plain(column) == "gold_label"
     examples = []
     for row in table.rows:
@@ -43,23 +37,27 @@ def read_labelled(
         if agreed and label == "-":  # so SNLI and MNLI say that people disagreed
             ledger.note("rows on whose label people did not agree (-), left out")
             continue
-        examples.append(Labelled(*_texts(row, where, text, pair), label, where))
+        both = texts.read(row, where)
+        if both is None:
+            ledger.note(TEXTLESS)
+            continue
+        examples.append(Labelled(*both, label, where))
     return examples
 
 
 def read_multilabelled(
-    table: Table, finder: Finder, names: Sequence[str] | None
+    table: Table, finder: Finder, ledger: Ledger, names: Sequence[str] | None
 ) -> list[MultiLabelled]:
     """Texts with lists of labels, labels between separators, or a column of 0 and 1 for each."""
-    said = finder.said("label")
-    text, pair = finder.couple()
-    column = said or finder.known("label")
-    flags = [] if column else _flags(table, {text, pair})
+    column = finder.named("label")
+    texts = finder.texts()
+    column = column or finder.known("label")
+    flags = [] if column else _flags(table, {texts.text, texts.pair})
     if flags:
-        finder.note("label", f"{len(flags)} columns of 0 and 1: {', '.join(flags)}")
+        finder.note("label", f"{len(flags)} columns of 0 and 1: {', '.join(flags)}", *flags)
     separator = "" if column is None else _separator(table, column)
-    if separator.strip():
-        finder.note("label", f"{column}, split at {separator}")
+    if column and separator.strip():
+        finder.note("label", f"{column}, split at {separator}", column)
     classes = _classes(table, column, names)
     examples = []
     for row in table.rows:
@@ -69,37 +67,50 @@ def read_multilabelled(
             labels = tuple(
                 name for name in flags if str(row.cells.get(name)) in ("1", "1.0", "True")
             )
-        elif column is not None and (value := row.cells.get(column)) is not None:
+        elif column is not None and not is_absent(value := row.cells.get(column)):
             cells = _several(value, where, column, separator)
-            found = (_label(cell, where, column, classes) for cell in cells)
-            labels = tuple(dict.fromkeys(name for name in found if name is not None))
-        examples.append(MultiLabelled(*_texts(row, where, text, pair), labels, where))
+            spelled = (_label(cell, where, column, classes) for cell in cells)
+            labels = tuple(dict.fromkeys(name for name in spelled if name is not None))
+        both = texts.read(row, where)
+        if both is None:
+            ledger.note(TEXTLESS)
+            continue
+        examples.append(MultiLabelled(*both, labels, where))
     return examples
 
 
-def read_scored(table: Table, finder: Finder) -> list[Scored]:
+def read_scored(table: Table, finder: Finder, ledger: Ledger) -> list[Scored]:
     """Texts or pairs, each with a number."""
-    said = finder.said("score") or finder.said("label")
-    text, pair = finder.couple()
-    column = said or finder.known("score")
+    column = finder.named("score") or finder.named("label")
+    texts = finder.texts()
+    column = column or finder.known("score")
     examples = []
     for row in table.rows:
         where = table.where(row)
         score = None
         value = row.cells.get(column) if column else None
-        if value is not None and value != "":
-            score = _number(value, where, str(column))
-        examples.append(Scored(*_texts(row, where, text, pair), score, where))
+        if not is_absent(value) and value != "":
+            score = parse_number(value)
+            if score is None:
+                raise BertsmithError(f"{where}: {column!r} is {shown(value)}, not a finite number")
+        both = texts.read(row, where)
+        if both is None:
+            ledger.note(TEXTLESS)
+            continue
+        examples.append(Scored(*both, score, where))
     return examples
 
 
-def read_related(table: Table, finder: Finder) -> list[Related]:
+def read_related(table: Table, finder: Finder, ledger: Ledger) -> list[Related]:
     """Texts that belong together: two columns, or three with one that does not belong."""
     anchor, positive = finder.needed("anchor"), finder.needed("positive")
     negative = finder.known("negative")
     examples = []
     for row in table.rows:
         where = table.where(row)
+        if any(is_absent(row.cells.get(name)) for name in (anchor, positive)):
+            ledger.note(TEXTLESS)
+            continue
 
         def cell(name: str, row: Row = row, where: Where = where) -> str:
             value = row.cells.get(name)
@@ -114,25 +125,29 @@ def read_related(table: Table, finder: Finder) -> list[Related]:
 def read_tagged(
     table: Table, finder: Finder, ledger: Ledger, names: Sequence[str] | None
 ) -> list[Tagged]:
-    """Rows with a list of words and a list of tags, which must be equally long."""
+    """Rows with a list of words and a list of tags, or with a text and annotated spans."""
+    if spans := spans_column(table, finder.given):
+        return _read_spans(table, finder, ledger, spans)
     words, tags = finder.needed("tokens"), finder.known("tags")
     classes = _classes(table, tags, names)
     examples = []
     for row in table.rows:
         where = table.where(row)
-        cells = list_cell(row.cells.get(words), where, words)
-        spelled = tuple(text_cell(word, where, words) for word in cells)
+        if is_absent(row.cells.get(words)):
+            ledger.note(TEXTLESS)
+            continue
+        spelled = words_cell(row, where, words)
         if not spelled:
             ledger.note("sentences without words, left out")
             continue
         marked = None
-        if tags is not None and row.cells.get(tags) is not None:
-            given = list_cell(row.cells[tags], where, tags)
-            if len(given) != len(spelled):
+        if tags is not None and not is_absent(row.cells.get(tags)):
+            cells = list_cell(row.cells[tags], where, tags)
+            if len(cells) != len(spelled):
                 raise BertsmithError(
-                    f"{where}: {len(spelled)} words in {words!r}, {len(given)} tags in {tags!r}"
+                    f"{where}: {len(spelled)} words in {words!r}, {len(cells)} tags in {tags!r}"
                 )
-            named = [_label(tag, where, tags, classes) for tag in given]
+            named = [_label(tag, where, tags, classes) for tag in cells]
             if None in named:
                 raise BertsmithError(
                     f"{where}: word {named.index(None) + 1} has no tag in {tags!r}"
@@ -143,25 +158,47 @@ def read_tagged(
     return examples
 
 
+def _read_spans(table: Table, finder: Finder, ledger: Ledger, column: str) -> list[Tagged]:
+    """Texts whose entities are marked by characters: words of our own, tagged in BIO."""
+    finder.note("spans", column)
+    text = finder.needed("text")
+    examples = []
+    for row in table.rows:
+        where = table.where(row)
+        if is_absent(row.cells.get(text)):
+            ledger.note(TEXTLESS)
+            continue
+        spelled = text_cell(row.cells[text], where, text)
+        offsets, tags = tags_of_spans(spelled, row.cells.get(column), where, column, ledger)
+        if not offsets:
+            ledger.note("sentences without words, left out")
+            continue
+        words = tuple(spelled[start:end] for start, end in offsets)
+        examples.append(Tagged(spelled, words, offsets, tags, where))
+    return examples
+
+
+def words_cell(row: Row, where: Where, column: str) -> tuple[str, ...]:
+    """The words of a row; Prodigy's tokens are objects with a text."""
+    cells = list_cell(row.cells.get(column), where, column)
+    plain_words = (one.get("text") if isinstance(one, dict) else one for one in cells)
+    return tuple(text_cell(word, where, column) for word in plain_words)
+
+
 # ------------------------------------------------------------------ cells
-
-
-def _texts(row: Row, where: Where, text: str, pair: str | None) -> Texts:
-    first = text_cell(row.cells.get(text), where, text)
-    return first, None if pair is None else text_cell(row.cells.get(pair), where, pair)
 
 
 def _label(value: Any, where: Where, column: str, classes: Sequence[str] | None) -> str | None:
     """A label by its name: numbers are looked up in the names of classes, where there are some."""
-    if isinstance(value, float) and math.isnan(value):
+    if is_absent(value):
         return None
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer() and parse_whole(value) is not None:
         value = int(value)
     name = text_cell(value, where, column).strip()
-    if classes and (name.isdecimal() or name == "-1"):
-        number = int(name)
+    number = parse_whole(name) if classes else None
+    if classes and number is not None and re.fullmatch(r"-1|[0-9]+", name):
         if number >= len(classes):
             raise BertsmithError(f"{where}: label {number}, but there are {len(classes)} names")
         return classes[number] if number >= 0 else None
@@ -169,39 +206,32 @@ def _label(value: Any, where: Where, column: str, classes: Sequence[str] | None)
 
 
 def _classes(table: Table, column: str | None, names: Sequence[str] | None) -> Sequence[str] | None:
-    """The names of a column's numbers: as told, or as the file itself says."""
+    """The names of a column's numbers: as given, or as the file itself says."""
     return names or (table.classes.get(column) if column else None)
 
 
-def _unsaid(table: Table, column: str) -> bool:
+def _all_hidden(table: Table, column: str) -> bool:
     """Is every label -1, which is how test files of known benchmarks hide them?"""
-    values = {str(row.cells.get(column)) for row in table.rows}
-    return values == {"-1"}
-
-
-def _number(value: Any, where: Where, column: str) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise BertsmithError(f"{where}: {column!r} is {value!r}, not a number") from None
-    if not math.isfinite(number):
-        raise BertsmithError(f"{where}: {column!r} is {value!r}, which nothing can be near to")
-    return number
+    return all(str(row.cells.get(column)) == "-1" for row in table.rows)
 
 
 def _flags(table: Table, texts: set[str | None]) -> list[str]:
     """The columns that hold only 0 and 1."""
-    found = []
-    for name in table.names:
-        values = {str(row.cells.get(name)) for row in table.rows}
-        if name not in texts and values <= {"0", "1", "0.0", "1.0", "True", "False"}:
-            found.append(name)
-    return found
+    flags = {name: None for name in table.names if name not in texts}
+    for row in table.rows:
+        for name in list(flags):
+            value = row.cells.get(name)
+            if not isinstance(value, bool | int | float | str) or str(value)[:6] not in BINARY:
+                del flags[name]
+    return list(flags)
+
+
+BINARY = {"0", "1", "0.0", "1.0", "True", "False"}
 
 
 def _separator(table: Table, column: str) -> str:
     """What stands between labels of one cell; a blank where nothing needs to."""
-    values = [value for value in sample(table, column, 10**9) if isinstance(value, str)]
+    values = [value for value in sample(table, column, len(table.rows)) if isinstance(value, str)]
     written = [value for value in values if not value.strip().startswith("[")]
     return next((mark for mark in SEPARATORS if any(mark in value for value in written)), " ")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.checkpoint import save
-from bertsmith.data import Dataset
+from bertsmith.data import Dataset, Splits, read_splits
 from bertsmith.errors import BertsmithError
 from bertsmith.files import finite, write_json
 from bertsmith.finetune.card import write_result_card
@@ -24,7 +24,6 @@ from bertsmith.finetune.settings import (
     settings_for,
     spoken,
 )
-from bertsmith.finetune.splits import Splits, read_splits
 from bertsmith.finetune.usual import named_by, usual_for
 from bertsmith.folders import write_directory
 from bertsmith.ledger import Ledger
@@ -100,7 +99,7 @@ def finetune(
     splits = data
     if not isinstance(splits, Splits):
         splits = read_splits(
-            data,  # type: ignore[arg-type]
+            data,
             dev,
             test,
             task=task,

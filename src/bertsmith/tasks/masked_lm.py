@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 
 from bertsmith.batch import Batch
-from bertsmith.data.files import Stream, suffix_of
-from bertsmith.data.inputs import read_inputs
-from bertsmith.data.read import CONLL
+from bertsmith.data import open_data
+from bertsmith.data.sources import ENDINGS
+from bertsmith.data.streams import Stream, suffix_of
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Masking, Sequences
 from bertsmith.model import Hidden
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 CHARACTERS, TOKENS = 1 << 20, 1 << 19  # that are held at once
 ROWS = 4096  # logits that are computed at once
-TABLES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json", ".parquet", ".pq")
 Item = TypeVar("Item")
 
 
@@ -103,17 +102,11 @@ def read_texts(path: str | Path) -> Iterator[str]:
     A plain text file holds documents between blank lines, or without those a text on each line.
     Of tables and records the texts are read, and not the labels.
     """
-    path, ending = Path(path), suffix_of(Path(path))
-    if ending in TABLES or ending in CONLL or ending == ".conllu":
-        task = "classification" if ending in TABLES else "tagging"
-        for stretch in read_inputs(path, task):
-            for example in stretch.examples:
-                yield example.text
-                if getattr(example, "pair", None):
-                    yield example.pair
+    path, kind = Path(path), ENDINGS.get(suffix_of(Path(path)), "txt")
+    if kind != "txt" or path.is_dir():
+        task = "tagging" if kind.startswith("conll") else "classification"
+        yield from open_data(path, task).texts(pairs=True)
         return
-    if path.is_dir():
-        raise BertsmithError(f"{path} is a folder; give a file")
     apart = _has_blank_lines(path)
     document: list[str] = []
     for _, line in Stream(path).numbered():

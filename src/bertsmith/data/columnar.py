@@ -1,0 +1,208 @@
+"""parquet and xlsx files, and tables of pyarrow and pandas, in portions."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bertsmith.data.delimited import ABSENT, is_header
+from bertsmith.data.streams import Stream, is_regular
+from bertsmith.data.tables import HEAVY, Row, Table, check_names, portions
+from bertsmith.errors import BertsmithError
+from bertsmith.files import one_line
+from bertsmith.ledger import Ledger
+
+WIDEST = 10_000  # columns of a sheet
+
+
+def parquet_tables(stream: Stream, size: int) -> Iterator[Table]:
+    """The portions of a parquet file, with the class names that the `datasets` library stores."""
+    pyarrow = _import(stream.path, "pyarrow", "parquet")
+    from pyarrow import parquet
+
+    path = stream.path
+    broken = (pyarrow.ArrowException, OSError, ValueError, OverflowError, RecursionError)
+    # Only a plain file can be read from any place: everything else is read whole.
+    source = path if is_regular(path) and path.stat().st_size else None
+    try:
+        file = parquet.ParquetFile(source or pyarrow.BufferReader(_filled(stream)))
+        batch = _batch_size(file.metadata, size)
+        yield from arrow_tables(
+            path, file.schema_arrow, file.iter_batches(batch_size=batch), file.metadata.num_rows
+        )
+    except broken as error:
+        raise BertsmithError(
+            f"{path}: not a parquet file that can be read ({one_line(error)[:120]})"
+        ) from error
+
+
+def _filled(stream: Stream) -> bytes:
+    content = stream.content()
+    if not content:
+        raise BertsmithError(f"{stream.name} is empty")
+    return content
+
+
+def _batch_size(metadata: Any, size: int) -> int:
+    """Rows in a portion: fewer where they are long."""
+    total = sum(metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups))
+    return max(1, min(size, HEAVY * max(1, metadata.num_rows) // max(1, total)))
+
+
+def arrow_tables(path: Path, schema: Any, batches: Iterator[Any], total: int) -> Iterator[Table]:
+    """The portions of what pyarrow has read."""
+    names = tuple(schema.names)
+    check_names(path, names)
+    classes = _classes((schema.metadata or {}).get(b"huggingface", b"{}"))
+    table, done = Table(path, names, [], unit="row", classes=classes), 0
+    for batch in batches:
+        columns = {name: _values(batch.column(place)) for place, name in enumerate(names)}
+        rows = []
+        for number in range(batch.num_rows):
+            done += 1
+            rows.append(Row(done, {name: columns[name][number] for name in names}))
+        yield replace(table, rows=rows, share=done / max(1, total))
+    if not done:
+        yield table
+
+
+def _values(column: Any) -> list[Any]:
+    """The values of a column; times are texts, which years beyond 9999 cannot break."""
+    import pyarrow
+
+    if pyarrow.types.is_temporal(column.type):
+        column = column.cast(pyarrow.string())
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _classes(metadata: bytes) -> dict[str, list[str]]:
+    """The class names of columns, from the `datasets` library's description of them."""
+    try:
+        features = json.loads(metadata)["info"]["features"]
+        columns = dict(features).items()
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return {}
+    classes = {}
+    for name, feature in columns:
+        inner = feature.get("feature", feature) if isinstance(feature, dict) else feature
+        inner = inner[0] if isinstance(inner, list) and inner else inner
+        names = inner.get("names") if isinstance(inner, dict) else None
+        if isinstance(names, list) and all(isinstance(one, str) for one in names):
+            classes[name] = names
+    return classes
+
+
+def frame_tables(path: Path, frame: Any, size: int) -> Iterator[Table]:
+    """The portions of a pandas data frame."""
+    names = tuple(map(str, frame.columns))
+    check_names(path, names)
+    for start in range(0, max(1, len(frame)), size):
+        values = frame.iloc[start : start + size].astype(object).to_numpy().tolist()
+        rows = [
+            Row(start + number, dict(zip(names, map(_plain, cells), strict=True)))
+            for number, cells in enumerate(values, 1)
+        ]
+        share = min(1.0, (start + size) / max(1, len(frame)))
+        yield Table(path, names, rows, unit="row", share=share)
+
+
+def _plain(value: Any) -> Any:
+    """A cell of a data frame as Python's own type; NaN, NA and NaT are no value."""
+    if hasattr(value, "tolist"):  # of numpy
+        value = value.tolist()
+    if isinstance(value, list | dict | str):
+        return value
+    return None if value != value or type(value).__name__ == "NAType" else value
+
+
+def sheet_tables(
+    stream: Stream, ledger: Ledger, given: set[str], header: bool | None, size: int
+) -> Iterator[Table]:
+    """The portions of the first sheet of an Excel workbook."""
+    openpyxl = _import(stream.path, "openpyxl", "xlsx")
+    path = stream.path
+    source = path if is_regular(path) else io.BytesIO(_filled(stream))
+    try:
+        book = openpyxl.load_workbook(source, read_only=True, data_only=True)
+        sheets = book.worksheets
+        for other in sheets[1:]:
+            ledger.note(f"sheets that are not read: {other.title}")
+        rows = _sheet_rows(sheets[0], ledger)
+        table = _sheet_table(path, rows, given, header)
+        for some in portions(table[1], size):
+            yield replace(table[0], rows=some)
+    except BertsmithError:
+        raise
+    except Exception as error:  # openpyxl raises whatever zip and XML parsers do
+        raise BertsmithError(
+            f"{path}: not an Excel workbook that can be read ({one_line(error)[:120]})"
+        ) from error
+
+
+def _sheet_rows(sheet: Any, ledger: Ledger) -> Iterator[tuple[int, list[Any]]]:
+    for number, cells in enumerate(sheet.iter_rows(values_only=True, max_col=WIDEST), 1):
+        values = [_sheet_cell(cell, ledger) for cell in cells]
+        while values and values[-1] is None:
+            values.pop()
+        if values:
+            yield number, values
+
+
+def _sheet_cell(value: Any, ledger: Ledger) -> Any:
+    if isinstance(value, datetime.datetime | datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, datetime.timedelta):
+        return str(value)
+    if value in ABSENT:
+        ledger.note('cells such as "NaN" or "NULL", read as no value')
+        return None
+    return value
+
+
+def _sheet_table(
+    path: Path, rows: Iterator[tuple[int, list[Any]]], given: set[str], header: bool | None
+) -> tuple[Table, Iterator[Row]]:
+    head = [row for _, row in zip(range(200), rows, strict=False)]
+    if not head:
+        raise BertsmithError(f"{path} is empty")
+    width = max(len(cells) for _, cells in head)
+    if header is None:
+        texts = [["" if cell is None else str(cell) for cell in cells] for _, cells in head]
+        header = is_header(texts[0], texts[1:], given)
+    names = [str(number) for number in range(1, width + 1)]
+    if header:
+        for place, cell in enumerate(head[0][1]):
+            names[place] = str(cell).strip() if cell is not None else names[place]
+        check_names(path, names)
+
+    def listed() -> Iterator[Row]:
+        for place, (number, cells) in enumerate(_chained(head, rows)):
+            if place or not header:
+                if len(cells) > width:
+                    raise BertsmithError(f"{path}, row {number}: more cells than the first rows")
+                filled = [*cells, *[None] * (width - len(cells))]
+                yield Row(number, dict(zip(names, filled, strict=True)))
+
+    return Table(path, tuple(names), [], unit="row", header=header), listed()
+
+
+def _chained(head: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
+    yield from head
+    yield from rest
+
+
+def _import(path: Path, package: str, kind: str) -> Any:
+    from importlib import import_module
+
+    try:
+        return import_module(package)
+    except ImportError as error:
+        raise BertsmithError(
+            f"{path}: reading {kind} needs {package}: pip install {package}"
+        ) from error

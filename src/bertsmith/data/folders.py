@@ -1,0 +1,54 @@
+"""The splits of a folder: files called train, dev and test, or shards of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from bertsmith.errors import BertsmithError
+
+SPLITS = {
+    "train": ("train_rebuilt", "train", "training"),  # a corrected file before the original
+    "dev": ("dev", "valid", "validation", "val", "dev_matched", "development"),
+    "test": ("test", "testing", "test_matched"),
+}
+SHARD = re.compile(r"(.+)-([0-9]{5})-of-([0-9]{5})(\..+)")  # train-00000-of-00003.parquet
+
+
+def find_splits(folder: str | Path, needed: Sequence[str] = ("train",)) -> dict[str, Path]:
+    """The files of a folder that are called train, dev (or valid, ...) and test.
+
+    Several shards of a split are one path with a star (train-*-of-00003.parquet). Data sets of
+    the Hub have their files in a folder `data`, or in one folder for each configuration.
+    """
+    folder = Path(folder)
+    entries = sorted(folder.iterdir())
+    splits = _splits_of([path for path in entries if not path.is_dir()])
+    if not splits:
+        inner = [path for path in entries if path.is_dir() and not path.name.startswith(".")]
+        inside = [_splits_of(sorted(path.iterdir())) for path in inner]
+        filled = [one for one in inside if one]
+        if len(filled) == 1:
+            splits = filled[0]
+    for split in needed:
+        if split not in splits:
+            raise BertsmithError(f"{folder}: no file in it is called {split}; give a file")
+    return splits
+
+
+def _splits_of(files: Sequence[Path]) -> dict[str, Path]:
+    stems: dict[str, Path] = {}
+    for path in files:
+        shard = SHARD.fullmatch(path.name)
+        if shard:
+            path = path.with_name(f"{shard[1]}-*-of-{shard[3]}{shard[4]}")
+        name = shard[1] if shard else path.name.partition(".")[0]
+        stems[name.lower()] = path
+    splits = {}
+    for split, names in SPLITS.items():
+        hits = [stems[name] for name in names if name in stems]
+        ends = [path for stem, path in stems.items() if re.search(rf"[-_]{split}$", stem)]
+        if hits or len(ends) == 1:
+            splits[split] = (hits or ends)[0]
+    return splits

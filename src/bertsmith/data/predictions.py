@@ -1,0 +1,198 @@
+"""Results beside the rows they belong to: jsonl, csv, tsv, parquet, or annotated spans."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from bertsmith.data.spans import SPAN_FORMATS, spans_record
+from bertsmith.data.streams import STANDARD_INPUT
+from bertsmith.errors import BertsmithError
+from bertsmith.files import atomic, finite, one_line
+from bertsmith.ledger import Ledger
+
+TABLES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
+TABLES |= {".parquet": "parquet", ".pq": "parquet"}
+FORMATS = ("jsonl", "csv", "tsv", "parquet", *SPAN_FORMATS)
+SUFFIX = "_predicted"  # of a result's column whose name the source has already
+
+
+class Writer(Protocol):
+    """Writes rows as they come."""
+
+    def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add some rows."""
+
+
+@contextmanager
+def open_predictions(
+    out: Path | None, format: str | None = None, ledger: Ledger | None = None
+) -> Iterator[Writer]:
+    """A file that appears when it is whole, in the format of its name; or standard output."""
+    kind = format_of(out, format)
+    ledger = ledger or Ledger()
+    if out is None or out == STANDARD_INPUT:
+        if kind == "parquet":
+            raise BertsmithError("parquet cannot be written to standard output: name --out FILE")
+        yield _text_writer(kind, sys.stdout, ledger)
+        sys.stdout.flush()
+    elif kind == "parquet":
+        with atomic(out) as stream:
+            parquet = _Parquet(out, stream)
+            yield parquet
+            parquet.close()
+    else:
+        with atomic(out, "w") as lines:
+            yield _text_writer(kind, lines, ledger)
+
+
+def format_of(out: Path | None, format: str | None) -> str:
+    """The format that was named, or that the ending of a file names."""
+    if format is not None:
+        if format not in FORMATS:
+            raise BertsmithError(f"unknown format {format!r}; known: {', '.join(FORMATS)}")
+        return format
+    if out is None or out == STANDARD_INPUT or str(out).startswith("/dev/"):
+        return "jsonl"
+    if out.suffix.lower() not in TABLES:
+        known = ", ".join(TABLES)
+        raise BertsmithError(f"{out}: the name must end with {known}, or name it with --format")
+    return TABLES[out.suffix.lower()]
+
+
+def merged(
+    row: Mapping[str, Any], names: Sequence[str], result: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A row with its result; a name that the source has gets the suffix _predicted."""
+    whole = dict(row)
+    taken = {*row, *names}
+    for name, value in result.items():
+        while name in taken:
+            name += SUFFIX
+        taken.add(name)
+        whole[name] = value
+    return whole
+
+
+def as_json(value: Any) -> str:
+    """JSON on one line; numbers that are not finite are null, half characters are escaped."""
+    text = json.dumps(finite(value), ensure_ascii=False, default=str)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        text = json.dumps(finite(value), ensure_ascii=True, default=str)
+    return text
+
+
+def _text_writer(kind: str, stream: IO[str], ledger: Ledger) -> Writer:
+    if kind in ("csv", "tsv"):
+        return _Delimited(stream, "," if kind == "csv" else "\t", ledger)
+    return _JsonLines(stream, kind)
+
+
+class _JsonLines:
+    """One JSON value a line; of spans, as the annotation tool has it."""
+
+    def __init__(self, stream: IO[str], kind: str) -> None:
+        self.stream, self.kind = stream, kind
+
+    def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        for row in rows:
+            self.stream.write(as_json(self._record(row)) + "\n")
+        self.stream.flush()
+
+    def _record(self, row: Mapping[str, Any]) -> Any:
+        if self.kind == "jsonl":
+            return row
+        entities = row.get(f"entities{SUFFIX}", row.get("entities"))
+        text = row.get("text")
+        if not isinstance(entities, list) or not isinstance(text, str):
+            raise BertsmithError(f"--format {self.kind} is for texts that a model tags entities in")
+        results = ("words", "tags", "entities")
+        names = {*results, *(f"{name}{SUFFIX}" for name in results)}
+        others = {name: value for name, value in row.items() if name not in names}
+        return spans_record(self.kind, text, entities, others)
+
+
+class _Delimited:
+    """csv or tsv; lists and objects are JSON in a cell."""
+
+    def __init__(self, stream: IO[str], delimiter: str, ledger: Ledger) -> None:
+        self.writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
+        self.stream, self.ledger = stream, ledger
+        self.names: list[str] = []
+
+    def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        if not self.names:
+            self.names = list(dict.fromkeys(name for row in rows for name in row))
+            self.writer.writerow(map(self._cell, self.names))
+        known = set(self.names)
+        for row in rows:
+            late = sum(name not in known for name in row)
+            self.ledger.note("cells of columns that came after the header, not written", late)
+            self.writer.writerow([self._cell(row.get(name)) for name in self.names])
+        self.stream.flush()
+
+    def _cell(self, value: Any) -> str:
+        if value is None:
+            return ""
+        text = value if isinstance(value, str) else as_json(value)
+        return text.encode("utf-8", "replace").decode()
+
+
+class _Parquet:
+    """parquet; lists and objects of results are JSON, and the first rows decide the types."""
+
+    def __init__(self, path: Path, stream: IO[bytes]) -> None:
+        try:
+            import pyarrow
+            from pyarrow import parquet
+        except ImportError as error:
+            raise BertsmithError(
+                f"{path}: writing parquet needs pyarrow: pip install pyarrow"
+            ) from error
+        self.path, self.stream, self.arrow, self.parquet = path, stream, pyarrow, parquet
+        self.file: Any = None
+
+    def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        plain = [{name: self._cell(value) for name, value in row.items()} for row in rows]
+        try:
+            if self.file is None:
+                names = dict.fromkeys(name for row in plain for name in row)
+                fields = [self._field(name, [row.get(name) for row in plain]) for name in names]
+                schema = self.arrow.schema(fields)
+                self.file = self.parquet.ParquetWriter(self.stream, schema)
+            table = self.arrow.Table.from_pylist(plain, schema=self.file.schema)
+            self.file.write_table(table)
+        except (self.arrow.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise BertsmithError(
+                f"{self.path}: a column changes its type ({one_line(error)[:100]}); write .jsonl"
+            ) from error
+
+    def close(self) -> None:
+        if self.file is not None:
+            self.file.close()
+
+    def _cell(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return value.encode("utf-8", "replace").decode()
+        if value is None or isinstance(value, bool | int | float):
+            return value
+        return as_json(value)
+
+    def _field(self, name: str, values: list[Any]) -> Any:
+        kinds = {type(value) for value in values if value is not None}
+        text = not kinds or str in kinds or len(kinds - {int, float}) > 1
+        kind = self.arrow.string()
+        if not text and kinds <= {bool}:
+            kind = self.arrow.bool_()
+        elif not text and kinds <= {int}:
+            kind = self.arrow.int64()
+        elif not text and kinds <= {int, float}:
+            kind = self.arrow.float64()
+        return self.arrow.field(name, kind)

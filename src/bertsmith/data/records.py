@@ -1,0 +1,172 @@
+"""jsonl and json files, and what Python has in memory: lists of texts, tuples or dictionaries."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bertsmith.data.examples import Where
+from bertsmith.data.streams import Stream
+from bertsmith.data.tables import Row, Table, portions
+from bertsmith.errors import BertsmithError
+from bertsmith.ledger import Ledger
+
+SPLITS = {"train": "train", "val": "dev", "dev": "dev", "valid": "dev", "validation": "dev"}
+SPLITS |= {"test": "test"}
+OUTSIDE = "oos_"  # CLINC150's lists of texts outside of every class: oos_train, ...
+
+
+def parse_json(text: str, where: object) -> Any:
+    """A JSON value; keys that are there twice are an error, and NaN and infinity no value."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        unique = dict(pairs)
+        if len(unique) < len(pairs):
+            twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+            raise BertsmithError(f"{where}: the key {twice[:60]!r} is there twice")
+        return unique
+
+    try:
+        return json.loads(text, object_pairs_hook=once, parse_constant=lambda _: None)
+    except json.JSONDecodeError as error:
+        place = "" if isinstance(where, Where) else f", line {error.lineno}"
+        raise BertsmithError(f"{where}{place}: not JSON ({error.msg})") from None
+    except RecursionError:
+        raise BertsmithError(f"{where}: not JSON that can be read (nested too deeply)") from None
+    except ValueError:
+        raise BertsmithError(f"{where}: not JSON (a number with too many digits)") from None
+
+
+def json_lines_tables(stream: Stream, size: int) -> Iterator[Table]:
+    """The portions of a file with a JSON object on each line."""
+    table = Table(stream.path, (), [])
+    for some in portions(_json_rows(table, stream.numbered()), size):
+        # A key that was there once is a column, also where these rows lack it.
+        names = tuple(dict.fromkeys((*table.names, *names_of(some))))
+        table = replace(table, names=names, rows=some, share=stream.share)
+        yield table
+
+
+def _json_rows(table: Table, lines: Iterable[tuple[int, str]]) -> Iterator[Row]:
+    for number, line in lines:
+        if line.strip():
+            where = table.where(Row(number, {}))
+            value = parse_json(line, where)
+            if _is_spacy(value):
+                value = {"text": value[0], **value[1]}
+            if not isinstance(value, dict):
+                raise BertsmithError(f"{where}: not a JSON object")
+            yield Row(number, value)
+
+
+def read_document(stream: Stream) -> Any:
+    """A JSON document; a file with an object on each line is a `Table`."""
+    text = stream.text()
+    first, _, rest = text.lstrip().partition("\n")
+    if first.rstrip().endswith("}") and first.startswith("{") and rest.lstrip().startswith("{"):
+        table = Table(stream.path, (), [])
+        rows = list(_json_rows(table, enumerate(text.split("\n"), 1)))
+        return replace(table, names=names_of(rows), rows=rows)
+    return parse_json(text, stream.name)
+
+
+def document_table(path: Path, content: Any, ledger: Ledger, split: str | None = None) -> Table:
+    """The rows of a JSON document: a list, or an object that holds one (as `data`, or by split)."""
+    if isinstance(content, Table):
+        return content
+    splits = splits_of(content)
+    if splits:
+        content = _one_split(path, content, splits, ledger, split)
+    elif isinstance(content, dict):
+        listed = [content.get(key) for key in ("data", "annotations")]
+        content = next((one for one in listed if isinstance(one, list)), None)
+    if not isinstance(content, list):
+        raise BertsmithError(
+            f"{path}: neither SQuAD's layout nor a list of objects (nor an object a line)"
+        )
+    table = list_table(path, content)
+    return replace(table, unit="row")
+
+
+def splits_of(content: Any) -> dict[str, str]:
+    """The lists of a document that are splits, as CLINC150 has them: our name → the key."""
+    if not isinstance(content, dict) or not isinstance(content.get("train"), list):
+        return {}
+    return {SPLITS[key]: key for key in content if key in SPLITS and isinstance(content[key], list)}
+
+
+def _one_split(
+    path: Path,
+    content: Mapping[str, Any],
+    splits: Mapping[str, str],
+    ledger: Ledger,
+    split: str | None,
+) -> list[Any]:
+    if split not in splits and split not in splits.values():
+        what = f"no split {split!r} in it" if split else "it holds several splits"
+        raise BertsmithError(f"{path}: {what}; choose {', '.join(splits)} with --split")
+    key = splits.get(str(split), str(split))
+    outside = content.get(OUTSIDE + key)
+    if not isinstance(outside, list):
+        return list(content[key])
+    ledger.note(f"examples of {OUTSIDE}{key}, read with {key}", len(outside))
+    return [*content[key], *outside]
+
+
+def list_table(path: Path, items: Iterable[Any]) -> Table:
+    """A list of dictionaries, tuples, texts, or of spaCy's (text, {"entities": ...})."""
+    rows, header = [], True
+    for number, item in enumerate(items, 1):
+        cells, named = _cells(item, Where(str(path), number, "row"))
+        header = header and named
+        rows.append(Row(number, cells))
+    return Table(path, names_of(rows), rows, unit="row", header=header)
+
+
+def list_tables(path: Path, items: Iterable[Any], size: int) -> Iterator[Table]:
+    """A list, or anything else that can be iterated, in portions."""
+    done = 0
+    rest = iter(items)
+    while True:
+        rows, header = [], True
+        for item in rest:
+            cells, named = _cells(item, Where(str(path), done + 1, "row"))
+            header = header and named
+            done += 1
+            rows.append(Row(done, cells))
+            if len(rows) >= size:
+                break
+        if not rows:
+            break
+        yield Table(path, names_of(rows), rows, unit="row", header=header)
+    if not done:
+        raise BertsmithError(f"{path}: there are no rows in it")
+
+
+def _cells(item: Any, where: Where) -> tuple[dict[str, Any], bool]:
+    """The cells of one item, and whether they have names."""
+    if isinstance(item, str):
+        return {"text": item}, True
+    if _is_spacy(item):
+        return {"text": item[0], **item[1]}, True
+    if isinstance(item, Mapping):
+        return {str(key): value for key, value in item.items()}, True
+    if isinstance(item, list | tuple) and item:
+        return {str(number): value for number, value in enumerate(item, 1)}, False
+    kind = type(item).__name__
+    raise BertsmithError(f"{where}: neither SQuAD's layout nor a list of objects, but {kind}")
+
+
+def _is_spacy(item: Any) -> bool:
+    """A pair of a text and its annotations, as spaCy 2 was trained on."""
+    pair = isinstance(item, list | tuple) and len(item) == 2 and isinstance(item[0], str)
+    return pair and isinstance(item[1], dict) and "entities" in item[1]
+
+
+def names_of(rows: Iterable[Row]) -> tuple[str, ...]:
+    """Every key of the rows, in the order in which they first come."""
+    return tuple(dict.fromkeys(key for row in rows for key in row.cells))

@@ -1,0 +1,205 @@
+"""The rows of any source: files, shards, folders, standard input, Python objects; its format."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from bertsmith.data.columnar import arrow_tables, frame_tables, parquet_tables, sheet_tables
+from bertsmith.data.columns import KNOWN, plain
+from bertsmith.data.conll import conll_tables, conllu_tables, looks_like_conll
+from bertsmith.data.delimited import delimited_tables
+from bertsmith.data.folders import find_splits
+from bertsmith.data.records import document_table, json_lines_tables, list_tables, read_document
+from bertsmith.data.squad import is_squad, squad_table
+from bertsmith.data.streams import STANDARD_INPUT, Stream, suffix_of
+from bertsmith.data.tables import PORTION, Row, Table, portions
+from bertsmith.errors import BertsmithError
+from bertsmith.files import PACKED
+from bertsmith.ledger import Ledger
+
+ENDINGS = {
+    **dict.fromkeys((".csv",), "csv"),
+    **dict.fromkeys((".tsv", ".tab"), "tsv"),
+    **dict.fromkeys((".jsonl", ".ndjson"), "jsonl"),
+    **dict.fromkeys((".json",), "json"),
+    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+    **dict.fromkeys((".xlsx", ".xlsm"), "xlsx"),
+    **dict.fromkeys((".txt", ".text", ".label", ".labels"), "txt"),
+    **dict.fromkeys((".conllu",), "conllu"),
+    **dict.fromkeys((".conll", ".conll03", ".iob", ".iob2", ".bio", ".ner", ".pos"), "conll"),
+    **dict.fromkeys((".tags",), "conll"),
+}
+FORMATS = tuple(dict.fromkeys(ENDINGS.values()))
+TEXTS = "text"  # the task of verbs that read texts alone
+LABEL_LINE = re.compile(r"(__label__\S+|[A-Z]{2,12}:\w+)[ \t]+(\S.*)")  # fastText's and TREC's
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a source is read, where that is not to be found out."""
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    header: bool | None = None
+    encoding: str | None = None
+    format: str | None = None
+    split: str | None = None
+    skip_ragged: bool = False
+
+    def __post_init__(self) -> None:
+        if self.format is not None and self.format not in FORMATS:
+            raise BertsmithError(f"unknown format {self.format!r}; known: {', '.join(FORMATS)}")
+
+
+def source_tables(
+    source: Any, task: str | None, options: Options, ledger: Ledger, size: int = PORTION
+) -> Iterator[Table]:
+    """The rows of any source, at most `size` at a time."""
+    if isinstance(source, str | Path):
+        for path in files_of(Path(source), options.split):
+            yield from _file_tables(path, task, options, ledger, size)
+    elif hasattr(source, "iloc") and hasattr(source, "columns"):
+        yield from frame_tables(Path("data frame"), source, size)
+    elif hasattr(source, "schema") and hasattr(source, "to_batches"):
+        batches = source.to_batches(max_chunksize=size)
+        yield from arrow_tables(Path("table"), source.schema, iter(batches), source.num_rows)
+    elif isinstance(source, Iterable) and not isinstance(source, Mapping | bytes):
+        yield from list_tables(Path("list"), source, size)
+    else:
+        raise BertsmithError(
+            f"a {type(source).__name__} is no source of data; known: the path of a file, a list, "
+            "a pandas data frame, a pyarrow table"
+        )
+
+
+def files_of(path: Path, split: str | None = None) -> list[Path]:
+    """The files that a path stands for: itself, the shards of a pattern, a split of a folder."""
+    if path == STANDARD_INPUT or path.is_file():
+        return [path]
+    if path.is_dir():
+        splits = find_splits(path, needed=())
+        if split is None and len(splits) == 1:
+            split = next(iter(splits))
+        if split not in splits:
+            what = f"has no split {split!r}" if split else "is a folder"
+            known = f"; choose {', '.join(splits)} with --split" if splits else "; give a file"
+            raise BertsmithError(f"{path} {what}{known}")
+        return files_of(splits[split])
+    if "*" in path.name and path.parent.is_dir():
+        names = sorted(one for one in path.parent.iterdir() if fnmatchcase(one.name, path.name))
+        if names:
+            return names
+    if not path.exists():
+        raise BertsmithError(f"{path}: there is no such file or folder")
+    return [path]  # a pipe or a device
+
+
+def format_of(path: Path, stream: Stream, named: str | None) -> str:
+    """The format of a file: as named, by its ending, or by its first lines."""
+    ending = suffix_of(path)
+    if named:
+        return named
+    if ending in ENDINGS:
+        return ENDINGS[ending]
+    if path == STANDARD_INPUT or path.is_fifo() or str(path).startswith("/dev/"):
+        return _sniffed(stream.head(50))
+    if not ending or path.suffix in PACKED:
+        return _sniffed(stream.head(50)) if not ending else "txt"
+    raise BertsmithError(
+        f"{path}: what kind of file is this? Known: {', '.join(FORMATS)} (and .gz, .xz or .zst of "
+        "each); name it with --input-format"
+    )
+
+
+def _sniffed(head: str) -> str:
+    """The format of text without a name."""
+    start = head.lstrip()[:1]
+    first = head.lstrip().partition("\n")[0].rstrip()
+    if start == "{":
+        return "jsonl" if first.endswith("}") else "json"
+    if start == "[":
+        return "json" if not first.endswith("]") or "\n" not in head.strip() else "jsonl"
+    cells = [plain(cell.strip('"')) for cell in re.split("[,;\t|]", first)]
+    if len(cells) > 1 and sum(cell in KNOWN for cell in cells) > len(cells) / 3:
+        return "tsv" if "\t" in first else "csv"
+    return "txt"
+
+
+def _file_tables(
+    path: Path, task: str | None, options: Options, ledger: Ledger, size: int
+) -> Iterator[Table]:
+    stream = Stream(path, options.encoding)
+    kind = format_of(path, stream, options.format)
+    if kind == "txt" and options.format != "txt":
+        kind = _kind_of_text(stream, task)
+    columns = options.columns
+    match kind:
+        case "csv" | "tsv":
+            yield from delimited_tables(
+                stream,
+                ledger,
+                columns,
+                tabs=kind == "tsv",
+                skip=options.skip_ragged,
+                header=options.header,
+                size=size,
+            )
+        case "jsonl":
+            yield from json_lines_tables(stream, size)
+        case "json":
+            content = read_document(stream)
+            if is_squad(content):
+                yield squad_table(path, content, ledger)
+            else:
+                yield document_table(path, content, ledger, options.split)
+        case "parquet":
+            yield from parquet_tables(stream, size)
+        case "xlsx":
+            given = {plain(name) for name in columns.values()}
+            yield from sheet_tables(stream, ledger, given, options.header, size)
+        case "conll":
+            yield from conll_tables(stream, ledger, columns, size)
+        case "conllu":
+            yield from conllu_tables(stream, ledger, columns, size)
+        case _:
+            yield from _line_tables(stream, kind, size)
+
+
+def _kind_of_text(stream: Stream, task: str | None) -> str:
+    """What a .txt file holds: words with tags, columns with tabs, labels before texts, or texts."""
+    head = stream.head()
+    if task in (None, "tagging") and looks_like_conll(head):
+        return "conll"
+    lines = [line for line in head.split("\n")[:200] if line.strip()]
+    widths = {line.count("\t") for line in lines}
+    if len(widths) == 1 and widths != {0} and task != TEXTS:
+        return "tsv"
+    if task == "tagging" and " " in head:
+        return "conll" if looks_like_conll(head + "\n\n") else "txt"
+    if task != TEXTS and all(map(LABEL_LINE.fullmatch, lines)):
+        return "labels"
+    return "txt"
+
+
+def _line_tables(stream: Stream, kind: str, size: int) -> Iterator[Table]:
+    """A text on each line, blank ones too; of label lines, the label and the text."""
+    names = ("label", "text") if kind == "labels" else ("text",)
+
+    def rows() -> Iterator[Row]:
+        for number, line in stream.numbered():
+            match = LABEL_LINE.fullmatch(line) if kind == "labels" else None
+            if kind != "labels":
+                yield Row(number, {"text": line})
+            elif match:
+                yield Row(number, {"label": match[1].removeprefix("__label__"), "text": match[2]})
+            elif line.strip():
+                raise BertsmithError(
+                    f"{stream.name}, line {number}: no label where the lines before have one"
+                )
+
+    for some in portions(rows(), size):
+        yield Table(stream.path, names, some, share=stream.share)

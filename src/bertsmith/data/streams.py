@@ -1,0 +1,294 @@
+"""The text of a file or of standard input: decompressed, decoded, line by line, read once."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import lzma
+import os
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import IO, cast
+
+from bertsmith.errors import BertsmithError
+from bertsmith.files import PACKED, bounded_lines, inner, open_bytes, reading
+
+STANDARD_INPUT = Path("-")
+HEAD = 1000  # lines that decide how a file is read
+HEAD_SIZE = 4 << 20  # and at most so many characters of them
+LARGEST_WHOLE = 512 << 20  # bytes of a format that can only be read whole
+PATIENCE = 10.0  # seconds to wait for somebody to open the other end of a named pipe
+MARKS = {  # byte order marks; the longest first
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\0": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
+
+
+class Stream:
+    """The text of one source, which is opened on the first read and read only once.
+
+    `head` looks at the first lines without consuming them.
+    """
+
+    def __init__(self, path: Path, encoding: str | None = None) -> None:
+        self.path, self.encoding = path, encoding and known_encoding(encoding)
+        self.name = "standard input" if path == STANDARD_INPUT else str(path)
+        self.share = 0.0  # of the file that has been read; stays 0 where the size is unknown
+        self._ahead: list[str] = []
+        self._rest: Iterator[str] | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        """Every line with its end."""
+        rest = self._lines()
+        return chain(self._drain(), rest)
+
+    def numbered(self) -> Iterator[tuple[int, str]]:
+        """Every line from 1, without its end."""
+        for number, line in enumerate(self, 1):
+            yield number, line.removesuffix("\n").removesuffix("\r")
+
+    def head(self, most: int = HEAD) -> str:
+        """The first lines; where there are more, up to one after which no quote is open."""
+        size = sum(map(len, self._ahead))
+        complete = False
+        while len(self._ahead) < most and size < HEAD_SIZE and not complete:
+            line = next(self._lines(), None)
+            complete = line is None
+            if line is not None:
+                self._ahead.append(line)
+                size += len(line)
+        lines = self._ahead[:most]
+        if complete:
+            return "".join(lines)
+        quotes, even = 0, 0
+        for number, line in enumerate(lines, 1):
+            quotes += line.count('"')
+            even = number if quotes % 2 == 0 else even
+        return "".join(lines[: even or None])
+
+    def text(self) -> str:
+        """All of the text, for formats that cannot be read in portions."""
+        content = self.content()
+        if not content.strip():
+            raise BertsmithError(f"{self.name} is empty")
+        encoding = self.encoding or _marked(content) or "utf-8"
+        try:
+            return content.decode(encoding)
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            raise self._undecodable(line, error, encoding) from None
+
+    def content(self) -> bytes:
+        """All bytes after decompression, within a limit."""
+        with reading(self.name), self._opened() as stream:
+            content = stream.read(LARGEST_WHOLE + 1)
+        self.share = 1.0
+        if len(content) > LARGEST_WHOLE:
+            raise BertsmithError(
+                f"{self.name}: holds more than {LARGEST_WHOLE >> 20} MiB, and this format is read "
+                "whole; convert it to .jsonl or .csv, which are read in portions"
+            )
+        return content
+
+    def _drain(self) -> Iterator[str]:
+        ahead, self._ahead = self._ahead, []
+        return iter(ahead)
+
+    def _lines(self) -> Iterator[str]:
+        if self._rest is None:
+            self._rest = self._decoded_lines()
+        return self._rest
+
+    def _decoded_lines(self) -> Iterator[str]:
+        blank = True
+        with reading(self.name), self._opened() as opened:
+            stream, encoding = self._narrow(opened)
+            for number, raw in enumerate(bounded_lines(stream, self.name), 1):
+                blank = blank and not raw.strip()
+                try:
+                    yield raw.decode(encoding if number == 1 else encoding.removesuffix("-sig"))
+                except UnicodeDecodeError as error:
+                    raise self._undecodable(number, error, encoding) from None
+        self.share = 1.0
+        if blank:
+            raise BertsmithError(f"{self.name} is empty")
+
+    def _narrow(self, opened: IO[bytes]) -> tuple[IO[bytes], str]:
+        """A stream whose line feeds are one byte, and its encoding."""
+        start = opened.peek(4)[:4] if isinstance(opened, io.BufferedReader) else b""
+        encoding = self.encoding or _marked(start) or "utf-8-sig"
+        if encoding.startswith(("utf-16", "utf-32")):
+            return cast(IO[bytes], io.BufferedReader(_Recoded(opened, encoding))), "utf-8-sig"
+        return opened, "utf-8-sig" if encoding == "utf-8" else encoding
+
+    @contextmanager
+    def _opened(self) -> Iterator[IO[bytes]]:
+        with ExitStack() as stack:
+            if self.path == STANDARD_INPUT:
+                raw: IO[bytes] = _unpacked(sys.stdin.buffer)
+            elif self.path.is_fifo():
+                raw = _unpacked(stack.enter_context(_open_pipe(self.path)))
+            else:
+                raw, file = stack.enter_context(open_bytes(self.path))
+                raw = _Counted.over(raw, self, file, self.path.stat().st_size)
+            yield raw if isinstance(raw, io.BufferedReader) else _buffered(raw)
+
+    def _undecodable(self, line: int, error: UnicodeError, encoding: str) -> BertsmithError:
+        value = getattr(error, "object", b"\0")[getattr(error, "start", 0)]
+        spelled = encoding.removesuffix("-sig").upper()
+        advice = "--encoding names another one"
+        if self.encoding is None:
+            advice = "a file saved by Excel on Windows is often --encoding cp1252"
+        return BertsmithError(
+            f"{self.name}, line {line}: the byte 0x{value:02x} is not {spelled} text; {advice}"
+        )
+
+
+def known_encoding(name: str) -> str:
+    """The same encoding by its usual name, if it is one of text."""
+    try:
+        found = codecs.lookup(name)
+    except (LookupError, ValueError):
+        raise BertsmithError(
+            f"unknown encoding {name[:40]!r}; examples: utf-8, utf-16, cp1252, latin-1"
+        ) from None
+    if not getattr(found, "_is_text_encoding", True):
+        raise BertsmithError(f"{name!r} is not an encoding of text")
+    return found.name
+
+
+def suffix_of(path: Path) -> str:
+    """The ending that says what a file is, without that of the compression."""
+    return inner(path).suffix.lower()
+
+
+def _marked(start: bytes) -> str | None:
+    """The encoding that a byte order mark announces."""
+    return next((name for mark, name in MARKS.items() if start.startswith(mark)), None)
+
+
+def _buffered(raw: IO[bytes]) -> IO[bytes]:
+    return cast(IO[bytes], io.BufferedReader(cast(io.RawIOBase, raw), 1 << 13))
+
+
+class _Counted(io.RawIOBase):
+    """Bytes of a file's content; the stream learns how much of the file has been read."""
+
+    @classmethod
+    def over(cls, content: IO[bytes], stream: Stream, file: IO[bytes], size: int) -> IO[bytes]:
+        counted = cls()
+        counted.content, counted.stream, counted.file = content, stream, file
+        counted.size = max(1, size)
+        return cast(IO[bytes], counted)
+
+    content: IO[bytes]
+    stream: Stream
+    file: IO[bytes]
+    size: int
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(cast(bytearray, buffer))
+        data = self.content.read(len(view))
+        view[: len(data)] = data
+        self.stream.share = min(1.0, self.file.tell() / self.size)
+        return len(data)
+
+
+class _Recoded(io.RawIOBase):
+    """A stream of UTF-16 or UTF-32 as UTF-8, in which a line feed is one byte."""
+
+    def __init__(self, raw: IO[bytes], encoding: str) -> None:
+        self.raw, self.encoding = raw, encoding
+        self.decoder = codecs.getincrementaldecoder(encoding)()
+        self.ready = b""
+        self.done = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        while not self.ready and not self.done:
+            data = self.raw.read(1 << 15)
+            self.done = not data
+            try:
+                self.ready = self.decoder.decode(data, self.done).encode()
+            except UnicodeError as error:
+                raise OSError(f"not {self.encoding} text: {error}") from None
+        view = memoryview(cast(bytearray, buffer))
+        count = min(len(view), len(self.ready))
+        view[:count] = self.ready[:count]
+        self.ready = self.ready[count:]
+        return count
+
+
+def _unpacked(raw: IO[bytes]) -> IO[bytes]:
+    """Standard input or a pipe, decompressed if its first bytes say so."""
+    stream = raw if isinstance(raw, io.BufferedReader) else _buffered(raw)
+    start = cast(io.BufferedReader, stream).peek(6)[:6]
+    ending = next((end for magic, end in MAGIC.items() if start.startswith(magic)), "")
+    if ending == ".gz":
+        return cast(IO[bytes], gzip.GzipFile(fileobj=stream))
+    if ending == ".xz":
+        return lzma.LZMAFile(stream)
+    if ending == ".zst":
+        raise BertsmithError(f"{ending} from a pipe cannot be read: decompress it with zstd -dc")
+    return stream
+
+
+@contextmanager
+def _open_pipe(path: Path) -> Iterator[IO[bytes]]:
+    """Open a named pipe, but wait only so long for somebody to write to it."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    first, end = b"", time.monotonic() + PATIENCE
+    try:
+        while not first:
+            try:
+                first = os.read(handle, 1 << 12)
+            except BlockingIOError:  # somebody has it open, and writes later
+                break
+            if not first and time.monotonic() > end:
+                raise BertsmithError(f"{path}: a pipe to which nothing is written")
+            if not first:
+                time.sleep(0.02)
+        os.set_blocking(handle, True)
+    except BaseException:
+        os.close(handle)
+        raise
+    with os.fdopen(handle, "rb", 0) as rest:
+        yield _buffered(cast(IO[bytes], _Prefixed(first, cast(io.RawIOBase, rest))))
+
+
+class _Prefixed(io.RawIOBase):
+    """Some bytes that were read already, and then the rest of a stream."""
+
+    def __init__(self, first: bytes, rest: io.RawIOBase) -> None:
+        self.first, self.rest = first, rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(cast(bytearray, buffer))
+        if self.first:
+            count = min(len(view), len(self.first))
+            view[:count], self.first = self.first[:count], self.first[count:]
+            return count
+        return self.rest.readinto(view) or 0
+
+
+def is_regular(path: Path) -> bool:
+    """Can a file be read from any place (and is it not a pipe, nor compressed)?"""
+    return path.suffix not in PACKED and path.exists() and stat.S_ISREG(path.stat().st_mode)

@@ -1,0 +1,159 @@
+"""Tables: rows that know their line, cells of the right type, portions of bounded size."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from bertsmith.data.examples import Where
+from bertsmith.errors import BertsmithError
+
+PORTION = 2048  # rows that are read, predicted and written at once
+HEAVY = 16 << 20  # characters after which a portion ends with fewer rows
+LONGEST_LITERAL = 1 << 20  # characters of a list that is not JSON
+
+
+class Row(NamedTuple):
+    """One row: the line on which it begins, and its cells by the name of their column."""
+
+    number: int
+    cells: dict[str, Any]
+    example: Any = None  # where the format itself says what the example is (CoNLL, SQuAD)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of a file: all of them, or a portion."""
+
+    path: Path
+    names: tuple[str, ...]  # of the columns; "1", "2", ... where the file has no header
+    rows: list[Row]
+    unit: str = "line"
+    header: bool = True
+    classes: Mapping[str, list[str]] = field(default_factory=dict)  # class names of label columns
+    layout: str = ""  # "conll", "conllu" or "squad", whose rows are examples already
+    columns: Mapping[str, str] = field(default_factory=dict)  # role → column, where known
+    share: float = 1.0  # of the file that has been read up to these rows
+
+    def where(self, row: Row) -> Where:
+        """The place of a row in its file."""
+        name = "standard input" if str(self.path) == "-" else str(self.path)
+        return Where(name, row.number, self.unit)
+
+
+def portions(rows: Iterable[Row], size: int = PORTION) -> Iterator[list[Row]]:
+    """At most `size` rows at a time, and fewer where they are long."""
+    some: list[Row] = []
+    weight = 0
+    for row in rows:
+        some.append(row)
+        weight += sum(len(cell) for cell in row.cells.values() if isinstance(cell, str))
+        if len(some) >= size or weight > HEAVY:
+            yield some
+            some, weight = [], 0
+    if some:
+        yield some
+
+
+def text_cell(value: Any, where: Where, column: str) -> str:
+    """A cell as text; an absent one is empty."""
+    if value is None:
+        return ""
+    if isinstance(value, bool | int | float):
+        return _spelled(value, where, column)
+    if not isinstance(value, str):
+        kind = type(value).__name__
+        raise BertsmithError(f"{where}: {column!r} is a {kind}, not text")
+    if not value.isascii():
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            raise BertsmithError(
+                f"{where}: {column!r} has half of a surrogate pair, which is no character"
+            ) from None
+    return value
+
+
+def _spelled(value: float, where: Where, column: str) -> str:
+    try:
+        return str(value)
+    except ValueError:  # more digits than Python converts
+        raise BertsmithError(f"{where}: {column!r} is a number with too many digits") from None
+
+
+def is_absent(value: Any) -> bool:
+    """Does a cell have no value? An empty text is one."""
+    return value is None or (isinstance(value, float) and value != value)
+
+
+def list_cell(value: Any, where: Where, column: str) -> list[Any]:
+    """A cell as a list; in csv files lists are JSON or Python, or words between spaces."""
+    if isinstance(value, list | tuple):
+        return list(value)
+    if isinstance(value, str):
+        stripped = value.strip()
+        if stripped.startswith("[") and stripped.endswith("]"):
+            return _written(stripped, where, column)
+        return stripped.split()
+    raise BertsmithError(f"{where}: {column!r} is no list")
+
+
+def _written(text: str, where: Where, column: str) -> list[Any]:
+    """A list as JSON, Python or numpy wrote it into a cell."""
+    from ast import literal_eval
+
+    try:
+        return list(json.loads(text))
+    except (ValueError, RecursionError):
+        pass
+    if len(text) > LONGEST_LITERAL:
+        raise BertsmithError(f"{where}: {column!r} is a long list that is not JSON")
+    # numpy leaves out commas, and Python would read 'a' 'b' as one word.
+    between = r"(?<=['\"])\s+(?=['\"])" if re.search("['\"]", text) else r"(?<=\d)\s+(?=\d)"
+    spaced = text if "," in text else re.sub(between, ", ", text)
+    try:
+        return list(literal_eval(spaced))
+    except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+        raise BertsmithError(f"{where}: {column!r} is not a list that can be read") from None
+
+
+def sample(table: Table, name: str, most: int = 200) -> list[Any]:
+    """The first values of a column that are there."""
+    values = (row.cells.get(name) for row in table.rows)
+    return list(islice((value for value in values if not is_absent(value) and value != ""), most))
+
+
+def shown(names: Collection[str]) -> str:
+    """Names of columns, for a message."""
+    listed = [name if len(name) <= 60 else f"{name[:60]}…" for name in islice(names, 20)]
+    return ", ".join(listed) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+
+
+def check_names(path: Path, names: Iterable[str]) -> None:
+    """Refuse a table in which two columns have the same name."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise BertsmithError(f"{path}: two columns are called {name[:60]!r}")
+        seen.add(name)
+
+
+def draw(texts: Iterable[str], limit: int, seed: int = 0) -> list[str]:
+    """A random sample of the texts that are not blank, in their order; all where there are few.
+
+    Only the sample is held in memory.
+    """
+    random = Random(seed)
+    drawn: list[tuple[int, str]] = []
+    for number, text in enumerate(text for text in texts if text.strip()):
+        if number < limit:
+            drawn.append((number, text))
+        elif (place := random.randrange(number + 1)) < limit:
+            drawn[place] = (number, text)
+    return [text for _, text in sorted(drawn)]

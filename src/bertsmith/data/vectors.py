@@ -1,0 +1,83 @@
+"""Vectors to a file as they are computed: .npy, or .jsonl and .parquet with their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import numpy as np
+
+from bertsmith.data.predictions import open_predictions
+from bertsmith.errors import BertsmithError
+from bertsmith.files import atomic
+
+ENDINGS = (".npy", ".jsonl", ".parquet")
+
+
+class VectorWriter(Protocol):
+    """Writes vectors as they come."""
+
+    def write(self, rows: Sequence[Mapping[str, Any]], vectors: np.ndarray[Any, Any]) -> None:
+        """Add some vectors, each with the row that it belongs to."""
+
+
+def check_ending(out: Path) -> None:
+    """Refuse a file whose name does not say in which format it is written."""
+    if out.suffix not in ENDINGS:
+        raise BertsmithError(f"{out}: write to a .npy, .jsonl or .parquet file")
+
+
+@contextmanager
+def open_vectors(out: Path) -> Iterator[VectorWriter]:
+    """A file that appears when it is whole, in the format that its name ends with."""
+    check_ending(out)
+    if out.suffix == ".npy":
+        with atomic(out) as stream:
+            array = _Array(out, stream)
+            yield array
+            array.close()
+    else:
+        with open_predictions(out) as writer:
+            yield _Rows(writer)
+
+
+class _Rows:
+    """Rows with a column `vector`."""
+
+    def __init__(self, writer: Any) -> None:
+        self.writer = writer
+
+    def write(self, rows: Sequence[Mapping[str, Any]], vectors: np.ndarray[Any, Any]) -> None:
+        from bertsmith.data.predictions import merged
+
+        pairs = zip(rows, vectors, strict=True)
+        self.writer.write([merged(row, (), {"vector": one.tolist()}) for row, one in pairs])
+
+
+class _Array:
+    """A .npy file whose number of rows is known only at the end, when its header is written."""
+
+    def __init__(self, path: Path, stream: IO[bytes]) -> None:
+        if not stream.seekable():
+            raise BertsmithError(f"{path}: .npy cannot be written to a pipe; write .jsonl")
+        self.stream, self.count, self.width = stream, 0, 0
+        self.stream.write(self._header())
+
+    def write(self, rows: Sequence[Mapping[str, Any]], vectors: np.ndarray[Any, Any]) -> None:
+        self.count, self.width = self.count + len(vectors), vectors.shape[1]
+        self.stream.write(np.ascontiguousarray(vectors, dtype="<f4").tobytes())
+
+    def close(self) -> None:
+        self.stream.seek(0)
+        self.stream.write(self._header())
+        self.stream.seek(0, 2)
+
+    def _header(self) -> bytes:
+        """The 128 bytes of format 1.0: a magic number, a length, a dictionary and spaces."""
+        shape = f"({self.count}, {self.width})"
+        about = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}"
+        return (
+            b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + about.encode().ljust(117) + b"\n"
+        )

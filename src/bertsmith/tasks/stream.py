@@ -1,0 +1,48 @@
+"""Predictions for the rows of any source, portion by portion, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bertsmith.data import Data
+from bertsmith.data.predictions import merged
+from bertsmith.tasks.predict import predict
+from bertsmith.tasks.registry import task_of
+
+if TYPE_CHECKING:
+    from bertsmith.tasks.loaded import LoadedModel
+
+FEW = 32  # examples at once that are explained, which takes long
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Some rows with their predictions, and the share of the source that has been read."""
+
+    rows: list[dict[str, Any]]
+    share: float
+
+
+def predict_rows(
+    bert: LoadedModel, data: Data, *, top: int = 1, explain: bool = False, size: int | None = None
+) -> Iterator[Predicted]:
+    """Every row of a source with its prediction, in order; a row without a text has none."""
+    task = task_of(bert)
+    for portion in data.portions(FEW if explain else size):
+        complete = [example for example in portion.examples if example is not None]
+        predictions = iter(predict(bert, complete, top))
+        rows, names = [], {}
+        for example, row in zip(portion.examples, portion.rows, strict=True):
+            result: dict[str, Any] = {}
+            if example is not None:
+                prediction = next(predictions)
+                result = dict(prediction.output)
+                if explain:
+                    result["explanation"] = task.explain(bert, example, prediction)
+                names.update(dict.fromkeys(result))
+            rows.append((row, result))
+        yield Predicted(
+            [merged(row, data.names, result or names) for row, result in rows], portion.share
+        )
