@@ -300,7 +300,7 @@ def test_questions_are_split_by_articles(write: Write) -> None:
     ]
     rest, held, how = split_off(read_data(write("q.jsonl", rows)), 0.2)
     assert not {e.title for e in rest.examples} & {e.title for e in held.examples}
-    assert "articles" in how
+    assert "no article is in both" in how
     assert len(held) == 12
 
 
