@@ -107,6 +107,15 @@ class Layout:
         device = self.positions.device
         return Groups(seen, torch.cat(picked).to(device), places.to(device))
 
+    @property
+    def grid(self) -> Groups:
+        """The same as one grid (N, longest), whose size does not depend on the lengths."""
+        lengths = torch.tensor(self.lengths)
+        across, starts = torch.arange(self.longest), lengths.cumsum(0) - lengths
+        rows = starts[:, None] + torch.minimum(across, lengths[:, None] - 1)
+        seen = across < lengths[:, None]
+        return Groups([seen], rows.flatten(), seen.flatten().nonzero().flatten())
+
     def split(self, rows: Tensor) -> tuple[Tensor, ...]:
         """Cut (T, ...) back into one (length, ...) tensor for each sequence."""
         return rows.split(list(self.lengths))

@@ -36,6 +36,23 @@ def batch_of(items: Sequence[TrainingItem], device: torch.device) -> Batch:
     return Batch.of(ids, [window.segments for window in windows]).to(device)
 
 
+def padded_lengths(lengths: Sequence[int], longest: int, exact: bool = False) -> list[int]:
+    """The lengths of filler sequences that bring batches to few different sizes.
+
+    Together with them the number of tokens is a multiple of 64 or of an eighth of a power of two;
+    unless `exact`, the number of sequences is a multiple of 8. At least one is added, and none is
+    empty or longer than `longest`.
+    """
+    count, total, step = len(lengths), sum(lengths), 1 if exact else 8
+    more = 1 if exact else step - count % step
+    while True:
+        round_to = max(64, 1 << max(0, (total + more).bit_length() - 4))
+        spare = -(-(total + more) // round_to) * round_to - total
+        if spare <= more * longest:
+            return [spare // more + (number < spare % more) for number in range(more)]
+        more += step
+
+
 def filled(batch: Batch, step: int) -> Batch:
     """The same batch, with filler sequences behind it up to a multiple of `step` tokens.
 

@@ -20,14 +20,17 @@ class Learner(nn.Module):
         self.model, self.training_task, self.step = model, training, step
 
     def forward(
-        self, batch: Batch, targets: Targets, weight: float
+        self, batch: Batch, targets: Targets, weight: float | Tensor, rows: int = 0
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The sum of losses over the weight of all items of a step, computed in float32."""
+        """The sum of losses over the weight of all items of a step, computed in float32.
+
+        `rows` is the number of outputs that have targets, if not all have.
+        """
         self.model.use_kernel(_kernel(batch))
         task = self.training_task
         outputs = task.outputs(self.model, filled(batch, self.step))
         real = batch.layout.total if task.each_token else len(batch.layout.lengths)
-        return task.loss(outputs[:real].float(), batch, targets) / weight, {}
+        return task.loss(outputs[: rows or real].float(), batch, targets) / weight, {}
 
 
 def _kernel(batch: Batch) -> str | None:

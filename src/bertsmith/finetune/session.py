@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 from bertsmith.train.averages import Averages
+from bertsmith.train.distributed import Ranks
+from bertsmith.train.optimizer import CompositeOptimizer
 from bertsmith.train.state import Checkpoints, TensorState
-from bertsmith.train.step import TrainingStep
 
 QUICK = 1.0  # seconds: a checkpoint that is written faster is written after every epoch
 SPARE = 10  # times as long as a slower one takes to write must lie between two
@@ -77,7 +78,7 @@ class Session:
         for name, parameter in model.named_parameters():
             parameter.copy_(self.best[name])
 
-    def store(self, model: nn.Module, step: TrainingStep, ledger: Ledger) -> None:
+    def store(self, model: nn.Module, optimizer: CompositeOptimizer, ledger: Ledger) -> None:
         """Write a checkpoint, unless that takes long and one was written a short time ago."""
         if self.checkpoints is None:
             return
@@ -85,33 +86,30 @@ class Session:
         last, took = self._stored
         if took > QUICK and began - last < SPARE * took:
             return
-        tensors = _tensors(model, step).gather(step.ranks)
+        tensors = _tensors(model, optimizer).gather(Ranks.alone(next(model.parameters()).device))
         best = {name: value.cpu() for name, value in self.best.items()}
         numbers = {
             "history": asdict(self.history),
             "highest": self.highest,
             "waited": self.waited,
-            "skipped": step.guard.skipped,
-            "recent": step.guard.recent,
             "ledger": dict(ledger.counts),
             "averaged": 0,
         }
         self.checkpoints.save(self.epoch, {**tensors, "best": best}, numbers)
         self._stored = time.monotonic(), time.monotonic() - began
 
-    def resume(self, model: nn.Module, step: TrainingStep, ledger: Ledger) -> None:
+    def resume(self, model: nn.Module, optimizer: CompositeOptimizer, ledger: Ledger) -> None:
         """Go on from the newest whole checkpoint, if there is one."""
         saved = None if self.checkpoints is None else self.checkpoints.newest()[0]
         if saved is None:
             return
         try:
-            _tensors(model, step).load(saved)
+            _tensors(model, optimizer).load(saved)
             numbers = saved.numbers
             device = next(model.parameters()).device
             self.best = {name: value.to(device) for name, value in saved.tensors["best"].items()}
             self.history = History(**numbers["history"])
             self.highest, self.waited = numbers["highest"], numbers["waited"]
-            step.guard.skipped, step.guard.recent = numbers["skipped"], numbers["recent"]
             ledger.counts.update(numbers["ledger"])
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise BertsmithError(
@@ -125,6 +123,6 @@ class Session:
             rmtree(self.checkpoints.folder, ignore_errors=True)
 
 
-def _tensors(model: nn.Module, step: TrainingStep) -> TensorState:
+def _tensors(model: nn.Module, optimizer: CompositeOptimizer) -> TensorState:
     named: Mapping[str, nn.Parameter] = dict(model.named_parameters())
-    return TensorState(named, step.optimizer, Averages(named, 0.0))
+    return TensorState(named, optimizer, Averages(named, 0.0))

@@ -96,6 +96,7 @@ class ChoiceTraining(Training):
     """Cross entropy among the choices of each question; of a choice's windows the best counts."""
 
     head = "choose"
+    exact = True
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """One item for each question: its choices compete, so they are in one batch."""

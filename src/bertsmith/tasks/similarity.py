@@ -38,6 +38,7 @@ class VectorTraining(Training):
     """One vector for each text: of a long one, the mean of its windows' by length."""
 
     head = None
+    exact = True
 
     def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
         super().__init__(dataset, options)

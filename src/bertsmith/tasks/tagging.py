@@ -40,6 +40,7 @@ from bertsmith.tasks.training import (
     class_weights,
     label_config,
     sequence_starts,
+    zero_padded,
 )
 from bertsmith.tasks.windows import clearest
 from bertsmith.tokenizer import Encoding
@@ -214,6 +215,14 @@ class TaggingTraining(Training):
         ]
         rows, labels = (torch.tensor(one) for one in zip(*marks, strict=True))
         return {"rows": rows, "classes": labels, "weights": torch.tensor(self.weights)[labels]}
+
+    def padded(self, targets: Targets, sequences: int, tokens: int) -> Targets:
+        """As many words as tokens; those that are added have no weight, and a row each."""
+        words = len(targets["rows"])
+        size = max(tokens, -(-words // tokens) * tokens)
+        more = {name: zero_padded(rows, size) for name, rows in targets.items()}
+        more["rows"][words:] = torch.arange(size - words) % tokens
+        return more
 
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
         """Cross entropy of every word, times the weight of its tag."""

@@ -70,6 +70,7 @@ class Training:
     head: ClassVar[str | None]  # the head that is trained, if any
     each_token: ClassVar[bool] = False  # are there outputs for every token, or for sequences?
     together: ClassVar[bool] = False  # must all items of a step be in one batch?
+    exact: ClassVar[bool] = False  # do targets stay the same when filler sequences are added?
 
     def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
         self.dataset, self.options = dataset, options
@@ -98,8 +99,18 @@ class Training:
         raise NotImplementedError
 
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
-        """The sum of all items' losses, each times its weight; tensor operations only."""
+        """The sum of all items' losses, each times its weight.
+
+        Tensor operations only, which never wait for a GPU: a CUDA graph may capture them.
+        """
         raise NotImplementedError
+
+    def padded(self, targets: Targets, sequences: int, tokens: int) -> Targets:
+        """The targets of a batch to which filler sequences are added, up to so many of both.
+
+        Their size is the same for all batches of one size, and fillers have no weight.
+        """
+        return {name: zero_padded(rows, sequences) for name, rows in targets.items()}
 
     @contextmanager
     def as_used(self, model: Model) -> Iterator[None]:
@@ -140,6 +151,11 @@ def binary_loss(
 def item_weights(items: Sequence[TrainingItem]) -> Tensor:
     """The weights of items (N,)."""
     return torch.tensor([item.weight for item in items])
+
+
+def zero_padded(rows: Tensor, count: int) -> Tensor:
+    """Rows, and rows of zeros up to a count."""
+    return torch.cat([rows, rows.new_zeros(count - len(rows), *rows.shape[1:])])
 
 
 def sequence_starts(items: Sequence[TrainingItem]) -> list[int]:

@@ -10,6 +10,12 @@ REMEMBERED = 64  # norms of the last steps that say what is usual
 ENOUGH = 16  # of them before a spike can be told
 PATIENCE = 3  # bad steps in a row before the run rolls back
 ROLLBACKS = 3  # to one checkpoint before the run gives up
+FAULTS = (
+    "",
+    "the loss was not a number",
+    "the gradients were not numbers",
+    "the gradients' norm was far above the usual",
+)
 
 
 @dataclass
@@ -22,7 +28,10 @@ class Guard:
 
     def check(self, norm: float, loss: float) -> str:
         """Why this step must be skipped; empty if its gradients may be used."""
-        fault = self._fault(norm, loss)
+        return self.take(norm, self._fault(norm, loss))
+
+    def take(self, norm: float, fault: str) -> str:
+        """Take in a step that was judged already."""
         self.skipped = self.skipped + 1 if fault else 0
         if not fault:
             self.recent = [*self.recent, norm][-REMEMBERED:]
@@ -30,9 +39,9 @@ class Guard:
 
     def _fault(self, norm: float, loss: float) -> str:
         if not math.isfinite(loss):
-            return "the loss was not a number"
+            return FAULTS[1]
         if not math.isfinite(norm):
-            return "the gradients were not numbers"
+            return FAULTS[2]
         if len(self.recent) >= ENOUGH and norm > self.spike * median(self.recent):
             return f"the gradients' norm was over {self.spike:g} times the usual"
         return ""

@@ -121,8 +121,12 @@ class Muon(torch.optim.Muon):
 
     Groups may differ in learning rate and weight decay only. `compute_dtype` is the precision of
     the Newton-Schulz iterations; None is bfloat16 on an accelerator and the parameters' own
-    precision on a CPU. Of sharded matrices every rank orthogonalises some.
+    precision on a CPU. Of sharded matrices every rank orthogonalises some. Learning rates that are
+    tensors, and `found_inf`, have the meaning that they have in torch's fused optimizers: a CUDA
+    graph reads both on the device, and a step whose `found_inf` is 1 changes nothing.
     """
+
+    found_inf: Tensor | None = None
 
     def __init__(
         self, params: Any, *, compute_dtype: torch.dtype | None = None, **settings: Any
@@ -140,29 +144,50 @@ class Muon(torch.optim.Muon):
                     by_shape.setdefault(parameter.shape, []).append((parameter, group))
         for (rows, columns), pairs in by_shape.items():
             parameters = [parameter for parameter, _ in pairs]
+            for parameter in parameters:
+                if not self.state[parameter]:
+                    self.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+            scale = max(1.0, rows / columns) ** 0.5
+            if self.found_inf is not None:
+                self._update_on_device(parameters, [group for _, group in pairs], scale)
+                continue
             rates = [group["lr"] for _, group in pairs]
             kept = [1 - group["lr"] * group["weight_decay"] for _, group in pairs]
-            scale = max(1.0, rows / columns) ** 0.5
             updates = list(self._updates(parameters, pairs[0][1]).unbind())
             weights = [local_shard(parameter) for parameter in parameters]
             torch._foreach_mul_(weights, kept)
             torch._foreach_mul_(updates, [rate * scale for rate in rates])
             torch._foreach_sub_(weights, updates)
 
+    def _update_on_device(
+        self, parameters: list[Tensor], groups: list[Mapping[str, Any]], scale: float
+    ) -> None:
+        """The same update from learning rates that are tensors; none where `found_inf` is 1."""
+        assert self.found_inf is not None
+        skipped, group = self.found_inf > 0, groups[0]
+        buffers = [self.state[parameter]["momentum_buffer"] for parameter in parameters]
+        grads, before = torch.stack(local_gradients(parameters)), torch.stack(buffers)
+        momentum = before.lerp(grads, 1 - group["momentum"])
+        torch._foreach_copy_(buffers, list(torch.where(skipped, before, momentum).unbind()))
+        updates = self._orthogonal(grads.lerp(momentum, group["momentum"]), group)
+        rates = torch.stack([group["lr"] for group in groups])[:, None, None]
+        decays = torch.stack([group["lr"] * group["weight_decay"] for group in groups])
+        weights = torch.stack(parameters)
+        after = weights * (1 - decays[:, None, None]) - updates * (rates * scale)
+        torch._foreach_copy_(parameters, list(torch.where(skipped, weights, after).unbind()))
+
     def _updates(self, parameters: list[Tensor], group: Mapping[str, Any]) -> Tensor:
         """Advance the momentum; returns the local shards (N, rows, columns) of the updates."""
-        for parameter in parameters:
-            if not self.state[parameter]:
-                self.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         buffers = [local_shard(self.state[p]["momentum_buffer"]) for p in parameters]
         grads = local_gradients(parameters)
         torch._foreach_lerp_(buffers, grads, 1 - group["momentum"])
         updates = torch.stack(torch._foreach_lerp(grads, buffers, group["momentum"]))
+        return on_full_matrices(lambda full: self._orthogonal(full, group), updates, parameters[0])
+
+    def _orthogonal(self, updates: Tensor, group: Mapping[str, Any]) -> Tensor:
         half = torch.bfloat16 if updates.device.type != "cpu" else updates.dtype
         dtype = self.compute_dtype or half
-        return on_full_matrices(
-            lambda full: orthogonalise(full.to(dtype), group).to(full.dtype), updates, parameters[0]
-        )
+        return orthogonalise(updates.to(dtype), group).to(updates.dtype)
 
 
 def matrix_dtype(device: torch.device) -> torch.dtype | None:
@@ -286,6 +311,27 @@ class CompositeOptimizer:
         for one, peaks in zip(self.optimizers, self.peaks, strict=True):
             for group, peak in zip(one.param_groups, peaks, strict=True):
                 group["lr"] = peak * fraction
+
+    def move_to(self, device: torch.device) -> Tensor:
+        """Keep learning rates, and the decision to skip a step, on a device.
+
+        Returns `found_inf`: where it is 1, `step` changes nothing. For fused AdamW and Muon.
+        """
+        self.found_inf = torch.zeros((), device=device)
+        self.device_peaks = torch.tensor([p for peaks in self.peaks for p in peaks], device=device)
+        self.device_rates = torch.zeros_like(self.device_peaks)
+        rates = iter(self.device_rates.unbind())
+        for one in self.optimizers:
+            one.found_inf = self.found_inf  # type: ignore[attr-defined]
+            for group in one.param_groups:
+                group["lr"] = next(rates)
+                if "capturable" in group:
+                    group["capturable"] = device.type == "cuda"
+        return self.found_inf
+
+    def set_device_rate(self, fraction: Tensor) -> None:
+        """`set_rate` by a number on the device."""
+        torch.mul(self.device_peaks, fraction, out=self.device_rates)
 
     def step(self) -> None:
         """Update all parameters once."""

@@ -1,0 +1,172 @@
+"""Fine-tuning on a GPU: captured steps, the same without graphs, and a `transformers` Trainer.
+
+    python benchmarks/gpu_finetune.py --data DATA --model bertsmith-small
+    python benchmarks/gpu_finetune.py --data DATA --only full --seeds 5
+
+DATA is a folder with glue_sst2 and conll2003_en. `speed` trains all three on the same examples with
+AdamW in bfloat16, batches of 32 (SST-2) and 16 (CoNLL-2003), and reports examples per second over
+one epoch after a short run that loads kernels; also for a BERT-base with new weights. `full` trains
+on all of a task with the settings that the model names, and reports scores and seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import torch
+
+from bertsmith.checkpoint import Sentence, create, locate, save
+from bertsmith.data import read_data, read_glue
+from bertsmith.families import preset
+from bertsmith.finetune import Splits, finetune, loop, settings_for, steps
+from bertsmith.tokenizer import Tokenizer
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("--data", type=Path, required=True)
+parser.add_argument("--model", default="bertsmith-small")
+parser.add_argument("--only", nargs="+", default=["check", "speed", "full"])
+parser.add_argument("--sides", nargs="+", default=["captured", "eager", "trainer"])
+parser.add_argument("--examples", type=int, default=8000, help="of an epoch of captured steps")
+parser.add_argument("--fewer", type=int, default=3200, help="of the others, which are slower")
+parser.add_argument("--seeds", type=int, default=1)
+parser.add_argument("--out", type=Path, default=Path("benchmarks/results/gpu_finetune.json"))
+options = parser.parse_args()
+TASKS = ("sst2", "conll2003")
+BASE = "bert-base-uncased"
+
+
+def read(task: str) -> tuple[Any, Any]:
+    """The training and dev files of a task."""
+    if task == "sst2":
+        folder = options.data / "glue_sst2"
+        return read_glue(folder, "sst2", "train"), read_glue(folder, "sst2", "dev")
+    files = {path.name.split(".")[0]: path for path in (options.data / "conll2003_en").iterdir()}
+    return read_data(files["train"], "tagging"), read_data(files["valid"], "tagging")
+
+
+def base_model(folder: Path) -> Path:
+    """A BERT-base with new weights and the tokenizer of the other model."""
+    tokenizer = Tokenizer.load(locate(options.model))
+    settings = {**preset(BASE), "vocab_size": tokenizer.size, "pad_token_id": tokenizer.pad_id}
+    save(folder, create(settings, heads=["masked_lm"], seed=0), tokenizer, Sentence())
+    return folder
+
+
+def train(model: str | Path, data: Any, side: str, **given: Any) -> Any:
+    """One run without a dev file; captured or not."""
+    kinds = {"captured": steps.CapturedSteps, "eager": steps.EagerSteps}
+    loop.steps_for = kinds[side]  # type: ignore[assignment]
+    settings = {"dtype": "bfloat16", "optimizer": "adamw", "learning_rate": 5e-5, "epochs": 1}
+    return finetune(model, Splits(data), device="cuda", **{**settings, **given}).kept
+
+
+def trainer_speed(model: str | Path, data: Any, count: int, batch_size: int) -> float:
+    """Examples per second of a Trainer."""
+    import trainer
+
+    few = replace(data, examples=data.examples[:count])
+    settings = settings_for(data.task, epochs=1, batch_size=batch_size, learning_rate=5e-5)
+    dev = replace(data, examples=data.examples[:16])
+    made = trainer.run(locate(model), few, dev, settings, dtype="bfloat16", seed=0, device="cuda")
+    return count / made[1]
+
+
+def speed() -> dict[str, Any]:
+    """Examples per second of all sides."""
+    rows: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        models = {"bertsmith-small": options.model, "bert-base": base_model(Path(folder) / "base")}
+        for task in TASKS:
+            data, _ = read(task)
+            size = 32 if task == "sst2" else 16
+            for name, model in models.items():
+                row = rows.setdefault(f"{task} {name}", {})
+                for side in options.sides:
+                    count = options.examples if side == "captured" else options.fewer
+                    for part in (8 * size, count):  # first a short one, which loads kernels
+                        if side == "trainer":
+                            row[side] = trainer_speed(model, data, part, size)
+                            continue
+                        few = replace(data, examples=data.examples[:part])
+                        run = train(model, few, side, batch_size=size)
+                        row[side] = run.history.speed
+                    print(task, name, side, round(row[side], 1), flush=True)
+                    # A second epoch of shapes that are captured already.
+                    if side == "captured":
+                        run = train(model, few, side, batch_size=size, epochs=3)
+                        row["captured, three epochs"] = run.history.speed
+                        print(task, name, "three epochs", round(run.history.speed), flush=True)
+                if "trainer" in row:
+                    row["ratio"] = row["captured, three epochs"] / row["trainer"]
+    return rows
+
+
+def check() -> dict[str, Any]:
+    """Losses of captured steps beside those of the same steps without graphs."""
+    rows: dict[str, Any] = {}
+    for task in TASKS:
+        data, _ = read(task)
+        few = replace(data, examples=data.examples[:1600])
+        for more in ({}, {"optimizer": "muon", "learning_rate": 4e-4}, {"dtype": "float32"}):
+            both = {side: train(options.model, few, side, **more) for side in ("eager", "captured")}
+            again = train(options.model, few, "captured", **more)
+            one, two, three = (torch.tensor(run.history.losses) for run in (*both.values(), again))
+            rows[f"{task} {json.dumps(more)}"] = {
+                "mean_gap": float((one - two).abs().mean()),
+                "mean_gap_of_first_10": float((one - two)[:10].abs().mean()),
+                "gap_of_repeated_run": float((two - three).abs().max()),
+                "last_losses": [float(x[-20:].mean()) for x in (one, two)],
+            }
+            print(task, more, json.dumps(rows[f"{task} {json.dumps(more)}"]), flush=True)
+    return rows
+
+
+def full() -> dict[str, Any]:
+    """All of a task with the model's own settings."""
+    rows: dict[str, Any] = {}
+    loop.steps_for = steps.CapturedSteps  # type: ignore[assignment]
+    for task in TASKS:
+        data, dev = read(task)
+        runs = []
+        for seed in range(options.seeds):
+            began = time.perf_counter()
+            result = finetune(
+                options.model, Splits(data, dev), device="cuda", dtype="bfloat16", seed=seed
+            )
+            history = result.kept.history
+            runs.append(
+                {
+                    "seed": seed,
+                    "score": result.kept.value,
+                    "seconds": round(time.perf_counter() - began, 1),
+                    "training_seconds": round(history.seconds, 1),
+                    "examples_per_second": round(history.speed, 1),
+                }
+            )
+            print(task, json.dumps(runs[-1]), flush=True)
+        rows[task] = {"metric": result.metric, "mean": mean(r["score"] for r in runs), "runs": runs}
+    return rows
+
+
+def main() -> None:
+    """Measure and store."""
+    known = json.loads(options.out.read_text("utf-8")) if options.out.exists() else {}
+    known |= {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
+    for name, job in (("check", check), ("speed", speed), ("full", full)):
+        if name in options.only:
+            known[name] = job()
+            options.out.write_text(json.dumps(known, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,245 @@
+"""A training step that a GPU replays as one CUDA graph, without waiting for Python.
+
+A step of a small model starts over a thousand kernels, which takes Python longer than it takes the
+GPU to run them. The first step of a shape runs as usual. The second is captured: forward, backward,
+clipping, guard and optimizer. From then on a step of that shape is one copy and one call. Whether a
+step is skipped is decided on the device, and results are read some steps late, so that the host
+never waits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from bertsmith.train.guard import ENOUGH, FAULTS, REMEMBERED
+from bertsmith.train.optimizer import CompositeOptimizer
+
+GRAPHS = 96  # captured shapes; steps of other shapes run as usual
+ALIGNED = 16  # bytes: where tensors may begin in a buffer
+Spec = tuple[tuple[torch.dtype, tuple[int, ...]], ...]
+Build = Callable[[list[Tensor]], tuple[Any, ...]]
+
+
+class Inputs(NamedTuple):
+    """The arguments of one pass: tensors in CPU memory, and how the module takes them.
+
+    Passes of one `key` and of tensors of one size differ in the values of their tensors only.
+    """
+
+    tensors: list[Tensor]
+    build: Build
+    key: Hashable = None
+
+
+class StepRow(NamedTuple):
+    """The result of one step."""
+
+    loss: float
+    gradient_norm: float  # before clipping
+    fault: str  # why the step was skipped; empty if it was not
+    sums: dict[str, tuple[float, float]]  # the pairs that the module reports
+
+
+@dataclass
+class Shape:
+    """The steps of one shape: their input on the device, and their graph once it is captured."""
+
+    buffer: Tensor
+    graph: Any = None
+    steps: int = 0
+
+
+class DeviceGuard:
+    """`Guard`, decided on the device: the number of a fault in FAULTS, 0 for none."""
+
+    def __init__(self, spike: float, device: torch.device) -> None:
+        self.spike = spike
+        self.recent = torch.full((REMEMBERED,), math.inf, device=device)
+        self.count = torch.zeros((), dtype=torch.int64, device=device)  # of norms ever taken
+
+    def load(self, recent: Sequence[float]) -> None:
+        """Go on from the norms of earlier steps."""
+        self.recent.fill_(math.inf)
+        self.recent[: len(recent)] = torch.tensor(recent)
+        self.count.fill_(len(recent))
+
+    def check(self, loss: Tensor, norm: Tensor) -> Tensor:
+        """The fault of a step; a good step's norm is remembered."""
+        fault = torch.where(norm.isfinite(), 0, 2)
+        if math.isfinite(self.spike):
+            known = self.count.clamp(max=REMEMBERED)
+            places = torch.stack([(known - 1).clamp(min=0) // 2, known // 2]).clamp(
+                max=REMEMBERED - 1
+            )
+            median = self.recent.sort().values[places].mean()
+            high = (norm > self.spike * median) & (known >= ENOUGH)
+            fault = torch.where(high & norm.isfinite(), 3, fault)
+        fault = torch.where(loss.isfinite(), fault, 1)
+        place = (self.count % REMEMBERED).reshape(1)
+        last = torch.where(fault == 0, norm.float(), self.recent.index_select(0, place))
+        self.recent.index_copy_(0, place, last)
+        self.count.add_(fault == 0)
+        return fault
+
+
+class CapturedStep:
+    """Gradients of some passes and one update of the parameters, all decided on the device.
+
+    `module` returns a loss, already divided by the weights of all passes, and pairs to report.
+    Off a GPU, and for several passes, nothing is captured. Results are read every `read` steps.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: CompositeOptimizer,
+        device: torch.device,
+        *,
+        clip: float = 1.0,
+        spike: float = math.inf,
+        read: int = 32,
+    ) -> None:
+        self.module, self.optimizer, self.device, self.clip = module, optimizer, device, clip
+        self.parameters = [p for p in module.parameters() if p.requires_grad]
+        self.guard, self.read = DeviceGuard(spike, device), read
+        self.found_inf = optimizer.move_to(device)
+        self.names: list[str] = []
+        self.rows = torch.zeros(0, device=device)  # results of the last steps, one row each
+        self.steps = self.known = 0
+        self.pending: tuple[Tensor, Any] | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all graphs: tensors that they read were replaced."""
+        self.shapes: dict[Hashable, Shape] = {}
+        self.graphs = 0
+        self.pool: Any = None
+
+    def __call__(self, passes: Sequence[Inputs], fraction: float, seed: int) -> list[StepRow]:
+        """One step at a fraction of the peak learning rate; returns earlier steps now known.
+
+        All that is random in it depends on `seed` alone.
+        """
+        numbers = [torch.tensor([fraction]), torch.tensor([self.steps % (2 * self.read)])]
+        torch.manual_seed(seed)
+        if len(passes) == 1 and self.device.type == "cuda":
+            self._run(passes[0], numbers)
+        else:
+            moved = [(one.build, self._moved(one.tensors)) for one in passes]
+            self._compute(moved, *self._moved(numbers))
+            self.optimizer.clear()
+        self.steps += 1
+        return self._results() if self.steps % self.read == 0 else []
+
+    def finish(self) -> list[StepRow]:
+        """Wait for all steps; returns those that were not known yet."""
+        return self._results() + self._results()
+
+    # ------------------------------------------------------------------ one step
+
+    def _run(self, one: Inputs, numbers: list[Tensor]) -> None:
+        """Replay the graph of this shape; capture it first where it is the second of its shape."""
+        packed, spec = pack([*numbers, *one.tensors], pin=True)
+        shape = self.shapes.get((one.key, spec))
+        if shape is None:
+            shape = Shape(torch.empty_like(packed, device=self.device))
+            self.shapes[one.key, spec] = shape
+        shape.buffer.copy_(packed, non_blocking=True)
+        shape.steps += 1
+        if shape.graph is not None:
+            shape.graph.replay()
+            return
+        fraction, slot, *rest = unpack(shape.buffer, spec)
+        if shape.steps == 1 or self.graphs == GRAPHS:
+            self._compute([(one.build, rest)], fraction, slot)
+        else:
+            self.graphs += 1
+            self.pool = self.pool or torch.cuda.graph_pool_handle()
+            shape.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(shape.graph, pool=self.pool):
+                self._compute([(one.build, rest)], fraction, slot)
+            shape.graph.replay()
+        self.optimizer.clear()  # the memory of gradients serves the next graph too
+
+    def _compute(
+        self, passes: Sequence[tuple[Build, list[Tensor]]], fraction: Tensor, slot: Tensor
+    ) -> None:
+        reported = []
+        for build, tensors in passes:
+            loss, pairs = self.module(*build(tensors))
+            loss.backward()
+            self.names = list(pairs)
+            parts = [loss.detach().reshape(1), *pairs.values()]
+            reported.append(torch.cat([part.float() for part in parts]))
+        sums = torch.stack(reported).sum(0)
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        norm = nn.utils.get_total_norm(gradients)
+        fault = self.guard.check(sums[0], norm)
+        self.found_inf.copy_(fault > 0)
+        if self.clip:
+            torch._foreach_mul_(gradients, (self.clip / norm).clamp(max=1.0))
+        self.optimizer.set_device_rate(fraction)
+        self.optimizer.step()
+        row = torch.cat([norm.float().reshape(1), fault.float().reshape(1), sums])
+        if not len(self.rows):
+            self.rows = row.new_zeros(2 * self.read, len(row))
+        self.rows.index_copy_(0, slot, row[None])
+
+    def _moved(self, tensors: list[Tensor]) -> list[Tensor]:
+        if self.device.type != "cuda":
+            return [tensor.to(self.device) for tensor in tensors]
+        packed, spec = pack(tensors, pin=True)
+        return unpack(packed.to(self.device, non_blocking=True), spec)
+
+    # ------------------------------------------------------------------ results, late
+
+    def _results(self) -> list[StepRow]:
+        """The rows asked for last time; those of the steps since then are asked for."""
+        results: list[StepRow] = []
+        if self.pending is not None:
+            rows, event = self.pending
+            if event is not None:
+                event.synchronize()
+            results = [self._result(row) for row in rows.tolist()]
+            self.pending = None
+        if count := self.steps - self.known:
+            first = self.known % len(self.rows)  # no read goes over the end of the table
+            recent = self.rows[first : first + count]
+            if self.device.type == "cuda":
+                self.pending = recent.to("cpu", non_blocking=True), torch.cuda.Event()
+                self.pending[1].record()
+            else:
+                self.pending = recent.clone(), None
+            self.known = self.steps
+        return results
+
+    def _result(self, row: list[float]) -> StepRow:
+        norm, fault, loss, *sums = row
+        pairs = {name: (sums[2 * n], sums[2 * n + 1]) for n, name in enumerate(self.names)}
+        return StepRow(loss, norm, FAULTS[int(fault)], pairs)
+
+
+def pack(tensors: Sequence[Tensor], pin: bool = False) -> tuple[Tensor, Spec]:
+    """Tensors side by side in one buffer of bytes, which one copy moves; and how to cut it."""
+    spec = tuple((tensor.dtype, tuple(tensor.shape)) for tensor in tensors)
+    size = sum(-(-tensor.nbytes // ALIGNED) * ALIGNED for tensor in tensors)
+    buffer = torch.empty(size, dtype=torch.uint8, pin_memory=pin)
+    for view, tensor in zip(unpack(buffer, spec), tensors, strict=True):
+        view.copy_(tensor)
+    return buffer, spec
+
+
+def unpack(buffer: Tensor, spec: Spec) -> list[Tensor]:
+    """The tensors in a buffer, as views of it."""
+    tensors, begin = [], 0
+    for dtype, shape in spec:
+        size = torch.Size(shape).numel() * dtype.itemsize
+        tensors.append(buffer[begin : begin + size].view(dtype).view(shape))
+        begin += -(-size // ALIGNED) * ALIGNED
+    return tensors
