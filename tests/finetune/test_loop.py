@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -255,13 +256,18 @@ def test_nothing_is_overwritten_unasked(base: Base, write: Write, tmp_path: Path
     file, out = write("t.jsonl", labelled(8)), tmp_path / "out"
     out.mkdir()
     (out / "mine.txt").write_text("mine")
-    with pytest.raises(BertsmithError, match="is not empty"):
-        finetune(base().folder, file, out, epochs=1)
+    for overwrite in (False, True):
+        with pytest.raises(BertsmithError, match=r"not empty|only what bertsmith wrote"):
+            finetune(base().folder, file, out, epochs=1, overwrite=overwrite)
     assert (out / "mine.txt").read_text() == "mine"
-    finetune(base().folder, file, out, epochs=1, overwrite=True)
-    assert not (out / "mine.txt").exists()
+    (out / "mine.txt").unlink()
+    finetune(base().folder, file, out, epochs=1)
+    with pytest.raises(BertsmithError, match="not empty"):
+        finetune(base().folder, file, out, epochs=1)
+    finetune(base().folder, file, out, epochs=2, overwrite=True)
+    assert json.loads((out / "report.json").read_text())["settings"]["epochs"] == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "t.jsonl"]
-    with pytest.raises(BertsmithError, match="is a file; a model is a directory"):
+    with pytest.raises(BertsmithError, match="a file of this name exists"):
         finetune(base().folder, file, file, epochs=1)
 
 

@@ -131,7 +131,7 @@ class Seeds(Progress):
     """Tells a person of each seed that is finished; on a terminal also of its steps."""
 
     def __init__(self) -> None:
-        super().__init__(told=(), quiet=False)
+        super().__init__(introduction=(), quiet=False)
 
     def begin(self, task: str, seed: int) -> None:
         """Name what steps are of."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,11 +13,45 @@ import typer
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
 from bertsmith.errors import BertsmithError
+from bertsmith.numbers import parse_number, parse_whole
 
 if TYPE_CHECKING:
     from bertsmith.finetune import Result
 
 
+def _option(kind: Any, help: str) -> tuple[Any, Any]:
+    return Annotated[kind | None, typer.Option(help=help, show_default=False)], None
+
+
+# Options of fine-tuning that are settings; the defaults are the task's and the model's.
+SETTINGS: tasks.Options = {
+    "learning_rate": _option(float, "Peak learning rate [default: by the model's width]."),
+    "epochs": _option(int, "Passes over the training file [default: by the task]."),
+    "batch_size": _option(int, "Examples in a step [default: by the task]."),
+    "max_length": _option(int, "Tokens in a window [default: as many as the model reads]."),
+    "seed": _option(int, "Seed of the new head, the order of examples and dropout [default: 0]."),
+    "warmup": _option(float, "Fraction of steps in which the learning rate rises [default: 0.1]."),
+    "schedule": _option(str, "linear, cosine, stable or constant [default: linear]."),
+    "optimizer": _option(str, "adamw or muon [default: adamw, or as the model's directory says]."),
+    "matrix_learning_rate": _option(float, "Learning rate of Muon [default: by the steps]."),
+    "weight_decay": _option(float, "Weight decay [default: 0.01]."),
+    "layer_decay": _option(
+        float, "Learning rate of a layer as a fraction of that of the layer above [default: 0.8]."
+    ),
+    "freeze": _option(str, "none, embedding, encoder or a number of lower layers [default: none]."),
+    "reinitialise": _option(int, "Number of top layers that get new weights [default: 0]."),
+    "class_weights": _option(str, "Weights of classes: balanced, or name=2,other=1."),
+    "focal": _option(float, "Gamma of the focal loss [default: 0, cross entropy]."),
+    "smoothing": _option(float, "Label smoothing, from 0 to 1 [default: 0]."),
+    "patience": _option(int, "Stop after so many epochs without a better dev score."),
+    "keep": _option(str, "Save the best epoch by its dev score, or the last [default: best]."),
+    "metric": _option(str, "The score that decides [default: the task's]."),
+    "temperature": _option(float, "Temperature of the contrastive loss [default: 0.05]."),
+    "dtype": _option(str, "float32, or bfloat16 with float32 weights [default: float32]."),
+}
+
+
+@tasks.takes(SETTINGS, "settings")
 @tasks.takes(tasks.COLUMNS, "columns")
 def finetune(
     model: shared.Model,
@@ -27,66 +62,40 @@ def finetune(
     task: tasks.Task = None,
     label_names: tasks.LabelNames = None,
     hold_out: Annotated[
-        float, typer.Option(help="Share of the training file to tune on, where there is no --dev.")
+        float, typer.Option(help="Fraction of the training file to tune on, without --dev.")
     ] = 0.1,
-    learning_rate: Annotated[float | None, typer.Option(help="At its highest.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the file.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Examples in a step.")] = None,
-    max_length: Annotated[
-        int | None, typer.Option(help="Tokens in a window; default: what the model reads.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the head, the order and dropout.")] = None,
-    seeds: Annotated[int, typer.Option(help="Train so often, and tell mean and deviation.")] = 1,
+    seeds: Annotated[
+        int, typer.Option(help="Number of training runs; reports mean ± standard deviation.")
+    ] = 1,
     sweep: Annotated[
         bool, typer.Option("--sweep", help="Try learning rates × epochs; keep the best.")
     ] = False,
-    sweep_rates: Annotated[str, typer.Option(help="Those to try: 1e-5,3e-5")] = "",
-    sweep_epochs: Annotated[str, typer.Option(help="Those to try: 2,3,4")] = "",
-    warmup: Annotated[float | None, typer.Option(help="Share of steps.")] = None,
-    schedule: Annotated[
-        str | None, typer.Option(help="linear, cosine, stable or constant.")
-    ] = None,
-    optimizer: Annotated[str | None, typer.Option(help="adamw or muon.")] = None,
-    matrix_learning_rate: Annotated[float | None, typer.Option(help="Muon's.")] = None,
-    weight_decay: Annotated[float | None, typer.Option()] = None,
-    layer_decay: Annotated[
-        float | None, typer.Option(help="Each layer learns slower by this factor.")
-    ] = None,
-    freeze: Annotated[
-        str | None, typer.Option(help="none, embedding, encoder, or a number of lower layers.")
-    ] = None,
-    reinitialise: Annotated[int | None, typer.Option(help="Top layers to begin anew.")] = None,
-    class_weights: Annotated[str | None, typer.Option(help="balanced, or name=2,other=1")] = None,
-    focal: Annotated[float | None, typer.Option(help="Focal loss: its gamma.")] = None,
-    smoothing: Annotated[float | None, typer.Option(help="Of labels, from 0 to 1.")] = None,
-    patience: Annotated[
-        int | None, typer.Option(help="Stop after so many epochs without a better score.")
-    ] = None,
-    keep: Annotated[str | None, typer.Option(help="The best epoch, or the last.")] = None,
-    metric: Annotated[str | None, typer.Option(help="The score that decides.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="Of similarities.")] = None,
+    sweep_rates: Annotated[str, typer.Option(help="Learning rates to try: 1e-5,3e-5")] = "",
+    sweep_epochs: Annotated[str, typer.Option(help="Numbers of epochs to try: 2,3,4")] = "",
     gradient_checkpointing: Annotated[
-        bool, typer.Option("--gradient-checkpointing", help="Less memory, more time.")
+        bool,
+        typer.Option("--gradient-checkpointing", help="Recompute activations to save memory."),
     ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace what is in --out.")
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the interrupted run of the same command.")
     ] = False,
+    overwrite: shared.Overwrite = False,
     device: shared.Device = None,
-    dtype: Annotated[
-        str | None, typer.Option(help="float32, or bfloat16 (with float32 weights).")
-    ] = None,
     as_json: shared.Json = False,
+    settings: Any = None,
     columns: Any = None,
 ) -> None:
     """Fine-tune a model on a file of yours.
 
-    The task and the columns are found out; without --dev a share of the file is held out. The
-    directory opens in transformers, and holds report.html.
+    The task and the columns are guessed unless given; without --dev a part of the file is held
+    out. The directory opens in transformers and holds report.html. After Ctrl-C it holds the best
+    epoch so far, and the same command with --resume continues.
     """
-    from bertsmith.finetune import check_out, read_splits
+    from bertsmith.finetune import Interrupted, read_splits
     from bertsmith.finetune import finetune as train_on
+    from bertsmith.finetune.opening import check_out
 
-    check_out(out, overwrite)
+    check_out(out, overwrite, resume)
     splits = read_splits(
         train,
         dev,
@@ -96,65 +105,59 @@ def finetune(
         hold_out=hold_out,
         **tasks.reading(columns),
     )
-    result = train_on(
-        model,
-        splits,
-        out,
-        seeds=seeds,
-        sweep=sweep or bool(sweep_rates or sweep_epochs),
-        sweep_rates=_numbers(sweep_rates, float, "--sweep-rates"),
-        sweep_epochs=_numbers(sweep_epochs, int, "--sweep-epochs"),
-        device=device,
-        overwrite=overwrite,
-        watch=Progress(tasks.understood(splits.train), quiet=as_json),
-        learning_rate=learning_rate,
-        epochs=epochs,
-        batch_size=batch_size,
-        max_length=max_length,
-        seed=seed,
-        warmup=warmup,
-        schedule=schedule,
-        optimizer=optimizer,
-        matrix_learning_rate=matrix_learning_rate,
-        weight_decay=weight_decay,
-        layer_decay=layer_decay,
-        freeze=freeze,
-        reinitialise=reinitialise,
-        class_weights=class_weights,
-        focal=focal,
-        smoothing=smoothing,
-        patience=patience,
-        keep=keep,
-        metric=metric,
-        temperature=temperature,
-        checkpointing=gradient_checkpointing or None,
-        dtype=dtype,
-    )
+    try:
+        result = train_on(
+            model,
+            splits,
+            out,
+            seeds=seeds,
+            sweep=sweep or bool(sweep_rates or sweep_epochs),
+            sweep_rates=_numbers(sweep_rates, parse_number, "--sweep-rates"),
+            sweep_epochs=_numbers(sweep_epochs, parse_whole, "--sweep-epochs"),
+            device=device,
+            overwrite=overwrite,
+            resume=resume,
+            watch=Progress(tasks.understood(splits.train), quiet=as_json),
+            checkpointing=gradient_checkpointing or None,
+            **settings,
+        )
+    except Interrupted as stop:
+        typer.echo(f"\nbertsmith: {stop}", err=True)
+        raise typer.Exit(130) from None
     _show(result, as_json)
 
 
-def _numbers(given: str, kind: type, option: str) -> list[Any]:
-    try:
-        return [kind(one) for one in given.split(",")] if given else []
-    except ValueError:
-        raise BertsmithError(f"{option}: {given!r} is not numbers between commas") from None
+def _numbers(text: str, parse: Any, option: str) -> list[Any]:
+    numbers = [parse(one) for one in text.split(",")] if text else []
+    if None in numbers:
+        raise BertsmithError(f"{option}: {text!r} is not numbers between commas")
+    return numbers
 
 
 class Progress:
-    """Tells a person how far a run is: a line that changes on a terminal, one each epoch else."""
+    """Reports the progress of a run: a line that changes on a terminal, else one each epoch."""
 
-    def __init__(self, told: Iterable[str], quiet: bool) -> None:
-        self.told = iter(told)  # once training has begun: before, a mistake is to stand alone
+    def __init__(self, introduction: Iterable[str], quiet: bool) -> None:
+        self.introduction = iter(introduction)  # after the first step: a mistake stands alone
         self.quiet, self.live = quiet, sys.stderr.isatty() and not quiet
         self.which = ""  # of several runs
+        self.began = (0, 0.0)  # the first step that was seen, and when
 
     def step(self, done: int, total: int, loss: float) -> None:
-        """Show a step, where it can be shown over the last."""
-        for line in self.told:
+        """Show a step in place of the last one."""
+        for line in self.introduction:
             shared.note(line)
+        first, began = self.began
+        if not first or done <= first:
+            self.began = done, time.monotonic()
+            first, began = self.began
         if self.live and (done % 5 == 0 or done == total):
-            line = f"{self.which}step {done:,} of {total:,}, loss {loss:.4f}"
-            typer.echo(f"\r{line}  ", err=True, nl=False)
+            left = ""
+            if done > first:
+                seconds = (time.monotonic() - began) / (done - first) * (total - done)
+                left = f", {_time(seconds)} left"
+            line = f"{self.which}step {done:,} of {total:,}, loss {loss:.4f}{left}"
+            typer.echo(f"\r{line:<60}", err=True, nl=False)
 
     def epoch(self, row: dict[str, Any]) -> None:
         """Show an epoch's scores."""
@@ -163,18 +166,20 @@ class Progress:
             typer.echo(("\r" if self.live else "") + ", ".join(scores), err=True)
 
 
-def _show(result: Result, as_json: bool) -> None:
-    import json
+def _time(seconds: float) -> str:
+    """A duration as people say it."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
+
+def _show(result: Result, as_json: bool) -> None:
     assert result.out is not None
     if as_json:
-        shared.print_json([json.loads((result.out / "report.json").read_text("utf-8"))])
+        shared.print_json([result.to_dict()])
         return
     kept = result.kept
-    columns = {
-        "dev": None if kept.dev is None else kept.dev.scores,
-        "test": None if kept.test is None else kept.test.scores,
-    }
+    columns = {split: kept.scores.get(split) for split in ("dev", "test")}
     if any(columns.values()):
         tasks.show_scores(columns)
     for split in ("dev", "test"):

@@ -4,9 +4,10 @@ finetune("bert-base-uncased", "reviews.csv", "model")     # guesses the task, ho
 """
 
 from bertsmith.data import Splits, read_splits, split_off
-from bertsmith.finetune.opening import check_out
-from bertsmith.finetune.run import Result, Run, finetune
+from bertsmith.finetune.result import Result, Run
+from bertsmith.finetune.run import finetune
 from bertsmith.finetune.settings import Settings, settings_for
+from bertsmith.finetune.work import Interrupted
 
-__all__ = ["Result", "Run", "Settings", "Splits", "check_out", "finetune", "read_splits"]
+__all__ = ["Interrupted", "Result", "Run", "Settings", "Splits", "finetune", "read_splits"]
 __all__ += ["settings_for", "split_off"]

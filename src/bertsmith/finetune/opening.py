@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import torch
@@ -14,11 +15,15 @@ from bertsmith.checkpoint import (
     read_sentence,
 )
 from bertsmith.errors import BertsmithError
+from bertsmith.files import read_whole
 from bertsmith.finetune.settings import Settings
 from bertsmith.finetune.surgery import freeze, reinitialise
+from bertsmith.folders import check_replaceable
 from bertsmith.tasks.loaded import LoadedModel, pick_device
 from bertsmith.tasks.training import Training
 from bertsmith.tokenizer import Tokenizer
+
+LARGEST = 64 << 20  # bytes of a report.json
 
 
 def open_fresh(
@@ -59,9 +64,15 @@ def _read(
     return found if len(kept) == len(found.entries) else read(directory, heads=kept, device=device)
 
 
-def check_out(out: Path, overwrite: bool) -> None:
-    """Refuse, before any work is done, to write where something lies."""
-    if out.exists() and not out.is_dir():
-        raise BertsmithError(f"{out} is a file; a model is a directory")
-    if out.is_dir() and any(out.iterdir()) and not overwrite:
-        raise BertsmithError(f"{out} is not empty: choose another directory, or give --overwrite")
+def is_interrupted(out: Path) -> bool:
+    """Does a directory hold the best epoch of a run that was interrupted?"""
+    try:
+        content = json.loads(read_whole(out / "report.json", LARGEST))
+        return bool(content["interrupted"])
+    except (BertsmithError, ValueError, LookupError, TypeError, RecursionError):
+        return False
+
+
+def check_out(out: str | Path, overwrite: bool = False, resume: bool = False) -> None:
+    """Refuse an output directory that may not be written, before any work is done."""
+    check_replaceable(out, overwrite or (resume and is_interrupted(Path(out))))

@@ -1,71 +1,29 @@
-"""`finetune`: files in, a model directory with an honest report out."""
+"""`finetune`: labelled data → a model directory with a report."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from bertsmith.checkpoint import save
 from bertsmith.data import Dataset, Splits, read_splits
 from bertsmith.errors import BertsmithError
-from bertsmith.files import finite, write_json
-from bertsmith.finetune.card import write_result_card
 from bertsmith.finetune.loop import Scores, Watcher, train
-from bertsmith.finetune.opening import check_out, open_fresh
-from bertsmith.finetune.report import write_report
-from bertsmith.finetune.session import History
-from bertsmith.finetune.settings import (
-    Settings,
-    check_seeds,
-    matrix_rate_for,
-    settings_for,
-    spoken,
-)
+from bertsmith.finetune.opening import check_out, is_interrupted, open_fresh
+from bertsmith.finetune.result import Result, Run, described, write_result
+from bertsmith.finetune.session import Session
+from bertsmith.finetune.settings import Settings, check_seeds, settings_for, spoken
+from bertsmith.finetune.trials import model_sum
 from bertsmith.finetune.usual import named_by, usual_for
-from bertsmith.folders import write_directory
+from bertsmith.finetune.work import Interrupted, Work, data_sum, terminable
+from bertsmith.folders import reserved
 from bertsmith.ledger import Ledger
-from bertsmith.metrics import Summary, over_seeds
-from bertsmith.tasks.evaluate import Evaluation, evaluate, interval, keep_settings, labelled, tuned
+from bertsmith.tasks.evaluate import Evaluation, evaluate, keep_settings, labelled, tuned
 from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.registry import task_named
-
-
-@dataclass
-class Run:
-    """One training: its settings, what happened, the model and what it scores."""
-
-    settings: Settings
-    history: History
-    bert: LoadedModel
-    dev: Evaluation | None
-    test: Evaluation | None = None
-
-    @property
-    def value(self) -> float:
-        """The score that decides."""
-        return 0.0 if self.dev is None else self.dev.scores[self.settings.metric]
-
-
-@dataclass
-class Result:
-    """All runs of one command, and the one that was kept."""
-
-    task: str
-    metric: str
-    kept: Run
-    seeds: list[Run] = field(default_factory=list)
-    sweep: list[Run] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    out: Path | None = None
-
-    def summary(self, split: str = "dev") -> Summary | None:
-        """Median, mean, deviation and interval of the deciding score over seeds."""
-        found = [run.dev if split == "dev" else run.test for run in self.seeds]
-        scores = [one.scores[self.metric] for one in found if one is not None]
-        return over_seeds(scores) if scores else None
+from bertsmith.train.distributed import Ranks
 
 
 def finetune(
@@ -85,16 +43,18 @@ def finetune(
     sweep_epochs: Sequence[int] = (),
     device: str | None = None,
     overwrite: bool = False,
+    resume: bool = False,
     watch: Watcher | None = None,
     **given: Any,
 ) -> Result:
     """Fine-tune a model on a file (or a folder with train, dev and test files).
 
-    The task is guessed where none is given; every other word is one of Settings. With `out`,
-    the best model of all runs is written there, with its report; nothing else is.
+    The task is guessed unless given; further arguments are those of `Settings`. With `out`, the
+    best model of all runs is written there with its report. An interrupted command keeps its
+    state in the folder `out`.partial, from which `resume` continues to the same result.
     """
     if out is not None:
-        check_out(Path(out), overwrite)
+        check_out(out, overwrite, resume)
     check_seeds(seeds)
     splits = data
     if not isinstance(splits, Splits):
@@ -107,64 +67,235 @@ def finetune(
             label_names=label_names,
             hold_out=hold_out,
         )
+    splits = _one_scheme(splits)
     settings = _decided(splits, settings_for(splits.train.task, usual_for(model, given), **given))
-    tried: list[Run] = []
-    if sweep:
-        tried = _sweep(model, splits, settings, sweep_rates, sweep_epochs, device, watch)
-        settings = max(tried, key=lambda run: run.value).settings
-    runs: list[Run] = []
-    for seed in range(settings.seed, settings.seed + seeds):
-        one = settings.changed(seed=seed)
-        again = next((run for run in tried if run.settings == one), None)
-        runs.append(again or train_once(model, splits, one, device, watch))
-    kept = max(runs, key=lambda run: run.value)
-    for run in runs:
-        if splits.test is not None:
-            run.test = evaluate(run.bert, splits.test)
-        if run is not kept:
-            run.bert.model.to("meta")  # only the best is needed further
-    notes = [*splits.notes, *_notes(splits, kept, seeds, sweep)]
+    grid = _grid(splits, settings, sweep_rates, sweep_epochs) if sweep else []
+    command = Command(model, splits, settings, seeds, grid, device, watch)
     if named := named_by(model, given):
-        notes.append(f"settings that the model names: {spoken(named)}")
-    result = Result(splits.train.task, settings.metric, kept, runs, tried, notes)
-    if out is not None:
-        write_result(result, splits, model, Path(out))
-    return result
+        command.notes.append(f"settings in the model's bertsmith.json: {spoken(named)}")
+    if out is None:
+        return command.result(command.train())
+    with reserved(out), terminable():
+        return command.write(Path(out), overwrite, resume)
 
 
-def train_once(
-    model: str | Path,
-    splits: Splits,
-    settings: Settings,
-    device: str | None = None,
-    watch: Watcher | None = None,
-) -> Run:
-    """One model, trained and looked at."""
-    training = task_named(splits.train.task).training(splits.train, settings)
-    bert = open_fresh(model, training, settings, device)
-    samples = training.samples(bert, splits.train.gold())
-    looks: list[Evaluation] = []
-    dev = None if splits.dev is None else labelled(splits.dev)
+class Command:
+    """All runs of one command; only the best keeps its model."""
 
-    def look() -> Scores:
-        assert dev is not None
-        bert.ledger, ledger = Ledger(), bert.ledger  # what training met is counted once
-        found = tuned(bert, dev, splits.train)
-        bert.ledger = ledger
-        looks.append(found)
-        return found.scores
+    def __init__(
+        self,
+        model: str | Path,
+        splits: Splits,
+        settings: Settings,
+        seeds: int,
+        grid: Sequence[Settings],
+        device: str | None = None,
+        watch: Watcher | None = None,
+    ) -> None:
+        self.model, self.splits, self.settings = model, splits, settings
+        self.count, self.grid, self.device, self.watch = seeds, grid, device, watch
+        self.work: Work | None = None
+        self.sweep: list[Run] = []
+        self.seeds: list[Run] = []
+        self.best: Run | None = None
+        self.current: tuple[Settings, Session, LoadedModel, dict[int, Evaluation]] | None = None
+        self.notes: list[str] = []
 
-    history = train(bert, training, samples, settings, None if dev is None else look, watch)
-    best = looks[history.best - 1] if looks else None
-    if best is not None:
-        keep_settings(bert, best.tuned)
-    if dev is not None:
-        _count(bert, dev)
-    return Run(settings, history, bert, best)
+    def train(self) -> Run:
+        """Train everything that is planned; the best run."""
+        settings = self.settings
+        for one in self.grid:
+            self.sweep.append(self._run(one))
+        if self.sweep:
+            settings = max(self.sweep, key=lambda run: run.value).settings
+        for seed in range(settings.seed, settings.seed + self.count):
+            one = settings.changed(seed=seed)
+            again = next((run for run in self.sweep if run.settings == one), None)
+            if again is not None and self.splits.test is not None:
+                self._test(self._with_model(again))
+            self.seeds.append(again or self._run(one, test=True))
+        assert self.best is not None
+        return self._with_model(self.best)
+
+    def write(self, out: Path, overwrite: bool, resume: bool) -> Result:
+        """Train, and write the best model; after Ctrl-C, the best epoch so far."""
+        replaceable = overwrite or (resume and is_interrupted(out))
+        plan = {
+            "model": model_sum(self.model),
+            "data": data_sum(self.splits),
+            "settings": self.settings.model_dump(),
+            "command": {
+                "seeds": self.count,
+                "sweep": [[one.learning_rate, one.epochs] for one in self.grid],
+            },
+        }
+        self.work = Work.start(out, plan, resume, overwrite)
+        try:
+            result = self.result(self.train())
+            write_result(result, out, replaceable)
+        except KeyboardInterrupt:
+            kept = self._keep(out, replaceable if is_interrupted(out) else False)
+            raise Interrupted(kept) from None
+        finally:
+            if not self.work.holds_something:
+                self.work.remove()
+        self.work.remove()
+        return result
+
+    def result(self, kept: Run, interrupted: bool = False) -> Result:
+        """The result of the runs so far."""
+        notes = [*self.splits.notes, *self._notes(kept), *self.notes]
+        metric, task = self.settings.metric, self.splits.train.task
+        result = Result(task, metric, kept, self.seeds, self.sweep, notes)
+        if interrupted:
+            done, planned = len(kept.history.epochs), kept.settings.epochs
+            result.notes.append(f"interrupted after {done} of {planned} epochs")
+        result.content = described(result, self.splits, self.model, interrupted)
+        return result
+
+    # ------------------------------------------------------------------ runs
+
+    def _run(self, settings: Settings, test: bool = False) -> Run:
+        """One run, unless it is finished already; a better one replaces the best."""
+        stored = None if self.work is None else self.work.finished(settings)
+        run = self._train(settings) if stored is None else Run(settings, *stored)
+        if test and stored is None:
+            self._test(run)
+        better = self.best is None or run.value > self.best.value
+        if stored is None and self.work is not None and self.count + len(self.grid) > 1:
+            if better:
+                self.work.keep_best(settings, run.bert.model, Ranks.alone(run.bert.device))
+            self.work.finish(settings, run.history, run.scores)
+            self.work.session(settings).discard()
+        if not better:
+            run.release()
+        else:
+            if self.best is not None:
+                self.best.release()
+            self.best = run
+        return run
+
+    def _train(self, settings: Settings) -> Run:
+        training = task_named(self.splits.train.task).training(self.splits.train, settings)
+        bert = open_fresh(self.model, training, settings, self.device)
+        samples = training.samples(bert, self.splits.train.gold())
+        evaluations: dict[int, Evaluation] = {}  # by epoch; those of the best
+        session = Session() if self.work is None else self.work.session(settings)
+        self.current = settings, session, bert, evaluations
+
+        def look() -> Scores:
+            for epoch in evaluations.keys() - {session.history.best}:
+                del evaluations[epoch]
+            evaluations[session.epoch + 1] = self._on_dev(bert)
+            return evaluations[session.epoch + 1].scores
+
+        there_is_dev = self.splits.dev is not None
+        train(
+            bert, training, samples, settings, look if there_is_dev else None, self.watch, session
+        )
+        run = self._finished(settings, session, bert, evaluations)
+        self.current = None
+        return run
+
+    def _finished(
+        self,
+        settings: Settings,
+        session: Session,
+        bert: LoadedModel,
+        evaluations: Mapping[int, Evaluation],
+    ) -> Run:
+        """A run whose model has the weights of the best epoch."""
+        run = Run(settings, session.history, {"dev": None, "test": None}, bert)
+        if self.splits.dev is not None:
+            # Of an epoch before the run was resumed, there is only the model.
+            run.dev = evaluations.get(session.history.best) or self._on_dev(bert)
+            keep_settings(bert, run.dev.tuned)
+            run.scores["dev"] = run.dev.scores
+            _count_long(bert, labelled(self.splits.dev))
+        return run
+
+    def _on_dev(self, bert: LoadedModel) -> Evaluation:
+        assert self.splits.dev is not None
+        bert.ledger, ledger = Ledger(), bert.ledger  # the ledger is about the training file
+        try:
+            return tuned(bert, labelled(self.splits.dev), self.splits.train)
+        finally:
+            bert.ledger = ledger
+
+    def _test(self, run: Run) -> None:
+        """Score a run on the test file, if that was not done."""
+        if self.splits.test is not None and run.scores.get("test") is None:
+            run.test = evaluate(run.bert, self.splits.test)
+            run.scores["test"] = run.test.scores
+
+    def _with_model(self, run: Run) -> Run:
+        """The same run with its model, read from the disk if it was trained before a resume."""
+        if run.model is not None or self.work is None:
+            return run
+        training = task_named(self.splits.train.task).training(self.splits.train, run.settings)
+        bert = open_fresh(self.model, training, run.settings, self.device)
+        training.samples(bert, self.splits.train.gold())  # counts what the ledger holds
+        if not self.work.load_best(run.settings, bert.model):
+            raise BertsmithError(
+                f"{self.work.folder}: the best weights are missing; remove it to start again"
+            )
+        bert.model.eval()
+        run.model = bert
+        if self.splits.dev is not None:
+            run.dev = self._on_dev(bert)
+            keep_settings(bert, run.dev.tuned)
+            _count_long(bert, labelled(self.splits.dev))
+        if self.splits.test is not None and run.scores.get("test") is not None:
+            run.test = evaluate(bert, self.splits.test)
+        return run
+
+    # ------------------------------------------------------------------ interruption
+
+    def _keep(self, out: Path, replaceable: bool) -> str:
+        """Write the best epoch so far, and say how to go on."""
+        assert self.work is not None
+        best = self.best
+        if self.current is not None:
+            settings, session, bert, evaluations = self.current
+            if session.best:
+                session.restore(bert.model)
+                run = self._finished(settings, session, bert, evaluations)
+                best = run if best is None or run.value > best.value else best
+        if best is None:
+            return "interrupted before the first epoch ended: nothing was written"
+        epoch = f"epoch {best.history.best} of {best.settings.epochs}"
+        if out.exists() and any(out.iterdir()) and not replaceable:
+            kept = f"{out} is as it was before"
+        else:
+            result = self.result(self._with_model(best), interrupted=True)
+            write_result(result, out, replaceable)
+            kept = f"the best model so far ({epoch}) is in {out}"
+        again = (
+            ", and the same command with --resume continues" if self.work.holds_something else ""
+        )
+        return f"interrupted: {kept}{again}"
+
+    def _notes(self, kept: Run) -> list[str]:
+        """What a reader of the scores should know."""
+        notes = [] if kept.dev is None else list(kept.dev.notes)
+        if self.splits.dev is None:
+            return [*notes, "there was no dev data: the last epoch was kept, unscored"]
+        chosen = [
+            *(["the epoch"] if kept.settings.keep == "best" and kept.settings.epochs > 1 else []),
+            *(["the seed"] if self.count > 1 else []),
+            *(["learning rate and epochs"] if self.grid else []),
+            *(name.replace("_", " ") for name in (kept.dev.tuned if kept.dev else {})),
+        ]
+        if chosen and self.splits.test is None:
+            notes.append(
+                f"{', '.join(chosen)}: chosen by the dev score, which is therefore optimistic; "
+                "--test FILE scores on data that nothing was chosen by"
+            )
+        return notes
 
 
-def _count(bert: LoadedModel, dev: Dataset[Any]) -> None:
-    """Note what of the dev file was read in windows."""
+def _count_long(bert: LoadedModel, dev: Dataset[Any]) -> None:
+    """Note how many dev examples were read in windows."""
     longest = bert.max_length
     long = sum(
         sum(map(len, bert.tokenizer.encode_ids(list(example.texts)))) > longest
@@ -174,8 +305,19 @@ def _count(bert: LoadedModel, dev: Dataset[Any]) -> None:
     bert.ledger.note("dev examples longer than the model reads at once, read in windows", long)
 
 
+def _one_scheme(splits: Splits) -> Splits:
+    """Tags of all files are read as in the training file: one with only O tags has no scheme."""
+    scheme = splits.train.scheme
+    others = (
+        replace(one, scheme=scheme) if one is not None and one.scheme is None else one
+        for one in (splits.dev, splits.test)
+    )
+    dev, test = others
+    return replace(splits, dev=dev, test=test) if scheme else splits
+
+
 def _decided(splits: Splits, settings: Settings) -> Settings:
-    """The settings with the metric that decides, which must be one that there will be."""
+    """The settings with the score that decides, which must be one of the task's."""
     known = task_named(splits.train.task).metrics(splits.train)
     metric = settings.metric or known[0]
     if metric not in known:
@@ -183,132 +325,14 @@ def _decided(splits: Splits, settings: Settings) -> Settings:
     return settings.changed(metric=metric)
 
 
-def _sweep(
-    model: str | Path,
-    splits: Splits,
-    settings: Settings,
-    rates: Sequence[float],
-    epochs: Sequence[int],
-    device: str | None,
-    watch: Watcher | None,
-) -> list[Run]:
-    """Learning rates × epochs, each a run of its own; the models of all but the best are left."""
+def _grid(
+    splits: Splits, settings: Settings, rates: Sequence[float], epochs: Sequence[int]
+) -> list[Settings]:
+    """The settings of a sweep: learning rates × epochs."""
     if splits.dev is None:
         raise BertsmithError("a sweep needs a dev file, or some examples held out, to choose by")
     rate, count = settings.learning_rate, settings.epochs
-    grid = product(
+    pairs = product(
         rates or (rate / 2, rate, rate * 2), epochs or sorted({max(1, count - 1), count, count + 1})
     )
-    tried: list[Run] = []
-    best: Run | None = None
-    for one, number in grid:
-        chosen = settings.changed(learning_rate=one, epochs=number)
-        run = train_once(model, splits, chosen, device, watch)
-        tried.append(run)
-        worse = run if best is not None and run.value <= best.value else best
-        best = best if worse is run else run
-        if worse is not None:
-            worse.bert.model.to("meta")
-    return tried
-
-
-def _notes(splits: Splits, kept: Run, seeds: int, sweep: bool) -> list[str]:
-    """What a reader of the scores should know."""
-    notes = [] if kept.dev is None else list(kept.dev.notes)
-    if splits.dev is None:
-        return [*notes, "there was nothing to tune or score on: the last epoch was kept"]
-    chosen = [
-        *(["the epoch"] if kept.settings.keep == "best" and kept.settings.epochs > 1 else []),
-        *(["the seed"] if seeds > 1 else []),
-        *(["learning rate and epochs"] if sweep else []),
-        *(name.replace("_", " ") for name in (kept.dev.tuned if kept.dev else {})),
-    ]
-    if chosen and splits.test is None:
-        notes.append(
-            f"{', '.join(chosen)} of the saved model: chosen by the dev score, which is therefore "
-            "a little too good; a test file that nothing was chosen by says more"
-        )
-    return notes
-
-
-def write_result(result: Result, splits: Splits, model: str | Path, out: Path) -> None:
-    """The model directory with report.html, report.json and ledger.json, all at once."""
-    run = result.kept
-    content = described(result, splits, model)
-
-    def write(folder: Path) -> None:
-        save(folder, run.bert.checkpoint, run.bert.tokenizer, run.bert.sentence)
-        write_result_card(folder, run.bert.checkpoint, content)
-        write_json(folder / "report.json", finite(content))
-        write_json(folder / "ledger.json", dict(run.bert.ledger.counts))
-        write_report(folder / "report.html", content, run.test or run.dev, run.history)
-
-    write_directory(out, write)
-    result.out = out
-
-
-def _settings(run: Run) -> dict[str, Any]:
-    """What a run was made with; Muon's rate too, where it was by the number of steps."""
-    found = run.settings.model_dump()
-    if run.settings.optimizer == "muon" and not run.settings.matrix_learning_rate:
-        found["matrix_learning_rate"] = round(matrix_rate_for(run.history.planned), 5)
-    return found
-
-
-def described(result: Result, splits: Splits, model: str | Path) -> dict[str, Any]:
-    """A result for machines."""
-    run = result.kept
-    files = {"train": splits.train, "dev": splits.dev, "test": splits.test}
-
-    def scores(found: Evaluation | None) -> dict[str, float] | None:
-        return None if found is None else found.scores
-
-    def between(found: Evaluation | None) -> dict[str, float] | None:
-        if found is None:
-            return None
-        drawn = interval(found, result.metric, draws=200)
-        return {"low": drawn.low, "high": drawn.high}
-
-    def summary(split: str) -> dict[str, Any] | None:
-        found = result.summary(split)
-        return None if found is None or len(result.seeds) < 2 else asdict(found)
-
-    return {
-        "task": result.task,
-        "model": str(model),
-        "metric": result.metric,
-        "settings": _settings(run),
-        "files": {
-            name: {"file": one.path.name, "examples": len(one), "with_gold": len(one.gold())}
-            for name, one in files.items()
-            if one is not None
-        },
-        "labels": list(splits.train.labels),
-        "scores": {"dev": scores(run.dev), "test": scores(run.test)},
-        "intervals": {
-            "dev": between(run.dev) if run.test is None else None,
-            "test": between(run.test),
-        },
-        "over_seeds": {"dev": summary("dev"), "test": summary("test")},
-        "epochs": run.history.epochs,
-        "kept_epoch": run.history.best,
-        "steps": run.history.steps,
-        "examples_per_second": round(run.history.speed, 2),
-        "seeds": [
-            {"seed": one.settings.seed, "dev": scores(one.dev), "test": scores(one.test)}
-            for one in result.seeds
-        ],
-        "sweep": [
-            {
-                "learning_rate": one.settings.learning_rate,
-                "epochs": one.settings.epochs,
-                "dev": scores(one.dev),
-            }
-            for one in result.sweep
-        ],
-        "ledger": {
-            **{f"train file: {k}": v for k, v in splits.train.ledger.counts.items()},
-            **run.bert.ledger.counts,
-        },
-        "notes": result.notes,
-    }
+    return [settings.changed(learning_rate=one, epochs=number) for one, number in pairs]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -110,7 +111,7 @@ class Session:
             self.best = {name: value.to(device) for name, value in saved.tensors["best"].items()}
             self.history = History(**numbers["history"])
             self.highest, self.waited = numbers["highest"], numbers["waited"]
-            ledger.counts.update(numbers["ledger"])
+            ledger.counts |= Counter(numbers["ledger"])  # the larger of both
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise BertsmithError(
                 f"{self.checkpoints.folder if self.checkpoints else ''}: these checkpoints are of"

@@ -51,7 +51,7 @@ class TrialFile:
     ) -> None:
         """Read the file, if it is there: trials of this model, and made with a task's settings."""
         self.path, self.settings = path, settings
-        self.model = {"name": str(model), "sha256": _model_sum(model)}
+        self.model = {"name": str(model), "sha256": model_sum(model)}
         self.rows: list[dict[str, Any]] = []
         with readable(path, "not a file of scores"):
             whole, cut = self._lines()
@@ -115,7 +115,7 @@ def sum_of(paths: Iterable[Path]) -> str:
     return fingerprint({path.name: digest(path) for path in paths})
 
 
-def _model_sum(model: str | Path) -> str:
+def model_sum(model: str | Path) -> str:
     """The sum of all that a model is made of: weights, config, vocabulary."""
     directory = locate(model)
     directory, _ = read_sentence(directory) or (directory, None)
