@@ -25,7 +25,7 @@ from bertsmith.analysis.ablation import (
 )
 from bertsmith.analysis.attention import head_counts
 from bertsmith.analysis.heads import METRICS, measure, texts
-from bertsmith.analysis.heatmap import heads_page
+from bertsmith.analysis.pages import heads_page
 from bertsmith.analysis.pruning import least, pruned, zeroed
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError

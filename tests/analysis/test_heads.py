@@ -13,7 +13,7 @@ from analysis.known import ITSELF, PREVIOUS, SEPARATOR, UNIFORM, known
 from bertsmith import Bert
 from bertsmith.analysis import heads as module
 from bertsmith.analysis.heads import METRICS, HeadNumbers, measure, parsed, texts
-from bertsmith.analysis.heatmap import heads_page
+from bertsmith.analysis.pages import heads_page
 from bertsmith.analysis.treebank import Sentence, sentences
 from bertsmith.errors import BertsmithError
 

@@ -10,11 +10,12 @@ from sklearn.metrics import silhouette_score
 from analysis.conftest import KINDS, Small
 from bertsmith import Bert, load
 from bertsmith.analysis.clusters import clusters, silhouette, unit
-from bertsmith.analysis.drawing import projector, senses_page
+from bertsmith.analysis.pages import senses_page
 from bertsmith.analysis.senses import (
     Pair,
     Senses,
     find,
+    projector,
     read_pairs,
     same_sense,
     senses,

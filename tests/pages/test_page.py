@@ -56,10 +56,16 @@ def test_frame() -> None:
 
 
 def test_more_assets_are_covered_by_the_policy() -> None:
-    text = page("runs.html", "A title", scripts=["page.js"], **EMPTY)
+    text = page("runs.html", "A title", scripts=["page.js", "page.js"], **EMPTY)
     [script] = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
     assert digest(script) in html.unescape(text)
     assert script.count('dataset.ready = "yes"') == 2
+
+
+def test_pages_without_a_script_admit_none() -> None:
+    text = page("runs.html", "A title", scripts=(), **EMPTY)
+    assert "<script" not in text
+    assert "script-src" not in text
 
 
 def test_a_missing_value_is_an_error() -> None:

@@ -13,7 +13,7 @@ from bertsmith.analysis.attention import Floats
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.model import Hidden, Trace
-from bertsmith.tasks.run import BUDGETS, packed
+from bertsmith.tasks.states import hidden_states
 
 if TYPE_CHECKING:
     from bertsmith.tasks.loaded import LoadedModel
@@ -21,18 +21,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DepthGuess:
-    """What a mask would be filled with if the model ended at some depth."""
+    """Predictions for a mask by the masked-LM head at one depth."""
 
-    depth: int  # 0: the embeddings
+    depth: int  # 0 is the output of the embeddings, k that of block k
     mask: int  # which mask of the text, from 0
     tokens: list[str]
     scores: list[float]
 
 
 def lens(bert: LoadedModel, text: str, top: int = 5) -> list[DepthGuess]:
-    """The guesses for each mask at every depth: the masked-LM head reads every layer's states.
+    """The predictions for each mask at every depth (the logit lens).
 
-    The head was trained on the last layer; what it makes of others is a view, not a truth.
+    The masked-LM head was trained on the last depth alone, so its predictions at other depths are
+    only an indication.
     """
     bert.demand_head("masked_lm")
     if top < 1:
@@ -60,24 +61,6 @@ def lens(bert: LoadedModel, text: str, top: int = 5) -> list[DepthGuess]:
     return found
 
 
-def states(bert: LoadedModel, texts: Sequence[str]) -> Floats:
-    """The mean state of each text at every depth: (layers + 1, N, D). Long texts are cut."""
-    windows = bert.windows(texts, how=bert.windower(long="cut"))
-    depth = len(bert.checkpoint.config.plan) + 1
-    found = np.zeros((depth, len(windows), bert.checkpoint.config.width), np.float32)
-    budget = bert.budget or BUDGETS.get(bert.device.type, 2048)
-    for chosen in packed([len(window.ids) for window in windows], budget):
-        group = [windows[number] for number in chosen]
-        batch = Batch.of([one.ids for one in group], [one.segments for one in group])
-        trace = Trace(states=True)
-        with torch.inference_mode():
-            last = bert.model.encoder(batch.to(bert.device), trace).last
-            for layer, rows in enumerate([*trace.hidden[:-1], last]):
-                means = [part.float().mean(0) for part in batch.layout.split(rows)]
-                found[layer, chosen] = torch.stack(means).cpu().numpy()
-    return found
-
-
 def cka(first: Floats, second: Floats) -> float:
     """How alike two sets of vectors of the same things are: linear CKA (Kornblith et al. 2019).
 
@@ -97,7 +80,27 @@ def cka(first: Floats, second: Floats) -> float:
 
 
 def alike(bert: LoadedModel, texts: Sequence[str], other: LoadedModel | None = None) -> Floats:
-    """CKA between all depths of a model, or of two models, over the mean states of texts."""
-    first = states(bert, texts)
-    second = first if other is None else states(other, texts)
+    """CKA between all depths of a model, or of two models, over the mean states of texts.
+
+    Special tokens are left out of the means: their states have norms many times those of words,
+    so that a mean with them says little more than how long a text is.
+    """
+    first = mean_states(bert, texts)
+    second = first if other is None else mean_states(other, texts)
     return np.array([[cka(x, y) for y in second] for x in first], np.float32)
+
+
+def mean_states(bert: LoadedModel, texts: Sequence[str]) -> Floats:
+    """The mean state of each text at every depth: (depths, N, D)."""
+    return np.concatenate([one.vectors for one in hidden_states(bert, texts, pool="mean")], axis=1)
+
+
+def few_texts(texts: int, *berts: LoadedModel) -> list[str]:
+    """A note for people who compare with fewer texts than CKA needs."""
+    width = max(bert.checkpoint.config.width for bert in berts)
+    if texts >= width:
+        return []
+    return [
+        f"{texts:,} texts are few for vectors of {width:,} numbers: CKA is biased towards 1; give "
+        f"{width:,} texts or more"
+    ]

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-import html
-import json
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +17,7 @@ from bertsmith.analysis.attention import AttentionView, Floats, Token, head_coun
 from bertsmith.analysis.weights import Weights
 from bertsmith.errors import BertsmithError
 from bertsmith.files import atomic, write_text
+from bertsmith.pages import page, render
 
 MOST = 2**27  # weights that a pane holds, a byte each
 LONGEST = 1024  # tokens that a pane shows; of longer texts it shows blocks
@@ -39,7 +35,7 @@ class AttentionPage:
     def html(self) -> str:
         """The whole page."""
         panes = [pane for view in self.views for pane in _panes(view, self.tokens)]
-        return _written(panes, _title(self.views), self.opens_with)
+        return _rendered(panes, _title(self.views), self.opens_with)
 
     def save(self, path: str | Path) -> None:
         """Write a page (.html), or the weights and tokens of a single view (.npz)."""
@@ -55,11 +51,7 @@ class AttentionPage:
 
     def _repr_html_(self) -> str:
         """The page in a frame of its own, which keeps it and the notebook apart."""
-        page = html.escape(self.html(), quote=True)
-        return (
-            f'<iframe sandbox="allow-scripts" srcdoc="{page}" title="attention" '
-            'style="width:100%;height:820px;border:0"></iframe>'
-        )
+        return render("notebook.html", page=self.html(), title="attention")
 
 
 @dataclass
@@ -192,37 +184,16 @@ def _title(views: Sequence[AttentionView]) -> str:
     return f"What {' and '.join(names)} attend{'s' if len(names) == 1 else ''} to"
 
 
-def _written(panes: Sequence[Pane], title: str, opens_with: str) -> str:
-    """The file. Nothing but its own style and script may act in it, and it may ask nobody."""
-    style, script = _asset("attention.css"), _asset("attention.js")
-    policy = (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
-        "base-uri 'none'; form-action 'none'"
+def _rendered(panes: Sequence[Pane], title: str, opens_with: str) -> str:
+    return page(
+        "attention.html",
+        title,
+        styles=("attention.css",),
+        scripts=("attention.js",),
+        settings={"view": opens_with, "panes": [pane.settings() for pane in panes]},
+        maps=[block for number, pane in enumerate(panes) for block in pane.blocks(number)],
+        plain=" | ".join(" ".join(t["text"] for t in pane.tokens) for pane in panes),
     )
-    settings = {"view": opens_with, "panes": [pane.settings() for pane in panes]}
-    # No text can end the block that it stands in.
-    told = json.dumps(settings).replace("<", "\\u003c").replace(">", "\\u003e")
-    maps = "\n".join(
-        f'<script type="text/plain" id="{name}">{text}</script>'
-        for number, pane in enumerate(panes)
-        for name, text in pane.blocks(number)
-    )
-    plain = " | ".join(" ".join(t["text"] for t in pane.tokens) for pane in panes)
-    filled = {"policy": policy, "style": style, "script": script, "page": told, "maps": maps}
-    filled |= {"title": html.escape(title), "plain": html.escape(plain)}
-    parts = _asset("attention.html").split("{{")
-    ends = [part.split("}}", 1) for part in parts[1:]]
-    return parts[0] + "".join(filled[name] + rest for name, rest in ends)
-
-
-@cache
-def _asset(name: str) -> str:
-    return (files("bertsmith.analysis") / "assets" / name).read_text("utf-8")
-
-
-def _hash(content: str) -> str:
-    digest = hashlib.sha256(content.encode()).digest()
-    return f"sha256-{base64.b64encode(digest).decode()}"
 
 
 def _save_arrays(path: Path, view: AttentionView, tokens: range | None) -> None:

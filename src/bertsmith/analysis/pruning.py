@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,16 +16,19 @@ from bertsmith.checkpoint import Checkpoint
 from bertsmith.checkpoint.assemble import assemble, substitute
 from bertsmith.checkpoint.names import Translation
 from bertsmith.errors import BertsmithError
-from bertsmith.tasks.loaded import LoadedModel
 
 if TYPE_CHECKING:
     from bertsmith.model.config import Config
+    from bertsmith.tasks.loaded import LoadedModel
 
 # A block's attention in the names of parameters, and what is below it.
 INSIDE = re.compile(r"encoder\.blocks\.(\d+)\.(?:block\.)?attention\.(.+)")
 
 
-def pruned(bert: LoadedModel, heads: Iterable[tuple[int, int]]) -> LoadedModel:
+Loaded = TypeVar("Loaded", bound="LoadedModel")
+
+
+def pruned(bert: Loaded, heads: Iterable[tuple[int, int]]) -> Loaded:
     """A smaller model without these heads (layer, head); the one given stays as it is."""
     gone = _by_block(bert, heads)
     checkpoint = bert.checkpoint
@@ -50,7 +53,7 @@ def pruned(bert: LoadedModel, heads: Iterable[tuple[int, int]]) -> LoadedModel:
     substitute(model, values)
     family, entries = checkpoint.family, checkpoint.entries
     made = Checkpoint(model.eval(), family, settings, entries, notes=checkpoint.notes)
-    return LoadedModel(made, bert.tokenizer, sentence=bert.sentence, budget=bert.budget)
+    return type(bert)(made, bert.tokenizer, sentence=bert.sentence, budget=bert.budget)
 
 
 def zeroed(bert: LoadedModel, heads: Iterable[tuple[int, int]]) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,11 +16,9 @@ from numpy.typing import NDArray
 
 from bertsmith.analysis.attention import Floats
 from bertsmith.analysis.clusters import clusters, unit
-from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
-from bertsmith.model import Trace
-from bertsmith.tasks.run import BUDGETS, packed
-from bertsmith.tasks.windows import Window
+from bertsmith.files import atomic, write_into, write_text
+from bertsmith.tasks.states import all_depths, check_depth, hidden_states
 
 if TYPE_CHECKING:
     from bertsmith.tasks.loaded import LoadedModel
@@ -35,13 +34,18 @@ class Place:
     start: int
     end: int
 
-    def around(self, width: int = 40) -> str:
-        """The word with some of what stands about it."""
+    def context(self, width: int = 40) -> tuple[str, str, str]:
+        """The text before the word, the word, and the text after it."""
         left = self.text[max(0, self.start - width) : self.start]
         right = self.text[self.end : self.end + width]
         before = "…" if self.start > width else ""
         after = "…" if self.end + width < len(self.text) else ""
-        return f"{before}{left}[{self.text[self.start : self.end]}]{right}{after}"
+        return before + left, self.text[self.start : self.end], right + after
+
+    def around(self, width: int = 40) -> str:
+        """The word in brackets within its context."""
+        left, word, right = self.context(width)
+        return f"{left}[{word}]{right}"
 
 
 def find(word: str, texts: Sequence[str], most: int | None = None) -> list[Place]:
@@ -58,47 +62,22 @@ def find(word: str, texts: Sequence[str], most: int | None = None) -> list[Place
 
 
 def vectors(bert: LoadedModel, places: Sequence[Place]) -> Floats:
-    """The mean state of each occurrence's tokens, at every depth: (layers + 1, N, D).
+    """The mean state of each occurrence's tokens, at every depth: (depths, N, D).
 
-    Depth 0 is the embeddings' output. A long text is read in a window around the word.
+    Depth 0 is the output of the embeddings. Texts that hold several occurrences are read once.
     """
-    encoded = bert.encode([place.text for place in places])
-    windower = bert.windower()
-    windows: list[Window] = []
-    rows: list[list[int]] = []
-    for number, (place, one) in enumerate(zip(places, encoded, strict=True)):
-        tokens = [
-            token
-            for token, (start, end) in enumerate(one.offsets)
-            if start < place.end and place.start < end
-        ]
-        if not tokens:
-            raise BertsmithError(f"the tokenizer has no token for {place.around()!r}")
-        whole = len(one) + bert.tokenizer.special_count() <= windower.limit
-        window = (
-            windower.single(number, one.ids)[0]
-            if whole
-            else windower.around(number, one.ids, tokens[0])
-        )
-        shift = window.first - window.tokens.start
-        windows.append(window)
-        rows.append([shift + token for token in tokens if token in window.tokens])
-    depth = len(bert.checkpoint.config.plan) + 1
-    found = np.zeros((depth, len(places), bert.checkpoint.config.width), np.float32)
-    budget = bert.budget or BUDGETS.get(bert.device.type, 2048)
-    for chosen in packed([len(window.ids) for window in windows], budget):
-        batch = Batch.of(
-            [windows[number].ids for number in chosen],
-            [windows[number].segments for number in chosen],
-        )
-        trace = Trace(states=True)
-        with torch.inference_mode():
-            last = bert.model.encoder(batch.to(bert.device), trace).last
-            for layer, states in enumerate([*trace.hidden[:-1], last]):
-                parts = batch.layout.split(states.float())
-                for number, part in zip(chosen, parts, strict=True):
-                    found[layer, number] = part[rows[number]].mean(0).cpu().numpy()
-    return found
+    owners: dict[str, list[int]] = {}
+    for number, place in enumerate(places):
+        owners.setdefault(place.text, []).append(number)
+    spans = [[(places[n].start, places[n].end) for n in own] for own in owners.values()]
+    depths = len(all_depths(bert))
+    result = np.zeros((depths, len(places), bert.checkpoint.config.width), np.float32)
+    states = hidden_states(bert, owners, spans=spans)
+    for own, one in zip(owners.values(), states, strict=True):
+        result[:, own] = one.vectors
+    for number in np.flatnonzero(~result[0].any(-1)):
+        raise BertsmithError(f"the tokenizer has no token for {places[number].around()!r}")
+    return result
 
 
 def static(bert: LoadedModel, word: str) -> Floats:
@@ -116,8 +95,8 @@ class Senses:
 
     word: str
     places: list[Place]
-    layer: int
-    vectors: Floats  # (N, D)
+    depth: int
+    vectors: Floats  # (N, D), at this depth
     groups: list[int]  # from 0, the largest first
     alike: list[float]  # mean cosine between occurrences, at every depth
     silhouette: float  # how clearly the groups are apart: 1 wholly, 0 not at all
@@ -160,22 +139,21 @@ def senses(
     word: str,
     texts: Sequence[str],
     *,
-    layer: int | None = None,
+    depth: int | None = None,
     groups: int | None = None,
     most: int = 1000,
     seed: int = 0,
 ) -> Senses:
     """Group the occurrences of a word by what surrounds them.
 
-    By default the layer three quarters up is taken, and as many groups as are clearly apart.
+    By default the depth is three quarters of the blocks, and the number of groups the one with
+    the highest silhouette score.
     """
     places = find(word, texts, most)
     if len(places) < 2:
         raise BertsmithError(f"{word!r} stands {len(places)} times in these texts: too few")
-    depth = len(bert.checkpoint.config.plan)
-    chosen = round(0.75 * depth) if layer is None else layer
-    if not 0 <= chosen <= depth:
-        raise BertsmithError(f"there is no depth {chosen}: 0 is the embeddings, {depth} the last")
+    last = all_depths(bert)[-1]
+    chosen = round(0.75 * last) if depth is None else check_depth(bert, depth)
     if groups is not None and not 1 <= groups <= len(places):
         raise BertsmithError(f"{len(places)} occurrences cannot be {groups} groups")
     found = vectors(bert, places)
@@ -250,3 +228,21 @@ def _threshold(near: Floats, same: NDArray[np.bool_]) -> float:
     if best in (0, len(values)):
         return float(values[0] - 1 if best == 0 else values[-1] + 1)
     return float((values[best - 1] + values[best]) / 2)
+
+
+def projector(result: Senses, folder: Path) -> None:
+    """Write files that `tensorboard --logdir FOLDER` shows as a cloud of points."""
+    texts = [" ".join(place.around(70).split()) for place in result.places]
+    rows = [f"{group + 1}\t{text}" for group, text in zip(result.groups, texts, strict=True)]
+    config = (
+        'embeddings {\n  tensor_name: "senses"\n  tensor_path: "vectors.tsv"\n'
+        '  metadata_path: "metadata.tsv"\n}\n'
+    )
+
+    def write(part: Path) -> None:
+        with atomic(part / "vectors.tsv") as stream:
+            np.savetxt(stream, result.vectors, fmt="%.6g", delimiter="\t")
+        write_text(part / "metadata.tsv", "\n".join(["group\ttext", *rows]) + "\n")
+        write_text(part / "projector_config.pbtxt", config)
+
+    write_into(folder, write)

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from bertsmith.analysis.attention import AttentionView, Floats
-from bertsmith.analysis.drawing import senses_page
-from bertsmith.analysis.heatmap import save_page
+from bertsmith.analysis.pages import senses_page
 from bertsmith.analysis.senses import find, senses
 from bertsmith.bert import Bert
 from bertsmith.demo.beginning import LOOKS
 from bertsmith.demo.text import Document
+from bertsmith.files import write_text
 
 AMBIGUOUS = "test"  # "a test fails", and "test whether": a noun and a verb
 FEWEST = 20  # occurrences, below which groups say nothing
@@ -61,7 +61,7 @@ def group_senses(bert: Bert, documents: Sequence[Document], most: int, page: Pat
     if len(find(AMBIGUOUS, texts)) < FEWEST:
         return []
     found = senses(bert, AMBIGUOUS, texts, groups=2, most=most)
-    save_page(page, senses_page(found, "the library"))
+    write_text(page, senses_page(found, "the library"))
     return [
         Group(
             len(found.members(number)),

@@ -1,6 +1,42 @@
-"""What all HTML pages share: frame, style, content policy, charts."""
+"""All HTML: one frame, style and content policy; charts, tables and the template of each page."""
 
-from bertsmith.pages.charts import Reference, Series, line_chart, short
-from bertsmith.pages.page import page
+from bertsmith.pages.charts import (
+    Reference,
+    Series,
+    line_chart,
+    reliability,
+    scatter,
+    short,
+    smoothed,
+)
+from bertsmith.pages.page import page, render
+from bertsmith.pages.tables import (
+    Part,
+    bar_list,
+    confusion_matrix,
+    heat_map,
+    highlighted,
+    number,
+    shade,
+    table,
+)
 
-__all__ = ["Reference", "Series", "line_chart", "page", "short"]
+__all__ = [
+    "Part",
+    "Reference",
+    "Series",
+    "bar_list",
+    "confusion_matrix",
+    "heat_map",
+    "highlighted",
+    "line_chart",
+    "number",
+    "page",
+    "reliability",
+    "render",
+    "scatter",
+    "shade",
+    "short",
+    "smoothed",
+    "table",
+]

@@ -1,10 +1,11 @@
-"""Line charts as SVG: axes with ticks and units, a legend, reference lines."""
+"""Line charts as SVG: axes with ticks and units, a legend, reference lines; reliability."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from markupsafe import Markup
 
@@ -44,6 +45,7 @@ class Axis:
     first: float
     last: float
     log: bool = False
+    whole: bool = False  # are its values whole numbers?
 
     def place(self, value: float) -> float:
         """Return the pixel of a value."""
@@ -54,7 +56,9 @@ class Axis:
 
     def ticks(self) -> list[float]:
         """Return the round values within the range."""
-        return log_ticks(self.low, self.high) if self.log else ticks(self.low, self.high)
+        if self.log:
+            return log_ticks(self.low, self.high)
+        return ticks(self.low, self.high, least=1.0 if self.whole else 0.0)
 
     def marks(self) -> list[tuple[float, str]]:
         """Return the pixel and the label of each tick."""
@@ -114,6 +118,52 @@ def line_chart(
     )
 
 
+def reliability(bins: Sequence[tuple[float, float]]) -> Markup:
+    """Draw a reliability diagram: the accuracy of predictions over their mean confidence."""
+    return line_chart(
+        "Reliability diagram",
+        [
+            Series("predictions", [(100 * x, 100 * y) for x, y in bins], dots=True),
+            Series("perfectly calibrated", [(0.0, 0.0), (100.0, 100.0)], quiet=True, color=7),
+        ],
+        x_label="mean confidence (%)",
+        y_label="accuracy",
+        unit="%",
+        from_zero=True,
+    )
+
+
+def scatter(title: str, points: Sequence[tuple[float, float, int, str]]) -> Markup:
+    """Draw points of (x, y, group, text) in a plane whose axes mean nothing.
+
+    Groups have colors of their own; a point shows its text on hover.
+    """
+    xs, ys = [x for x, *_ in points], [y for _, y, *_ in points]
+    edge = 12
+    scale = (2 * WIDTH - 2 * edge) / max(max(xs) - min(xs), max(ys) - min(ys), 1e-9)
+    height = round((max(ys) - min(ys)) * scale) + 2 * edge
+    dots = [
+        (
+            round(edge + (x - min(xs)) * scale, 1),
+            round(height - edge - (y - min(ys)) * scale, 1),
+            group % COLORS,
+            text,
+        )
+        for x, y, group, text in points
+    ]
+    return render("scatter.html", title=title, width=2 * WIDTH, height=height, dots=dots)
+
+
+def smoothed(points: Sequence[tuple[float, float]], count: int = 200) -> list[tuple[float, float]]:
+    """Return at most `count` points, each the mean of its neighbours."""
+    parts = min(count, len(points))
+    ends = [len(points) * number // parts for number in range(parts + 1)]
+    groups = [points[start:stop] for start, stop in pairwise(ends)]
+    return [
+        (sum(x for x, _ in one) / len(one), sum(y for _, y in one) / len(one)) for one in groups
+    ]
+
+
 def short(value: float) -> str:
     """Write a number for an axis: 12,500 as 12.5k, 0.0005 as 5e-4."""
     size = abs(value)
@@ -141,9 +191,9 @@ def _scientific(value: float) -> str:
     return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
 
 
-def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Return about `count` round values from low to high."""
-    step = _round_step((high - low) / count)
+def ticks(low: float, high: float, count: int = 5, least: float = 0.0) -> list[float]:
+    """Return about `count` round values from low to high, `least` apart or more."""
+    step = max(_round_step((high - low) / count), least)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
 
@@ -186,7 +236,8 @@ def _axis(values: list[float], first: float, last: float, log: bool, loose: bool
     if loose and not log:
         step = _round_step((high - low) / 5)
         low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
-    return Axis(low, high, first, last, log)
+    whole = not loose and all(float(value).is_integer() for value in values)
+    return Axis(low, high, first, last, log, whole)
 
 
 def _reference(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -19,19 +19,20 @@ def page(
     template: str,
     title: str,
     *,
-    styles: Iterable[str] = (),
-    scripts: Iterable[str] = (),
+    styles: Sequence[str] = (),
+    scripts: Sequence[str] = ("page.js",),
     **context: Any,
 ) -> str:
     """Render a template of this package to a whole page; text in `context` is escaped.
 
-    The template extends frame.html. `styles` and `scripts` name assets beyond page.css and
-    page.js. The content policy admits these by their hashes and nothing else, so templates
+    The template extends frame.html. `styles` are assets beyond page.css, `scripts` all scripts,
+    in their order. The content policy admits these by their hashes and nothing else, so templates
     must use neither style attributes nor event handlers.
     """
-    style, script = _assets("page.css", *styles), _assets("page.js", *scripts)
+    style, script = _assets("page.css", *styles), _assets(*scripts)
+    allowed = f"script-src '{_hash(script)}'; " if script else ""
     policy = (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
+        f"default-src 'none'; style-src '{_hash(style)}'; {allowed}"
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     frame = {"policy": policy, "style": Markup(style), "script": Markup(script)}

@@ -1,0 +1,208 @@
+"""HTML pages about heads, layers, words and senses: results turned into what templates show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bertsmith.analysis.attention import Floats
+from bertsmith.analysis.heads import METRICS, HeadNumbers
+from bertsmith.analysis.importance import Explained, WordImportance
+from bertsmith.analysis.layers import DepthGuess
+from bertsmith.analysis.senses import Senses
+from bertsmith.pages import (
+    Part,
+    Series,
+    bar_list,
+    heat_map,
+    line_chart,
+    page,
+    scatter,
+    shade,
+    table,
+)
+
+RELATIONS = 12  # heat maps of relations; the table lists all
+EXAMPLES = 8  # sentences of each group
+STRONGEST = 20  # words listed with their importance
+
+
+def heads_page(numbers: HeadNumbers, model: str) -> str:
+    """A heat map of every metric, and of the most frequent dependency relations."""
+    metrics = [
+        (name, f"{meaning[0].upper()}{meaning[1:]}.", _by_head(numbers.metrics[name], name))
+        for name, meaning in METRICS.items()
+    ]
+    relations = [
+        (
+            name,
+            str(one.count),
+            f"{one.layer}.{one.head}",
+            f"{one.accuracy:.1%}",
+            f"{one.offset:+d}",
+            f"{one.baseline:.1%}",
+            one.direction,
+        )
+        for name, one in numbers.relations.items()
+    ]
+    headings = ("relation", "words", "head", "accuracy", "distance", "accuracy", "direction")
+    return page(
+        "heads.html",
+        f"Attention heads of {model}",
+        about=f"{numbers.inputs:,} inputs, {numbers.tokens:,} tokens. Rows are layers, columns are "
+        "heads, both counted from 0.",
+        metrics=metrics,
+        relations=table(headings, relations) if relations else "",
+        relation_maps=[
+            (
+                name,
+                f"Accuracy of each head ({one.direction}); the best has {one.accuracy:.0%}.",
+                _by_head(one.table.max(0), name, most=1.0),
+            )
+            for name, one in list(numbers.relations.items())[:RELATIONS]
+        ],
+    )
+
+
+def _by_head(values: Floats, name: str, most: float | None = None) -> str:
+    layers, heads = values.shape
+    return heat_map(
+        values.tolist(),
+        rows=[str(layer) for layer in range(layers)],
+        columns=[str(head) for head in range(heads)],
+        label=f"{name}: layers by heads",
+        most=most,
+    )
+
+
+def lens_page(text: str, guesses: Sequence[DepthGuess], model: str) -> str:
+    """A table for each mask: the predictions at every depth."""
+    masks = sorted({one.mask for one in guesses})
+    tables = [
+        (
+            f"Mask {mask + 1}" if len(masks) > 1 else "The mask",
+            [
+                (
+                    depth_name(one.depth),
+                    [
+                        (token, f"{score:.0%}", shade(score))
+                        for token, score in zip(one.tokens, one.scores, strict=True)
+                    ],
+                )
+                for one in guesses
+                if one.mask == mask
+            ],
+        )
+        for mask in masks
+    ]
+    title = f"Predictions of {model} at each depth"
+    return page("lens.html", title, text=text, masks=tables, scripts=())
+
+
+def depth_name(depth: int) -> str:
+    """A depth with what it is: 0 is the output of the embeddings, k that of block k."""
+    return "0 (embeddings)" if depth == 0 else str(depth)
+
+
+def cka_page(values: Floats, models: Sequence[str], texts: int, notes: Sequence[str] = ()) -> str:
+    """A heat map of CKA between the depths of one model, or of two."""
+    first, last = models[0], models[-1]
+    return page(
+        "cka.html",
+        f"Layers of {first}" + (f" and {last}" if len(models) > 1 else ""),
+        scripts=(),
+        about=f"Linear CKA over the mean states of {texts:,} texts, without special tokens.",
+        notes=notes,
+        axes=f"Rows are depths of {first}, columns depths of {last}; depth 0 is the embeddings.",
+        map=heat_map(
+            values.tolist(),
+            rows=[str(depth) for depth in range(len(values))],
+            columns=[str(depth) for depth in range(values.shape[1])],
+            label=f"CKA: depths of {first} by depths of {last}",
+            most=1.0,
+        ),
+    )
+
+
+def importance_page(texts: Sequence[str], result: Explained, model: str) -> str:
+    """The texts, each word shaded by its importance for the prediction."""
+    most = max((abs(word.importance) for word in result.words), default=0.0) or 1.0
+    names = ("First text", "Second text") if len(texts) > 1 else ("Text",)
+    strongest = sorted(result.words, key=lambda word: -abs(word.importance))[:STRONGEST]
+    return page(
+        "importance.html",
+        f"Why {model} predicts “{result.said}”",
+        scripts=(),
+        about=summary(result),
+        texts=[
+            (name, _shaded(text, [word for word in result.words if word.source == source], most))
+            for source, (name, text) in enumerate(zip(names, texts, strict=True))
+        ],
+        meaning="What the predicted number loses without the word."
+        if result.kind == "number"
+        else "What the log probability of the prediction loses without the word.",
+        bars=bar_list(
+            [(word.text, word.importance, f"{word.importance:+.3f}") for word in strongest]
+        ),
+    )
+
+
+def summary(result: Explained) -> str:
+    """The prediction in a line."""
+    score = f"{result.score:.3f}" if result.kind == "number" else f"{result.score:.1%}"
+    return f"{result.kind} {result.said!r}, {score}"
+
+
+def _shaded(text: str, words: Sequence[WordImportance], most: float) -> list[Part]:
+    parts, place = [], 0
+    for word in words:
+        level = shade(word.importance / most)
+        kind = f"{'s' if level > 0 else 'n'}{abs(level)}" if level else ""
+        parts.append(Part(text[place : word.start]))
+        parts.append(Part(text[word.start : word.end], kind, title=f"{word.importance:+.3f}"))
+        place = word.end
+    return [*parts, Part(text[place:])]
+
+
+def senses_page(result: Senses, model: str, accuracies: Sequence[float] | None = None) -> str:
+    """The occurrences as points, and the groups with their words and sentences."""
+    count = max(result.groups) + 1
+    groups = [
+        {
+            "count": f"{len(members):,}",
+            "words": ", ".join(result.words(group)),
+            "examples": [result.places[number].context(70) for number in members[:EXAMPLES]],
+        }
+        for group in range(count)
+        for members in [result.members(group)]
+    ]
+    points = [
+        (float(x), float(y), group, place.around(70))
+        for (x, y), group, place in zip(result.plane, result.groups, result.places, strict=True)
+    ]
+    cosines = [(float(depth), cosine) for depth, cosine in enumerate(result.alike)]
+    charts = [
+        line_chart(
+            "Mean cosine between two occurrences",
+            [Series("cosine", cosines, dots=True)],
+            x_label="depth",
+            from_zero=True,
+        )
+    ]
+    if accuracies is not None:
+        scores = [(float(depth), 100 * share) for depth, share in enumerate(accuracies)]
+        charts.append(
+            line_chart(
+                "Accuracy of telling one sense from two",
+                [Series("accuracy", scores, dots=True)],
+                x_label="depth",
+                unit="%",
+            )
+        )
+    return page(
+        "senses.html",
+        f"“{result.word}” in {model}",
+        about=f"{len(result.places):,} occurrences, vectors at depth {result.depth}",
+        points=scatter(f"{len(points)} occurrences of {result.word} in a plane", points),
+        groups=groups,
+        charts=charts,
+    )

@@ -1,0 +1,256 @@
+"""report.html: what a page shows of a fine-tuning run, or of a model's evaluation on a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertsmith.files import write_text
+from bertsmith.metrics import calibration, confusion
+from bertsmith.metrics.labels import known
+from bertsmith.pages import (
+    Part,
+    Series,
+    confusion_matrix,
+    highlighted,
+    line_chart,
+    page,
+    reliability,
+    smoothed,
+    table,
+)
+from bertsmith.tasks.evaluate import Evaluation
+from bertsmith.tasks.task import Passage
+
+if TYPE_CHECKING:  # what writes reports imports this file
+    from bertsmith.finetune.session import History
+
+WORST = 50  # errors that are shown
+LABELS = 40  # above so many the matrix shows those that are most often wrong
+EACH = 25  # examples behind a cell of the matrix
+ALL = 3000  # and behind all of them
+KINDS = {"correct": "good", "missed": "label", "wrong": "bad"}
+
+
+def write_report(
+    path: Path, content: Mapping[str, Any], found: Evaluation | None, history: History
+) -> None:
+    """Write the report of a run whose scores and settings are `content`."""
+    write_text(path, report_page(content, found, history))
+
+
+def write_evaluation(path: Path, found: Evaluation, model: str, metric: str) -> None:
+    """Write a page about one model on one file."""
+    content = {
+        "task": found.dataset.task,
+        "model": model,
+        "metric": metric,
+        "files": {"test": {"file": found.dataset.path.name, "examples": len(found.dataset)}},
+        "scores": {"dev": None, "test": found.scores},
+        "intervals": {"dev": None, "test": None},
+        "over_seeds": {"dev": None, "test": None},
+        "seeds": [],
+        "sweep": [],
+        "notes": found.notes,
+        "ledger": dict(found.dataset.ledger.counts),
+        "settings": {},
+    }
+    write_text(path, report_page(content, found, None))
+
+
+def report_page(
+    content: Mapping[str, Any], found: Evaluation | None, history: History | None
+) -> str:
+    """The whole page."""
+    metric = content["metric"]
+    sweep = [
+        (f"{one['learning_rate']:g}", one["epochs"], one["dev"][metric]) for one in content["sweep"]
+    ]
+    return page(
+        "report.html",
+        f"{content['task']}: {Path(content['model']).name}",
+        scripts=("page.js", "report.js"),
+        tiles=_tiles(content),
+        notes=content["notes"],
+        scores=_scores(content),
+        curves=[] if history is None else _curves(metric, history),
+        training=_training(content) if history is not None else "",
+        sweep=table(("learning rate", "epochs", f"dev {metric}"), sweep) if sweep else "",
+        classes=_classes(found),
+        matrix=_matrix(found),
+        calibration=_calibration(found),
+        errors=None
+        if found is None
+        else [_example(found, number) for number in worst(found, WORST)],
+        ledger=content["ledger"],
+        settings=content["settings"],
+    )
+
+
+# ------------------------------------------------------------------ scores
+
+
+def _tiles(content: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    """The main score with its interval, and how many examples there were."""
+    split = "test" if content["scores"]["test"] else "dev"
+    scores, metric = content["scores"][split], content["metric"]
+    tiles = []
+    if scores:
+        value, more = f"{scores[metric]:.4f}", ""
+        if between := content["intervals"][split]:
+            more = f"95% interval {between['low']:.4f} to {between['high']:.4f}"
+        if summary := content["over_seeds"][split]:
+            value = f"{summary['mean']:.4f} ± {summary['deviation']:.4f}"
+            more = (
+                f"{summary['count']} seeds; 95% interval {summary['low']:.4f} to "
+                f"{summary['high']:.4f}"
+            )
+        tiles.append((f"{metric} ({split})", value, "", more))
+    for name, one in content["files"].items():
+        tiles.append((name, f"{one['examples']:,}", "examples", one["file"]))
+    return tiles
+
+
+def _scores(content: Mapping[str, Any]) -> list[Any]:
+    splits = {name: scores for name, scores in content["scores"].items() if scores}
+    names = list(dict.fromkeys(name for scores in splits.values() for name in scores))
+    tables = [
+        table(
+            ("", *splits),
+            [(name, *(scores.get(name) for scores in splits.values())) for name in names],
+        )
+    ]
+    if len(content["seeds"]) > 1:
+        metric = content["metric"]
+        seeds = [
+            (str(one["seed"]), *(one[name][metric] if one[name] else None for name in splits))
+            for one in content["seeds"]
+        ]
+        tables.append(table(("seed", *(f"{metric} ({name})" for name in splits)), seeds))
+    return tables
+
+
+def _curves(metric: str, history: History) -> list[Any]:
+    losses = [(float(step), loss) for step, loss in enumerate(history.losses, 1)]
+    drawn = [
+        line_chart("Training loss", [Series("loss", smoothed(losses))], x_label="step"),
+    ]
+    scores = [(float(n), row[metric]) for n, row in enumerate(history.epochs, 1) if metric in row]
+    if scores:
+        series = [Series(f"dev {metric}", scores, dots=True)]
+        drawn.append(line_chart(f"Dev {metric}", series, x_label="epoch"))
+    return drawn
+
+
+def _training(content: Mapping[str, Any]) -> str:
+    return (
+        f"Epoch {content['kept_epoch']} was kept; "
+        f"{content['examples_per_second']:,.1f} examples per second."
+    )
+
+
+def _classes(found: Evaluation | None) -> Any:
+    """Precision, recall and F1 of every label, or of every type of entity."""
+    scores = {} if found is None else found.task.per_class(found.dataset, found.values)
+    rows = [(name, one.precision, one.recall, one.f1, one.support) for name, one in scores.items()]
+    return table(("", "precision", "recall", "F1", "examples"), rows) if rows else ""
+
+
+def _calibration(found: Evaluation | None) -> dict[str, Any] | None:
+    """How often predictions of each confidence are correct."""
+    correct = None if found is None else found.task.correct(found.dataset, found.values)
+    if found is None or correct is None:
+        return None
+    result = calibration([min(1.0, max(0.0, one.confidence)) for one in found.predictions], correct)
+    rows = [
+        (f"{one.low:.2f} to {one.high:.2f}", one.count, one.confidence, one.accuracy)
+        for one in result.bins
+    ]
+    return {
+        "error": f"{result.expected:.4f}",
+        "chart": reliability([(one.confidence, one.accuracy) for one in result.bins]),
+        "bins": table(("confidence", "predictions", "mean confidence", "accuracy"), rows),
+    }
+
+
+# ------------------------------------------------------------------ confusion matrix
+
+
+def _matrix(found: Evaluation | None) -> dict[str, Any] | None:
+    """The matrix, and a few examples of every cell, which are hidden until one is chosen."""
+    sides = None if found is None else found.task.classes(found.dataset, found.values)
+    if found is None or sides is None:
+        return None
+    everything, names = known(*sides), _most_confused(*sides)
+    counts = confusion(*sides, everything)
+    places = [everything.index(name) for name in names]
+    place = {name: number for number, name in enumerate(names)}
+    cells: dict[tuple[int, int], list[int]] = {}
+    for number, (label, predicted) in enumerate(zip(*sides, strict=True)):
+        if label in place and predicted in place:
+            cells.setdefault((place[label], place[predicted]), []).append(number)
+    size = max(1, min(EACH, ALL // max(1, len(cells))))
+    return {
+        "table": confusion_matrix([[counts[a][b] for b in places] for a in places], names),
+        "left_out": len(everything) - len(names),
+        "examples": [
+            {**_example(found, number), "cell": f"{row}-{column}"}
+            for (row, column), numbers in sorted(cells.items())
+            for number in numbers[:size]
+        ],
+    }
+
+
+def _most_confused(labels: Sequence[str], predicted: Sequence[str]) -> list[str]:
+    """The labels that the matrix shows: all, or those with most errors."""
+    names = known(labels, predicted)
+    if len(names) <= LABELS:
+        return names
+    wrong = dict.fromkeys(names, 0)
+    for one, other in zip(labels, predicted, strict=True):
+        wrong[one] += one != other
+        wrong[other] += one != other
+    often = set(sorted(names, key=lambda name: -wrong[name])[:LABELS])
+    return [name for name in names if name in often]
+
+
+# ------------------------------------------------------------------ examples
+
+
+def worst(found: Evaluation, most: int) -> list[int]:
+    """The errors: the wrongest first, and of those the ones with the highest confidence."""
+    rows = []
+    for number, (good, one) in enumerate(zip(found.correctness(), found.predictions, strict=True)):
+        if good < found.task.perfect:
+            rows.append((good, -one.confidence, number))
+    return [number for _, _, number in sorted(rows)[:most]]
+
+
+def _example(found: Evaluation, number: int) -> dict[str, Any]:
+    """An example as the page shows it: where it is, its texts with marks, label and prediction."""
+    example = found.dataset.examples[number]
+    shown = found.task.display(example, found.predictions[number])
+    file = example.where.file.replace("\\", "/").rpartition("/")[2]
+    return {
+        "where": f"{file}, {example.where.unit} {example.where.number}",
+        "passages": [(one.title, _parts(one)) for one in shown.passages],
+        "label": shown.label,
+        "prediction": shown.prediction,
+        "correct": shown.label == shown.prediction,
+        "confidence": "" if shown.confidence is None else f"{shown.confidence:.3f}",
+        "cell": "",
+    }
+
+
+def _parts(passage: Passage) -> list[Part]:
+    spans = [
+        (
+            one.start,
+            one.end,
+            KINDS[one.kind],
+            one.note if one.kind == "correct" else f"{one.note} ({one.kind})".strip(),
+        )
+        for one in passage.marks
+    ]
+    return highlighted(passage.text, spans)

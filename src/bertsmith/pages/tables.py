@@ -1,0 +1,169 @@
+"""Tables as HTML: plain ones, bar lists, heat maps, confusion matrices, and texts with marks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+from bertsmith.pages.page import render
+
+SHADES = 9  # classes s1 to s9 (and n1 to n9 below zero) in page.css
+UPRIGHT = 8  # more column headings than these are turned by 90 degrees
+LONGEST = 600  # characters of a text that are shown around its marks
+
+
+def number(value: Any) -> str:
+    """Write a value for a cell: four decimals, whole numbers with commas."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        if value.is_integer() and abs(value) > 1:
+            return f"{value:,.0f}"
+        return f"{value:.4f}" if 1e-3 <= abs(value) < 100 or not value else f"{value:.4g}"
+    return f"{value:,}" if type(value) is int else str(value)
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> Markup:
+    """Draw a table whose first column names the rows."""
+    cells = [[(number(cell), _numeric(cell)) for cell in row] for row in rows]
+    return render("table.html", headings=headings, rows=cells)
+
+
+def _numeric(cell: Any) -> bool:
+    return not isinstance(cell, str) or cell[:1] in "+-0123456789"
+
+
+def bar_list(
+    rows: Iterable[tuple[str, float, str]], *, most: float | None = None, weak: Iterable[int] = ()
+) -> Markup:
+    """Draw named bars: each row is a name, a length, and the text at the end of the bar.
+
+    `most` is the value of a full bar (default: the largest). Bars below zero have another color,
+    those numbered in `weak` are pale.
+    """
+    listed = list(rows)
+    full = most or max((abs(value) for _, value, _ in listed), default=0.0) or 1.0
+    pale = set(weak)
+    bars = [
+        (
+            name,
+            round(100 * min(1.0, abs(value) / full), 1),
+            text,
+            "weak" if place in pale else "below" if value < 0 else "",
+        )
+        for place, (name, value, text) in enumerate(listed)
+    ]
+    return render("bar_list.html", bars=bars)
+
+
+def heat_map(
+    values: Iterable[Sequence[float]],
+    *,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    corner: str = "",
+    label: str,
+    most: float | None = None,
+    numbers: bool = True,
+) -> Markup:
+    """Draw a table of values, darker where they are larger; cells that are NaN stay empty.
+
+    `most` is the value of the darkest shade (default: the largest value). Without `numbers` cells
+    are small squares that show their value on hover.
+    """
+    cells = [[float(value) for value in row] for row in values]
+    finite = [value for row in cells for value in row if math.isfinite(value)]
+    low = min(0.0, *finite, 0.0)
+    reach = ((max(finite, default=1.0) if most is None else most) - low) or 1.0
+    largest = max((abs(value) for value in finite), default=0.0)
+    drawn = [
+        (
+            name,
+            [
+                (shade(math.sqrt(max(0.0, value - low) / reach)), _short(value, largest), value)
+                if math.isfinite(value)
+                else (0, "", None)
+                for value in row
+            ],
+        )
+        for name, row in zip(rows, cells, strict=True)
+    ]
+    return render(
+        "heat_map.html",
+        rows=drawn,
+        columns=columns,
+        corner=corner,
+        label=label,
+        numbers=numbers,
+        turned=_turned(columns),
+    )
+
+
+def shade(share: float) -> int:
+    """Return the number of a shade, from 0 (none) to SHADES; below zero for negative shares."""
+    step = min(SHADES, round(SHADES * min(1.0, abs(share))))
+    return step if share >= 0 else -step
+
+
+def _short(value: float, largest: float) -> str:
+    """Write a value so that a narrow cell holds it, as precisely as the others of its table."""
+    if largest >= 9.95:
+        return f"{value:.0f}"
+    text = f"{value:.2f}"
+    if largest < 1.005:
+        text = {"1.00": "1", "0.00": "0", "-0.00": "0"}.get(text, text.replace("0.", ".", 1))
+    return text
+
+
+def confusion_matrix(counts: Sequence[Sequence[int]], names: Sequence[str]) -> Markup:
+    """Draw a confusion matrix with labels as rows and predictions as columns.
+
+    Cells are shaded by their count, correct ones in another color. Each that is not empty is a
+    button with a data-cell of "row-column", for a script to show the examples behind it.
+    """
+    largest = max((count for row in counts for count in row), default=0) or 1
+    rows = [
+        (
+            name,
+            [
+                (int(count), shade(math.sqrt(count / largest)) or 1, row == column)
+                for column, count in enumerate(line)
+            ],
+        )
+        for row, (name, line) in enumerate(zip(names, counts, strict=True))
+    ]
+    return render("confusion_matrix.html", rows=rows, names=names, turned=_turned(names))
+
+
+def _turned(names: Sequence[str]) -> bool:
+    return len(names) > UPRIGHT or sum(map(len, names)) > 60
+
+
+class Part(NamedTuple):
+    """A part of a text: plain, or marked as `kind` with a note beside it or on hover."""
+
+    text: str
+    kind: str = ""  # good, bad, label; s1 to s9 and n1 to n9 are shades
+    note: str = ""
+    title: str = ""
+
+
+def highlighted(text: str, spans: Iterable[tuple[int, int, str, str]]) -> list[Part]:
+    """Split a text at spans of (start, end, kind, note); far from all spans it is cut.
+
+    Of two spans that overlap the first stands in the text, the second is repeated after it.
+    """
+    ordered = sorted(spans)
+    low = max(0, min((span[0] for span in ordered), default=0) - LONGEST // 2)
+    high = min(len(text), max((span[1] for span in ordered), default=LONGEST) + LONGEST // 2)
+    parts, done = [Part("…" if low else "")], low
+    for start, end, kind, note in ordered:
+        if start >= done:
+            parts.append(Part(text[done:start]))
+            done = end
+        parts.append(Part(text[start:end], kind, note))
+    parts.append(Part(text[done:high] + ("…" if high < len(text) else "")))
+    return [part for part in parts if part.text]
