@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -13,8 +14,17 @@ from bertsmith.analysis.attention import AttentionView
 from bertsmith.checkpoint import Sentence, locate, read, read_sentence
 from bertsmith.errors import BertsmithError
 from bertsmith.model import prepare
-from bertsmith.tasks import answering, choice, classification, embedding, filling, tagging
+from bertsmith.tasks import (
+    answering,
+    choice,
+    classification,
+    embedding,
+    filling,
+    following,
+    tagging,
+)
 from bertsmith.tasks.loaded import LoadedModel, pick_device, pick_dtype, positive
+from bertsmith.tasks.states import TextStates, all_depths, hidden_states
 from bertsmith.tokenizer import Tokenizer
 
 Texts = list[str] | tuple[str, ...]
@@ -135,6 +145,60 @@ class Bert(LoadedModel):
         """Pick the choice that goes best with the prompt."""
         self.demand_head("choose")
         return choice.choose(self, prompt, _listed(choices, "choices"))
+
+    @overload
+    def follows(self, first: str, second: str) -> float: ...
+    @overload
+    def follows(self, first: Texts, second: Texts) -> list[float]: ...
+    def follows(self, first: Any, second: Any) -> Any:
+        """The probability that the second text follows the first, for one pair or several.
+
+        For models with a next-sentence head (BERT) or a sentence-order head (ALBERT).
+        """
+        if isinstance(first, str) and isinstance(second, str):
+            return following.follows(self, [first], [second])[0]
+        return following.follows(self, _listed(first, "first"), _listed(second, "second"))
+
+    @overload
+    def states(
+        self,
+        texts: str,
+        *,
+        depth: int | Sequence[int] | None = None,
+        pool: str | None = None,
+        special: bool = False,
+    ) -> TextStates: ...
+    @overload
+    def states(
+        self,
+        texts: Texts,
+        *,
+        depth: int | Sequence[int] | None = None,
+        pool: str | None = None,
+        special: bool = False,
+    ) -> list[TextStates]: ...
+    def states(
+        self,
+        texts: Any,
+        *,
+        depth: int | Sequence[int] | None = None,
+        pool: str | None = None,
+        special: bool = False,
+    ) -> Any:
+        """The hidden states of a text, or of each of several.
+
+        `depth` 0 is the output of the embeddings, k that of block k; the last by default. With a
+        list of depths `vectors` has one more axis. A row is a token, or the mean of a word
+        (`pool="words"`) or of the text (`pool="mean"`). `special` includes special tokens.
+        """
+        single = not isinstance(depth, Sequence)
+        chosen: Any = [all_depths(self)[-1] if depth is None else depth] if single else depth
+
+        def look(many: list[str]) -> list[TextStates]:
+            found = hidden_states(self, many, chosen, pool, special)
+            return [replace(one, vectors=one.vectors[0]) if single else one for one in found]
+
+        return _one(texts, look)
 
     def attention(
         self,

@@ -9,7 +9,7 @@ from sklearn.metrics import silhouette_score
 
 from analysis.conftest import KINDS, Small
 from bertsmith import Bert, load
-from bertsmith.analysis.clusters import clusters, silhouette, unit
+from bertsmith.analysis.clusters import clusters, unit
 from bertsmith.analysis.pages import senses_page
 from bertsmith.analysis.senses import (
     Pair,
@@ -93,7 +93,7 @@ def test_long_texts_are_read_around_the_word(small: Small) -> None:
     bert = small()
     found = vectors(bert, find("question", ["the river flows " * 100 + "question " + "a " * 100]))
     assert np.isfinite(found).all()
-    assert bert.ledger.counts["masks read in a window of a long text"] == 1
+    assert bert.ledger.counts["long texts read in windows"] == 1
 
 
 def test_static_vectors_know_no_sentence(small: Small) -> None:
@@ -130,10 +130,11 @@ def test_one_cloud_is_one_group() -> None:
 
 def test_the_silhouette_is_the_known_one() -> None:
     points, _ = blobs(3, 9, 0.8)
-    directions = unit(points - points.mean(0))
-    groups = np.random.default_rng(1).integers(0, 3, len(points))
-    expected = silhouette_score(directions, groups, metric="cosine")
-    assert silhouette(directions, groups) == pytest.approx(expected, abs=1e-5)
+    groups, apart = clusters(points, 3)
+    expected = silhouette_score(unit(points - points.mean(0)), groups, metric="cosine")
+    assert apart == pytest.approx(expected, abs=1e-5)
+    assert clusters(points, 1) == ([0] * 27, 0.0)
+    assert len(set(clusters(points[:3], 3)[0])) == 3
 
 
 def test_a_number_that_is_asked_for() -> None:
@@ -148,7 +149,7 @@ def test_a_number_that_is_asked_for() -> None:
 
 def test_the_two_banks(minilm: Bert) -> None:
     found = senses(minilm, "bank", MONEY + WATER)
-    assert found.layer == 4
+    assert found.depth == 4
     assert max(found.groups) == 1
     by_sense = [found.groups[: len(MONEY)], found.groups[len(MONEY) :]]
     wrong = min(by_sense[0].count(n) + by_sense[1].count(1 - n) for n in (0, 1))
@@ -192,11 +193,12 @@ def made() -> Senses:
 
 def test_the_page() -> None:
     page = senses_page(made(), "model", [0.5, 0.6, 0.7])
-    assert page.count("<circle") == 10 + 2
+    assert page.count('fill-opacity=".75"') == 10
     assert "&lt;b&gt;[bank]&lt;/b&gt; number 3" in page
-    assert "group 2: 5 occurrences" in page
-    assert "<td>layer 1</td><td>0.250</td><td>70.0%</td>" in page
-    assert "<script" not in page
+    assert "&lt;b&gt;<b>bank</b>&lt;/b&gt; number 3" in page
+    assert "Group 2 <small>5 occurrences</small>" in page
+    assert 'data-y="50 60 70"' in page
+    assert 'data-y="1 0.5 0.25"' in page
 
 
 def test_the_plane_keeps_what_differs_most() -> None:
@@ -221,10 +223,10 @@ def test_projector_files(tmp_path: Path) -> None:
 
 def test_mistakes(small: Small) -> None:
     bert = small()
-    with pytest.raises(BertsmithError, match="'bees' stands 1 times in these texts: too few"):
+    with pytest.raises(BertsmithError, match="'bees' occurs 1 times in these texts: too few"):
         senses(bert, "bees", ["bees"])
-    with pytest.raises(BertsmithError, match="there is no depth 4"):
-        senses(bert, "a", ["a a a"], layer=4)
+    with pytest.raises(BertsmithError, match="depth is 4, but this model has"):
+        senses(bert, "a", ["a a a"], depth=4)
     with pytest.raises(BertsmithError, match="3 occurrences cannot be 9 groups"):
         senses(bert, "a", ["a a a"], groups=9)
     with pytest.raises(BertsmithError, match="line 2: not word, two sentences, and T or F"):

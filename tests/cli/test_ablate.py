@@ -27,10 +27,10 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_without_some_heads(run: Run, model: Path, file: Path) -> None:
-    options = ["--heads", "0.1,1.*", "--seed", "4", "--limit", "3"]
+    options = ["--heads", "0.1,1.*", "--seed", "4"]
     (row,) = run("ablate", model, file, *options, "--json").rows
     bert = load(model)
-    material = masked_words(bert, LINES.split("\n")[:3], seed=4)
+    material = masked_words(bert, [line for line in LINES.split("\n") if line.strip()], seed=4)
     with ablated(bert, [(0, 1), (1, 0), (1, 1)]):
         assert row["without"]["loss"] == pytest.approx(loss(bert, material), abs=1e-6)
     assert row["with"]["loss"] == pytest.approx(loss(bert, material), abs=1e-6)
@@ -131,13 +131,15 @@ def test_answers_are_scored_and_not_ranked_by_gradient(
     ("words", "fault"),
     [
         (["--heads", "3"], "--heads: '3' is not like 0.3 or 2.*"),
-        (["--heads", "0.7"], "there is no head 7 in layer 0"),
-        (["--heads", "9.*"], "there is no head 0 in layer 9"),
+        (["--heads", "0.7"], "--heads: the head of '0.7' is '7', not a whole number from 0 to 1"),
+        (["--heads", "9.*"], "--heads: the layer of '9.*' is '9', not a whole number from 0 to 1"),
         (["--layers", "2"], "there is no layer 2"),
         (["--prune", "2"], "--prune and --out go together"),
         (["--prune", "1", "--heads", "0.0"], "--prune chooses heads itself"),
         (["--prune", "half", "--out", "x"], "'half' is not a number of heads"),
-        (["--task", "tag"], "--task is masked or labels, not 'tag'"),
+        (["--prune", "101%", "--out", "x"], "'101%' is not a number of heads"),
+        (["--layers", "0-999999999"], "not a whole number from 0 to 99999"),
+        (["--heads", "0.999999999999999999999"], "not a whole number from 0 to 1"),
     ],
 )
 def test_mistakes(words: list[str], fault: str, run: Run, model: Path, file: Path) -> None:

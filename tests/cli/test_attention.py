@@ -25,7 +25,7 @@ def test_a_page_for_a_person(run: Run, model: Path, tmp_path: Path) -> None:
 
 def test_two_models_and_two_texts_for_a_machine(run: Run, model: Path, tmp_path: Path) -> None:
     out = tmp_path / "page.html"
-    options = ["--versus", "A letter.", "--versus-model", model, "--layers", "1", "--json"]
+    options = ["--other-text", "A letter.", "--against", model, "--layers", "1", "--json"]
     shown = run("attention", model, TEXT, "--out", out, *options)
     (row,) = shown.rows
     assert row["bytes"] == out.stat().st_size
@@ -39,10 +39,19 @@ def test_arrays_of_a_file(run: Run, model: Path, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(f"{TEXT}\nThe mayor asked.\n", "utf-8")
     out = tmp_path / "maps.npz"
     options = ["--out", out, "--heads", "0-1", "--layers", "0", "--tokens", "2-4"]
-    assert run("attention", model, "--file", tmp_path / "text.txt", *options).status == 0
+    shown = run("attention", model, "--file", tmp_path / "text.txt", *options)
+    assert shown.status == 0
+    assert "read it with numpy.load" in shown.out
+    assert "browser" not in shown.out
     view = load(model).attention(f"{TEXT}\nThe mayor asked.", layers=[0])
     with np.load(out) as stored:
         assert np.array_equal(stored["weights"], view.rows([2, 3, 4]))
+
+
+def test_an_unknown_view_is_a_mistake(run: Run, model: Path) -> None:
+    shown = run("attention", model, TEXT, "--view", "graph")
+    assert shown.status == 2
+    assert "'graph' is not one of 'text', 'lines', 'matrix', 'heads'" in shown.err
 
 
 def test_importance_needs_a_label_or_an_answer(run: Run, model: Path) -> None:
@@ -55,13 +64,15 @@ def test_importance_needs_a_label_or_an_answer(run: Run, model: Path) -> None:
     [
         ([], "give a text, or --file"),
         ([TEXT, "--file", "text.txt"], "give a text, or --file"),
-        ([TEXT, "--view", "graph"], "--view is one of text, lines, matrix, heads, not 'graph'"),
-        ([TEXT, "--layers", "0,x"], "--layers: '0,x' is not a list such as 0,3,5-7"),
+        ([TEXT, "--layers", "0,x"], "--layers: 'x' is 'x', not a whole number from 0 to"),
+        ([TEXT, "--layers", "0-999999999"], "not a whole number from 0 to 99999"),
+        ([TEXT, "--layers", "0-" + "9" * 5000], "not a whole number from 0 to 99999"),
+        ([TEXT, "--heads", "²"], "not a whole number"),
         ([TEXT, "--layers", "7"], "there is no layer 7: they go from 0 to 1"),
         ([TEXT, "--heads", "3-2"], "--heads: '3-2' names nothing"),
         ([TEXT, "--tokens", "5-500"], "tokens 5 to 501 are not there"),
-        ([TEXT, "--out", "page.pdf"], r"page.pdf: write to a \.html or a \.npz file"),
-        ([" "], "there is nothing in the text"),
+        ([TEXT, "--out", "page.pdf"], r"page.pdf: write to a \.html or \.npz file"),
+        ([" "], "the text is empty"),
         (["river " * 80], "tokens, but the model reads 64 at once"),
     ],
 )

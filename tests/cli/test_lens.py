@@ -24,13 +24,13 @@ def test_the_last_depth_is_what_the_model_says(run: Run, model: Path) -> None:
 def test_for_a_person(run: Run, model: Path, tmp_path: Path) -> None:
     out = tmp_path / "lens.html"
     lines = run("lens", model, TEXT, "--out", out).out.splitlines()
-    assert [line.split("  ")[0].strip() for line in lines[:4]] == [
-        *("mask 1", "embeddings", "layer 0", "layer 1")
+    assert [line.split("  ")[0].strip() for line in lines[:5]] == [
+        *("mask 1", "depth", "0 (embeddings)", "1", "2")
     ]
-    assert lines[4] == "mask 2"
+    assert lines[5] == "mask 2"
     assert lines[-1] == f"written to {out}"
     page = out.read_text("utf-8")
-    assert page.count("<tr>") == 6
+    assert page.count("<tr>") == 8
     assert "The [MASK] flows" in page
 
 
@@ -38,8 +38,7 @@ def test_for_a_person(run: Run, model: Path, tmp_path: Path) -> None:
     ("words", "fault"),
     [
         (["The river flows."], "the text has no mask"),
-        ([TEXT, "--top", "0"], "top must be a whole number from 1 up, not 0"),
-        ([TEXT, "--out", "lens.pdf"], "lens.pdf: the page is a .html file"),
+        ([TEXT, "--out", "lens.pdf"], "lens.pdf: write to a .html file"),
         ([TEXT, "--out", "nowhere/lens.html"], "cannot be written"),
     ],
 )

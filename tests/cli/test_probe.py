@@ -19,11 +19,11 @@ def test_columns_and_treebanks(run: Run, model: Path, tmp_path: Path) -> None:
     assert [row["depth"] for row in rows] == [0, 1, 2]
     assert rows[0]["accuracy"] == rows[0]["lookup"] == 1.0
     lines = run("probe", model, *[tmp_path / "tree.conllu"] * 2).out.splitlines()
-    assert lines[0].startswith("2 labels, 6 words to learn from, 6 to judge by; ")
-    assert [line.split("  ")[0] for line in lines[2:]] == ["embeddings", "layer 0", "layer 1"]
+    assert lines[0].startswith("2 tags, 6 training words, 6 test words; ")
+    assert [line.split()[0] for line in lines[2:]] == ["0", "1", "2"]
 
 
 def test_mistakes(run: Run, model: Path, tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("word\n", "utf-8")
-    with pytest.raises(BertsmithError, match="a word without a label"):
+    with pytest.raises(BertsmithError, match="a word and no tag"):
         run("probe", model, *[tmp_path / "words.txt"] * 2)

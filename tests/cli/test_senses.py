@@ -23,24 +23,24 @@ def test_for_a_machine(run: Run, model: Path, file: Path) -> None:
     found = senses(load(model), "the", LINES.split("\n"), groups=2, most=6)
     assert [row["group"] for row in rows] == found.groups
     assert all(row["text"][row["start"] : row["end"]].lower() == "the" for row in rows)
-    assert last == {"depth": 2, "alike": found.alike, "same_sense": None}
+    assert last == {"depth": 2, "cosines": found.alike, "accuracies": None}
 
 
 def test_for_a_person(run: Run, model: Path, file: Path, tmp_path: Path) -> None:
     line = "the\tthe river flows\tthe mayor asked\t"
     (tmp_path / "pairs.tsv").write_text("\n".join([line + "T", line + "F"] * 6), "utf-8")
     out, log = tmp_path / "page.html", tmp_path / "log"
-    options = ["--out", out, "--projector", log, "--pairs", tmp_path / "pairs.tsv", "--layer", "1"]
+    options = ["--out", out, "--projector", log, "--pairs", tmp_path / "pairs.tsv", "--depth", "1"]
     shown = run("senses", model, "the", file, *options).out
     assert "occurrences of 'the' at depth 1" in shown
-    assert "same sense told from the cosine, by depth:" in shown
+    assert "accuracy on the pairs at depths 0, 1, ...:" in shown
     assert f"written to {out}\nwritten to {log}\n" in shown
-    assert "same sense told" in out.read_text("utf-8")
+    assert "Accuracy of telling" in out.read_text("utf-8")
     assert (log / "vectors.tsv").is_file()
 
 
 def test_mistakes(run: Run, model: Path, file: Path) -> None:
-    with pytest.raises(BertsmithError, match="the page is a"):
+    with pytest.raises(BertsmithError, match=r"write to a \.html file"):
         run("senses", model, "the", file, "--out", "x.png")
-    with pytest.raises(BertsmithError, match="'zebra' stands 0 times"):
+    with pytest.raises(BertsmithError, match="'zebra' occurs 0 times"):
         run("senses", model, "zebra", file)

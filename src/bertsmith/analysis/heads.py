@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from bertsmith.analysis.attention import Floats, by_layer, head_counts
-from bertsmith.analysis.treebank import Sentence
 from bertsmith.batch import Batch
+from bertsmith.data.conll import Parsed
 from bertsmith.errors import BertsmithError
 from bertsmith.model import Trace
 from bertsmith.tasks.run import packed
@@ -47,7 +47,7 @@ class Input:
     ids: list[int]
     segments: list[int]
     words: list[int] | None = None  # -1: of no word
-    sentence: Sentence | None = None
+    parsed: Parsed | None = None
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def measure(bert: LoadedModel, inputs: Sequence[Input]) -> HeadNumbers:
         targets, weight = _targets(bert, one)
         counts += weight
         sums += _totals(maps, targets)
-        if one.sentence is not None:
+        if one.parsed is not None:
             finder.see(maps, one)
     means = sums / counts.clamp(min=1)
     metrics = {name: by_layer(means[:, number], heads) for number, name in enumerate(METRICS)}
@@ -115,23 +115,25 @@ def texts(bert: LoadedModel, given: Sequence[str]) -> list[Input]:
     return [Input(window.ids, window.segments) for window in bert.windows(given)]
 
 
-def parsed(bert: LoadedModel, given: Iterable[Sentence]) -> list[Input]:
+def parsed(bert: LoadedModel, given: Iterable[Parsed]) -> list[Input]:
     """Sentences with dependencies; those that are too long are left out and counted."""
-    found = []
-    for sentence in given:
-        encoding = bert.tokenizer.encode(sentence.text)
+    inputs = []
+    for one in given:
+        encoding = bert.tokenizer.encode(one.sentence.text)
         if len(encoding) > bert.max_length:
             bert.ledger.note("sentences longer than the model reads, left out")
             continue
         words = [-1] * len(encoding)
         for place, (start, end) in enumerate(encoding.offsets):
             if encoding.sources[place] is not None:
-                inside = [
-                    n for n, w in enumerate(sentence.words) if start < w.end and w.start < end
-                ]
-                words[place] = inside[0] if inside else -1
-        found.append(Input(encoding.ids, encoding.segments, words, sentence))
-    return found
+                inside = (
+                    n
+                    for n, span in enumerate(one.sentence.offsets)
+                    if start < span[1] and span[0] < end
+                )
+                words[place] = next(inside, -1)
+        inputs.append(Input(encoding.ids, encoding.segments, words, one))
+    return inputs
 
 
 def seen(bert: LoadedModel, inputs: Sequence[Input]) -> Iterator[tuple[Input, Tensor]]:
@@ -209,10 +211,7 @@ class Finder:
 
     def __init__(self, heads: Sequence[int], inputs: Sequence[Input]) -> None:
         found = Counter(
-            word.relation
-            for one in inputs
-            if one.sentence is not None
-            for word in self.gold(one)[1]
+            relation for one in inputs if one.parsed is not None for relation in self.gold(one)[2]
         )
         self.names = sorted(found)
         self.counts = torch.tensor([found[name] for name in self.names], dtype=torch.float64)
@@ -220,32 +219,34 @@ class Finder:
         self.hits = torch.zeros(2, sum(heads), len(self.names), dtype=torch.float64)
         self.fixed = torch.zeros(len(OFFSETS), len(self.names), dtype=torch.float64)
         for one in inputs:
-            if one.sentence is not None:
+            if one.parsed is not None:
                 self._offsets(one)
 
     @staticmethod
-    def gold(one: Input) -> tuple[list[int], list[Any]]:
-        """The words that have a head and tokens (their places, and themselves)."""
-        assert one.sentence is not None
+    def gold(one: Input) -> tuple[list[int], list[int], list[str]]:
+        """The words that have a head and tokens: their places, heads and relations."""
+        assert one.parsed is not None
         assert one.words is not None
-        there = set(one.words)
-        pairs = [
-            (place, word)
-            for place, word in enumerate(one.sentence.words)
-            if place in there and word.head in there and word.head >= 0
+        there = set(one.words) - {-1}
+        rows = [
+            (place, head, relation)
+            for place, (head, relation) in enumerate(
+                zip(one.parsed.heads, one.parsed.relations, strict=True)
+            )
+            if place in there and head in there
         ]
-        return [place for place, _ in pairs], [word for _, word in pairs]
+        return [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]
 
     def see(self, weights: Tensor, one: Input) -> None:
-        """Count what every head finds in one sentence: (L * H, n, n)."""
-        places, words = self.gold(one)
+        """Count how often every head is right in one sentence: (L * H, n, n)."""
+        places, heads, relations = self.gold(one)
         if not places:
             return
-        assert one.sentence is not None
+        assert one.parsed is not None
         assert one.words is not None
         rows = torch.tensor([place for place, word in enumerate(one.words) if word >= 0])
         owner = torch.tensor([one.words[int(place)] for place in rows])
-        parts = torch.zeros(len(one.sentence.words), len(one.ids))
+        parts = torch.zeros(len(one.parsed.heads), len(one.ids))
         parts[owner, rows] = 1
         sizes = parts.sum(1).clamp(min=1)
         maps = weights.float().cpu()
@@ -255,17 +256,16 @@ class Finder:
         between[:, absent, :] = -1
         between.diagonal(dim1=1, dim2=2).fill_(-1)
         asked = torch.tensor(places)
-        heads = torch.tensor([word.head for word in words])
-        kind = torch.tensor([self.names.index(word.relation) for word in words])
+        right = torch.tensor(heads)
+        kind = torch.tensor([self.names.index(relation) for relation in relations])
         for direction, table in enumerate((between, between.mT)):
-            hit = (table[:, asked].argmax(-1) == heads).double()  # (maps, words that have a head)
+            hit = (table[:, asked].argmax(-1) == right).double()  # (maps, words that have a head)
             self.hits[direction].index_add_(1, kind, hit)
 
     def _offsets(self, one: Input) -> None:
-        places, words = self.gold(one)
-        for place, word in zip(places, words, strict=True):
-            if word.head - place in OFFSETS:
-                self.fixed[OFFSETS.index(word.head - place), self.names.index(word.relation)] += 1
+        for place, head, relation in zip(*self.gold(one), strict=True):
+            if head - place in OFFSETS:
+                self.fixed[OFFSETS.index(head - place), self.names.index(relation)] += 1
 
     def relations(self) -> dict[str, Relation]:
         """The best head for each relation, the most frequent relation first."""

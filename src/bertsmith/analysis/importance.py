@@ -115,6 +115,7 @@ def for_answer(bert: LoadedModel, question: str, passage: str) -> list[WordImpor
 
 
 def _best(bert: LoadedModel, question: str, passage: str) -> Answer:
+    bert.demand_head("answer")
     found = find_answers(bert, [question], [passage])[0].answers(1, empty=False)
     if not found:
         raise BertsmithError("there is no answer in this passage")

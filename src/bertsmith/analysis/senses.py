@@ -75,8 +75,9 @@ def vectors(bert: LoadedModel, places: Sequence[Place]) -> Floats:
     states = hidden_states(bert, owners, spans=spans)
     for own, one in zip(owners.values(), states, strict=True):
         result[:, own] = one.vectors
-    for number in np.flatnonzero(~result[0].any(-1)):
-        raise BertsmithError(f"the tokenizer has no token for {places[number].around()!r}")
+    for place, missing in zip(places, np.isnan(result[0, :, 0]), strict=True):
+        if missing:
+            raise BertsmithError(f"the tokenizer has no token for {place.around()!r}")
     return result
 
 
@@ -147,11 +148,14 @@ def senses(
     """Group the occurrences of a word by what surrounds them.
 
     By default the depth is three quarters of the blocks, and the number of groups the one with
-    the highest silhouette score.
+    the highest silhouette score. Of more than `most` occurrences a random sample is taken.
     """
-    places = find(word, texts, most)
+    places = find(word, texts)
+    if len(places) > most:
+        kept = np.random.default_rng(seed).choice(len(places), most, replace=False)
+        places = [places[number] for number in sorted(kept)]
     if len(places) < 2:
-        raise BertsmithError(f"{word!r} stands {len(places)} times in these texts: too few")
+        raise BertsmithError(f"{word!r} occurs {len(places)} times in these texts: too few")
     last = all_depths(bert)[-1]
     chosen = round(0.75 * last) if depth is None else check_depth(bert, depth)
     if groups is not None and not 1 <= groups <= len(places):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
-from bertsmith.cli.attention import numbers
 from bertsmith.errors import BertsmithError
+from bertsmith.numbers import parse_whole, whole_number
 
 if TYPE_CHECKING:
     from bertsmith.analysis.ablation import Material
@@ -18,72 +20,110 @@ if TYPE_CHECKING:
     from bertsmith.tasks.windows import Window
 
 
+class Measure(StrEnum):
+    """What the model is measured on."""
+
+    MASKED = "masked"
+    LABELS = "labels"
+
+
 def ablate(
     model: shared.Model,
     file: Annotated[
         Path,
         typer.Argument(
-            help="Texts, a line each; or a data file of the model's own task (--task labels).",
+            help="A file of texts, or with --task labels a data file of the model's own task.",
             show_default=False,
         ),
     ],
     heads: Annotated[
-        str | None, typer.Option(help="Without these heads: 0.3,2.* (layer.head, * for all).")
+        str | None,
+        typer.Option(
+            help="Leave out these heads, as in 0.3,2.* (layer.head from 0; * for all heads).",
+            show_default=False,
+        ),
     ] = None,
-    layers: Annotated[str | None, typer.Option(help="Without these layers: 3,5-6.")] = None,
+    layers: Annotated[
+        str | None,
+        typer.Option(
+            help="Leave out these layers, counted from 0, as in 3,5-6.", show_default=False
+        ),
+    ] = None,
     mean: Annotated[
-        bool, typer.Option(help="Replace heads and layers by their average, not by nothing.")
+        bool,
+        typer.Option("--mean", help="Replace heads and layers by their mean output, not by zero."),
     ] = False,
     alone: Annotated[
-        bool, typer.Option(help="Rank heads by the cost of each alone, not by gradient.")
+        bool,
+        typer.Option(
+            "--alone", help="Rank heads by the cost of leaving out each one, not by gradients."
+        ),
     ] = False,
     prune: Annotated[
-        str | None, typer.Option(help="Prune the least important: how many, or a share: 25%.")
+        str | None,
+        typer.Option(
+            help="Prune the least important heads: a number of heads, or a share such as 25%.",
+            show_default=False,
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Save the pruned model there.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Save the pruned model to this directory.", show_default=False),
+    ] = None,
+    overwrite: shared.Overwrite = False,
     keep_shapes: Annotated[
-        bool, typer.Option(help="Save zeros in place of pruned heads: transformers 5 opens it.")
+        bool,
+        typer.Option(
+            "--keep-shapes",
+            help="Save zeros in place of pruned heads, which transformers 5 can open.",
+        ),
     ] = False,
     task: Annotated[
-        str | None,
-        typer.Option(help="masked (words) or labels; default: what the model has a head for."),
+        Measure | None,
+        typer.Option(
+            help="Measure on masked tokens or on labels. Default: masked where the model has a "
+            "masked-LM head.",
+            show_default=False,
+        ),
     ] = None,
-    limit: Annotated[int, typer.Option(help="How many texts or examples.", min=1)] = 500,
-    seed: Annotated[int, typer.Option(help="Chooses what is masked.")] = 0,
+    limit: inspection.Limit = 500,
+    seed: inspection.Seed = 0,
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
     family: shared.Family = None,
     as_json: shared.Json = False,
 ) -> None:
-    """Measure what a model loses without some heads or layers.
+    """Measure the loss or score of a model without some heads or layers.
 
-    With --heads or --layers: the loss, and the score on labels, without them. Otherwise all heads
-    are ranked by how much depends on them; --prune then cuts the least important out.
+    With --heads or --layers, compares the model with and without them. Otherwise ranks all heads
+    by importance; --prune removes the least important ones and saves the smaller model.
     """
     if prune is not None and (heads or layers):
         raise BertsmithError("--prune chooses heads itself: leave out --heads and --layers")
     if (prune is None) != (out is None):
         raise BertsmithError("--prune and --out go together")
-    if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise BertsmithError(f"{out}: is there already and not empty; use another")
-    if task not in (None, "masked", "labels"):
-        raise BertsmithError(f"--task is masked or labels, not {task!r}")
     if not file.exists():
-        raise BertsmithError(f"{file}: is not there")
+        raise BertsmithError(f"{file}: no such file")
+    from bertsmith.folders import check_replaceable
+
+    if out is not None:
+        check_replaceable(out, overwrite)
+    skipped = inspection.numbers(layers, "--layers") or []
+    count = None if prune is None else _count(prune)
     bert = shared.open_model(model, device, dtype, family)
-    if (task or ("masked" if "masked_lm" in bert.model.heads else "labels")) == "masked":
-        lines = shared.read_texts(None, file, limit=limit, seed=seed)
-        bench: Bench = _masked(bert, lines, seed)
+    masked = "masked_lm" in bert.model.heads if task is None else task is Measure.MASKED
+    if masked:
+        bench: Bench = _masked(bert, inspection.sampled_texts(file, limit, seed), seed)
     else:
-        bench = _labels(bert, file, limit)
+        bench = _labels(bert, file, limit, seed)
     if heads or layers:
-        shown = _without(bert, bench, heads, layers, mean)
+        result = _without(bert, bench, heads, skipped, mean)
     else:
-        shown = _ranked(bert, bench, alone, mean, prune, out, keep_shapes)
+        result = _ranked(bert, bench, alone, mean, count, out, keep_shapes, overwrite)
     if as_json:
-        shared.print_json(shown.pop("rows", None) or [shown])
+        shared.print_json(result.pop("rows", None) or [result])
     else:
-        _show(shown)
+        _show(result)
     shared.close(bert)
 
 
@@ -108,7 +148,7 @@ def _masked(bert: LoadedModel, lines: list[str], seed: int) -> Bench:
     )
 
 
-def _labels(bert: LoadedModel, file: Path, limit: int) -> Bench:
+def _labels(bert: LoadedModel, file: Path, limit: int, seed: int) -> Bench:
     from dataclasses import replace
 
     from bertsmith.analysis import scoring
@@ -117,7 +157,7 @@ def _labels(bert: LoadedModel, file: Path, limit: int) -> Bench:
 
     task = task_of(bert)
     dataset = read_data(file, task.name)
-    dataset = replace(dataset, examples=dataset.examples[:limit])
+    dataset = replace(dataset, examples=inspection.sample(dataset.examples, limit, seed))
     metric = task.metrics(dataset)[0]
     return Bench(
         lambda one: scoring.scores(one, dataset),
@@ -128,13 +168,12 @@ def _labels(bert: LoadedModel, file: Path, limit: int) -> Bench:
 
 
 def _without(
-    bert: LoadedModel, bench: Bench, heads: str | None, layers: str | None, mean: bool
+    bert: LoadedModel, bench: Bench, heads: str | None, skipped: list[int], mean: bool
 ) -> dict[str, Any]:
     from bertsmith.analysis.ablation import ablated, mean_outputs
     from bertsmith.analysis.attention import head_counts
 
     gone = named(heads, head_counts(bert)) if heads else []
-    skipped = numbers(layers, "--layers") or []
     before = bench.numbers(bert)
     means = mean_outputs(bert, bench.windows()) if mean else None
     with ablated(bert, gone, skipped, means):
@@ -147,13 +186,15 @@ def _ranked(
     bench: Bench,
     alone: bool,
     mean: bool,
-    prune: str | None,
+    prune: Callable[[int], int] | None,
     out: Path | None,
     keep_shapes: bool,
+    overwrite: bool,
 ) -> dict[str, Any]:
     from bertsmith.analysis.ablation import importance, mean_outputs, one_by_one
     from bertsmith.analysis.attention import head_counts
     from bertsmith.analysis.pruning import least, pruned, zeroed
+    from bertsmith.folders import replace_directory
 
     counts = head_counts(bert)
     if alone:
@@ -168,37 +209,44 @@ def _ranked(
             for head in range(count)
         ]
         return {"rows": sorted(rows, key=lambda row: -row["importance"])}
-    gone = least(table, _count(prune, sum(counts)), counts)
+    gone = least(table, prune(sum(counts)), counts)
     before, size = bench.numbers(bert), _size(bert)
     smaller = bert
     if keep_shapes:
         zeroed(bert, gone)
     else:
         smaller = pruned(bert, gone)
-    smaller.save(out)
+    replace_directory(out, smaller.save, overwrite)
     found = {"heads": gone, "layers": [], "with": before, "without": bench.numbers(smaller)}
     return {**found, "out": str(out), "parameters": [size, _size(smaller)]}
 
 
 def named(given: str, counts: list[int]) -> list[tuple[int, int]]:
     """Heads as a person writes them: 0.3,2.* (a layer, a point, a head or all)."""
-    found = []
+    chosen: dict[tuple[int, int], None] = {}
+    last = len(counts) - 1
     for part in given.split(","):
         layer, point, head = part.strip().partition(".")
-        if not (point and layer.isdecimal() and (head == "*" or head.isdecimal())):
-            raise BertsmithError(f"--heads: {part.strip()!r} is not like 0.3 or 2.*")
-        number = int(layer)
-        count = counts[number] if number < len(counts) else 1
-        found += [(number, n) for n in (range(count) if head == "*" else [int(head)])]
-    return found
+        if not point:
+            raise BertsmithError(f"--heads: {part.strip()[:40]!r} is not like 0.3 or 2.*")
+        number = whole_number(layer, f"--heads: the layer of {part.strip()[:40]!r}", 0, last)
+        if head == "*":
+            chosen.update(((number, one), None) for one in range(counts[number]))
+        else:
+            name = f"--heads: the head of {part.strip()[:40]!r}"
+            chosen[number, whole_number(head, name, 0, counts[number] - 1)] = None
+    return list(chosen)
 
 
-def _count(given: str, total: int) -> int:
-    """A number of heads, or a share of all."""
+def _count(given: str) -> Callable[[int], int]:
+    """A number of heads, or a share of all, as a function of how many there are."""
     share, percent, rest = given.strip().partition("%")
-    if not share.isdecimal() or rest:
-        raise BertsmithError(f"--prune: {given!r} is not a number of heads, nor a share like 25%")
-    return round(total * int(share) / 100) if percent else int(share)
+    number = parse_whole(share)
+    if number is None or number < 0 or rest or (percent and number > 100):
+        raise BertsmithError(
+            f"--prune: {given[:40]!r} is not a number of heads, nor a share such as 25%"
+        )
+    return lambda total: round(total * number / 100) if percent else number
 
 
 def _size(bert: LoadedModel) -> int:

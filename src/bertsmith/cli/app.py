@@ -25,6 +25,7 @@ from bertsmith.cli import (
     evaluate,
     fill_mask,
     finetune,
+    follows,
     heads,
     importance,
     lens,
@@ -60,6 +61,7 @@ SECTIONS: dict[str, dict[str, Callable[..., Any] | typer.Typer]] = {
         "predict": predict.predict,
         "fill-mask": fill_mask.fill_mask,
         "embed": embed.embed,
+        "follows": follows.follows,
     },
     "Inspect": {
         "attention": attention.attention,

@@ -1,77 +1,105 @@
-"""`bertsmith attention`: a page that shows what a model attends to."""
+"""`bertsmith attention`: a page that shows the attention weights of a text."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
 from bertsmith.errors import BertsmithError
 
-VIEWS = ("text", "lines", "matrix", "heads")
-Numbers = Annotated[str | None, typer.Option(help="Which, as 0,3 or 4-7; default: all.")]
+
+class View(StrEnum):
+    """What the page opens with."""
+
+    TEXT = "text"
+    LINES = "lines"
+    MATRIX = "matrix"
+    HEADS = "heads"
 
 
 def attention(
     model: shared.Model,
     text: Annotated[str | None, typer.Argument(help="A text.", show_default=False)] = None,
     text_b: Annotated[
-        str | None, typer.Argument(help="A second text, read with the first.", show_default=False)
+        str | None,
+        typer.Argument(help="A second text, read together with the first.", show_default=False),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Write a page (.html) or arrays (.npz).")] = Path(
-        "attention.html"
-    ),
-    file: Annotated[Path | None, typer.Option(help="Read the text from a file.")] = None,
-    layers: Numbers = None,
-    heads: Numbers = None,
+    out: Annotated[
+        Path, typer.Option(help="Write a page (.html) or arrays (.npz) to this file.")
+    ] = Path("attention.html"),
+    file: Annotated[
+        Path | None, typer.Option(help="Read the text from this file.", show_default=False)
+    ] = None,
+    layers: Annotated[
+        str | None,
+        typer.Option(
+            help="Show only these layers, counted from 0, as in 0,3 or 4-7.", show_default=False
+        ),
+    ] = None,
+    heads: Annotated[
+        str | None,
+        typer.Option(
+            help="Show only these heads, counted from 0, as in 0,3 or 4-7.", show_default=False
+        ),
+    ] = None,
     tokens: Annotated[
-        str | None, typer.Option(help="Of a long text, show these one by one: 100-300.")
+        str | None,
+        typer.Option(
+            help="Of a long text, show these tokens one by one, as in 100-300.",
+            show_default=False,
+        ),
     ] = None,
-    versus: Annotated[str | None, typer.Option(help="Another text, side by side.")] = None,
-    versus_model: Annotated[str | None, typer.Option(help="Another model, side by side.")] = None,
+    against: inspection.Against = None,
+    other_text: Annotated[
+        str | None, typer.Option(help="Show another text beside the first.", show_default=False)
+    ] = None,
     importance: Annotated[
-        bool, typer.Option(help="Underline words that the model's label or answer depends on.")
+        bool,
+        typer.Option(
+            "--importance", help="Underline the words that the label or answer depends on."
+        ),
     ] = False,
-    view: Annotated[str, typer.Option(help="Open with: text, lines, matrix or heads.")] = "text",
+    view: Annotated[View, typer.Option(help="The view to open with.")] = View.TEXT,
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
     family: shared.Family = None,
     as_json: shared.Json = False,
 ) -> None:
-    """Write a page that shows what a model attends to.
+    """Write a page that shows the attention weights of a text.
 
-    One file, no network: the text coloured by attention, lines between tokens, a matrix to zoom
-    into, a grid of all heads; what a token looks at and who looks at it.
+    One file that needs no network: the text colored by attention, lines between tokens, a matrix
+    to zoom into, and a grid of all heads. A .npz file holds the weights as arrays.
     """
     if (text is None) == (file is None):
         raise BertsmithError("give a text, or --file; not both, not neither")
-    if view not in VIEWS:
-        raise BertsmithError(f"--view is one of {', '.join(VIEWS)}, not {view!r}")
-    if out.suffix not in (".html", ".htm", ".npz"):
-        raise BertsmithError(f"{out}: write to a .html or a .npz file")
-    chosen = {"layers": numbers(layers, "--layers"), "heads": numbers(heads, "--heads")}
-    stretch = numbers(tokens, "--tokens")
+    inspection.check_out(out, (*inspection.PAGES, ".npz"))
+    chosen = {
+        "layers": inspection.numbers(layers, "--layers"),
+        "heads": inspection.numbers(heads, "--heads"),
+    }
+    stretch = inspection.numbers(tokens, "--tokens")
     if text is None:
         text = "\n".join(shared.read_texts(None, file))
     if not text.strip():
-        raise BertsmithError("there is nothing in the text to attend to")
+        raise BertsmithError("the text is empty")
     from bertsmith.analysis import AttentionPage
     from bertsmith.analysis import attention as look
 
-    names = [model] if versus_model is None else [model, versus_model]
+    names = [model] if against is None else [model, against]
     berts = [shared.open_model(name, device, dtype, family) for name in names]
-    labels = [Path(name).name or name for name in names]
+    pairs = [(text, text_b), *([] if other_text is None else [(other_text, None)])]
     views = [
-        look(bert, given, pair, name=label, importance=importance, **chosen)
-        for bert, label in zip(berts, labels, strict=True)
-        for given, pair in (
-            [(text, text_b)] if versus is None else [(text, text_b), (versus, None)]
-        )
+        look(bert, first, second, name=inspection.model_name(name), importance=importance, **chosen)
+        for bert, name in zip(berts, names, strict=True)
+        for first, second in pairs
     ]
     shown = None if stretch is None else range(stretch[0], stretch[-1] + 1)
-    AttentionPage(tuple(views), shown, view).save(out)
+    AttentionPage(tuple(views), shown, view.value).save(out)
     size = out.stat().st_size
     if as_json:
         rows = [
@@ -81,21 +109,7 @@ def attention(
         shared.print_json([{"out": str(out), "bytes": size, "views": rows}])
         return
     for one in views:
-        made_of = f"{len(one.layers)} layers, {len(one.heads)} heads"
-        typer.echo(f"{one.name}: {len(one):,} tokens, {made_of}")
-    typer.echo(f"written to {out}, {size / 1e6:.2f} MB; open it in a browser")
-
-
-def numbers(given: str | None, option: str) -> list[int] | None:
-    """Whole numbers as a person writes them: 0,3,5-7."""
-    if given is None:
-        return None
-    found: list[int] = []
-    for part in given.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise BertsmithError(f"{option}: {given!r} is not a list such as 0,3,5-7")
-        found += range(int(first), int(last or first) + 1)
-    if not found:
-        raise BertsmithError(f"{option}: {given!r} names nothing")
-    return found
+        counts = f"{len(one.layers)} layers, {len(one.heads)} heads"
+        typer.echo(f"{one.name}: {len(one):,} tokens, {counts}")
+    how = "read it with numpy.load" if out.suffix == ".npz" else "open it in a browser"
+    typer.echo(f"written to {out}, {size / 1e6:.2f} MB; {how}")

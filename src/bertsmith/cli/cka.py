@@ -1,4 +1,4 @@
-"""`bertsmith cka`: how alike the layers of a model are, or those of two."""
+"""`bertsmith cka`: how similar the states of a model are at different depths, or of two models."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
-from bertsmith.cli import pages
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
@@ -16,37 +16,40 @@ if TYPE_CHECKING:
 
 
 def cka(
-    models_and_file: Annotated[
-        list[str], typer.Argument(help="MODEL FILE, or MODEL OTHER FILE to compare two.")
-    ],
-    limit: Annotated[int, typer.Option(help="How many texts.", min=2)] = 500,
-    out: pages.Out = None,
+    model: shared.Model,
+    file: Annotated[Path, typer.Argument(help="A file of texts.", show_default=False)],
+    against: inspection.Against = None,
+    limit: inspection.Limit = 1000,
+    seed: inspection.Seed = 0,
+    out: inspection.Out = None,
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
     family: shared.Family = None,
     as_json: shared.Json = False,
 ) -> None:
-    """Show how alike layers are, of one model or of two.
+    """Compare the states at all depths, of one model or of two.
 
-    Linear CKA (Kornblith et al. 2019) between all depths, over the mean states of the texts in
-    FILE, a line each (or .jsonl); the two models may have different tokenizers and widths.
+    Prints linear CKA (Kornblith et al. 2019) between every two depths, over the mean states of
+    the texts without special tokens. Depth 0 is the output of the embeddings, depth k that of
+    block k. Two models may have different tokenizers and widths.
     """
-    *models, file = models_and_file
-    if len(models) not in (1, 2):
-        raise BertsmithError("give MODEL FILE, or MODEL OTHER FILE")
-    pages.check(out)
-    texts = shared.read_texts(None, Path(file), limit=limit)
+    inspection.check_out(out)
+    texts = inspection.sampled_texts(file, limit, seed)
     if len(texts) < 2:
         raise BertsmithError(f"{file}: CKA needs two texts or more")
-    from bertsmith.analysis.heatmap import save_page
-    from bertsmith.analysis.layers import alike
-    from bertsmith.analysis.sheets import alike_page
+    from bertsmith.analysis.layers import alike, few_texts
+    from bertsmith.analysis.pages import cka_page
+    from bertsmith.files import write_text
 
+    models = [model] if against is None else [model, against]
     berts = [shared.open_model(name, device, dtype, family) for name in models]
+    notes = few_texts(len(texts), *berts)
+    for line in notes:
+        shared.note(line)
     table = alike(berts[0], texts, *berts[1:])
-    names = [Path(name).name or name for name in models]
+    names = [inspection.model_name(name) for name in models]
     if out is not None:
-        save_page(out, alike_page(table, names, len(texts)))
+        write_text(out, cka_page(table, names, len(texts), notes))
     if as_json:
         shared.print_json(
             {"depth": depth, "cka": [float(value) for value in row]}
@@ -54,8 +57,7 @@ def cka(
         )
     else:
         _show(table, names)
-        if out is not None:
-            typer.echo(f"written to {out}")
+        inspection.written(out)
     for bert in berts:
         shared.close(bert)
 

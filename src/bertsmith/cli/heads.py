@@ -1,16 +1,15 @@
-"""`bertsmith heads`: numbers about every attention head."""
+"""`bertsmith heads`: statistics of every attention head."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
-from bertsmith.cli import pages
 
 if TYPE_CHECKING:
     from bertsmith.analysis.heads import HeadNumbers
@@ -21,37 +20,42 @@ def heads(
     file: Annotated[
         Path,
         typer.Argument(
-            help="Texts, a line each (or .jsonl); or sentences with dependencies (.conllu).",
-            show_default=False,
+            help="A file of texts, or a treebank with dependencies (.conllu).", show_default=False
         ),
     ],
-    limit: Annotated[int, typer.Option(help="How many texts or sentences.", min=1)] = 1000,
-    out: pages.Out = None,
+    limit: inspection.Limit = 1000,
+    seed: inspection.Seed = 0,
+    out: inspection.Out = None,
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
     family: shared.Family = None,
     as_json: shared.Json = False,
 ) -> None:
-    """Measure what every attention head does.
+    """Measure where every attention head looks.
 
-    How spread out it is, how far it looks, how much goes to special tokens, punctuation, the
-    tokens beside it and others like it; and on CoNLL-U data which dependencies it finds.
+    Reports the entropy of its weights, their mean distance, and their share on special tokens,
+    punctuation, neighbours and equal tokens; on CoNLL-U data also which dependencies each head
+    finds. Layers and heads are counted from 0 and written as layer.head.
     """
-    pages.check(out)
-    treebank = ".conllu" in file.suffixes
-    lines = shared.read_lines(file) if treebank else shared.read_texts(None, file, limit=limit)
+    inspection.check_out(out)
     from bertsmith.analysis.heads import measure, parsed, texts
-    from bertsmith.analysis.heatmap import heads_page, save_page
-    from bertsmith.analysis.treebank import sentences
+    from bertsmith.analysis.pages import heads_page
+    from bertsmith.data.conll import read_treebank
+    from bertsmith.files import write_text
+    from bertsmith.ledger import Ledger
 
-    bert = shared.open_model(model, device, dtype, family)
-    if treebank:
-        inputs = parsed(bert, islice(sentences(lines, str(file)), limit))
+    ledger = Ledger()
+    if ".conllu" in file.suffixes:
+        sentences = inspection.sample(list(read_treebank(file, ledger)), limit, seed)
+        bert = shared.open_model(model, device, dtype, family)
+        inputs = parsed(bert, sentences)
     else:
+        lines = inspection.sampled_texts(file, limit, seed)
+        bert = shared.open_model(model, device, dtype, family)
         inputs = texts(bert, lines)
     numbers = measure(bert, inputs)
     if out is not None:
-        save_page(out, heads_page(numbers, Path(model).name or model))
+        write_text(out, heads_page(numbers, inspection.model_name(model)))
     if as_json:
         shared.print_json(numbers.rows())
         for name, relation in numbers.relations.items():
@@ -59,22 +63,24 @@ def heads(
             shared.print_json([{"relation": name, **row}])
     else:
         _show(numbers)
-        if out is not None:
-            typer.echo(f"heat maps in {out}")
+        inspection.written(out)
+    for line in ledger.lines():
+        shared.note(line)
     shared.close(bert)
 
 
 def _show(numbers: HeadNumbers) -> None:
-    """The strongest heads of every kind; below, the best head for each relation."""
+    """The heads with the highest value of every metric; the best head for each relation."""
     import numpy as np
     from rich.table import Table
+    from rich.text import Text
 
     from bertsmith.analysis.heads import METRICS
 
     console = shared.console()
     typer.echo(f"{numbers.inputs:,} inputs, {numbers.tokens:,} tokens; heads as layer.head")
     table = Table(box=None, padding=(0, 3, 0, 0))
-    for heading in ("", "mean", "most of all", "", "", "which is"):
+    for heading in ("", "mean", "highest", "", "", "meaning"):
         table.add_column(heading, no_wrap=True)
     for name, about in METRICS.items():
         best = [f"{layer}.{head} {value:.2f}" for layer, head, value in numbers.strongest(name)]
@@ -85,11 +91,12 @@ def _show(numbers: HeadNumbers) -> None:
         return
     typer.echo()
     found = Table(box=None, padding=(0, 3, 0, 0))
-    for heading in ("relation", "words", "head", "found", "at distance", "found", "direction"):
+    headings = ("relation", "words", "head", "accuracy", "distance", "baseline", "direction")
+    for heading in headings:
         found.add_column(heading, no_wrap=True)
     for name, one in numbers.relations.items():
         found.add_row(
-            name,
+            Text(shared.clipped(name, 30)),
             f"{one.count:,}",
             f"{one.layer}.{one.head}",
             f"{one.accuracy:.1%}",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
-from bertsmith.cli import pages
 
 if TYPE_CHECKING:
     from bertsmith.analysis.importance import Explained
@@ -20,12 +19,15 @@ def importance(
     text: Annotated[str, typer.Argument(help="A text, or a question.", show_default=False)],
     text_b: Annotated[
         str | None,
-        typer.Argument(help="The second of a pair, or the passage.", show_default=False),
+        typer.Argument(
+            help="The second text of a pair, or the passage with the answer.", show_default=False
+        ),
     ] = None,
     label: Annotated[
-        str | None, typer.Option(help="For this label; default: the one the model gives.")
+        str | None,
+        typer.Option(help="Explain this label. Default: the predicted one.", show_default=False),
     ] = None,
-    out: pages.Out = None,
+    out: inspection.Out = None,
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
     family: shared.Family = None,
@@ -33,38 +35,37 @@ def importance(
 ) -> None:
     """Show which words a label or an answer depends on.
 
-    Every word is masked in turn: its number is what the log probability of the answer loses. Below
-    zero it speaks against the answer. Of a model of numbers it is what the number loses.
+    Every word is masked in turn. Its importance is what the log probability of the prediction
+    loses (for regression, what the number loses); below zero, the word speaks against it.
     """
-    pages.check(out)
-    from bertsmith.analysis.heatmap import save_page
+    inspection.check_out(out)
     from bertsmith.analysis.importance import explained
-    from bertsmith.analysis.sheets import importance_page
+    from bertsmith.analysis.pages import importance_page
+    from bertsmith.files import write_text
 
     bert = shared.open_model(model, device, dtype, family)
-    found = explained(bert, text, text_b, label)
+    result = explained(bert, text, text_b, label)
     texts = [text] if text_b is None else [text, text_b]
     if out is not None:
-        save_page(out, importance_page(texts, found, Path(model).name or model))
+        write_text(out, importance_page(texts, result, inspection.model_name(model)))
     if as_json:
-        shared.print_json([asdict(found)])
+        shared.print_json([asdict(result)])
     else:
-        _show(found)
-        if out is not None:
-            typer.echo(f"written to {out}")
+        _show(result)
+        inspection.written(out)
     shared.close(bert)
 
 
-def _show(found: Explained) -> None:
-    """The words in their order, each with a bar to the right (for) or to the left (against)."""
+def _show(result: Explained) -> None:
+    """The words in their order with a bar each: solid for the prediction, shaded against it."""
     from rich.text import Text
 
-    from bertsmith.analysis.sheets import told
+    from bertsmith.analysis.pages import summary
 
     console = shared.console()
-    typer.echo(told(found))
-    most = max((abs(word.importance) for word in found.words), default=0.0) or 1.0
-    for word in found.words:
+    typer.echo(summary(result))
+    most = max((abs(word.importance) for word in result.words), default=0.0) or 1.0
+    for word in result.words:
         length = round(12 * abs(word.importance) / most)
         bar = f"{'█' * length:12}" if word.importance > 0 else f"{'▒' * length:12}"
         line = f"{word.importance:+8.3f}  {bar}  {shared.clipped(word.text, 40)}"

@@ -1,15 +1,14 @@
-"""`bertsmith lens`: what a model would guess for a mask at each depth."""
+"""`bertsmith lens`: the predictions for a mask at each depth."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
-from bertsmith.cli import pages
 
 if TYPE_CHECKING:
     from bertsmith.analysis.layers import DepthGuess
@@ -20,51 +19,51 @@ def lens(
     text: Annotated[
         str, typer.Argument(help="A text with [MASK] or <mask> in it.", show_default=False)
     ],
-    top: Annotated[int, typer.Option(help="How many guesses at each depth.")] = 5,
-    out: pages.Out = None,
+    top: Annotated[int, typer.Option(help="Number of predictions at each depth.", min=1)] = 5,
+    out: inspection.Out = None,
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
     family: shared.Family = None,
     as_json: shared.Json = False,
 ) -> None:
-    """Show what a model would guess for a mask at each depth.
+    """Show the predictions for a mask at each depth (the logit lens).
 
-    The masked-LM head reads every layer's states (the logit lens). It was trained on the last
-    layer: what it makes of the others is a view, not a truth.
+    The masked-LM head reads the states at every depth: 0 is the output of the embeddings, k that of
+    block k. The head was trained on the last depth alone, so the others are only an indication.
     """
-    pages.check(out)
-    from bertsmith.analysis.heatmap import save_page
+    inspection.check_out(out)
     from bertsmith.analysis.layers import lens as look
-    from bertsmith.analysis.sheets import lens_page
+    from bertsmith.analysis.pages import lens_page
+    from bertsmith.files import write_text
 
     bert = shared.open_model(model, device, dtype, family)
-    found = look(bert, text, top)
+    guesses = look(bert, text, top)
     if out is not None:
-        save_page(out, lens_page(text, found, Path(model).name or model))
+        write_text(out, lens_page(text, guesses, inspection.model_name(model)))
     if as_json:
-        shared.print_json(asdict(one) for one in found)
+        shared.print_json(asdict(one) for one in guesses)
     else:
-        _show(found)
-        if out is not None:
-            typer.echo(f"written to {out}")
+        _show(guesses)
+        inspection.written(out)
     shared.close(bert)
 
 
-def _show(found: list[DepthGuess]) -> None:
-    """For each mask a line for every depth, the best guess first."""
+def _show(guesses: list[DepthGuess]) -> None:
+    """For each mask a line for every depth, the most probable prediction first."""
     from rich.table import Table
     from rich.text import Text
 
-    from bertsmith.analysis.sheets import depth_name
+    from bertsmith.analysis.pages import depth_name
 
-    masks = sorted({one.mask for one in found})
+    masks = sorted({one.mask for one in guesses})
     for mask in masks:
         if len(masks) > 1:
             typer.echo(f"mask {mask + 1}")
-        table = Table(box=None, padding=(0, 3, 0, 0), show_header=False)
-        for one in found:
+        table = Table(box=None, padding=(0, 3, 0, 0))
+        table.add_column("depth", no_wrap=True)
+        for one in guesses:
             if one.mask == mask:
-                guesses = zip(one.tokens, one.scores, strict=True)
-                cells = [f"{shared.clipped(token, 20)} {score:.0%}" for token, score in guesses]
+                pairs = zip(one.tokens, one.scores, strict=True)
+                cells = [f"{shared.clipped(token, 20)} {score:.0%}" for token, score in pairs]
                 table.add_row(depth_name(one.depth), *map(Text, cells))
         shared.console().print(table)

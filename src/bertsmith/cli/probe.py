@@ -1,22 +1,19 @@
-"""`bertsmith probe`: how much of a label each layer holds."""
+"""`bertsmith probe`: how well a word's tag can be predicted from its states at each depth."""
 
 from __future__ import annotations
 
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
-
-if TYPE_CHECKING:
-    from bertsmith.analysis.probes import Labelled
 
 Data = Annotated[
     Path,
     typer.Argument(
-        help="A treebank (.conllu: parts of speech), or lines of word and label.",
+        help="Words with tags: CoNLL, CoNLL-U (parts of speech), or any other file for tagging.",
         show_default=False,
     ),
 ]
@@ -26,53 +23,51 @@ def probe(
     model: shared.Model,
     train: Data,
     test: Data,
-    limit: Annotated[int, typer.Option(help="Sentences to learn from.", min=1)] = 500,
-    seed: Annotated[int, typer.Option(help="Draws the labels of the control task.")] = 0,
+    limit: Annotated[
+        int,
+        typer.Option(help="Use a random sample of at most so many sentences of each file.", min=1),
+    ] = 500,
+    seed: inspection.Seed = 0,
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
     family: shared.Family = None,
     as_json: shared.Json = False,
 ) -> None:
-    """Read labels off every layer, beside a control task.
+    """Predict tags from the states at every depth with a linear classifier.
 
-    As many sentences of TEST are judged as are learned from.
+    The control task gives every word form a random tag: the classifier can only memorize it.
+    Selectivity is accuracy minus that of the control task. Depth 0 is the output of the embeddings,
+    depth k that of block k.
     """
     from bertsmith.analysis.probes import probe as fit
+    from bertsmith.data import read_data
 
-    learn, judge = _read(train, limit), _read(test, limit)
+    learn, judge = (
+        inspection.sample(read_data(file, "tagging").gold(), limit, seed) for file in (train, test)
+    )
     bert = shared.open_model(model, device, dtype, family)
-    found = fit(bert, learn, judge, seed=seed)
+    result = fit(bert, learn, judge, seed=seed)
     if as_json:
-        beside = {"majority": found.majority, "lookup": found.lookup}
+        baselines = {"majority": result.majority, "lookup": result.lookup}
         shared.print_json(
             {
                 "depth": one.depth,
                 "accuracy": one.accuracy,
                 "control": one.control,
                 "selectivity": one.selectivity,
-                **beside,
+                **baselines,
             }
-            for one in found.scores
+            for one in result.scores
         )
     else:
         typer.echo(
-            f"{len(found.labels)} labels, {found.train:,} words to learn from, {found.test:,} to "
-            f"judge by; always the most frequent label {found.majority:.1%}, "
-            f"the word form's {found.lookup:.1%}"
+            f"{len(result.labels)} tags, {result.train:,} training words, {result.test:,} test "
+            f"words; baselines: most frequent tag {result.majority:.1%}, most frequent tag of each "
+            f"word form {result.lookup:.1%}"
         )
-        typer.echo("depth        accuracy   control   selectivity")
-        for one in found.scores:
-            name = "embeddings" if one.depth == 0 else f"layer {one.depth - 1}"
+        typer.echo("depth          accuracy   control   selectivity")
+        for one in result.scores:
+            name = "0 (embeddings)" if one.depth == 0 else str(one.depth)
             numbers = f"{one.accuracy:8.1%} {one.control:9.1%} {one.selectivity:13.1%}"
-            typer.echo(f"{name:12} {numbers}")
+            typer.echo(f"{name:14} {numbers}")
     shared.close(bert)
-
-
-def _read(file: Path, limit: int) -> list[Labelled]:
-    from bertsmith.analysis.probes import columns, tagged
-    from bertsmith.analysis.treebank import sentences
-
-    lines = shared.read_lines(file)
-    if ".conllu" in file.suffixes:
-        return tagged(islice(sentences(lines, str(file)), limit))
-    return columns(lines, str(file))[:limit]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
-from bertsmith.cli import pages
 
 if TYPE_CHECKING:
     from bertsmith.pages.runs import Comparison
@@ -29,7 +29,7 @@ def runs(
     Runs may be unfinished. For several runs, the keys in which their recipes differ are
     listed below their results.
     """
-    pages.check(html)
+    inspection.check_out(html)
     from bertsmith.files import write_text
     from bertsmith.pages.runs import compare_runs, read_run, report_page
 

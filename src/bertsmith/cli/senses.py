@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
-from bertsmith.cli import pages
 
 if TYPE_CHECKING:
     from bertsmith.analysis.senses import Senses
@@ -17,76 +17,91 @@ if TYPE_CHECKING:
 def senses(
     model: shared.Model,
     word: Annotated[str, typer.Argument(help="A word.", show_default=False)],
-    file: Annotated[Path, typer.Argument(help="Texts, a line each (or .jsonl).")],
-    layer: Annotated[
-        int | None, typer.Option(help="Depth: 0 is the embeddings; default: three quarters up.")
+    file: Annotated[Path, typer.Argument(help="A file of texts.", show_default=False)],
+    depth: inspection.Depth = None,
+    groups: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of groups. Default: the one with the best silhouette score.",
+            show_default=False,
+            min=1,
+        ),
     ] = None,
-    groups: Annotated[int | None, typer.Option(help="How many; default: as are clear.")] = None,
-    limit: Annotated[int, typer.Option(help="How many occurrences at most.", min=2)] = 1000,
+    limit: Annotated[
+        int, typer.Option(help="Use a random sample of at most so many occurrences.", min=2)
+    ] = 1000,
+    seed: inspection.Seed = 0,
     pairs: Annotated[
         Path | None,
-        typer.Option(help="Lines of word, sentence, sentence, T or F, with tabs: is it one sense?"),
+        typer.Option(
+            help="Measure accuracy on this file of word, sentence, sentence, T or F (the same "
+            "sense?), separated by tabs.",
+            show_default=False,
+        ),
     ] = None,
-    out: pages.Out = None,
+    out: inspection.Out = None,
     projector: Annotated[
-        Path | None, typer.Option(help="Write files for TensorBoard's projector there.")
+        Path | None,
+        typer.Option(
+            help="Write files for TensorBoard's projector to this folder.", show_default=False
+        ),
     ] = None,
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
     family: shared.Family = None,
     as_json: shared.Json = False,
 ) -> None:
-    """Find the senses of a word by its vectors in many sentences."""
-    pages.check(out)
+    """Group the occurrences of a word in many texts by their vectors, as its senses."""
+    inspection.check_out(out)
+    inspection.check_folder(projector)
     texts = shared.read_texts(None, file)
-    told = None if pairs is None else shared.read_lines(pairs)
-    from bertsmith.analysis.drawing import projector as export
-    from bertsmith.analysis.drawing import senses_page
-    from bertsmith.analysis.heatmap import save_page
+    lines = None if pairs is None else shared.read_texts(None, pairs)
+    from bertsmith.analysis.pages import senses_page
+    from bertsmith.analysis.senses import projector as export
     from bertsmith.analysis.senses import read_pairs, same_sense
     from bertsmith.analysis.senses import senses as look
+    from bertsmith.files import write_text
 
-    labelled = None if told is None else read_pairs(told, str(pairs))
+    labelled = None if lines is None else read_pairs(lines, str(pairs))
     bert = shared.open_model(model, device, dtype, family)
-    found = look(bert, word, texts, layer=layer, groups=groups, most=limit)
-    scores = None if labelled is None else same_sense(bert, labelled)
+    result = look(bert, word, texts, depth=depth, groups=groups, most=limit, seed=seed)
+    accuracies = None if labelled is None else same_sense(bert, labelled)
     if out is not None:
-        save_page(out, senses_page(found, Path(model).name or model, scores))
+        write_text(out, senses_page(result, inspection.model_name(model), accuracies))
     if projector is not None:
-        export(found, projector)
+        export(result, projector)
     if as_json:
         shared.print_json(
             {"text": place.text, "start": place.start, "end": place.end, "group": group}
-            for place, group in zip(found.places, found.groups, strict=True)
+            for place, group in zip(result.places, result.groups, strict=True)
         )
-        shared.print_json([{"depth": found.layer, "alike": found.alike, "same_sense": scores}])
+        summary = {"depth": result.depth, "cosines": result.alike, "accuracies": accuracies}
+        shared.print_json([summary])
     else:
-        _show(found, scores)
-        for written in filter(None, (out, projector)):
-            typer.echo(f"written to {written}")
+        _show(result, accuracies)
+        inspection.written(out, projector)
     shared.close(bert)
 
 
-def _show(found: Senses, scores: list[float] | None) -> None:
+def _show(result: Senses, accuracies: list[float] | None) -> None:
     from rich.text import Text
 
     console = shared.console()
-    count = max(found.groups) + 1
-    apart = f", apart by {found.silhouette:.2f}" if count > 1 else ": none that are clearly apart"
+    count = max(result.groups) + 1
+    apart = f"silhouette score {result.silhouette:.2f}" if count > 1 else "no clear groups"
     typer.echo(
-        f"{len(found.places):,} occurrences of {found.word!r} at depth {found.layer}, "
-        f"{count} group{'s' * (count > 1)}{apart}"
+        f"{len(result.places):,} occurrences of {result.word!r} at depth {result.depth}, "
+        f"{count} group{'s' * (count > 1)} ({apart})"
     )
     for group in range(count):
-        members = found.members(group)
-        words = ", ".join(found.words(group))
+        members = result.members(group)
+        words = ", ".join(result.words(group))
         console.print(Text(f"\n{group + 1}. {len(members):,} occurrences: {words}", "bold"))
         for number in members[:4]:
-            line = shared.clipped(found.places[number].around(), max(20, console.width - 4))
+            line = shared.clipped(result.places[number].around(), max(20, console.width - 4))
             console.print(Text(f"   {line}"), no_wrap=True)
-    depths = "  ".join(f"{value:.2f}" for value in found.alike)
-    typer.echo(f"\nmean cosine of two occurrences by depth: {depths}")
-    typer.echo("in the input table the word has one vector: 1.00")
-    if scores is not None:
-        told = "  ".join(f"{score:.0%}" for score in scores)
-        typer.echo(f"same sense told from the cosine, by depth: {told}")
+    depths = "  ".join(f"{value:.2f}" for value in result.alike)
+    typer.echo(f"\nmean cosine of two occurrences at depths 0, 1, ...: {depths}")
+    if accuracies is not None:
+        shares = "  ".join(f"{share:.0%}" for share in accuracies)
+        typer.echo(f"accuracy on the pairs at depths 0, 1, ...: {shares}")

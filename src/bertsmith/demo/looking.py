@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -56,9 +57,12 @@ def look(bert: Bert, first: str, second: str, page: Path) -> Looked:
 
 
 def group_senses(bert: Bert, documents: Sequence[Document], most: int, page: Path) -> list[Group]:
-    """Write the page of an ambiguous word; return the groups that its occurrences fall into."""
+    """Write the page of an ambiguous word; return the groups that its occurrences fall into.
+
+    There are none where the word is rare, or where scikit-learn is not installed.
+    """
     texts = [line for one in documents for passage in one.passages for line in passage.paragraphs]
-    if len(find(AMBIGUOUS, texts)) < FEWEST:
+    if len(find(AMBIGUOUS, texts)) < FEWEST or find_spec("sklearn") is None:
         return []
     found = senses(bert, AMBIGUOUS, texts, groups=2, most=most)
     write_text(page, senses_page(found, "the library"))

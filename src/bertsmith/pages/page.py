@@ -36,7 +36,7 @@ def page(
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     frame = {"policy": policy, "style": Markup(style), "script": Markup(script)}
-    return render(template, title=title, version=__version__, **frame, **context)
+    return str(render(template, title=title, version=__version__, **frame, **context))
 
 
 def render(template: str, **context: Any) -> Markup:

@@ -16,7 +16,7 @@ from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.model import Trace
 from bertsmith.tasks.run import BUDGETS, packed
-from bertsmith.tasks.tagging import words
+from bertsmith.tasks.spans import words
 from bertsmith.tasks.windows import Window, clearest
 from bertsmith.tokenizer import Encoding
 
@@ -60,7 +60,7 @@ def hidden_states(
     Depth 0 is the output of the embeddings, depth k that of block k; by default all depths. A row
     is a token, the mean over a word's tokens (`pool="words"`), over all tokens of the text
     (`pool="mean"`), or over each of the text's `spans`. Special tokens are left out unless
-    `special`. Long texts are read in overlapping windows.
+    `special`. A span without tokens has NaN. Long texts are read in overlapping windows.
     """
     if pool not in POOLS:
         raise BertsmithError(f'pool is None, "words" or "mean", not {pool!r}')
@@ -196,6 +196,7 @@ def _run(loaded: LoadedModel, jobs: Sequence[_Job], depths: Sequence[int]) -> It
                     states[part.job][number, part.rows] += rows[done : done + len(part.rows)]
                     done += len(part.rows)
     for number, job in enumerate(jobs):
+        states[number][:, [not places for places in job.rows]] = np.nan
         yield TextStates(job.text, job.spans, states[number])
 
 

@@ -1,0 +1,63 @@
+"""`bertsmith follows`: the probability that one text follows another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertsmith.cli import options as shared
+from bertsmith.errors import BertsmithError
+
+
+def follows(
+    model: shared.Model,
+    first: Annotated[str | None, typer.Argument(help="A text.", show_default=False)] = None,
+    second: Annotated[
+        str | None, typer.Argument(help="The text that may follow it.", show_default=False)
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(help="Read pairs of texts from this file.", show_default=False),
+    ] = None,
+    device: shared.Device = None,
+    dtype: shared.Dtype = "float32",
+    family: shared.Family = None,
+    as_json: shared.Json = False,
+) -> None:
+    """Print the probability that the second text follows the first.
+
+    Uses the next-sentence head of BERT, or the sentence-order head of ALBERT, which compares a
+    pair with its reverse. The model must have been saved with that head.
+    """
+    if (first is None or second is None) == (file is None) or (first and file):
+        raise BertsmithError("give two texts, or a file of pairs with --file")
+    pairs = [(first or "", second or "")] if file is None else _read(file)
+    bert = shared.open_model(model, device, dtype, family)
+    chances = bert.follows([one for one, _ in pairs], [other for _, other in pairs])
+    if as_json:
+        shared.print_json(
+            {"first": one, "second": other, "probability": chance}
+            for (one, other), chance in zip(pairs, chances, strict=True)
+        )
+    else:
+        for (one, other), chance in zip(pairs, chances, strict=True):
+            texts = "" if file is None else f"  {shared.clipped(f'{one} / {other}', 90)}"
+            typer.echo(f"{chance:7.2%}{texts}")
+    shared.close(bert)
+
+
+def _read(file: Path) -> list[tuple[str, str]]:
+    from bertsmith.data.inputs import read_inputs
+
+    pairs = []
+    for part in read_inputs(file, "classification"):
+        for example in part.examples:
+            if example.pair is None:
+                raise BertsmithError(
+                    f"{example.where.file}, {example.where.unit} {example.where.number}: only one "
+                    "text; name two columns text and pair"
+                )
+            pairs.append((example.text, example.pair))
+    return pairs

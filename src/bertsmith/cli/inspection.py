@@ -1,0 +1,100 @@
+"""What the verbs that look inside a model share: pages, samples of texts, layers and depths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Annotated, TypeVar
+
+import typer
+
+from bertsmith.cli import options as shared
+from bertsmith.errors import BertsmithError
+from bertsmith.files import check_writable
+from bertsmith.numbers import whole_number
+
+Item = TypeVar("Item")
+HIGHEST = 99_999  # number of a layer, head or token
+PAGES = (".html", ".htm")
+
+Out = Annotated[
+    Path | None, typer.Option(help="Write an HTML page to this file too.", show_default=False)
+]
+Against = Annotated[
+    str | None,
+    typer.Option(help="Compare with this second model.", show_default=False),
+]
+Depth = Annotated[
+    int | None,
+    typer.Option(
+        help="Depth of the states: 0 is the output of the embeddings, k that of block k. "
+        "Default: three quarters of the blocks.",
+        show_default=False,
+    ),
+]
+Limit = Annotated[int, typer.Option(help="Use a random sample of at most this size.", min=1)]
+Seed = Annotated[int, typer.Option(help="Seed of everything that is drawn at random.")]
+
+
+def check_out(out: Path | None, endings: Sequence[str] = PAGES) -> None:
+    """Refuse an output file of the wrong kind, or one that cannot be written, before the work."""
+    if out is None:
+        return
+    if out.suffix not in endings:
+        kinds = " or ".join(ending for ending in endings if ending != ".htm")
+        raise BertsmithError(f"{out}: write to a {kinds} file")
+    check_writable(out)
+
+
+def check_folder(folder: Path | None) -> None:
+    """Refuse a folder that cannot be written, before the work."""
+    from bertsmith.folders import check_output
+
+    if folder is None:
+        return
+    if folder.exists() and not folder.is_dir():
+        raise BertsmithError(f"{folder}: a file of this name exists; name a folder")
+    check_output(folder)
+
+
+def sample(items: Sequence[Item], limit: int, seed: int = 0) -> list[Item]:
+    """At most `limit` of the items, drawn at random and kept in their order."""
+    if len(items) <= limit:
+        return list(items)
+    return [items[place] for place in sorted(Random(seed).sample(range(len(items)), limit))]
+
+
+def sampled_texts(file: Path, limit: int, seed: int = 0) -> list[str]:
+    """A random sample of the texts of a file that are not empty."""
+    texts = [text for text in shared.read_texts(None, file) if text.strip()]
+    if not texts:
+        raise BertsmithError(f"{file}: there are no texts in it")
+    return sample(texts, limit, seed)
+
+
+def numbers(given: str | None, option: str) -> list[int] | None:
+    """Whole numbers written as a list of numbers and ranges: 0,3,5-7."""
+    if given is None:
+        return None
+    chosen: set[int] = set()
+    for part in given.split(","):
+        first, dash, last = part.strip().partition("-")
+        start = whole_number(first, f"{option}: {part.strip()[:40]!r}", 0, HIGHEST)
+        end = whole_number(last, f"{option}: {part.strip()[:40]!r}", 0, HIGHEST) if dash else start
+        chosen.update(range(start, end + 1))
+    if not chosen:
+        raise BertsmithError(f"{option}: {given[:40]!r} names nothing; write 0,3 or 4-7")
+    return sorted(chosen)
+
+
+def model_name(model: str) -> str:
+    """The name of a model in titles: the last part of its path."""
+    return Path(model).name or model
+
+
+def written(*outputs: Path | None) -> None:
+    """Say where results were written."""
+    for path in outputs:
+        if path is not None:
+            typer.echo(f"written to {path}")
