@@ -32,8 +32,9 @@ import torch
 import bertsmith as bs
 from bertsmith.analysis import attention
 from bertsmith.analysis.heads import measure, parsed
-from bertsmith.analysis.treebank import sentences
 from bertsmith.batch import Batch
+from bertsmith.data.conll import read_treebank
+from bertsmith.ledger import Ledger
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -211,11 +212,7 @@ def main() -> None:
         except PackageNotFoundError:
             results["bertviz"] = "not installed"
     if options.treebank:
-        import lzma
-
-        with lzma.open(options.treebank, "rt", encoding="utf-8") as stream:
-            lines = stream.read().split("\n")
-        inputs = parsed(bert, islice(sentences(lines), 1000))
+        inputs = parsed(bert, islice(read_treebank(options.treebank, Ledger()), 1000))
         seconds, numbers = timed(lambda: measure(bert, inputs), 1)
         results["heads"] = {"seconds": seconds, "inputs": numbers.inputs, "tokens": numbers.tokens}
     results["memory"] = memory(options)

@@ -33,8 +33,9 @@ def probe(
     family: shared.Family = None,
     as_json: shared.Json = False,
 ) -> None:
-    """Predict tags from the states at every depth with a linear classifier.
+    """Predict tags from the states at every depth.
 
+    Fits a linear classifier on the words of TRAIN and scores it on those of TEST.
     The control task gives every word form a random tag: the classifier can only memorize it.
     Selectivity is accuracy minus that of the control task. Depth 0 is the output of the embeddings,
     depth k that of block k.

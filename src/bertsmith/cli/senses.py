@@ -51,7 +51,10 @@ def senses(
     family: shared.Family = None,
     as_json: shared.Json = False,
 ) -> None:
-    """Group the occurrences of a word in many texts by their vectors, as its senses."""
+    """Group the occurrences of a word by their vectors.
+
+    Occurrences with one sense have similar vectors, so that groups often are senses.
+    """
     inspection.check_out(out)
     inspection.check_folder(projector)
     texts = shared.read_texts(None, file)
