@@ -240,10 +240,10 @@ def without_header(table: Table) -> dict[str, str]:
     if len(names) == 2 and min(kinds) < max(kinds) and min(kinds) <= max(2, len(values[0]) // 2):
         text, label = (0, 1) if kinds[0] > kinds[1] else (1, 0)
         return {"text": names[text], "label": names[label]}
-    if len(names) == 2:  # as many labels as texts: the longer ones are the texts
-        sizes = [sum(map(len, column)) for column in values]
-        if max(sizes) > 2 * min(sizes):
-            text, label = (0, 1) if sizes[0] > sizes[1] else (1, 0)
+    if len(names) == 2:  # as many labels as texts: those of more words are the texts
+        words = [sum(len(value.split()) for value in column) for column in values]
+        if words[0] != words[1]:
+            text, label = (0, 1) if words[0] > words[1] else (1, 0)
             return {"text": names[text], "label": names[label]}
     marks = "".join(values[2]) if len(names) == 4 else ""
     if len(names) == 4 and set(values[1]) <= {"0", "1"} and not re.search(r"[^\W_]", marks):

@@ -108,7 +108,10 @@ class Data:
             names = tuple(dict.fromkeys(name for one in tables for name in one.names))
             paths = {one.path for one in tables}
             path = self.path if len(paths) > 1 else table.path
-            rows = [row for one in tables for row in one.rows]
+            file = len(paths) > 1
+            rows = [
+                row._replace(file=one.path) if file else row for one in tables for row in one.rows
+            ]
             table = replace(table, path=path, names=names, rows=rows)
         if not table.rows:
             what = "there are no examples in it" if table.layout else "there are no rows in it"

@@ -36,6 +36,7 @@ ENDINGS = {
 }
 FORMATS = tuple(dict.fromkeys(ENDINGS.values()))
 TEXTS = "text"  # the task of verbs that read texts alone
+TAGGED_LINE = re.compile(r"\S+( \S+)* (O|[BIESLU]-\S+)")  # of one sentence
 LABEL_LINE = re.compile(r"(__label__\S+|[A-Z]{2,12}:\w+)[ \t]+(\S.*)")  # fastText's and TREC's
 
 
@@ -178,8 +179,8 @@ def _kind_of_text(stream: Stream, task: str | None) -> str:
     widths = {line.count("\t") for line in lines}
     if len(widths) == 1 and widths != {0} and task != TEXTS:
         return "tsv"
-    if task == "tagging" and " " in head:
-        return "conll" if looks_like_conll(head + "\n\n") else "txt"
+    if task == "tagging" and all(TAGGED_LINE.fullmatch(line.rstrip("\r")) for line in lines):
+        return "conll"
     if task != TEXTS and all(map(LABEL_LINE.fullmatch, lines)):
         return "labels"
     return "txt"

@@ -19,6 +19,8 @@ from bertsmith.data.streams import Stream, suffix_of
 from bertsmith.errors import BertsmithError
 from bertsmith.examples.draw import shuffled
 
+MOSTLY_SHARED = "most examples share a text, so only whole examples are kept apart"
+
 
 @dataclass(frozen=True)
 class Splits:
@@ -51,6 +53,8 @@ def read_splits(
     learned = _read(*sources["train"], task, label_names, options)
     if not learned.gold():
         raise BertsmithError(f"{learned.path} has no labels: nothing to learn")
+    if all(name.isdigit() for name in learned.columns.values()):  # no header: the same in all
+        options = {**options, "columns": learned.columns}
     others: dict[str, Dataset[Any] | None] = {"dev": None, "test": None}
     notes = []
     for name in others:
@@ -103,8 +107,14 @@ def split_off(
     Questions are divided by article, or by passage where there are few articles.
     """
     examples = dataset.gold()
+    if not examples:
+        raise BertsmithError(f"{dataset.path}: too few different texts to hold some out")
     articles = len({one.title for one in examples if isinstance(one, Question)}) > 4
-    groups = grouped([_keys(example, articles) for example in examples])
+    keys = [_keys(example, articles) for example in examples]
+    groups = grouped(keys)
+    connected = max(map(len, groups)) > (1 - share) * len(examples)
+    if connected:  # a prompt before every text, say
+        groups = grouped([["\0".join(several)] for several in keys])
     if len(groups) < 2:
         raise BertsmithError(
             f"{dataset.path}: too few different texts to hold some out; give a dev file"
@@ -120,8 +130,7 @@ def split_off(
     how = (
         f"no dev file: held out {len(sides[1]) / len(examples):.0%}: {len(sides[1]):,} of "
         f"{len(examples):,} examples{', stratified by label' if labelled else ''}; "
-        f"no {unit} is in both"
-    )
+    ) + (MOSTLY_SHARED if connected else f"no {unit} is in both")
     rest, dev = (replace(dataset, examples=side) for side in sides)
     return rest, dev, how
 

@@ -6,24 +6,21 @@ import codecs
 import gzip
 import io
 import lzma
-import os
 import stat
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, TypeVar, cast
 
 from bertsmith.errors import BertsmithError
-from bertsmith.files import PACKED, bounded_lines, inner, open_bytes, reading
+from bertsmith.files import PACKED, bounded_lines, inner, open_bytes, open_regular, reading
 
 STANDARD_INPUT = Path("-")
 HEAD = 1000  # lines that decide how a file is read
 HEAD_SIZE = 4 << 20  # and at most so many characters of them
 LARGEST_WHOLE = 512 << 20  # bytes of a format that can only be read whole
-PATIENCE = 10.0  # seconds to wait for somebody to open the other end of a named pipe
 MARKS = {  # byte order marks; the longest first
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
@@ -32,6 +29,9 @@ MARKS = {  # byte order marks; the longest first
     codecs.BOM_UTF16_BE: "utf-16",
 }
 MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\0": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
+
+
+Text = TypeVar("Text", str, bytes)
 
 
 class Stream:
@@ -78,6 +78,8 @@ class Stream:
 
     def text(self) -> str:
         """All of the text, for formats that cannot be read in portions."""
+        if self._rest is not None:  # a pipe whose first lines were looked at
+            return self._limited("".join(self))
         content = self.content()
         if not content.strip():
             raise BertsmithError(f"{self.name} is empty")
@@ -93,6 +95,9 @@ class Stream:
         with reading(self.name), self._opened() as stream:
             content = stream.read(LARGEST_WHOLE + 1)
         self.share = 1.0
+        return self._limited(content)
+
+    def _limited(self, content: Text) -> Text:
         if len(content) > LARGEST_WHOLE:
             raise BertsmithError(
                 f"{self.name}: holds more than {LARGEST_WHOLE >> 20} MiB, and this format is read "
@@ -125,7 +130,7 @@ class Stream:
 
     def _narrow(self, opened: IO[bytes]) -> tuple[IO[bytes], str]:
         """A stream whose line feeds are one byte, and its encoding."""
-        start = opened.peek(4)[:4] if isinstance(opened, io.BufferedReader) else b""
+        start, opened = _ahead(opened, 4)
         encoding = self.encoding or _marked(start) or "utf-8-sig"
         if encoding.startswith(("utf-16", "utf-32")):
             return cast(IO[bytes], io.BufferedReader(_Recoded(opened, encoding))), "utf-8-sig"
@@ -137,7 +142,7 @@ class Stream:
             if self.path == STANDARD_INPUT:
                 raw: IO[bytes] = _unpacked(sys.stdin.buffer)
             elif self.path.is_fifo():
-                raw = _unpacked(stack.enter_context(_open_pipe(self.path)))
+                raw = _unpacked(stack.enter_context(open_regular(self.path)))
             else:
                 raw, file = stack.enter_context(open_bytes(self.path))
                 raw = _Counted.over(raw, self, file, self.path.stat().st_size)
@@ -236,8 +241,7 @@ class _Recoded(io.RawIOBase):
 
 def _unpacked(raw: IO[bytes]) -> IO[bytes]:
     """Standard input or a pipe, decompressed if its first bytes say so."""
-    stream = raw if isinstance(raw, io.BufferedReader) else _buffered(raw)
-    start = cast(io.BufferedReader, stream).peek(6)[:6]
+    start, stream = _ahead(raw, 6)
     ending = next((end for magic, end in MAGIC.items() if start.startswith(magic)), "")
     if ending == ".gz":
         return cast(IO[bytes], gzip.GzipFile(fileobj=stream))
@@ -248,33 +252,16 @@ def _unpacked(raw: IO[bytes]) -> IO[bytes]:
     return stream
 
 
-@contextmanager
-def _open_pipe(path: Path) -> Iterator[IO[bytes]]:
-    """Open a named pipe, but wait only so long for somebody to write to it."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    first, end = b"", time.monotonic() + PATIENCE
-    try:
-        while not first:
-            try:
-                first = os.read(handle, 1 << 12)
-            except BlockingIOError:  # somebody has it open, and writes later
-                break
-            if not first and time.monotonic() > end:
-                raise BertsmithError(f"{path}: a pipe to which nothing is written")
-            if not first:
-                time.sleep(0.02)
-        os.set_blocking(handle, True)
-    except BaseException:
-        os.close(handle)
-        raise
-    with os.fdopen(handle, "rb", 0) as rest:
-        yield _buffered(cast(IO[bytes], _Prefixed(first, cast(io.RawIOBase, rest))))
+def _ahead(stream: IO[bytes], count: int) -> tuple[bytes, IO[bytes]]:
+    """The first bytes of a stream (a pipe may give them one by one), and a stream with all."""
+    first = stream.read(count)
+    return first, _buffered(cast(IO[bytes], _Prefixed(first, stream)))
 
 
 class _Prefixed(io.RawIOBase):
     """Some bytes that were read already, and then the rest of a stream."""
 
-    def __init__(self, first: bytes, rest: io.RawIOBase) -> None:
+    def __init__(self, first: bytes, rest: IO[bytes]) -> None:
         self.first, self.rest = first, rest
 
     def readable(self) -> bool:
@@ -282,11 +269,10 @@ class _Prefixed(io.RawIOBase):
 
     def readinto(self, buffer: object) -> int:
         view = memoryview(cast(bytearray, buffer))
-        if self.first:
-            count = min(len(view), len(self.first))
-            view[:count], self.first = self.first[:count], self.first[count:]
-            return count
-        return self.rest.readinto(view) or 0
+        data, self.first = self.first, b""
+        data = data or self.rest.read(len(view))
+        view[: len(data)] = data
+        return len(data)
 
 
 def is_regular(path: Path) -> bool:

@@ -25,6 +25,7 @@ class Row(NamedTuple):
     number: int
     cells: dict[str, Any]
     example: Any = None  # where the format itself says what the example is (CoNLL, SQuAD)
+    file: Path | None = None  # where rows of several files are in one table
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ class Table:
 
     def where(self, row: Row) -> Where:
         """The place of a row in its file."""
-        name = "standard input" if str(self.path) == "-" else str(self.path)
+        path = str(row.file or self.path)
+        name = "standard input" if path == "-" else path
         return Where(name, row.number, self.unit)
 
 

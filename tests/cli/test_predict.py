@@ -1,0 +1,131 @@
+"""`predict` and `embed` on files as people have them, and on texts."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertsmith import BertsmithError, load
+from cli.conftest import Run
+
+FAST = ("--epochs", "1", "--hold-out", "0", "--batch-size", "8", "--device", "cpu")
+TEXTS = ["the old river", "a new mayor", "the mayor of a river"]
+
+
+def tuned(folder: Path, model: Path, rows: list[dict[str, object]]) -> Path:
+    """A model that has been trained for a step or two."""
+    from typer.testing import CliRunner
+
+    from bertsmith.cli.app import app
+
+    data = folder / "train.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    words = ["finetune", model, data, "--out", folder / "out", *FAST]
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == 0, done.output
+    return folder / "out"
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Path:
+    rows: list[dict[str, object]] = [
+        {"text": f"{TEXTS[n % 2]} {n}", "label": "ab"[n % 2]} for n in range(8)
+    ]
+    return tuned(tmp_path_factory.mktemp("classifier"), model, rows)
+
+
+@pytest.fixture(scope="module")
+def tagger(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Path:
+    rows: list[dict[str, object]] = [
+        {"text": "the mayor of a river", "entities": [[4, 9, "PER"]]} for _ in range(8)
+    ]
+    return tuned(tmp_path_factory.mktemp("tagger"), model, rows)
+
+
+def test_every_column_is_kept(run: Run, classifier: Path, tmp_path: Path) -> None:
+    source = tmp_path / "reviews.csv"
+    rows = [["id", "review", "label", "date"]]
+    rows += [[str(n), text, "a", "2020"] for n, text in enumerate(TEXTS)]
+    rows += [["9", "NaN", "b", "2021"]]
+    with source.open("w", newline="") as stream:
+        csv.writer(stream).writerows(rows)
+    done = run("predict", classifier, source, "--out", tmp_path / "out.csv")
+    with (tmp_path / "out.csv").open(newline="", encoding="utf-8") as stream:
+        found = list(csv.DictReader(stream))
+    assert list(found[0]) == [*rows[0], "label_predicted", "scores"]
+    assert [row["id"] for row in found] == ["0", "1", "2", "9"]
+    assert {row["label_predicted"] for row in found[:3]} <= {"a", "b"}
+    assert found[3]["label_predicted"] == found[3]["review"] == ""
+    assert "rows without a text, for which there is no result: 1" in done.err
+    piped = run("predict", classifier, "-", text=source.read_bytes())
+    assert [row["id"] for row in piped.rows] == ["0", "1", "2", "9"]
+    assert piped.rows[3]["label_predicted"] is None
+
+
+def test_texts(run: Run, classifier: Path) -> None:
+    (row,) = run("predict", classifier, TEXTS[0]).rows
+    assert row["text"] == TEXTS[0]
+    assert row["label"] in ("a", "b")
+    (row,) = run("predict", classifier, TEXTS[0], "--pair", TEXTS[1]).rows
+    assert row["pair"] == TEXTS[1]
+    for missing in ("missing.csv", "folder/missing", "train-*.parquet"):
+        with pytest.raises(BertsmithError, match="there is no such file"):
+            run("predict", classifier, missing)
+
+
+@pytest.mark.parametrize("kind", ["spacy", "prodigy", "doccano"])
+def test_spans_are_written_back(kind: str, run: Run, tagger: Path, tmp_path: Path) -> None:
+    from bertsmith.data import read_data
+
+    source, out = tmp_path / "texts.txt", tmp_path / "out.jsonl"
+    source.write_text("\n".join(TEXTS), "utf-8")
+    run("predict", tagger, source, "--out", out, "--format", kind)
+    expected = run("predict", tagger, source).rows
+    entities = [[[e["start"], e["end"]] for e in row["entities"]] for row in expected]
+    records = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
+    for record, places in zip(records, entities, strict=True):
+        fields = record[1] if kind == "spacy" else record
+        spans = next(fields[key] for key in ("entities", "label", "spans") if key in fields)
+        spelled = [[s["start"], s["end"]] if isinstance(s, dict) else s[:2] for s in spans]
+        assert spelled == places
+    if any(entities):
+        assert len(read_data(out, "tagging")) == len(TEXTS)
+
+
+def test_embed_reads_the_text_column(run: Run, model: Path, tmp_path: Path) -> None:
+    vectors = load(model).embed(TEXTS)
+    table = tmp_path / "a.csv"
+    table.write_text("id,review\n" + "".join(f"{n},{text}\n" for n, text in enumerate(TEXTS)))
+    lines = tmp_path / "b.ndjson"
+    lines.write_text("".join(json.dumps({"text": text, "id": 4}) + "\n" for text in TEXTS))
+    for source in (table, lines):
+        done = run("embed", model, "--file", source, "--out", tmp_path / "out.npy")
+        assert np.allclose(np.load(tmp_path / "out.npy"), vectors, atol=1e-6)
+        assert "columns not used: id" in done.err
+    run("embed", model, "--file", table, "--out", tmp_path / "out.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [(row["id"], row["review"]) for row in rows] == [
+        (str(n), text) for n, text in enumerate(TEXTS)
+    ]
+
+
+def test_embed_holds_a_portion(run: Run, model: Path, tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    """Memory does not grow with the file."""
+    from bertsmith.data import read
+
+    monkeypatch.setattr(read, "PORTION", 64)
+    peaks = []
+    for count in (128, 1024):
+        path = tmp_path / "lines.txt"
+        path.write_text("the river\n" * count)
+        tracemalloc.start()
+        run("embed", model, "--file", path, "--out", tmp_path / "out.npy")
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert np.load(tmp_path / "out.npy").shape == (1024, 16)
+    assert peaks[1] < peaks[0] + 200_000

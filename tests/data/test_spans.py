@@ -1,0 +1,100 @@
+"""Annotated spans of spaCy, Prodigy and doccano: read as words with tags, and written back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertsmith.data import read_data
+from bertsmith.data.examples import Where
+from bertsmith.data.schemes import chunks
+from bertsmith.data.spans import spans_record, tags_of_spans
+from bertsmith.errors import BertsmithError
+from bertsmith.ledger import Ledger
+
+TEXT = "Ada Lovelace met Charles in London."
+SPANS = [[0, 12, "PER"], [17, 24, "PER"], [28, 34, "LOC"]]
+OBJECTS = [{"start": s, "end": e, "label": label} for s, e, label in SPANS]
+TAGS = ("B-PER", "I-PER", "O", "B-PER", "O", "B-LOC", "O")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("spacy.json", [[TEXT, {"entities": SPANS}]]),
+        ("spacy3.json", {"classes": ["PER"], "annotations": [[TEXT, {"entities": SPANS}]]}),
+        ("spacy.jsonl", [TEXT, {"entities": SPANS}]),
+        ("docs.jsonl", {"text": TEXT, "ents": OBJECTS, "tokens": []}),
+        ("prodigy.jsonl", spans_record("prodigy", TEXT, OBJECTS, {"id": 1})),
+        ("doccano.jsonl", {"id": 4, "text": TEXT, "label": SPANS}),
+        (
+            "doccano2.jsonl",
+            {
+                "text": TEXT,
+                "entities": [
+                    {"id": 1, "start_offset": s, "end_offset": e, "label": label}
+                    for s, e, label in SPANS
+                ],
+            },
+        ),
+    ],
+)
+def test_every_tool(name: str, content: Any, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(json.dumps(content))
+    dataset = read_data(path)
+    assert (dataset.task, dataset.scheme) == ("tagging", "bio")
+    (one,) = dataset.examples
+    assert one.text == TEXT
+    assert one.words == ("Ada", "Lovelace", "met", "Charles", "in", "London", ".")
+    assert one.tags == TAGS
+    assert dataset.ledger.counts == {}
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    spans = [[0, 5, "PER"], [4, 12, "PER"], [16, 17, "X"], [40, 50, "X"], [20, 19, "X"]]
+    dataset = read_data([{"text": TEXT, "entities": spans}])
+    assert dataset.examples[0].tags == ("O", "B-PER", *["O"] * 5)
+    assert dataset.ledger.counts == {
+        "spans that overlap a longer one, left out": 1,
+        "spans that hold no word of their text, left out": 3,
+    }
+    moved = read_data([{"text": TEXT, "entities": [[1, 6, "PER"]]}])
+    assert moved.examples[0].tags == ("B-PER", "I-PER", *["O"] * 5)
+    assert moved.ledger.counts == {"spans moved to the borders of words": 1}
+
+
+@pytest.mark.parametrize("span", [["x", 3, "PER"], [0, float("nan"), "PER"], [0, 10**30, "PER"]])
+def test_bad_spans(span: list[Any]) -> None:
+    with pytest.raises(BertsmithError, match="row 1: 'entities' has a span that is not start"):
+        read_data([{"text": TEXT, "entities": [span]}], "tagging")
+
+
+words = st.lists(st.text("abé", min_size=1, max_size=4), min_size=1, max_size=8)
+
+
+@given(words, st.data())
+def test_spans_of_words_are_kept(listed: list[str], data: st.DataObject) -> None:
+    """Spans at the borders of words come back as they were, through every format."""
+    text = " ".join(listed)
+    starts = [len(" ".join(listed[:n])) + (n > 0) for n in range(len(listed))]
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(listed)), max_size=6)))
+    spans = [
+        {"start": starts[a], "end": starts[b - 1] + len(listed[b - 1]), "label": "X"}
+        for a, b in zip(cuts[::2], cuts[1::2], strict=False)
+    ]
+    for kind in ("spacy", "prodigy", "doccano"):
+        record = spans_record(kind, text, spans, {})
+        fields = record[1] if kind == "spacy" else record
+        value = next(fields[key] for key in ("entities", "label", "spans") if key in fields)
+        ledger = Ledger()
+        offsets, tags = tags_of_spans(text, value, Where("x", 1), "entities", ledger)
+        assert tags is not None
+        assert not ledger.counts
+        again = [(offsets[c.start][0], offsets[c.stop - 1][1]) for c in chunks(tags)]
+        assert again == [(one["start"], one["end"]) for one in spans]
