@@ -1,7 +1,13 @@
-"""`check`: look at the files of one task before anything is trained on them."""
+"""`check` and `quick`: look at the data of one task before anything is trained on it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from bertsmith.data import Dataset
 from bertsmith.data.check import labels, spans, texts
 from bertsmith.data.check.findings import SEVERITIES, Finding, Report, Splits
 from bertsmith.data.check.lengths import Reader, measure
@@ -25,6 +31,9 @@ LINTS = (
 )
 
 
+SAMPLE = 20_000  # examples of a split that `quick` looks at
+
+
 def check(splits: Splits, reader: Reader | None = None) -> Report:
     """Look for what would ruin training or flatter a score. There must be a split called train.
 
@@ -43,3 +52,26 @@ def check(splits: Splits, reader: Reader | None = None) -> Report:
         found.extend(lint(splits))
     found.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     return Report(splits, labels.count(splits), lengths, found)
+
+
+def quick(splits: Any, reader: Reader | None = None) -> list[str]:
+    """The warnings of a check of at most 20,000 examples of each split, a line each.
+
+    `splits` is a `bertsmith.data.Splits` or a dictionary of data sets. What would ruin training
+    is among the lines, too: fine-tuning itself refuses what it cannot learn from.
+    """
+    named = splits if isinstance(splits, Mapping) else vars(splits)
+    there = {name: one for name, one in named.items() if isinstance(one, Dataset) and len(one)}
+    if "train" not in there:
+        return []
+    sampled = {name: _sampled(dataset) for name, dataset in there.items()}
+    report = check(sampled, reader)
+    part = " (in a sample)" if any(sampled[n] is not one for n, one in there.items()) else ""
+    return [f"{one.line()}{part}" for one in report.findings if one.severity != "note"]
+
+
+def _sampled(dataset: Dataset[Any]) -> Dataset[Any]:
+    if len(dataset) <= SAMPLE:
+        return dataset
+    chosen = sorted(Random(0).sample(range(len(dataset)), SAMPLE))
+    return replace(dataset, examples=[dataset.examples[number] for number in chosen])

@@ -12,6 +12,7 @@ from bertsmith.data.schemes import split
 
 FEW = 5  # examples of a label below which little can be learned
 LOPSIDED = 0.9  # the share of one label above which accuracy says little
+IMBALANCE = 10  # how many times the examples of the rarest label the most frequent one may have
 
 
 def count(splits: Splits) -> dict[str, dict[str, int]]:
@@ -53,6 +54,11 @@ def shares(splits: Splits) -> Iterator[Finding]:
         what = f"train: {times / total:.1%} are {common!r}"
         advice = "judge by macro F1 or MCC, not by accuracy"
         yield Finding("warning", "lopsided", what, times, (), advice)
+    elif dataset.task == "classification" and times > IMBALANCE * (least := min(counts.values())):
+        rarest = min(counts, key=counts.__getitem__)
+        what = f"train: {common!r} has {times / least:.0f} times as many examples as {rarest!r}"
+        advice = "judge by macro F1, or train with --class-weights balanced"
+        yield Finding("warning", "imbalance", what, times, (), advice)
     rare = {name: times for name, times in counts.items() if times < FEW}
     if rare:
         named = ", ".join(f"{name} ({times})" for name, times in list(rare.items())[-5:])

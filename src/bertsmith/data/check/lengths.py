@@ -1,7 +1,8 @@
-"""How long inputs are, in words or in the tokens of a model, and what it cannot read at once."""
+"""How a model reads inputs: their lengths, what is too long, unknown tokens, shattered words."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,10 @@ from bertsmith.data.check.findings import Finding, Lengths, Splits, found
 from bertsmith.tokenizer import Tokenizer
 
 UNKNOWN = 0.02  # the share of unknown tokens above which the tokenizer does not fit
+SHATTERED = 0.1  # likewise of words in pieces of fewer than two characters
+FOREIGN = 0.3  # the share of unknown and shattered words above which the language does not fit
+COMMON = 5000  # different words that are looked at
+SMALL = 1000  # tokens of a vocabulary of letters (proteins, DNA), which shatters every word
 
 
 @dataclass(frozen=True)
@@ -85,15 +90,17 @@ def _tokens(name: str, dataset: Dataset[Any], reader: Reader) -> tuple[Lengths, 
         total = max(sum(part) + extra for part, extra in zip(parts, special, strict=True))
         totals.append(total)
         if total > limit:
-            beyond.append(one.where)
             room = limit - max(special) - max(part[0] for part in parts)
+            # A window holds the whole first text, and some of the second.
             if isinstance(one, Options) or (len(parts[0]) > 1 and room < max(1, limit // 4)):
                 stuck.append(one.where)
+            else:
+                beyond.append(one.where)
     unknown = sum(one.count(tokenizer.unk_id) for one in ids) if tokenizer.unk_id is not None else 0
     share = unknown / max(1, sum(map(len, ids)))
-    return _spread("tokens", totals, limit, len(beyond)), [
+    return _spread("tokens", totals, limit, len(beyond) + len(stuck)), [
         *_beyond(name, dataset, limit, beyond, stuck),
-        *_unknown(name, unknown, share),
+        *_words_in_pieces(name, texts, reader, unknown, share),
     ]
 
 
@@ -104,15 +111,39 @@ def _beyond(
     what = f"{name}: inputs longer than the model's {limit:,} tokens ({share:.1%})"
     yield from found("note", "long", what, beyond, "they are read in windows; all gold is scored")
     what = f"{name}: inputs that are too long, and cannot be read in windows"
-    advice = "shorten the first text" if dataset.task != "choice" else "shorten the prompts"
+    advice = "shorten the first texts" if dataset.task != "choice" else "shorten the prompts"
     yield from found("error", "too-long", what, stuck, advice)
 
 
-def _unknown(name: str, unknown: int, share: float) -> Iterator[Finding]:
+def _words_in_pieces(
+    name: str, texts: Sequence[str], reader: Reader, unknown: int, share: float
+) -> Iterator[Finding]:
+    """Tokens that the model does not know, and words of which it sees little more than letters."""
+    counts = Counter(word for text in texts for word in text.split())
+    common = dict(counts.most_common(COMMON))
+    pieces = reader.tokenizer.encode_ids(list(common)) if common else []
+    total = sum(common.values())
+    per_word = sum(n * len(ids) for n, ids in zip(common.values(), pieces, strict=True))
+    broken = {
+        word: count
+        for (word, count), ids in zip(common.items(), pieces, strict=True)
+        if len(word) > 3 and 2 * len(ids) > len(word)
+    }
+    shattered = sum(broken.values()) / max(1, total)
+    if reader.tokenizer.size < SMALL:
+        shattered = 0.0
+    spread = f"{per_word / max(1, total):.1f} tokens per word"
     if share > UNKNOWN:
         what = f"{name}: {share:.1%} of all tokens are unknown to the model"
-        advice = "is this its language, and its alphabet?"
-        yield Finding("warning", "unknown-tokens", what, unknown, (), advice)
+        yield Finding("warning", "unknown-tokens", what, unknown)
+    if shattered > SHATTERED:
+        named = ", ".join(list(broken)[:3])
+        what = f"{name}: {shattered:.0%} of the words are split into letters ({spread}): {named}"
+        yield Finding("warning", "shattered-words", what, sum(broken.values()))
+    if share + shattered > FOREIGN:
+        what = f"{name}: this is probably not a language or alphabet that the model knows"
+        advice = "choose a model of this language, or extend the vocabulary (tokenizer extend)"
+        yield Finding("warning", "wrong-language", what, len(texts), (), advice)
 
 
 def _spread(unit: str, values: Sequence[int], limit: int | None = None, beyond: int = 0) -> Lengths:
