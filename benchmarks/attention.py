@@ -33,8 +33,7 @@ import bertsmith as bs
 from bertsmith.analysis import attention
 from bertsmith.analysis.heads import measure, parsed
 from bertsmith.batch import Batch
-from bertsmith.data.conll import read_treebank
-from bertsmith.ledger import Ledger
+from bertsmith.data import read_treebank
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -212,7 +211,7 @@ def main() -> None:
         except PackageNotFoundError:
             results["bertviz"] = "not installed"
     if options.treebank:
-        inputs = parsed(bert, islice(read_treebank(options.treebank, Ledger()), 1000))
+        inputs = parsed(bert, islice(read_treebank(options.treebank), 1000))
         seconds, numbers = timed(lambda: measure(bert, inputs), 1)
         results["heads"] = {"seconds": seconds, "inputs": numbers.inputs, "tokens": numbers.tokens}
     results["memory"] = memory(options)

@@ -3,8 +3,9 @@
 import lzma
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -15,9 +16,8 @@ from bertsmith import Bert
 from bertsmith.analysis import heads as module
 from bertsmith.analysis.heads import METRICS, HeadNumbers, measure, parsed, texts
 from bertsmith.analysis.pages import heads_page
-from bertsmith.data.conll import Parsed, parsed_sentences, read_treebank
+from bertsmith.data import Treebank, read_treebank
 from bertsmith.errors import BertsmithError
-from bertsmith.ledger import Ledger
 
 TEXT = "the river , the river flows ; flows ."
 
@@ -89,8 +89,11 @@ def conllu(rows: list[tuple[str, int, str]]) -> list[str]:
     return ["# a comment", *lines, ""]
 
 
-def sentences(lines: list[str]) -> Iterator[Parsed]:
-    return parsed_sentences(Path("file"), enumerate(lines, 1), Ledger())
+def sentences(lines: list[str]) -> list[Treebank]:
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "file.conllu")
+        path.write_text("\n".join(lines), "utf-8")
+        return list(read_treebank(path))
 
 
 def test_dependencies_of_a_chain(bert: Bert) -> None:
@@ -122,7 +125,7 @@ def test_attention_to_a_word_is_the_sum_over_its_tokens(small: Small) -> None:
     (one,) = parsed(bert, sentences(conllu(rows)))
     assert len(one.ids) > 5
     assert one.parsed is not None
-    maps = bert.attention(one.parsed.sentence.text).maps()
+    maps = bert.attention(one.parsed.text).maps()
     expected = np.zeros((2, *maps.shape[:2]))
     tokens = [[t for t, word in enumerate(one.words) if word == n] for n in range(3)]
     for layer in range(maps.shape[0]):
@@ -176,8 +179,8 @@ def test_the_page_shows_every_number(bert: Bert) -> None:
 # ------------------------------------------------------------------ reading treebanks
 
 
-def read(text: str) -> list[Parsed]:
-    return list(sentences(text.split("\n")))
+def read(text: str) -> list[Treebank]:
+    return sentences(text.split("\n"))
 
 
 def row(key: str, form: str, head: str = "0", space: bool = True) -> str:
@@ -188,8 +191,8 @@ def row(key: str, form: str, head: str = "0", space: bool = True) -> str:
 def test_words_stand_where_the_text_has_them() -> None:
     lines = [row("1", "Bees", space=False), row("2", ","), row("3", "bees", "1")]
     (found,) = read("\n".join(lines))
-    assert found.sentence.text == "Bees, bees"
-    assert found.sentence.words == ("Bees", ",", "bees")
+    assert found.text == "Bees, bees"
+    assert found.words == ("Bees", ",", "bees")
     assert found.heads == (-1, -1, 0)
 
 
@@ -197,8 +200,8 @@ def test_words_that_are_written_as_one() -> None:
     lines = [row("1-2", "don't"), row("1", "do"), row("2", "n't", "1")]
     lines += [row("2.1", "unwritten"), row("3-4", "du"), row("3", "de", "1"), row("4", "le", "1")]
     (found,) = read("\n".join(lines))
-    assert found.sentence.text == "don't de le"
-    assert found.sentence.words == ("do", "n't", "de", "le")
+    assert found.text == "don't de le"
+    assert found.words == ("do", "n't", "de", "le")
     assert found.heads == (-1, 0, 0, 0)
     assert found.relations == ("dep",) * 4
 
@@ -221,10 +224,10 @@ def test_real_sentences(data: Path, small: Callable[..., Bert]) -> None:
     with lzma.open(path, "rt", encoding="utf-8") as stream:
         lines = [line.rstrip("\n") for line in stream]
     given = [line.removeprefix("# text = ") for line in lines if line.startswith("# text = ")]
-    found = list(read_treebank(path, Ledger()))
+    found = list(read_treebank(path))
     assert len(found) == len(given) == 2001
     same = sum(
-        " ".join(one.sentence.text.split()) == " ".join(text.split())
+        " ".join(one.text.split()) == " ".join(text.split())
         for one, text in zip(found, given, strict=True)
     )
     assert same >= 0.99 * len(given)

@@ -1,7 +1,6 @@
 """Probes find what is there, and the control task tells what was learned by heart."""
 
 import sys
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +10,8 @@ from sklearn.linear_model import LogisticRegression
 from analysis.conftest import KINDS, Small
 from bertsmith import Bert, load
 from bertsmith.analysis.probes import DECAY, _fitted, probe
-from bertsmith.data import Tagged, Where
-from bertsmith.data.conll import read_treebank
+from bertsmith.data import Tagged, Where, read_data
 from bertsmith.errors import BertsmithError
-from bertsmith.ledger import Ledger
 from tasks.words import LINES
 
 
@@ -103,7 +100,7 @@ def test_nothing_to_learn_from(small: Small) -> None:
 @pytest.mark.slow
 def test_parts_of_speech_of_a_trained_model(data: Path, minilm_folder: Path) -> None:
     path = data / "ud_english_ewt" / "en_ewt-ud-dev.conllu.xz"
-    found = [one.sentence for one in islice(read_treebank(path, Ledger()), 250)]
+    found = read_data(path, "tagging").examples[:250]
     bert: Bert = load(minilm_folder, device="cpu")
     scores = probe(bert, found[:150], found[150:250])
     best = max(scores.scores, key=lambda one: one.accuracy)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bertsmith.analysis.attention import Floats, by_layer, head_counts
 from bertsmith.batch import Batch
-from bertsmith.data.conll import Parsed
+from bertsmith.data import Treebank
 from bertsmith.errors import BertsmithError
 from bertsmith.model import Trace
 from bertsmith.tasks.run import packed
@@ -47,7 +47,7 @@ class Input:
     ids: list[int]
     segments: list[int]
     words: list[int] | None = None  # -1: of no word
-    parsed: Parsed | None = None
+    parsed: Treebank | None = None
 
 
 @dataclass(frozen=True)
@@ -115,11 +115,11 @@ def texts(bert: LoadedModel, given: Sequence[str]) -> list[Input]:
     return [Input(window.ids, window.segments) for window in bert.windows(given)]
 
 
-def parsed(bert: LoadedModel, given: Iterable[Parsed]) -> list[Input]:
+def parsed(bert: LoadedModel, given: Iterable[Treebank]) -> list[Input]:
     """Sentences with dependencies; those that are too long are left out and counted."""
     inputs = []
     for one in given:
-        encoding = bert.tokenizer.encode(one.sentence.text)
+        encoding = bert.tokenizer.encode(one.text)
         if len(encoding) > bert.max_length:
             bert.ledger.note("sentences longer than the model reads, left out")
             continue
@@ -127,9 +127,7 @@ def parsed(bert: LoadedModel, given: Iterable[Parsed]) -> list[Input]:
         for place, (start, end) in enumerate(encoding.offsets):
             if encoding.sources[place] is not None:
                 inside = (
-                    n
-                    for n, span in enumerate(one.sentence.offsets)
-                    if start < span[1] and span[0] < end
+                    n for n, span in enumerate(one.offsets) if start < span[1] and span[0] < end
                 )
                 words[place] = next(inside, -1)
         inputs.append(Input(encoding.ids, encoding.segments, words, one))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bertsmith.analysis.attention import Floats
 from bertsmith.analysis.clusters import clusters, unit
 from bertsmith.errors import BertsmithError
-from bertsmith.files import atomic, write_into, write_text
+from bertsmith.files import atomic, write_text, writing
 from bertsmith.tasks.states import all_depths, check_depth, hidden_states
 
 if TYPE_CHECKING:
@@ -242,11 +242,9 @@ def projector(result: Senses, folder: Path) -> None:
         'embeddings {\n  tensor_name: "senses"\n  tensor_path: "vectors.tsv"\n'
         '  metadata_path: "metadata.tsv"\n}\n'
     )
-
-    def write(part: Path) -> None:
-        with atomic(part / "vectors.tsv") as stream:
-            np.savetxt(stream, result.vectors, fmt="%.6g", delimiter="\t")
-        write_text(part / "metadata.tsv", "\n".join(["group\ttext", *rows]) + "\n")
-        write_text(part / "projector_config.pbtxt", config)
-
-    write_into(folder, write)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with atomic(folder / "vectors.tsv") as stream:
+        np.savetxt(stream, result.vectors, fmt="%.6g", delimiter="\t")
+    write_text(folder / "metadata.tsv", "\n".join(["group\ttext", *rows]) + "\n")
+    write_text(folder / "projector_config.pbtxt", config)

@@ -49,15 +49,15 @@ def follows(
 
 
 def _read(file: Path) -> list[tuple[str, str]]:
-    from bertsmith.data.inputs import read_inputs
+    from bertsmith.data import open_data
 
+    data = open_data(file, "classification")
     pairs = []
-    for part in read_inputs(file, "classification"):
-        for example in part.examples:
-            if example.pair is None:
+    for portion in data.portions():
+        for example in portion.examples:
+            if example is None or example.pair is None:
                 raise BertsmithError(
-                    f"{example.where.file}, {example.where.unit} {example.where.number}: only one "
-                    "text; name two columns text and pair"
+                    f"{file}: there must be two texts in each row; name them text and pair"
                 )
             pairs.append((example.text, example.pair))
     return pairs

@@ -40,13 +40,13 @@ def heads(
     inspection.check_out(out)
     from bertsmith.analysis.heads import measure, parsed, texts
     from bertsmith.analysis.pages import heads_page
-    from bertsmith.data.conll import read_treebank
+    from bertsmith.data import read_treebank
     from bertsmith.files import write_text
     from bertsmith.ledger import Ledger
 
     ledger = Ledger()
     if ".conllu" in file.suffixes:
-        sentences = inspection.sample(list(read_treebank(file, ledger)), limit, seed)
+        sentences = inspection.sample(list(read_treebank(file, ledger=ledger)), limit, seed)
         bert = shared.open_model(model, device, dtype, family)
         inputs = parsed(bert, sentences)
     else:

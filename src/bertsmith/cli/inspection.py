@@ -67,10 +67,10 @@ def sample(items: Sequence[Item], limit: int, seed: int = 0) -> list[Item]:
 
 def sampled_texts(file: Path, limit: int, seed: int = 0) -> list[str]:
     """A random sample of the texts of a file that are not empty."""
-    texts = [text for text in shared.read_texts(None, file) if text.strip()]
+    texts = shared.read_texts(None, file, limit=limit, seed=seed)
     if not texts:
         raise BertsmithError(f"{file}: there are no texts in it")
-    return sample(texts, limit, seed)
+    return texts
 
 
 def numbers(given: str | None, option: str) -> list[int] | None:

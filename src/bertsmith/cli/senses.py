@@ -58,7 +58,7 @@ def senses(
     inspection.check_out(out)
     inspection.check_folder(projector)
     texts = shared.read_texts(None, file)
-    lines = None if pairs is None else shared.read_texts(None, pairs)
+    lines = None if pairs is None else shared.read_lines(pairs)
     from bertsmith.analysis.pages import senses_page
     from bertsmith.analysis.senses import projector as export
     from bertsmith.analysis.senses import read_pairs, same_sense
