@@ -1,5 +1,8 @@
 """The one exception that speaks to a person, and text of others made safe for a terminal."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class BertsmithError(Exception):
     """A person's mistake or a bad file: one line that says what, where, and what to do.
@@ -10,6 +13,12 @@ class BertsmithError(Exception):
 
     def __str__(self) -> str:
         return printable(super().__str__())
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Say which known name a person may have meant, if one is near."""
+    close = get_close_matches(name[:100], list(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def printable(text: str) -> str:

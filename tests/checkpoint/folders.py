@@ -15,7 +15,7 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 
 from bertsmith.checkpoint import create, read, write
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, printable
 
 SIZES: dict[str, Any] = {
     "vocab_size": 23,
@@ -79,17 +79,17 @@ def refused(folder: Path, names: str = "", seconds: float = 5, **asked: Any) -> 
 
 def outcome(folder: Path, seconds: float = 5, **asked: Any) -> str:
     """Read, and return the line that says why not; nothing but such a line may stop it."""
-    began, before = time.monotonic(), peak()
+    began, before = time.process_time(), peak()  # other work on this machine does not count
     try:
         read(folder, **asked)
         message = ""
     except BertsmithError as error:
         message = str(error)
-    assert time.monotonic() - began < seconds
+    assert time.process_time() - began < seconds
     assert peak() - before < 500_000_000
     assert "\n" not in message
     assert len(message) < 1000 + len(str(folder))
-    assert not message or str(folder) in message
+    assert not message or printable(str(folder)) in message
     return message
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from bertsmith.families import Family, HeadEntry, Settings, family_of, preset
 from bertsmith.families.family import labels
 from bertsmith.files import one_line
 from bertsmith.model import Config, Model, initialise
+from bertsmith.numbers import whole_number
 
 MOST_LABELS = 1_000_000
 
@@ -30,10 +32,11 @@ class Report:
     unused: tuple[str, ...] = ()  # theirs, with no place in the model
     repeated: tuple[str, ...] = ()  # theirs, derived or tied: stored again, not needed
     absent: tuple[str, ...] = ()  # heads that config.json names but nothing is stored of
+    notes: tuple[str, ...] = ()  # how the files were read, where that is not plain
 
     def lines(self) -> list[str]:
         """The report for a person; empty when all tensors were used."""
-        said = []
+        said = list(self.notes)
         for names, text in (
             (self.new, "newly initialised: train before use"),
             (self.unused, "in the checkpoint but not used by this model"),
@@ -67,10 +70,20 @@ class Checkpoint:
         with meaningful("config.json: labels"):
             named, count = self.settings.get("id2label") or {}, labels(self.settings)
             if len(named) == count:
-                return [str(named[key]) for key in sorted(named, key=int)]
+                names = [str(named[key]) for key in sorted(named, key=_label_number)]
+                for name, times in Counter(names).items():
+                    if times > 1:
+                        raise BertsmithError(
+                            f"{times} are called {name!r:.80}: give each its own name in id2label"
+                        )
+                return names
             if not 0 < count <= MOST_LABELS:
                 raise BertsmithError(f"{count} of them")
             return [f"LABEL_{number}" for number in range(count)]
+
+
+def _label_number(key: object) -> int:
+    return whole_number(key, "a key of id2label", high=MOST_LABELS)
 
 
 def configure(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +54,13 @@ def convert(
     directory, sentence = found or (directory, Sentence())
     checkpoint = read(directory, settings={"model_type": family} if family else None, dtype=None)
     tokenizer = Tokenizer.load(directory, family=checkpoint.family.name)
+    if dtype is not None:
+        largest = max(float(p.detach().abs().max()) for p in checkpoint.model.parameters())
+        if largest > torch.finfo(dtype).max:
+            kind = str(dtype).removeprefix("torch.")
+            raise BertsmithError(
+                f"{out}: not all weights fit in {kind}; bfloat16 holds larger ones"
+            )
     difference, kinds = 0.0, ""
 
     def write_and_compare(part: Path) -> None:
@@ -63,10 +69,6 @@ def convert(
         again = read(part, heads=checkpoint.entries, dtype=None)
         kinds = ", ".join(sorted({str(p.dtype)[6:] for p in again.model.parameters()}))
         difference = largest_difference(checkpoint, again)
-        if not math.isfinite(difference):
-            raise BertsmithError(
-                f"{out}: not all weights fit in {kinds}; bfloat16 holds larger ones"
-            )
 
     replace_directory(out, write_and_compare, overwrite)
     return {
@@ -84,12 +86,9 @@ def convert(
 
 
 def largest_difference(before: Checkpoint, after: Checkpoint) -> float:
-    """The largest difference of any weight; values that are not finite are equal to themselves."""
-    largest = 0.0
+    """The largest difference of any weight."""
     old = dict(before.model.named_parameters())
-    for name, parameter in after.model.named_parameters():
-        one, other = old[name].detach().double(), parameter.detach().double()
-        differs = ~torch.isclose(one, other, rtol=0, atol=0, equal_nan=True)
-        if differs.any():
-            largest = max(largest, float((one - other)[differs].abs().max()))
-    return largest
+    return max(
+        float((old[name].detach().double() - parameter.detach().double()).abs().max())
+        for name, parameter in after.model.named_parameters()
+    )

@@ -1,9 +1,8 @@
-"""Tensors in files, read without trust: no pickle is executed, no path leaves the directory."""
+"""Tensors in files, read without trust: nothing is executed, no path leaves the directory."""
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from bertsmith.checkpoint.pickles import PickledTensors
 from bertsmith.errors import BertsmithError
 from bertsmith.files import cause, one_line
 from bertsmith.foreign import read_json
@@ -37,7 +37,8 @@ class TensorFiles:
     def __init__(self, directory: Path) -> None:
         self.where: dict[str, Path] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
-        self.open: dict[Path, Any] = {}
+        self.open: dict[Path, SafeTensors | PickledTensors] = {}
+        self.notes: list[str] = []
         for path, listed in _weight_files(directory).items():
             with readable(path):
                 self._index(path, listed)
@@ -45,14 +46,10 @@ class TensorFiles:
             raise BertsmithError(f"{directory}: the weights file holds no tensors")
 
     def _index(self, path: Path, listed: set[str]) -> None:
-        source: Any
-        if path.suffix == ".safetensors":
-            # Read, not mapped: the model must not change, or fall, when the file does.
-            source = safe_open(path, framework="pt", backend="pread")
-            names = source.offset_keys()
-        else:
-            source = _load_pickle(path)
-            names = list(source)
+        demand_weights(path)
+        source = (SafeTensors if path.suffix == ".safetensors" else PickledTensors)(path)
+        names = source.names()
+        self.notes += source.notes
         if len(names) > MOST_TENSORS:
             raise BertsmithError(f"{path}: holds {len(names):,} tensors; this is no model")
         for name in listed.difference(names):
@@ -60,15 +57,13 @@ class TensorFiles:
         self.open[path] = source
         for name in names:
             if name in listed or name not in self.where:  # of two with one name the listed one
-                self.where[name], self.shapes[name] = path, _shape(source, name)
+                self.where[name], self.shapes[name] = path, source.shape(name)
 
     def read(self, name: str) -> Tensor:
         """One tensor, on the CPU, in the dtype it is stored in."""
         path = self.where[name]
-        source = self.open[path]
         with readable(path):
-            mapped = isinstance(source, Mapping)
-            found: Tensor = source[name].clone() if mapped else source.get_tensor(name)
+            found = self.open[path].get(name)
         if found.dtype not in FLOATS:
             raise BertsmithError(
                 f"{path}: {name} is stored as {found.dtype}, which is not supported"
@@ -76,11 +71,28 @@ class TensorFiles:
         return found
 
 
-def _shape(source: Any, name: str) -> tuple[int, ...]:
-    """The shape of a tensor that is still in its file."""
-    if isinstance(source, Mapping):
-        return tuple(source[name].shape)
-    return tuple(source.get_slice(name).get_shape())
+class SafeTensors:
+    """Named tensors in a safetensors file."""
+
+    notes = ()
+
+    def __init__(self, path: Path) -> None:
+        # Read, not mapped: the model must not change, or fall, when the file does.
+        self.file: Any = safe_open(path, framework="pt", backend="pread")
+
+    def names(self) -> list[str]:
+        """The names of all tensors."""
+        names: list[str] = self.file.offset_keys()
+        return names
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor, which is not read for it."""
+        return tuple(self.file.get_slice(name).get_shape())
+
+    def get(self, name: str) -> Tensor:
+        """Read a tensor from the file."""
+        tensor: Tensor = self.file.get_tensor(name)
+        return tensor
 
 
 def _weight_files(directory: Path) -> dict[Path, set[str]]:
@@ -99,32 +111,41 @@ def _weight_files(directory: Path) -> dict[Path, set[str]]:
         for file in {str(file): file for file in listed.values()}.values():
             found[inside(directory, file)] = {name for name in listed if listed[name] == file}
         return found
-    raise BertsmithError(f"{directory}: no model.safetensors or pytorch_model.bin here")
+    instead = _instead(directory)
+    raise BertsmithError(f"{directory}: no model.safetensors or pytorch_model.bin here{instead}")
 
 
-def _load_pickle(path: Path) -> dict[str, Tensor]:
-    """A pytorch_model.bin through the loader that accepts tensors and nothing else."""
-    packed = zipfile.is_zipfile(path)  # from torch 1.6 on; older files cannot be mapped
-    if packed:
-        with zipfile.ZipFile(path) as archive:
-            if any(entry.compress_type for entry in archive.infolist()):
-                raise BertsmithError(f"{path}: is compressed, which no weights file is")
-    try:
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=packed)
-    except OSError:
-        raise
-    except Exception as error:  # a hostile file may raise anything
-        raise BertsmithError(f"{path}: damaged, or a pickle of more than tensors") from error
-    if not isinstance(found, dict):
-        raise BertsmithError(f"{path}: holds {type(found).__name__}, not named tensors")
-    tensors = {str(name): value for name, value in found.items() if isinstance(value, Tensor)}
-    for name, value in tensors.items():
-        if value.device.type != "cpu" or value.layout != torch.strided:
-            raise BertsmithError(f"{path}: {name!r} is no plain tensor")
-    # Tied tensors are stored once and named twice; a file that claims far more is an attack.
-    if sum(value.nbytes for value in tensors.values()) > 4 * path.stat().st_size:
-        raise BertsmithError(f"{path}: its tensors claim to be larger than the file")
-    return {name: value.detach() for name, value in tensors.items()}
+def _instead(directory: Path) -> str:
+    """What a directory without weights holds instead, and what to do about it."""
+    with readable(directory):
+        names = sorted(path.name for path in directory.iterdir())
+    for ending, kind in OTHER_WEIGHTS.items():
+        if others := [name for name in names if name.endswith(ending)]:
+            return f"; {one_line(others[0])} holds {kind}, which bertsmith does not read"
+    if (directory / "onnx").is_dir():
+        return "; onnx/ holds an ONNX model, which bertsmith does not read"
+    return ""
+
+
+OTHER_WEIGHTS = {
+    ".onnx": "an ONNX model",
+    ".h5": "weights of TensorFlow",
+    ".msgpack": "weights of Flax",
+    ".ckpt.index": "weights of TensorFlow 1",
+    ".gguf": "weights of llama.cpp",
+    ".ckpt": "a training checkpoint",
+    ".pt": "a file of torch.save",
+    ".pth": "a file of torch.save",
+}
+
+
+def demand_weights(path: Path) -> None:
+    """Refuse what only stands for a weights file: the pointer that Git LFS leaves."""
+    with path.open("rb") as file:
+        if file.read(40).startswith(b"version https://git-lfs."):
+            raise BertsmithError(
+                f"{path}: a pointer of Git LFS, not the weights; fetch them with `git lfs pull`"
+            )
 
 
 @contextmanager

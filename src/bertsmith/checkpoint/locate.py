@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from bertsmith.checkpoint.files import readable
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, nearest
 from bertsmith.files import one_line
 
 HUB_ID = re.compile(r"[\w-][\w.-]{0,95}(/[\w-][\w.-]{0,95})?", re.ASCII)
@@ -44,6 +44,7 @@ def _fetch(name: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    near = nearest(name, built_in())
     nowhere = f"{name}: no such directory here, not in the package ({', '.join(built_in())})"
     try:
         folder = Path(snapshot_download(name, allow_patterns=HUB_FILES))
@@ -51,9 +52,9 @@ def _fetch(name: str) -> Path:
             snapshot_download(name, allow_patterns=OLD_WEIGHTS)
     except LocalEntryNotFoundError as error:
         raise BertsmithError(
-            f"{nowhere}, nor in the hub's cache, and the hub is out of reach"
+            f"{nowhere}, nor in the hub's cache, and the hub is out of reach{near}"
         ) from error
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         why = one_line(str(error).strip().partition("\n")[0])
-        raise BertsmithError(f"{nowhere}, and the hub says: {why}") from error
+        raise BertsmithError(f"{nowhere}, and the hub says: {why}{near}") from error
     return folder

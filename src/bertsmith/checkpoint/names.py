@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.errors import BertsmithError
-from bertsmith.families import Family, HeadEntry, Names, PerHead, Settings, Stacked
+from bertsmith.families import FAMILIES, Family, HeadEntry, Names, PerHead, Settings, Stacked
 
 OLD_LEAVES = {"gamma": "weight", "beta": "bias"}
 BLOCK = re.compile(r"^blocks\.(\d+)\.(?:block\.)?")
@@ -103,6 +103,26 @@ def canonical(family: Family, stored: Iterable[str]) -> dict[str, str]:
         if new not in known or new == name:
             known[new] = name
     return known
+
+
+def unwrapped(family: Family, stored: Iterable[str]) -> tuple[str, dict[str, str]]:
+    """The prefix of a wrapper ("module.", "backbone."), or "", and `canonical` names without it."""
+    names = list(stored)
+    known = canonical(family, names)
+    rule, leaf = _find(family.names, "embedding.token.weight")
+    token = f"{rule}{leaf}"
+    if family.prefix + token in known:
+        return "", known
+    for name in names:
+        prefix = name.removesuffix(token).removesuffix(family.prefix)
+        if name.endswith(f".{token}") and prefix and prefix not in FOREIGN_PREFIXES:
+            short = {one.removeprefix(prefix): one for one in names}
+            if len(short) == len(names):
+                return prefix, {new: short[one] for new, one in canonical(family, short).items()}
+    return "", known
+
+
+FOREIGN_PREFIXES = {family.prefix for family in FAMILIES.values()}
 
 
 def outputs(entry: HeadEntry) -> set[str]:

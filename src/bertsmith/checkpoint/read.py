@@ -20,9 +20,9 @@ from bertsmith.checkpoint.checkpoint import (
 )
 from bertsmith.checkpoint.files import TensorFiles, inside
 from bertsmith.checkpoint.heads import found, requested
-from bertsmith.checkpoint.names import Translation, canonical, outputs
-from bertsmith.errors import BertsmithError
-from bertsmith.families import HeadEntry, family_of
+from bertsmith.checkpoint.names import Translation, outputs, unwrapped
+from bertsmith.errors import BertsmithError, nearest
+from bertsmith.families import FAMILIES, HeadEntry, family_of
 from bertsmith.foreign import read_json
 from bertsmith.model import Config, Model, initialise
 
@@ -52,11 +52,15 @@ def read(
     """
     directory = Path(directory)
     path = inside(directory, "config.json")
+    if settings and "model_type" in settings:
+        check_family(settings["model_type"])
     given = {**read_json(path), **(settings or {})}
     with meaningful(path):
         family = family_of(given)
     files = TensorFiles(directory)
-    stored = canonical(family, files.where)
+    prefix, stored = unwrapped(family, files.where)
+    if prefix:
+        files.notes.append(f"the names of its tensors begin with {prefix!r}, which is left out")
     fresh = {kind: entry_of(family, kind) for kind in new}
     absent: list[str] = []
     if heads is None:
@@ -68,6 +72,7 @@ def read(
     model = _empty(config, names, files, path)
     places, made = _match(model, names, files, stored, fresh, directory)
     _fill(model, names, files, places, device, dtype)
+    _demand_finite(model, places, directory)
     generator = torch.Generator(device=device).manual_seed(seed)
     initialise(model, config.initial_deviation, generator, only=made)
     used = {raw for parts in places.values() for raw in parts}
@@ -80,9 +85,18 @@ def read(
         unused=tuple(sorted(files.where.keys() - used - repeated)),
         repeated=tuple(sorted(repeated)),
         absent=tuple(absent),
+        notes=tuple(files.notes),
     )
     notes = {name: said for name, said in read_notes(directory).items() if name not in WRITTEN}
     return Checkpoint(model.eval(), family, given, entries, report, notes)
+
+
+def check_family(name: object) -> None:
+    """Refuse a family that a person names and that is not known."""
+    names = [kind for family in FAMILIES.values() for kind in family.stems]
+    if name not in names:
+        near = nearest(str(name), names) or ";"
+        raise BertsmithError(f"there is no family {name!r:.80}{near} known: {', '.join(names)}")
 
 
 def read_config(directory: str | Path) -> Config:
@@ -138,10 +152,29 @@ def _match(
             places[ours] = [stored[name] for name in theirs]
             _check(ours, places[ours], parameter, names, files)
     if missing:
+        used = {raw for parts in places.values() for raw in parts}
+        others = sorted(files.where.keys() - used)
+        instead = f"; stored instead: {shorten(others)}" if others and len(missing) > 1 else ""
         raise BertsmithError(
-            f"{directory}: {len(missing)} tensors the model needs are missing: {shorten(missing)}"
+            f"{directory}: {len(missing)} tensors the model needs are missing:"
+            f" {shorten(missing)}{instead}"
         )
     return places, made
+
+
+def _demand_finite(model: Model, places: Mapping[str, list[str]], directory: Path) -> None:
+    """Refuse weights that are NaN or infinite: every result would be NaN."""
+    broken = [
+        name
+        for ours, parameter in model.named_parameters()
+        if ours in places and not bool(torch.isfinite(parameter.sum(dtype=torch.float64)))
+        for name in places[ours]
+    ]
+    if broken:
+        raise BertsmithError(
+            f"{directory}: {len(broken)} tensors hold NaN or infinite values, so that every result"
+            f" would be NaN: {shorten(broken)}"
+        )
 
 
 def _check(

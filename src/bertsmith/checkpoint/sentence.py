@@ -10,6 +10,7 @@ from typing import Any
 from bertsmith.errors import BertsmithError
 from bertsmith.files import write_json, writing
 from bertsmith.foreign import read_json
+from bertsmith.numbers import whole_number
 
 # The older keys of 1_Pooling/config.json, which every reader understands, and the newer names.
 MODES = {
@@ -21,6 +22,9 @@ MODES = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 POOLS = {"cls": "first", "mean": "mean"}  # those that we have, by our own names
+LARGEST = 1 << 20  # bytes of a JSON file
+MOST_MODULES = 16
+LONGEST_PROMPT = 10_000  # characters: it is put before every text
 PACKAGE = "sentence_transformers.models."
 
 
@@ -51,8 +55,12 @@ def read_sentence(directory: Path) -> tuple[Path, Sentence] | None:
     if not (directory / "modules.json").is_file():
         return None
     encoder, pool, normalise = directory, "mean", False
-    for module in read_json(directory / "modules.json", list):
-        kind = str(module.get("type") if isinstance(module, dict) else module).split(".")[-1]
+    where = directory / "modules.json"
+    modules = read_json(where, list, LARGEST)
+    if len(modules) > MOST_MODULES or not all(isinstance(module, dict) for module in modules):
+        raise BertsmithError(f"{where}: not a list of up to {MOST_MODULES} modules")
+    for module in modules:
+        kind = str(module.get("type"))[-200:].split(".")[-1]
         if kind == "Transformer":
             encoder = _inside(directory, module.get("path", ""))
         elif kind == "Pooling":
@@ -60,13 +68,12 @@ def read_sentence(directory: Path) -> tuple[Path, Sentence] | None:
         elif kind == "Normalize":
             normalise = True
         else:
-            where = directory / "modules.json"
             raise BertsmithError(f"{where}: the module {kind[:80]!r} is not supported")
     path = min(encoder.glob("sentence_*_config.json"), default=None)
-    settings = read_json(path) if path else {}
+    settings = read_json(path, limit=LARGEST) if path else {}
     limit = settings.get("max_seq_length")
-    if limit is not None and (type(limit) is not int or limit < 1):
-        raise BertsmithError(f"{path}: max_seq_length is {limit!r}")
+    if limit is not None:
+        limit = whole_number(limit, f"{path}: max_seq_length", low=1)
     lowercase = settings.get("do_lower_case") is True
     return encoder, Sentence(pool, normalise, limit, lowercase, _more(directory))
 
@@ -103,7 +110,7 @@ def _inside(directory: Path, path: Any) -> Path:
 
 def _pool(path: Path) -> str:
     """The one way of pooling that a config asks for; the newer key counts most."""
-    settings = read_json(path)
+    settings = read_json(path, limit=LARGEST)
     asked = settings.get("pooling_mode") or [MODES[key] for key in MODES if settings.get(key)]
     modes = asked if isinstance(asked, list) else [asked]
     if len(modes) > 1 or not all(isinstance(mode, str) and mode in POOLS for mode in modes):
@@ -114,9 +121,11 @@ def _pool(path: Path) -> str:
 def _more(directory: Path) -> dict[str, Any]:
     """What config_sentence_transformers.json says, its prompts checked."""
     path = directory / "config_sentence_transformers.json"
-    found: dict[str, Any] = read_json(path) if path.is_file() else {}
-    prompts, name = found.get("prompts") or {}, found.get("default_prompt_name")
+    more: dict[str, Any] = read_json(path, limit=LARGEST) if path.is_file() else {}
+    prompts, name = more.get("prompts") or {}, more.get("default_prompt_name")
     named = isinstance(prompts, dict) and all(isinstance(p, str) for p in prompts.values())
     if not named or not (name is None or (isinstance(name, str) and name in prompts)):
         raise BertsmithError(f"{path}: its prompts are not names with texts")
-    return found
+    if any(len(prompt) > LONGEST_PROMPT for prompt in prompts.values()):
+        raise BertsmithError(f"{path}: a prompt has more than {LONGEST_PROMPT:,} characters")
+    return more

@@ -3,7 +3,7 @@
 To add a family: write its file, list it here. Nothing else changes.
 """
 
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, nearest
 from bertsmith.families import (
     albert,
     bert,
@@ -26,8 +26,10 @@ def family_of(settings: Settings) -> Family:
     for family in FAMILIES.values():
         if isinstance(kind, str) and kind in family.stems:
             return family
-    known = ", ".join(kind for family in FAMILIES.values() for kind in family.stems)
-    raise BertsmithError(f"config.json: model_type {kind!r} is not known (known: {known})")
+    names = [name for family in FAMILIES.values() for name in family.stems]
+    near = nearest(str(kind), names) or "."
+    advice = f"Name the family with --family: {', '.join(names)}"
+    raise BertsmithError(f"config.json: model_type {kind!r:.40} is not known{near} {advice}")
 
 
 def preset(name: str) -> Settings:

@@ -7,11 +7,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, nearest
 from bertsmith.files import one_line
 from bertsmith.numbers import shown
 from bertsmith.tasks.registry import TASKS, task_named
-from bertsmith.train.recipe import nearest
 
 MANY = 10**9
 

@@ -13,7 +13,7 @@ from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import PreTokenizer
 from tokenizers.processors import PostProcessor
 
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, nearest
 from bertsmith.tokenizer.sentencepiece import Normalization
 
 Kind = Literal["wordpiece", "bpe", "unigram"]
@@ -261,7 +261,10 @@ FAMILIES: dict[str, Family] = {
 def named(name: str) -> Family:
     """Return the family of a name."""
     if name not in FAMILIES:
-        raise BertsmithError(f"unknown family {name!r}; known are {', '.join(FAMILIES)}")
+        near = nearest(name, FAMILIES)
+        raise BertsmithError(
+            f"unknown family {name!r}{near or ';'} known are {', '.join(FAMILIES)}"
+        )
     return FAMILIES[name]
 
 

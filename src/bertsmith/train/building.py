@@ -11,7 +11,7 @@ import torch
 from bertsmith.checkpoint import Checkpoint, create, locate, read
 from bertsmith.checkpoint.checkpoint import configure, entry_of
 from bertsmith.corpus import Corpus
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, nearest
 from bertsmith.examples import Examples, Masking, Pairs, Source, Spans
 from bertsmith.families import Family, family_of, preset
 from bertsmith.model import Config, Model, build, build_head, initialise
@@ -24,7 +24,7 @@ from bertsmith.objectives import (
     generator_config,
 )
 from bertsmith.tokenizer import Tokenizer
-from bertsmith.train.recipe import ModelPart, Recipe, nearest
+from bertsmith.train.recipe import ModelPart, Recipe
 
 MULTIPLE = 64  # rows of a new token table are a multiple of this: matrix units like it
 

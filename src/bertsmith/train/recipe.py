@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -13,7 +12,7 @@ from typing import Annotated, Any, Literal
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, nearest
 from bertsmith.files import cause, one_line
 
 LONGEST, MOST_TOKENS, MOST_STEPS, MOST_MINUTES = 2**20, 2**31, 10**9, 10**7
@@ -366,9 +365,3 @@ def _keys(table: tuple[int | str, ...]) -> list[str]:
             part = part.model_fields[name].annotation
         part = Stage if part == tuple[Stage, ...] else part
     return list(part.model_fields)
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Say which known name a person may have meant, if one is near."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]}?" if close else ""

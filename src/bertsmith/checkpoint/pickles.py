@@ -1,0 +1,410 @@
+"""The tensors of a pytorch_model.bin, read without unpickling.
+
+A reader of our own goes through the opcodes of the pickle and makes nothing of them but plain
+values and descriptions of tensors, so that a file can neither run code nor ask for more memory
+or time than its size explains. Tensors are then read from their places in the file. Both layouts
+of `torch.save` are read: a zip archive, and the older one of pickles followed by raw values.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import pickletools
+import struct
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from bertsmith.errors import BertsmithError
+from bertsmith.files import one_line, open_regular
+
+LARGEST_PICKLE = 64 << 20  # bytes; that of a model with 100,000 tensors has 20 million
+MOST_ENTRIES = 200_000
+MOST_AXES = 8
+LARGEST_CLAIM = 4  # times the size of the file: tied tensors are stored once and named twice
+MAGIC = 0x1950A86A20F9469CFC6C  # with which the older layout begins
+DTYPES = {
+    "FloatStorage": torch.float32,
+    "HalfStorage": torch.float16,
+    "BFloat16Storage": torch.bfloat16,
+    "DoubleStorage": torch.float64,
+    "LongStorage": torch.int64,
+    "IntStorage": torch.int32,
+    "ShortStorage": torch.int16,
+    "CharStorage": torch.int8,
+    "ByteStorage": torch.uint8,
+    "BoolStorage": torch.bool,
+}
+WRAPPERS = ("state_dict", "model_state_dict", "model")  # keys of training checkpoints
+
+
+class Storage(NamedTuple):
+    """Numbers that lie together in the file, which tensors are views of."""
+
+    key: str
+    dtype: torch.dtype
+    length: int
+
+
+class Stored(NamedTuple):
+    """A tensor as the pickle describes it."""
+
+    storage: Storage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
+
+    @property
+    def span(self) -> int:
+        """How many numbers of its storage lie between its first and its last one."""
+        if not self.size:
+            return 0
+        return 1 + sum((n - 1) * step for n, step in zip(self.shape, self.strides, strict=True))
+
+
+class PickledTensors:
+    """Named tensors in a file of `torch.save`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.notes: list[str] = []
+        self.size = path.stat().st_size
+        with open_regular(path) as file:
+            archived = file.read(4) == b"PK\x03\x04"
+            file.seek(0)
+            try:
+                content, self.places = (_archive if archived else _sequence)(file, self.size)
+            except (ValueError, LookupError, struct.error, zipfile.BadZipFile, EOFError) as error:
+                why = f"damaged, or a pickle of more than tensors ({one_line(error)})"
+                raise BertsmithError(f"{path}: {why}") from error
+        self.tensors = self._named(content)
+        for name, tensor in self.tensors.items():
+            self._check(name, tensor)
+        claimed = sum(one.size * one.storage.dtype.itemsize for one in self.tensors.values())
+        if claimed > LARGEST_CLAIM * self.size:
+            raise BertsmithError(f"{path}: its tensors claim to be larger than the file")
+
+    def _named(self, content: Any) -> dict[str, Stored]:
+        """The tensors by name; those of a training checkpoint are one level down."""
+        if not isinstance(content, dict):
+            kind = "one tensor" if isinstance(content, Stored) else type(content).__name__
+            raise BertsmithError(f"{self.path}: holds {kind}, not named tensors")
+        for key in WRAPPERS:
+            inner = content.get(key)
+            if isinstance(inner, dict) and any(isinstance(v, Stored) for v in inner.values()):
+                self.notes.append(
+                    f"{self.path.name} is a training checkpoint: its tensors under {key!r} are read"
+                )
+                content = inner
+                break
+        return {str(name): one for name, one in content.items() if isinstance(one, Stored)}
+
+    def _check(self, name: str, tensor: Stored) -> None:
+        place, storage = self.places.get(tensor.storage.key), tensor.storage
+        fits = place is not None and storage.length * storage.dtype.itemsize <= place[1]
+        if tensor.size and not (fits and tensor.offset + tensor.span <= storage.length):
+            raise BertsmithError(f"{self.path}: {name!r} goes beyond what is stored")
+
+    def names(self) -> list[str]:
+        """The names of all tensors."""
+        return list(self.tensors)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor, which is not read for it."""
+        return self.tensors[name].shape
+
+    def get(self, name: str) -> Tensor:
+        """Read a tensor from the file."""
+        tensor = self.tensors[name]
+        dtype = tensor.storage.dtype
+        if not tensor.size:
+            return torch.zeros(tensor.shape, dtype=dtype)
+        start = self.places[tensor.storage.key][0] + tensor.offset * dtype.itemsize
+        data = bytearray(tensor.span * dtype.itemsize)
+        with open_regular(self.path) as file:
+            file.seek(start)
+            if file.readinto(data) != len(data):  # type: ignore[attr-defined]
+                raise EOFError("the file became shorter while it was read")
+        return torch.frombuffer(data, dtype=dtype).as_strided(tensor.shape, tensor.strides)
+
+
+# ------------------------------------------------------------------ the two layouts
+
+Places = dict[str, tuple[int, int]]  # of each storage: where it begins, how many bytes it has
+
+
+def _archive(file: IO[bytes], size: int) -> tuple[Any, Places]:
+    """A zip archive: NAME/data.pkl and NAME/data/KEY, none of them compressed."""
+    file.seek(-22, os.SEEK_END)
+    if file.read(4) != b"PK\x05\x06":  # else other readers may find another archive than zipfile
+        raise ValueError("the archive does not end where the file does")
+    with zipfile.ZipFile(file) as archive:
+        entries = archive.infolist()
+        if len(entries) > MOST_ENTRIES or len({entry.filename for entry in entries}) < len(entries):
+            raise ValueError("an archive with too many or repeated entries")
+        if any(entry.compress_type or entry.flag_bits & 1 for entry in entries):
+            raise ValueError("it is compressed, which no weights file is")
+        (pickled,) = (entry for entry in entries if entry.filename.endswith("/data.pkl"))
+        folder = pickled.filename.removesuffix("data.pkl")
+        for entry in entries:
+            if entry.filename == f"{folder}byteorder" and archive.read(entry) != b"little":
+                raise ValueError("its numbers are big-endian")
+        places = {}
+        for entry in entries:
+            if entry.filename.startswith(f"{folder}data/"):
+                places[entry.filename.removeprefix(f"{folder}data/")] = _place(file, entry, size)
+        with archive.open(pickled) as stream:
+            return _value(stream, size), places
+
+
+def _place(file: IO[bytes], entry: zipfile.ZipInfo, size: int) -> tuple[int, int]:
+    """Where the content of an entry lies in the file."""
+    file.seek(entry.header_offset)
+    header = file.read(30)
+    name, extra = struct.unpack("<HH", header[26:30])
+    start = entry.header_offset + 30 + name + extra
+    if header[:4] != b"PK\x03\x04" or start + entry.file_size > size:
+        raise ValueError("an entry that is not where the archive says")
+    return start, entry.file_size
+
+
+def _sequence(file: IO[bytes], size: int) -> tuple[Any, Places]:
+    """The older layout: five pickles, then each storage as its length and its numbers."""
+    if _value(file, size) != MAGIC or _value(file, size) != 1001:
+        raise ValueError("not a file of torch.save")
+    system = _value(file, size)
+    if not isinstance(system, dict) or system.get("little_endian") is not True:
+        raise ValueError("its numbers are big-endian")
+    storages: dict[str, Storage] = {}
+    content = _value(file, size, storages)
+    places = {}
+    for key in _value(file, size):
+        storage = storages[key]
+        (count,) = struct.unpack("<q", file.read(8))
+        if count != storage.length:
+            raise ValueError("a storage of another length than described")
+        places[key] = (file.tell(), count * storage.dtype.itemsize)
+        if sum(places[key]) > size:
+            raise ValueError("the file is cut short")
+        file.seek(sum(places[key]))
+    return content, places
+
+
+# ------------------------------------------------------------------ opcodes
+
+
+class _Global(NamedTuple):
+    """A name of Python's, which is never looked up."""
+
+    module: str
+    name: str
+
+
+class _Limited:
+    """A stream of which only so many bytes may be read."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.stream, self.left = stream, LARGEST_PICKLE
+
+    def read(self, size: int) -> bytes:
+        """Read on."""
+        return self._take(self.stream.read(min(size, self.left + 1)))
+
+    def readline(self) -> bytes:
+        """Read a line, which in a pickle is a name."""
+        return self._take(self.stream.readline(1000))
+
+    def _take(self, data: bytes) -> bytes:
+        self.left -= len(data)
+        if self.left < 0:
+            raise ValueError(f"a pickle of more than {LARGEST_PICKLE:,} bytes")
+        return data
+
+
+def _value(stream: IO[bytes], size: int, storages: dict[str, Storage] | None = None) -> Any:
+    """The value of one pickle, in which no number is larger than the file."""
+    machine = _Machine(size, {} if storages is None else storages)
+    for opcode, argument, _ in pickletools.genops(cast(IO[bytes], _Limited(stream))):
+        if opcode.name == "STOP":
+            return machine.stack.pop()
+        act = ACTIONS.get(opcode.name)
+        if act is None:
+            raise ValueError(f"{opcode.name} is not an opcode of a file of tensors")
+        act(machine, argument)
+    raise EOFError("a pickle that does not end")
+
+
+class _Machine:
+    """The stack of a pickle that is being read."""
+
+    def __init__(self, largest: int, storages: dict[str, Storage]) -> None:
+        self.stack: list[Any] = []
+        self.marks: list[int] = []
+        self.memo: dict[int, Any] = {}
+        self.largest, self.storages = largest, storages
+
+    def push(self, value: Any) -> None:
+        """A string, a float, True, False, None or an empty list or dict."""
+        self.stack.append(value)
+
+    def number(self, value: int) -> None:
+        """A whole number."""
+        if abs(value) > max(self.largest, 2**20) and value != MAGIC:
+            raise ValueError("a number larger than the file")
+        self.stack.append(value)
+
+    def mark(self, _: Any) -> None:
+        """Remember where a group begins."""
+        self.marks.append(len(self.stack))
+
+    def group(self) -> list[Any]:
+        """Take all values since the last mark."""
+        start = self.marks.pop()
+        values = self.stack[start:]
+        del self.stack[start:]
+        return values
+
+    def tuple(self, count: int | None) -> None:
+        """Join values."""
+        self.stack.append(tuple(self.group() if count is None else self.take(count)))
+
+    def take(self, count: int) -> list[Any]:
+        """Take so many values."""
+        if len(self.stack) < count:
+            raise ValueError("values that were never written")
+        values = self.stack[len(self.stack) - count :]
+        del self.stack[len(self.stack) - count :]
+        return values
+
+    def append(self, values: list[Any]) -> None:
+        """Add values to the list below them."""
+        target = self.stack[-1]
+        if not isinstance(target, list):
+            raise ValueError("values added to what is no list")
+        target += values
+
+    def fill(self, values: list[Any]) -> None:
+        """Add keys and values to the dict below them."""
+        target = self.stack[-1]
+        if not isinstance(target, dict) or len(values) % 2:
+            raise ValueError("items added to what is no dict")
+        for key, value in zip(values[::2], values[1::2], strict=True):
+            if type(key) not in (str, int):
+                raise ValueError("keys that are no names")
+            target[key] = value
+
+    def remember(self, place: int | None) -> None:
+        """Keep the last value for later."""
+        self.memo[len(self.memo) if place is None else place] = self.stack[-1]
+
+    def recall(self, place: int) -> None:
+        """Use a value again."""
+        self.stack.append(self.memo[place])
+
+    def name(self, text: str | None) -> None:
+        """A name of Python's: only those that make tensors are known."""
+        words = self.take(2) if text is None else text.split(" ", 1)
+        found = _Global(*map(str, words))
+        if found not in CALLS and not (found.module == "torch" and found.name in DTYPES):
+            raise ValueError(f"it names {found.module}.{found.name}")
+        self.stack.append(found)
+
+    def call(self, _: Any) -> None:
+        """Do what a known name does with its arguments."""
+        target, arguments = self.take(2)
+        if not isinstance(target, _Global) or target not in CALLS or type(arguments) is not tuple:
+            raise ValueError("a call of what is no function")
+        self.stack.append(CALLS[target](*arguments))
+
+    def build(self, _: Any) -> None:
+        """Leave out what was set on an object: a state dict's notes on versions."""
+        self.take(1)
+
+    def storage(self, _: Any) -> None:
+        """A storage: ("storage", its type, its key, its device, how many numbers, ...)."""
+        (given,) = self.take(1)
+        word, kind, key, _, count = given[:5]
+        if word != "storage" or type(key) is not str or given[5:] not in ((), (None,)):
+            raise ValueError("a reference that is no storage")
+        if not isinstance(kind, _Global) or kind.name not in DTYPES or _whole(count) < 0:
+            raise ValueError("a storage of unknown kind")
+        made = Storage(key, DTYPES[kind.name], count)
+        if self.storages.setdefault(key, made) != made:
+            raise ValueError("two storages with one key")
+        self.stack.append(made)
+
+
+def _whole(number: Any) -> int:
+    if type(number) is not int:
+        raise ValueError("a size that is no whole number")
+    return number
+
+
+def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> Stored:
+    sizes = [_whole(number) for number in (offset, *shape, *strides)]
+    if not isinstance(storage, Storage) or min(sizes) < 0 or len(shape) != len(strides):
+        raise ValueError("a tensor that is no plain one")
+    if len(shape) > MOST_AXES:
+        raise ValueError(f"a tensor of {len(shape)} axes")
+    return Stored(storage, sizes[0], tuple(shape), tuple(strides))
+
+
+def _parameter(tensor: Any, *_: Any) -> Stored:
+    if not isinstance(tensor, Stored):
+        raise ValueError("a parameter that is no tensor")
+    return tensor
+
+
+def _dictionary(*items: Any) -> dict[str, Any]:
+    if items:
+        raise ValueError("a dict that is made of something else")
+    return {}
+
+
+CALLS: Mapping[_Global, Callable[..., Any]] = {
+    _Global("collections", "OrderedDict"): _dictionary,
+    _Global("torch._utils", "_rebuild_tensor"): _tensor,
+    _Global("torch._utils", "_rebuild_tensor_v2"): _tensor,
+    _Global("torch._utils", "_rebuild_parameter"): _parameter,
+}
+ACTIONS: dict[str, Callable[[_Machine, Any], None]] = {
+    "PROTO": lambda machine, _: None,
+    "FRAME": lambda machine, _: None,
+    "MARK": _Machine.mark,
+    "NONE": lambda machine, _: machine.push(None),
+    "NEWTRUE": lambda machine, _: machine.push(True),
+    "NEWFALSE": lambda machine, _: machine.push(False),
+    "EMPTY_DICT": lambda machine, _: machine.push({}),
+    "EMPTY_LIST": lambda machine, _: machine.push([]),
+    "EMPTY_TUPLE": lambda machine, _: machine.tuple(0),
+    "TUPLE": lambda machine, _: machine.tuple(None),
+    "TUPLE1": lambda machine, _: machine.tuple(1),
+    "TUPLE2": lambda machine, _: machine.tuple(2),
+    "TUPLE3": lambda machine, _: machine.tuple(3),
+    "APPEND": lambda machine, _: machine.append(machine.take(1)),
+    "APPENDS": lambda machine, _: machine.append(machine.group()),
+    "SETITEM": lambda machine, _: machine.fill(machine.take(2)),
+    "SETITEMS": lambda machine, _: machine.fill(machine.group()),
+    "MEMOIZE": lambda machine, _: machine.remember(None),
+    "GLOBAL": _Machine.name,
+    "STACK_GLOBAL": lambda machine, _: machine.name(None),
+    "REDUCE": _Machine.call,
+    "BUILD": _Machine.build,
+    "BINPERSID": _Machine.storage,
+    "BINFLOAT": _Machine.push,
+    **dict.fromkeys(("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"), _Machine.push),
+    **dict.fromkeys(("BINSTRING", "SHORT_BINSTRING"), _Machine.push),
+    **dict.fromkeys(("BININT", "BININT1", "BININT2", "LONG1"), _Machine.number),
+    **dict.fromkeys(("BINPUT", "LONG_BINPUT"), _Machine.remember),
+    **dict.fromkeys(("BINGET", "LONG_BINGET"), _Machine.recall),
+}
