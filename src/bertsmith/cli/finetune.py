@@ -180,6 +180,8 @@ def _show(result: Result, as_json: bool) -> None:
         return
     kept = result.kept
     columns = {split: kept.scores.get(split) for split in ("dev", "test")}
+    simple = (result.extras.get("baseline") or {}).get("scores") or {}
+    columns |= {f"{split} (TF-IDF)": scores for split, scores in simple.items() if scores}
     if any(columns.values()):
         tasks.show_scores(columns)
     for split in ("dev", "test"):

@@ -41,7 +41,7 @@ def _lines(name: str, checkpoint: Checkpoint, content: Mapping[str, Any]) -> Ite
     if labels := content["labels"]:
         more = f" and {len(labels) - MOST} more" if len(labels) > MOST else ""
         yield f"- Labels ({len(labels)}): {', '.join(labels[:MOST])}{more}"
-    yield from ("", "## Scores", "", *_scores(content), "", "## Training", "")
+    yield from ("", "## Scores", "", *_scores(content), *_baseline(content), "", "## Training", "")
     yield _settings(content)
     for note in content["notes"]:
         yield from ("", f"{note[0].upper()}{note[1:]}.")
@@ -76,6 +76,17 @@ def _scores(content: Mapping[str, Any]) -> Iterator[str]:
                 f"{one['deviation']:.4f}, 95 % interval {one['low']:.4f} to {one['high']:.4f}; the "
                 "best seed is the one stored."
             )
+
+
+def _baseline(content: Mapping[str, Any]) -> Iterator[str]:
+    """The score of TF-IDF + logistic regression beside the model's."""
+    simple = content.get("baseline") or {}
+    for split in ("test", "dev"):
+        scores = (simple.get("scores") or {}).get(split)
+        if scores and content["metric"] in scores:
+            yield ""
+            yield f"{simple['name']}: {split} {content['metric']} {scores[content['metric']]:.4g}."
+            return
 
 
 def _settings(content: Mapping[str, Any]) -> str:

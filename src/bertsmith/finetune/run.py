@@ -10,11 +10,19 @@ from typing import Any
 
 from bertsmith.data import Dataset, Splits, read_splits
 from bertsmith.errors import BertsmithError
+from bertsmith.finetune.baseline import baseline, verdict
 from bertsmith.finetune.loop import Scores, Watcher, train
 from bertsmith.finetune.opening import check_out, is_interrupted, open_fresh
 from bertsmith.finetune.result import Result, Run, described, write_result
 from bertsmith.finetune.session import Session
-from bertsmith.finetune.settings import Settings, check_seeds, settings_for, spoken
+from bertsmith.finetune.settings import (
+    LEAST_STEPS,
+    Settings,
+    check_seeds,
+    enough_epochs,
+    settings_for,
+    spoken,
+)
 from bertsmith.finetune.trials import model_sum
 from bertsmith.finetune.usual import named_by, usual_for
 from bertsmith.finetune.work import Interrupted, Work, data_sum, terminable
@@ -68,9 +76,17 @@ def finetune(
             hold_out=hold_out,
         )
     splits = _one_scheme(splits)
-    settings = _decided(splits, settings_for(splits.train.task, usual_for(model, given), **given))
+    usual = usual_for(model, given)
+    settings = _decided(splits, settings_for(splits.train.task, usual, **given))
+    few = ""
+    if given.get("epochs") is None and "epochs" not in usual:
+        epochs = enough_epochs(settings, splits.train.task, len(splits.train.gold()))
+        if epochs != settings.epochs:
+            few = f"few examples: {epochs} epochs, so that there are {LEAST_STEPS} steps or more"
+            settings = settings.changed(epochs=epochs)
     grid = _grid(splits, settings, sweep_rates, sweep_epochs) if sweep else []
     command = Command(model, splits, settings, seeds, grid, device, watch)
+    command.notes += [few] if few else []
     if named := named_by(model, given):
         command.notes.append(f"settings in the model's bertsmith.json: {spoken(named)}")
     if out is None:
@@ -131,7 +147,7 @@ class Command:
         }
         self.work = Work.start(out, plan, resume, overwrite)
         try:
-            result = self.result(self.train())
+            result = self.result(self.train(), with_baseline=True)
             write_result(result, out, replaceable)
         except KeyboardInterrupt:
             kept = self._keep(out, replaceable if is_interrupted(out) else False)
@@ -142,7 +158,7 @@ class Command:
         self.work.remove()
         return result
 
-    def result(self, kept: Run, interrupted: bool = False) -> Result:
+    def result(self, kept: Run, interrupted: bool = False, with_baseline: bool = False) -> Result:
         """The result of the runs so far."""
         notes = [*self.splits.notes, *self._notes(kept), *self.notes]
         metric, task = self.settings.metric, self.splits.train.task
@@ -150,6 +166,10 @@ class Command:
         if interrupted:
             done, planned = len(kept.history.epochs), kept.settings.epochs
             result.notes.append(f"interrupted after {done} of {planned} epochs")
+        if with_baseline and (simple := baseline(self.splits)) is not None:
+            result.extras["baseline"] = simple
+            warning = verdict(simple, kept.scores, metric)
+            result.notes += filter(None, (simple["note"], warning))
         result.content = described(result, self.splits, self.model, interrupted)
         return result
 
