@@ -98,9 +98,137 @@ def imported(path: Path, tree: ast.AST) -> Iterator[tuple[int, str]]:
             base = package[: len(package) + 1 - node.level] if node.level else []
             module = ".".join([*base, *filter(None, [node.module])])
             yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            if isinstance(node.args[0], ast.Constant):
-                yield node.lineno, str(node.args[0].value)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in IMPORTERS:
+            yield from ((node.lineno, name) for name in dynamic(tree, node))
+
+
+IMPORTERS = {"import_module", "__import__"}
+UNSEEN = "?"  # stands for a module whose name cannot be read in the code
+
+
+def dynamic(tree: ast.AST, call: ast.Call) -> list[str]:
+    """Return the modules that import_module or __import__ may load.
+
+    Their name is a string; an f-string around an entry of a table of strings in the same file
+    (`_HOMES`); or a parameter that every call in the file gives as a string.
+    """
+    name = call.args[0] if call.args else None
+    if isinstance(name, ast.Constant):
+        return [str(name.value)]
+    if isinstance(name, ast.JoinedStr):
+        choices = [""]
+        for part in name.values:
+            ends = entries(tree, part)
+            choices = [start + end for start in choices for end in ends]
+        return choices if choices and all(UNSEEN not in one for one in choices) else [UNSEEN]
+    if isinstance(name, ast.Name):
+        return given(tree, call, name.id) or [UNSEEN]
+    return [UNSEEN]
+
+
+def entries(tree: ast.AST, part: ast.expr) -> list[str]:
+    """Return the strings that a part of an f-string may be."""
+    if isinstance(part, ast.Constant):
+        return [str(part.value)]
+    value = part.value if isinstance(part, ast.FormattedValue) else None
+    if isinstance(value, ast.Subscript) and isinstance(value.value, ast.Name):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == value.value.id:
+                if isinstance(node.value, ast.Dict):
+                    cells = node.value.values
+                    return [str(c.value) if isinstance(c, ast.Constant) else UNSEEN for c in cells]
+    return [UNSEEN]
+
+
+def given(tree: ast.AST, call: ast.Call, parameter: str) -> list[str]:
+    """Return the strings that all calls give for a parameter of the function around a call."""
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef) or call not in ast.walk(function):
+            continue
+        names = [one.arg for one in function.args.args]
+        if parameter not in names:
+            continue
+        place, found = names.index(parameter), []
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == function.name:
+                words = {word.arg: word.value for word in node.keywords}
+                value = node.args[place] if place < len(node.args) else words.get(parameter)
+                found.append(str(value.value) if isinstance(value, ast.Constant) else UNSEEN)
+        return found
+    return []
+
+
+def unseen_imports(path: Path, tree: ast.AST) -> Iterator[str]:
+    """Complain of imports that the rules here cannot follow."""
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for line, name in imported(path, tree):
+        if UNSEEN in name:
+            yield f"{shown(path)}:{line}: imports a module whose name is not in the code"
+        if name.split(".")[0] in {"runpy", "imp"} or name.startswith("importlib.machinery"):
+            yield f"{shown(path)}:{line}: loads code with {name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.alias) and node.name in IMPORTERS and node.asname:
+            yield f"{shown(path)}:{node.lineno}: {node.name} under another name"
+        if isinstance(node, ast.Name) and node.id in IMPORTERS and id(node) not in called:
+            yield f"{shown(path)}:{node.lineno}: {node.id} is handed on"
+        if isinstance(node, ast.Attribute) and node.attr == "spec_from_file_location":
+            yield f"{shown(path)}:{node.lineno}: loads code from a file"
+
+
+TAGS = "html head body div span p table t[rdh] thead tbody svg rect circle text path polyline line"
+TAGS += " ul ol li dl dt dd section article header h[1-6] mark small b i a script style iframe img"
+TAGS += " button details summary pre code title br g figure blockquote form input label meta link"
+MARKUP = re.compile(rf"<(?:/?(?:{'|'.join(TAGS.split())})(?:\s[\w-]+=|/?>)|!doctype)", re.I)
+    rf"<(?:/?(?:{'|'.join(TAGS.split())})(?:\s[\w-]+=|/?>)|!doctype)", re.IGNORECASE
+)
+
+
+def markup(path: Path, tree: ast.AST) -> Iterator[str]:
+    """Complain of HTML in Python: pages are templates in pages/."""
+    for line, name in imported(path, tree):
+        if name.split(".")[0] == "html":
+            yield f"{shown(path)}:{line}: imports {name}"
+        if name.split(".")[0] in {"markupsafe", "jinja2"} and room_of(path) != "pages":
+            yield f"{shown(path)}:{line}: imports {name}"
+    spoken = {id(statement.value) for statement in docstrings(tree)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if id(node) not in spoken and MARKUP.search(node.value):
+                yield f"{shown(path)}:{node.lineno}: {node.value[:40]!r} is HTML"
+
+
+def module_of(path: Path) -> str:
+    """Return the dotted name of a file of the house."""
+    parts = ("bertsmith", *path.relative_to(HOUSE).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def circles(graph: dict[str, set[str]]) -> list[str]:
+    """Return the modules that import themselves through others."""
+    left = {name: set(others) for name, others in graph.items()}
+    done = False
+    while not done:
+        wanted = {other for others in left.values() for other in others}
+        ends = [n for n, others in left.items() if not others & left.keys() or n not in wanted]
+        for name in ends:  # what imports none of the others, or is imported by none of them
+            del left[name]
+        done = not ends
+    return sorted(left)
+
+
+def import_graph() -> dict[str, set[str]]:
+    """Return which file imports which: in functions, for types and dynamically too.
+
+    The front door, `bertsmith`, is left out: Python opens it before any other file.
+    """
+    files = {module_of(path): path for path in HOUSE.rglob("*.py")}
+    graph: dict[str, set[str]] = {}
+    for name, path in files.items():
+        tree = ast.parse(path.read_text("utf-8"))
+        wanted = {other for _, other in imported(path, tree)}
+        homes = {other if other in files else other.rpartition(".")[0] for other in wanted}
+        graph[name] = {other for other in homes if other in files} - {name, "bertsmith"}
+    return graph
 
 
 def wrong_direction(path: Path, tree: ast.AST) -> Iterator[str]:
@@ -251,6 +379,18 @@ def test_imports_point_one_way() -> None:
     assert complaints(wrong_direction) == []
 
 
+def test_every_import_can_be_seen() -> None:
+    assert complaints(unseen_imports) == []
+
+
+def test_no_file_imports_itself_through_others() -> None:
+    assert circles(import_graph()) == []
+
+
+def test_html_is_made_by_templates() -> None:
+    assert complaints(markup) == []
+
+
 def test_the_model_knows_no_family() -> None:
     assert complaints(family_names, HOUSE / "model") == []
 
@@ -324,6 +464,8 @@ def test_the_encoder_is_read_in_one_sitting() -> None:
 
 # ------------------------------------------------------------------ and the rules can fail
 
+LOADS = "def f(p):\n    import_module(p)\n"
+
 
 @pytest.mark.parametrize(
     ("rule", "file", "source", "complains"),
@@ -341,6 +483,30 @@ def test_the_encoder_is_read_in_one_sitting() -> None:
         (wrong_direction, "model/x.py", "def f():\n    import bertsmith.tasks.load", True),
         (wrong_direction, "model/x.py", "if TYPE_CHECKING:\n    from .. import cli", True),
         (wrong_direction, "model/x.py", "import_module('bertsmith.tasks')", True),
+        (wrong_direction, "model/x.py", "__import__('bertsmith.tasks')", True),
+        (wrong_direction, "model/x.py", "H = {1: 'cli'}\nimport_module(f'bertsmith.{H[n]}')", True),
+        (wrong_direction, "cli/x.py", "H = {1: 'data'}\nimport_module(f'bertsmith.{H[n]}')", False),
+        (wrong_direction, "model/x.py", f"{LOADS}f('json')\nf(p='bertsmith.cli')", True),
+        (unseen_imports, "x.py", "import_module('json')", False),
+        (unseen_imports, "x.py", "H = {'a': 'b'}\nimport_module(f'json.{H[n]}')", False),
+        (unseen_imports, "x.py", f"{LOADS}f('json')", False),
+        (unseen_imports, "x.py", f"{LOADS}f(name)", True),
+        (unseen_imports, "x.py", LOADS, True),
+        (unseen_imports, "x.py", "importlib.import_module(name)", True),
+        (unseen_imports, "x.py", "import_module('a' + b)", True),
+        (unseen_imports, "x.py", "import_module(f'bertsmith.{name}')", True),
+        (unseen_imports, "x.py", "H = {'a': f()}\nimport_module(f'json.{H[n]}')", True),
+        (unseen_imports, "x.py", "__import__(name)", True),
+        (unseen_imports, "x.py", "load = __import__", True),
+        (unseen_imports, "x.py", "from importlib import import_module as load", True),
+        (unseen_imports, "x.py", "import runpy", True),
+        (markup, "x.py", "x = f'<td>{y}</td>'", True),
+        (markup, "x.py", "x = '<svg viewBox=\"0\">'", True),
+        (markup, "x.py", "from html import escape", True),
+        (markup, "x.py", "from markupsafe import Markup", True),
+        (markup, "pages/x.py", "from markupsafe import Markup", False),
+        (markup, "x.py", "'<p>A docstring.</p>'", False),
+        (markup, "x.py", "x = f'<{name} 2x4> <s> <pad> <mask> a < b'", False),
         (wrong_direction, "serve/x.py", "import bertsmith.search", True),
         (wrong_direction, "tasks/x.py", "from bertsmith import __version__", False),
         (wrong_direction, "cli/x.py", "import bertsmith.serve", False),
@@ -365,6 +531,12 @@ def test_the_encoder_is_read_in_one_sitting() -> None:
 )
 def test_rules_can_fail(rule: Rule, file: str, source: str, complains: bool) -> None:
     assert bool(list(rule(HOUSE / file, ast.parse(source)))) == complains
+
+
+def test_circles_are_seen() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == ["b", "c"]
+    assert import_graph()["bertsmith.train"] >= {"bertsmith.train.recipe"}
 
 
 def test_statements_leave_out_docstrings() -> None:

@@ -24,8 +24,8 @@ from bertsmith.analysis.ablation import (
     mean_outputs,
     one_by_one,
 )
-from bertsmith.analysis.attention import head_counts
 from bertsmith.analysis.heads import METRICS, measure, texts
+from bertsmith.analysis.maps import head_counts
 from bertsmith.analysis.pages import heads_page
 from bertsmith.analysis.pruning import least, pruned, zeroed
 from bertsmith.batch import Batch

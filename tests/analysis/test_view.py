@@ -9,7 +9,7 @@ import pytest
 from analysis.conftest import KINDS, Small
 from bertsmith.analysis import AttentionPage, attention
 from bertsmith.analysis import page as module
-from bertsmith.analysis.attention import rollout
+from bertsmith.analysis.maps import rollout
 from bertsmith.errors import BertsmithError
 
 TEXT = "Unbelievable playing,  in Kraków!"

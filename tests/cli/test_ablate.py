@@ -7,7 +7,7 @@ import pytest
 
 from bertsmith import load
 from bertsmith.analysis.ablation import ablated, loss, masked_words
-from bertsmith.analysis.attention import head_counts
+from bertsmith.analysis.maps import head_counts
 from bertsmith.analysis.scoring import scores
 from bertsmith.data import read_data
 from bertsmith.errors import BertsmithError

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertsmith.analysis.attention import Floats, by_layer, head_counts
+from bertsmith.analysis.maps import Floats, by_layer, head_counts
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.model import Hidden, Trace

@@ -1,45 +1,43 @@
-"""What one model attends to in one text: tokens, and weights that are computed when asked for."""
+"""The attention of a model in one text, as a person asks for it: arrays, pages, notebooks."""
 
 from __future__ import annotations
 
-import ctypes
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
-
 from bertsmith.analysis.importance import explained
-from bertsmith.analysis.weights import Weights
-from bertsmith.batch import Batch
+from bertsmith.analysis.maps import AttentionMaps, Token, head_counts
+from bertsmith.analysis.page import AttentionPage
 from bertsmith.errors import BertsmithError
-from bertsmith.model import Scores, Trace
-from bertsmith.model.attention import Look
 from bertsmith.tasks.spans import trimmed
 from bertsmith.tokenizer import Encoding, Tokenizer
 
 if TYPE_CHECKING:
-    from bertsmith.analysis.page import AttentionPage
     from bertsmith.tasks.loaded import LoadedModel
 
-Floats = NDArray[np.float32]
-LONG = 2048  # tokens from which on memory is watched
 BLANKS = ("▁", "Ġ")  # how vocabularies spell a space that is a token by itself
 
 
-@dataclass(frozen=True)
-class Token:
-    """One token as a reader knows it."""
+@dataclass(frozen=True, repr=False)
+class AttentionView(AttentionMaps):
+    """Attention weights that can be saved as a page, and that notebooks show."""
 
-    text: str  # the characters it stands for; of a special token its name
-    token: str  # how the vocabulary spells it
-    source: int | None  # 0 first text, 1 second text, None special token
-    apart: bool  # does it begin a word, as the text is written?
+    def beside(self, other: AttentionView) -> AttentionPage:
+        """A page with this view and another side by side: two models, or two texts."""
+        return AttentionPage((self, other))
+
+    def page(self, tokens: range | None = None) -> AttentionPage:
+        """The page of this view; of a long text, `tokens` says which are shown one by one."""
+        return AttentionPage((self,), tokens)
+
+    def save(self, path: str | Path, tokens: range | None = None) -> None:
+        """Write a page (.html), or the weights and tokens as arrays (.npz)."""
+        self.page(tokens).save(path)
+
+    def _repr_html_(self) -> str:
+        return self.page()._repr_html_()
 
 
 def attention(
@@ -85,20 +83,6 @@ def attention(
     )
 
 
-def head_counts(bert: LoadedModel) -> list[int]:
-    """How many heads each layer has: after pruning they may differ."""
-    config = bert.checkpoint.config
-    return [config.kept[block] if config.kept else config.attention_heads for block in config.plan]
-
-
-def by_layer(values: Tensor, heads: Sequence[int]) -> Floats:
-    """A number for every head, layer after layer, as (layers, heads); NaN where there is none."""
-    table = np.full((len(heads), max(heads)), np.nan, np.float32)
-    for row, own in zip(table, values.split(list(heads)), strict=True):
-        row[: len(own)] = own.numpy()
-    return table
-
-
 def _tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, str]) -> list[Token]:
     """Tokens with the characters of the text that they stand for.
 
@@ -119,142 +103,6 @@ def _tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, str]) ->
         tokens.append(Token(shown or spelled, spelled, source, start != ends[source]))
         ends[source] = end
     return tokens
-
-
-@dataclass(frozen=True)
-class AttentionView:
-    """A text as a model sees it. Weights are made anew for each question, none are kept.
-
-    In arrays, a head that a pruned layer does not have is NaN.
-    """
-
-    bert: LoadedModel
-    name: str
-    ids: list[int]
-    segments: list[int]
-    tokens: list[Token]
-    layers: tuple[int, ...]
-    heads: tuple[int, ...]
-    said: str = ""  # what the model makes of the text, where that was asked
-    worth: list[float] = field(default_factory=list)  # what each token's word does for it
-
-    def __repr__(self) -> str:
-        return (
-            f"<attention of {self.name}: {len(self)} tokens, {len(self.layers)} layers, "
-            f"{len(self.heads)} heads>"
-        )
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def visit(self, look: Callable[[int, Weights], None]) -> None:
-        """Run the model once and show the weights of each chosen layer as it passes.
-
-        They are those of the chosen heads that the layer has, which come first in `heads`.
-        """
-        batch = Batch.of([self.ids], [self.segments]).to(self.bert.device)
-
-        def shown(layer: int) -> Look:
-            def call(query: Tensor, key: Tensor, scores: Scores) -> None:
-                if len(self) > LONG:
-                    give_back()
-                if layer in self.layers:
-                    own = [head for head in self.heads if head < query.shape[1]]
-                    look(layer, Weights.of(query, key, scores, own))
-
-            return call
-
-        looks = {layer: shown(layer) for layer in range(len(self.bert.model.encoder.plan))}
-        with torch.inference_mode():
-            self.bert.model.encoder(batch, Trace(looks=looks))
-
-    def rows(self, places: Sequence[int]) -> Floats:
-        """What these tokens look at: (layers, heads, r, n); each row sums to one."""
-        self._check(places)
-        return self._gather(lambda weights: weights.rows(places))
-
-    def columns(self, places: Sequence[int]) -> Floats:
-        """How much each token looks at these: (layers, heads, n, c)."""
-        self._check(places)
-        return self._gather(lambda weights: weights.columns(places))
-
-    def blocks(self, size: int) -> Floats:
-        """Attention between blocks of `size` tokens, for long texts: (layers, heads, b, b)."""
-        if size < 1:
-            raise BertsmithError(f"a block has one token or more, not {size}")
-        return self._gather(lambda weights: weights.blocks(size))
-
-    def maps(self) -> Floats:
-        """All weights: (layers, heads, n, n). Mind the memory of long texts."""
-        return self._gather(lambda weights: weights.rows(range(len(self))))
-
-    def rollout(self, *, causal: bool = False) -> Floats:
-        """Attention through layers and residual paths, up to each layer: (layers, n, n).
-
-        `causal` is what the same scores would give if no token saw what follows it.
-        """
-        return rollout(np.nanmean(self.maps(), axis=1), causal=causal)
-
-    def beside(self, other: AttentionView) -> AttentionPage:
-        """A page with this view and another side by side: two models, or two texts."""
-        from bertsmith.analysis.page import AttentionPage
-
-        return AttentionPage((self, other))
-
-    def page(self, tokens: range | None = None) -> AttentionPage:
-        """The page of this view; of a long text, `tokens` says which are shown one by one."""
-        from bertsmith.analysis.page import AttentionPage
-
-        return AttentionPage((self,), tokens)
-
-    def save(self, path: str | Path, tokens: range | None = None) -> None:
-        """Write a page (.html), or the weights and tokens as arrays (.npz)."""
-        self.page(tokens).save(path)
-
-    def _repr_html_(self) -> str:
-        return self.page()._repr_html_()
-
-    def _gather(self, make: Callable[[Weights], Tensor]) -> Floats:
-        found = np.empty(0, np.float32)
-
-        def look(layer: int, weights: Weights) -> None:
-            nonlocal found
-            one = make(weights).cpu().numpy()
-            if not found.size:
-                shape = (len(self.layers), len(self.heads), *one.shape[1:])
-                found = np.full(shape, np.nan, np.float32)
-            found[self.layers.index(layer), : len(one)] = one
-
-        self.visit(look)
-        return found
-
-    def _check(self, places: Sequence[int]) -> None:
-        for place in places:
-            if not 0 <= place < len(self):
-                raise BertsmithError(f"there is no token {place}: the text has {len(self)}")
-
-
-def give_back() -> None:
-    """Hand freed memory back to the system, of which Linux's C library would keep tens of MB."""
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl has not
-        if trim is not None:
-            trim(0)
-
-
-def rollout(means: Floats, *, causal: bool = False) -> Floats:
-    """Mean maps of all layers → attention from each layer down to the input (Abnar, Zuidema).
-
-    Half of what a token becomes is what it was: each map is averaged with the identity.
-    """
-    passed = np.eye(means.shape[-1], dtype=np.float32)
-    found = []
-    for mean in means:
-        seen = np.tril(mean) if causal else mean
-        seen = seen / np.maximum(seen.sum(-1, keepdims=True), 1e-12)
-        passed = (0.5 * seen + 0.5 * np.eye(len(mean), dtype=np.float32)) @ passed
-        found.append(passed)
-    return np.stack(found)
 
 
 def _chosen(asked: Sequence[int] | None, count: int, kind: str) -> tuple[int, ...]:

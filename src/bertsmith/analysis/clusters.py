@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.analysis.attention import Floats
+from bertsmith.analysis.maps import Floats
 from bertsmith.errors import BertsmithError
 
 TRIES = 10  # starts of k-means, of which the best is kept

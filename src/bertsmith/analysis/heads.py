@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertsmith.analysis.attention import Floats, by_layer, head_counts
+from bertsmith.analysis.maps import Floats, by_layer, head_counts
 from bertsmith.batch import Batch
 from bertsmith.data import Treebank
 from bertsmith.errors import BertsmithError

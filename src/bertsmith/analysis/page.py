@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertsmith.analysis.attention import AttentionView, Floats, Token, head_counts, rollout
+from bertsmith.analysis.maps import AttentionMaps, Floats, Token, head_counts, rollout
 from bertsmith.analysis.weights import Weights
 from bertsmith.errors import BertsmithError
 from bertsmith.files import atomic, write_text
@@ -28,7 +28,7 @@ SIDE = 256  # blocks in the overview of a long text, and tokens shown one by one
 class AttentionPage:
     """One view, or several side by side, as an HTML file."""
 
-    views: tuple[AttentionView, ...]
+    views: tuple[AttentionMaps, ...]
     tokens: range | None = None  # those shown one by one where a text is long
     opens_with: str = "text"  # or "lines", "matrix", "heads"
 
@@ -95,7 +95,7 @@ class Pane:
         return {key: v for key, v in self.__dict__.items() if key not in left_out}
 
 
-def _panes(view: AttentionView, tokens: range | None) -> list[Pane]:
+def _panes(view: AttentionMaps, tokens: range | None) -> list[Pane]:
     """The whole text; of a long one an overview in blocks, and a stretch token by token."""
     count, maps = len(view), len(view.layers) * len(view.heads)
     if tokens is not None and not 0 <= tokens.start < tokens.stop <= count:
@@ -115,7 +115,7 @@ def _panes(view: AttentionView, tokens: range | None) -> list[Pane]:
     return _filled(view, [(_overview(view, size), size), one_by_one])
 
 
-def _filled(view: AttentionView, panes: list[tuple[Pane, int | None]]) -> list[Pane]:
+def _filled(view: AttentionMaps, panes: list[tuple[Pane, int | None]]) -> list[Pane]:
     """The panes with their weights, all from one pass of the model."""
 
     def look(layer: int, weights: Weights) -> None:
@@ -130,7 +130,7 @@ def _filled(view: AttentionView, panes: list[tuple[Pane, int | None]]) -> list[P
     return [pane for pane, _ in panes]
 
 
-def _pane(view: AttentionView, places: range) -> Pane:
+def _pane(view: AttentionMaps, places: range) -> Pane:
     whole = len(places) == len(view)
     about = f"{len(view):,} tokens" if whole else f"tokens {places.start} to {places.stop - 1}"
     tokens = [_shown(view.tokens[place]) for place in places]
@@ -140,7 +140,7 @@ def _pane(view: AttentionView, places: range) -> Pane:
     return pane
 
 
-def _overview(view: AttentionView, size: int) -> Pane:
+def _overview(view: AttentionMaps, size: int) -> Pane:
     """A pane whose tokens are blocks of `size` neighbours."""
     blocks = []
     for start in range(0, len(view), size):
@@ -153,7 +153,7 @@ def _overview(view: AttentionView, size: int) -> Pane:
     return _empty(view, about, blocks, unit=size, rollout=_complete(view))
 
 
-def _empty(view: AttentionView, about: str, tokens: list[dict[str, Any]], **more: Any) -> Pane:
+def _empty(view: AttentionMaps, about: str, tokens: list[dict[str, Any]], **more: Any) -> Pane:
     counts, family = head_counts(view.bert), view.bert.checkpoint.family.name
     heads = f"{min(counts)} to {max(counts)}" if len({*counts}) > 1 else f"{counts[0]}"
     made_of = f"{family}, {len(counts)} layers, {heads} heads · {about}"
@@ -161,7 +161,7 @@ def _empty(view: AttentionView, about: str, tokens: list[dict[str, Any]], **more
     return Pane(view.name, made_of, tokens, view.layers, view.heads, start=middle, **more)
 
 
-def _complete(view: AttentionView) -> bool:
+def _complete(view: AttentionMaps) -> bool:
     """Are all layers and heads looked at? Only then there is a rollout."""
     counts = head_counts(view.bert)
     return (len(view.layers), len(view.heads)) == (len(counts), max(counts))
@@ -179,7 +179,7 @@ def _packed(weights: Tensor) -> str:
     return base64.b64encode(zlib.compress(codes.cpu().numpy().tobytes(), 3)).decode()
 
 
-def _title(views: Sequence[AttentionView]) -> str:
+def _title(views: Sequence[AttentionMaps]) -> str:
     names = list(dict.fromkeys(view.name for view in views))
     return f"What {' and '.join(names)} attend{'s' if len(names) == 1 else ''} to"
 
@@ -196,7 +196,7 @@ def _rendered(panes: Sequence[Pane], title: str, opens_with: str) -> str:
     )
 
 
-def _save_arrays(path: Path, view: AttentionView, tokens: range | None) -> None:
+def _save_arrays(path: Path, view: AttentionMaps, tokens: range | None) -> None:
     """Weights in float32, with tokens, layers and heads beside them."""
     places = tokens or range(len(view))
     if len(view.layers) * len(view.heads) * len(places) * len(view) > MOST:

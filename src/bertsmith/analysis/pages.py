@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bertsmith.analysis.attention import Floats
 from bertsmith.analysis.heads import METRICS, HeadNumbers
 from bertsmith.analysis.importance import Explained, WordImportance
 from bertsmith.analysis.layers import DepthGuess
+from bertsmith.analysis.maps import Floats
 from bertsmith.analysis.senses import Senses
 from bertsmith.pages import (
     Part,

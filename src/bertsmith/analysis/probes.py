@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.analysis.attention import Floats
+from bertsmith.analysis.maps import Floats
 from bertsmith.data import Tagged
 from bertsmith.errors import BertsmithError
 from bertsmith.tasks.states import hidden_states

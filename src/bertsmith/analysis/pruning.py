@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.analysis.ablation import block_heads
-from bertsmith.analysis.attention import head_counts
+from bertsmith.analysis.maps import head_counts
 from bertsmith.checkpoint import Checkpoint
 from bertsmith.checkpoint.assemble import assemble, substitute
 from bertsmith.checkpoint.names import Translation

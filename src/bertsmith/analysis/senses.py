@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bertsmith.analysis.attention import Floats
 from bertsmith.analysis.clusters import clusters, unit
+from bertsmith.analysis.maps import Floats
 from bertsmith.errors import BertsmithError
 from bertsmith.files import atomic, write_text, writing
 from bertsmith.tasks.states import all_depths, check_depth, hidden_states

@@ -171,7 +171,7 @@ def _without(
     bert: LoadedModel, bench: Bench, heads: str | None, skipped: list[int], mean: bool
 ) -> dict[str, Any]:
     from bertsmith.analysis.ablation import ablated, mean_outputs
-    from bertsmith.analysis.attention import head_counts
+    from bertsmith.analysis.maps import head_counts
 
     gone = named(heads, head_counts(bert)) if heads else []
     before = bench.numbers(bert)
@@ -192,7 +192,7 @@ def _ranked(
     overwrite: bool,
 ) -> dict[str, Any]:
     from bertsmith.analysis.ablation import importance, mean_outputs, one_by_one
-    from bertsmith.analysis.attention import head_counts
+    from bertsmith.analysis.maps import head_counts
     from bertsmith.analysis.pruning import least, pruned, zeroed
     from bertsmith.folders import replace_directory
 

@@ -12,7 +12,7 @@ from bertsmith.cli import options as shared
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
-    from bertsmith.analysis.attention import Floats
+    from bertsmith.analysis.maps import Floats
 
 
 def cka(

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bertsmith.cli.terminal import console as console
 from bertsmith.errors import BertsmithError, printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from bertsmith.bert import Bert
     from bertsmith.data import Data
 
@@ -152,13 +151,6 @@ def print_json(rows: Iterable[Any]) -> None:
     spelled_out = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     for row in rows:
         typer.echo(json.dumps(row, ensure_ascii=not spelled_out))
-
-
-def console() -> Console:
-    """Where tables go; as wide as the terminal, and as wide as they like where there is none."""
-    from rich.console import Console
-
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
 
 
 def clipped(text: str, most: int) -> str:

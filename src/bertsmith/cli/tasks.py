@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bertsmith.cli import options as shared
+from bertsmith.cli.terminal import console
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def show_table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         table.add_column(head, justify="right" if place else "left")
     for row in rows:
         table.add_row(*(Text(shown(cell)) for cell in row))
-    shared.console().print(table)
+    console().print(table)
 
 
 def shown(value: Any) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bertsmith.analysis.attention import AttentionView, Floats
+from bertsmith.analysis.attention import AttentionView
+from bertsmith.analysis.maps import Floats
 from bertsmith.analysis.pages import senses_page
 from bertsmith.analysis.senses import find, senses
 from bertsmith.bert import Bert
