@@ -178,7 +178,7 @@ def unseen_imports(path: Path, tree: ast.AST) -> Iterator[str]:
 TAGS = "html head body div span p table t[rdh] thead tbody svg rect circle text path polyline line"
 TAGS += " ul ol li dl dt dd section article header h[1-6] mark small b i a script style iframe img"
 TAGS += " button details summary pre code title br g figure blockquote form input label meta link"
-MARKUP = re.compile(rf"<(?:/?(?:{'|'.join(TAGS.split())})(?:\s[\w-]+=|/?>)|!doctype)", re.I)
+MARKUP = re.compile(
     rf"<(?:/?(?:{'|'.join(TAGS.split())})(?:\s[\w-]+=|/?>)|!doctype)", re.IGNORECASE
 )
 
