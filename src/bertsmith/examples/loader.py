@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from bertsmith.examples.draw import Numbers
 from bertsmith.examples.example import Example, Examples, StepPlan
+
+SWITCH = 5e-4  # seconds that a thread may hold Python, a tenth of the usual
+
+
+@contextmanager
+def quick_switches() -> Iterator[None]:
+    """Let threads switch often, or a GPU waits while one that makes batches holds Python."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 class StepRequest(NamedTuple):

@@ -12,6 +12,7 @@ class MaskedTokens(Objective):
 
     name = "masked_lm"
     kind = "masked_lm"
+    capturable = True
 
     @staticmethod
     def head(config: Config) -> HeadConfig:

@@ -33,7 +33,7 @@ class MultiObjective(nn.Module):
         return counts
 
     def forward(
-        self, example: Example, counts: Mapping[str, float]
+        self, example: Example, counts: Mapping[str, float | Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss, each term divided by its count over the whole step; and the sums to report.
 
@@ -44,9 +44,12 @@ class MultiObjective(nn.Module):
         losses, sums = [], {}
         for objective in self.objectives:
             for term in objective.terms(encoder_pass, example):
-                weight = self.weights.get(term.name, 1.0) / max(counts[term.name], 1)
-                losses.append(term.sum * weight)
+                losses.append(term.sum * self._weight(term.name, counts[term.name]))
                 sums[term.name] = torch.stack([term.sum.detach().float(), term.correct.float()])
             for name, (numerator, denominator) in objective.ratios.items():
                 sums[name] = torch.stack([denominator.float(), numerator.float()])
         return torch.stack(losses).sum(), sums
+
+    def _weight(self, name: str, count: float | Tensor) -> Any:
+        at_least_one = count.clamp(min=1) if isinstance(count, Tensor) else max(count, 1)
+        return self.weights.get(name, 1.0) / at_least_one

@@ -43,6 +43,9 @@ class Objective(nn.Module):
     name: ClassVar[str]
     kind: ClassVar[str]  # the head it trains
     format: ClassVar[str] = ""  # the data.format it needs: "next", "order"; "" is any
+    # May a CUDA graph replay it? All of it then happens on the device, `before_step` does nothing,
+    # and rows that are added with targets of -100 leave the loss as it is.
+    capturable: ClassVar[bool] = False
 
     def __init__(self) -> None:
         super().__init__()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -18,19 +17,20 @@ from torch import nn
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example, Loader
 from bertsmith.examples.draw import bits
-from bertsmith.examples.loader import LoadedStep, StepRequest
+from bertsmith.examples.loader import LoadedStep, StepRequest, quick_switches
 from bertsmith.ledger import Ledger
 from bertsmith.train.averages import Averages
+from bertsmith.train.captured import StepRow
 from bertsmith.train.distributed import Ranks
 from bertsmith.train.folder import RunFolder
 from bertsmith.train.guard import PATIENCE, ROLLBACKS, Guard
 from bertsmith.train.optimizer import CompositeOptimizer
 from bertsmith.train.recipe import CheckpointPart, TrainPart
+from bertsmith.train.replayed import ReplayedSteps
 from bertsmith.train.schedule import Shape, rate_at
 from bertsmith.train.state import Checkpoints, Progress, Saved, TensorState
-from bertsmith.train.step import MicroBatch, StepResult, Stop, TrainingStep
+from bertsmith.train.step import MicroBatch, StepNote, StepResult, Stop, TrainingStep
 
-SWITCH = 5e-4  # seconds that a thread may hold Python, a tenth of the usual
 GRACE = 10  # seconds that several ranks have to end a step together after a signal
 Scores = dict[str, Any]
 
@@ -57,17 +57,6 @@ class Watcher(Protocol):
         """Something a person should know."""
 
 
-@contextmanager
-def quick_switches() -> Iterator[None]:
-    """Let threads switch often, or a GPU waits while one that makes batches holds Python."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
-
-
 class Trainer:
     """Everything a run needs, and the loop over its steps."""
 
@@ -87,6 +76,7 @@ class Trainer:
         evaluate: Callable[[Callable[[], bool]], Scores | None] | None = None,
         evaluate_every: int = 0,
         evaluate_first: bool = False,
+        replay: bool = False,
     ) -> None:
         self.learner, self.module, self.optimizer = learner, module, optimizer
         self.train, self.keeping, self.ranks, self.folder = train, keeping, ranks, folder
@@ -108,6 +98,7 @@ class Trainer:
             objectives=learner.objectives,
             compiled=train.compile,
         )
+        self.replayed = ReplayedSteps(module, optimizer, train, ranks.device) if replay else None
         self.last: Scores = {}  # the losses that were seen last
         self.evaluating = False
         self.stopped = 0  # the signal that asked us to stop
@@ -160,7 +151,7 @@ class Trainer:
             rank=self.ranks.rank,
             ranks=self.ranks.count,
             workers=self.workers,
-            pin=self.ranks.device.type == "cuda",
+            pin=self.ranks.device.type == "cuda" and self.replayed is None,
         )
         try:
             self.clock = time.monotonic()
@@ -196,10 +187,7 @@ class Trainer:
         """One step; the next one with its counts, and whether any rank was asked to stop."""
         progress, train, ranks = self.progress, self.train, self.ranks
         fraction = rate_at(train.schedule, self.done(), self._shape())
-        self.optimizer.set_rate(fraction)
-        torch.manual_seed(int(bits(train.seed, "step", progress.step, ranks.rank) >> 1))
-        pairs = zip(loaded.examples, loaded.active, strict=True)
-        micro_batches = [MicroBatch((e.to(ranks.device), counts), active) for e, active in pairs]
+        seed = int(bits(train.seed, "step", progress.step, ranks.rank) >> 1)
         following: LoadedStep | None = None
 
         def extras() -> list[float]:
@@ -219,47 +207,58 @@ class Trainer:
                 *(float(own[name]) for name in counts),
             ]
 
-        result = self.step(micro_batches, extras)
-        tokens, stop, elapsed, late, *next_counts = result.extras
-        self._record(loaded, counts, result, fraction, int(tokens), elapsed)
+        if self.replayed is not None:
+            rows = self.replayed(loaded, counts, fraction, seed)
+            tokens, stop, elapsed, late, *next_counts = extras()
+            self.replayed.notes.append(self._advance(loaded, counts, fraction, tokens, elapsed))
+            self._log_late(rows)
+        else:
+            self.optimizer.set_rate(fraction)
+            torch.manual_seed(seed)
+            pairs = zip(loaded.examples, loaded.active, strict=True)
+            result = self.step(
+                [MicroBatch((e.to(ranks.device), counts), active) for e, active in pairs], extras
+            )
+            tokens, stop, elapsed, late, *next_counts = result.extras
+            self._log(self._advance(loaded, counts, fraction, tokens, elapsed), result)
+            if not result.skipped:
+                self.averages.update()
         self.save_now = bool(late)
         return following, dict(zip(counts, next_counts, strict=True)), bool(stop)
 
-    def _record(
+    def _advance(
         self,
         loaded: LoadedStep,
         counts: Mapping[str, float],
-        result: StepResult,
         fraction: float,
-        tokens: int,
+        tokens: float,
         elapsed: float,
-    ) -> None:
-        """Log a step and move on to the next."""
-        progress = self.progress
-        row: dict[str, Any] = {"step": progress.step + 1}
-        for name, (first, second) in result.sums.items():
-            if name in counts:  # a loss and its correct predictions
-                row[name] = first / max(counts[name], 1)
-                row[f"{name}_accuracy"] = second / max(counts[name], 1)
-            else:  # a ratio: the whole and the part
-                row[name] = second / max(first, 1)
-        row |= {"loss": result.loss, "gradient_norm": result.gradient_norm}
-        row |= {"learning_rate": self.train.learning_rate * fraction, "samples": loaded.plan.end}
-        row["tokens"] = progress.tokens + tokens
+    ) -> StepNote:
+        """Move on to the next step; returns what to log of this one."""
+        progress, plan, seconds = self.progress, loaded.plan, elapsed - self.progress.elapsed
+        progress.step, progress.position = progress.step + 1, plan.end
+        progress.tokens, progress.elapsed = progress.tokens + int(tokens), elapsed
+        progress.useful += plan.useful
+        sizes = (progress.step, plan.end, int(tokens), progress.tokens)
+        rate = self.train.learning_rate * fraction
+        return StepNote(counts, rate, *sizes, elapsed, seconds, plan.useful)
+
+    def _log(self, note: StepNote, result: StepResult) -> None:
+        """Log a step."""
+        row, timing = note.rows(result)
         if result.skipped:
-            row["skipped"] = result.skipped
             self.ledger.note(f"steps skipped because {result.skipped}")
-        else:
-            self.averages.update()
-        seconds = elapsed - progress.elapsed
-        progress.step, progress.position = progress.step + 1, loaded.plan.end
-        progress.tokens, progress.elapsed = progress.tokens + tokens, elapsed
-        progress.useful += loaded.plan.useful
-        timing = {"step": progress.step, "seconds": round(seconds, 4), "tokens": tokens}
-        timing |= {"elapsed": round(elapsed, 3)}
         self.last |= {key: row[key] for key in (*result.sums, "loss")}
         self.folder.log(row, timing)
-        self.watch.step(row, timing | {"useful": loaded.plan.useful, "ranks": self.ranks.count})
+        self.watch.step(row, timing | {"useful": note.useful, "ranks": self.ranks.count})
+
+    def _log_late(self, rows: list[StepRow] | None = None) -> None:
+        """Log replayed steps whose results are known now; without any, wait for all."""
+        if self.replayed is not None:
+            rows = self.replayed.captured.finish() if rows is None else rows
+            for note, result in self.replayed.known(rows):
+                self.guard.take(result.gradient_norm, result.skipped)
+                self._log(note, result)
 
     def _shape(self) -> Shape:
         warmup = self.train.warmup
@@ -273,11 +272,13 @@ class Trainer:
     def _between_steps(self) -> bool:
         """Evaluate and save when it is time, but never among bad steps; False to stop."""
         step, every, began = self.progress.step, self.keeping.every, time.monotonic()
+        save = step > self.saved_step and (self.save_now or bool(every and step % every == 0))
+        if save or self._evaluation_due():
+            self._log_late()  # it may turn out that these were bad steps
         if self._evaluation_due() and not self._evaluate():
             return False
-        if not self.guard.skipped and step > self.saved_step:
-            if self.save_now or (every and step % every == 0):
-                self.save()
+        if save and not self.guard.skipped:
+            self.save()
         self.clock += time.monotonic() - began  # the budget is for training alone
         return True
 
@@ -317,6 +318,7 @@ class Trainer:
 
     def save(self) -> None:
         """Write a checkpoint; one of this step is replaced."""
+        self._log_late()
         tensors = self.state.gather(self.ranks)
         self.ranks.run_on_first(lambda: self._write(tensors))
         self.saved_at, self.saved_step = time.monotonic(), self.progress.step
@@ -379,9 +381,12 @@ class Trainer:
         self.ledger.counts = Counter(self.progress.counts)
         self.guard.recent, self.guard.skipped = list(self.progress.recent), self.progress.skipped
         self.saved_step = self.progress.step
+        if self.replayed is not None:
+            self.replayed.resume(self.guard.recent)
 
     def _roll_back(self) -> None:
         """Back to the last checkpoint, and past the samples that did the harm."""
+        self._log_late()
         beyond, counts = self.progress.position, Counter(self.ledger.counts)
         saved = self._newest()
         if saved is None:

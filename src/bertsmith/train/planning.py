@@ -21,10 +21,12 @@ from bertsmith.tokenizer import Tokenizer
 from bertsmith.train.building import built, open_corpus
 from bertsmith.train.busy import demand_busy, fill_of, full
 from bertsmith.train.compiling import compile_rows
+from bertsmith.train.distributed import Ranks
 from bertsmith.train.flops import training_flops
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.precision import Precision, supported
 from bertsmith.train.recipe import Recipe
+from bertsmith.train.replayed import ReplayedSteps, can_replay, inputs_of
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ SHARE = 0.35  # of the maker's peak that training reaches, where it is not measu
 LEAST_EAGER, LEAST_COMPILED = 2.5e-3, 0.25e-3
 OVERLAP = 0.5  # of communication that happens during the backward pass, unless it is one graph
 LATENCY = 20e-6  # seconds; of a collective, times log2 of the devices
+MEASURED = 8  # steps, where the GPU replays them
 UPDATE_BYTES = 40  # a parameter: read and write weight, gradient, two moments, and the norm
 
 
@@ -106,7 +109,7 @@ def plan(
     stages = recipe.lengths()
     cost = [training_flops(module, length) for length, _, _ in stages]
     if here:
-        speed = _measured(recipe, module, device, tokenizer.size)
+        speed = _measured(recipe, module, device, tokenizer.size, count)
         kind = _named(device)
     else:
         kind = DEVICES[device]
@@ -252,14 +255,20 @@ def _memory(recipe: Recipe, module: torch.nn.Module, parameters: int, ranks: int
     return int(states + recipe.train.micro_tokens * kept + masked * rows * (4 + 2 * half))
 
 
-def _measured(recipe: Recipe, module: Any, device: str, vocabulary: int) -> Speed:
+def _measured(recipe: Recipe, module: Any, device: str, vocabulary: int, count: int) -> Speed:
     """The speed of this computer, over a few steps with random tokens."""
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     on_gpu = chosen.type == "cuda"
     length = recipe.lengths()[0][0]
     sequences = max(1, min(recipe.train.micro_tokens, 131072 if on_gpu else 16384) // length)
-    example = random_example(sequences, length, recipe, vocabulary).to(chosen)
+    example = random_example(sequences, length, recipe, vocabulary)
     module.to(chosen).train()
+    cost = training_flops(module, length) * sequences * length
+    if count == 1 and can_replay(recipe, module, Ranks.alone(chosen)):
+        seconds = _replayed(recipe, module, example, chosen)  # the optimizer included
+        used = torch.cuda.max_memory_allocated() if on_gpu else None
+        return Speed(cost / seconds, 0.0, 0.0, used)
+    example = example.to(chosen)
     if recipe.train.compile and on_gpu:  # which takes half a minute; on a CPU, longer
         compile_rows(module)
     optimizer = optimizer_for(module, recipe.train)
@@ -277,8 +286,24 @@ def _measured(recipe: Recipe, module: Any, device: str, vocabulary: int) -> Spee
         passes.append(passed - began)
         updates.append(_now(on_gpu) - passed)
     used = torch.cuda.max_memory_allocated() if on_gpu else None
-    cost = training_flops(module, length) * sequences * length
     return Speed(cost / min(passes), _least(recipe, module) if on_gpu else 0, min(updates), used)
+
+
+def _replayed(recipe: Recipe, module: Any, example: Example, device: torch.device) -> float:
+    """Seconds of a step that the GPU replays as one graph."""
+    if recipe.train.compile:
+        compile_rows(module, captured=True)
+    call = Precision.of(supported(recipe.train.precision, device), device).wrap(module)
+    steps = ReplayedSteps(call, optimizer_for(module, recipe.train), recipe.train, device).captured
+    inputs = inputs_of(example, module.counts(example))
+    began = 0.0
+    for number in range(3 + MEASURED):
+        if number == 3:  # the first as usual, the second captured, the third replayed
+            steps.finish()
+            began = time.perf_counter()
+        steps([inputs], 1.0, number)
+    steps.finish()
+    return (time.perf_counter() - began) / MEASURED
 
 
 def _now(on_gpu: bool) -> float:

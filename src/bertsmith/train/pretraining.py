@@ -35,6 +35,7 @@ from bertsmith.train.loop import Trainer
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.precision import Precision, supported
 from bertsmith.train.recipe import Recipe, checked, parsed
+from bertsmith.train.replayed import can_replay
 from bertsmith.train.step import allow_signals
 from bertsmith.train.watch import MakeWatch, Watch, check_view, watcher
 
@@ -105,8 +106,10 @@ def _train(
     blocks = [
         block for part in learner.modules() if isinstance(part, Encoder) for block in part.blocks
     ]
+    replay = can_replay(recipe, learner, ranks)
     if recipe.train.compile:
-        compile_rows(learner, whole=ranks.count == 1 or recipe.train.parallel == "ddp")
+        whole = ranks.count == 1 or recipe.train.parallel == "ddp"
+        compile_rows(learner, whole=whole, captured=replay)
     elif ranks.device.type == "cpu":
         allow_signals(blocks)
     name = supported(recipe.train.precision, ranks.device)
@@ -129,6 +132,7 @@ def _train(
         evaluate=_evaluator(recipe, held, learner, module, ranks, baseline),
         evaluate_every=recipe.evaluate.every,
         evaluate_first=bool(recipe.model.start),  # what it could do before
+        replay=replay,
     )
     if resume and trainer.resume():
         if trainer.progress.corpus != corpus.fingerprint():

@@ -6,7 +6,7 @@ the sum over ranks in one collective, gradient clipping, and the guard.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -37,6 +37,36 @@ class StepResult(NamedTuple):
     sums: dict[str, tuple[float, float]]  # the pairs that the module reports
     extras: list[float]  # sums of what the caller added to the collective
     skipped: str  # why the weights were not changed; empty if they were
+
+
+class StepNote(NamedTuple):
+    """What is known of a step before its result."""
+
+    counts: Mapping[str, float]  # predictions of each loss term
+    learning_rate: float
+    step: int
+    samples: int
+    tokens: int  # of the step
+    total_tokens: int  # of all steps up to it
+    elapsed: float
+    seconds: float
+    useful: float
+
+    def rows(self, result: StepResult) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What is logged of the step: its numbers, and its time."""
+        row: dict[str, Any] = {"step": self.step}
+        for name, (first, second) in result.sums.items():
+            if name in self.counts:  # a loss and its correct predictions
+                row[name] = first / max(self.counts[name], 1)
+                row[f"{name}_accuracy"] = second / max(self.counts[name], 1)
+            else:  # a ratio: the whole and the part
+                row[name] = second / max(first, 1)
+        row |= {"loss": result.loss, "gradient_norm": result.gradient_norm}
+        row |= {"learning_rate": self.learning_rate, "samples": self.samples}
+        row |= {"tokens": self.total_tokens}
+        row |= {"skipped": result.skipped} if result.skipped else {}
+        timing = {"step": self.step, "seconds": round(self.seconds, 4), "tokens": self.tokens}
+        return row, timing | {"elapsed": round(self.elapsed, 3)}
 
 
 class TrainingStep:

@@ -1,0 +1,98 @@
+"""Pre-training steps that a GPU replays as one graph: what the loop needs to use them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bertsmith.batch import Batch, Layout
+from bertsmith.examples import Example
+from bertsmith.examples.loader import LoadedStep
+from bertsmith.train.captured import CapturedStep, Inputs, StepRow
+from bertsmith.train.compiling import reads_boundaries
+from bertsmith.train.distributed import Ranks
+from bertsmith.train.optimizer import CompositeOptimizer
+from bertsmith.train.recipe import Recipe, TrainPart
+from bertsmith.train.step import StepNote, StepResult
+
+ROWS = 1024  # masked tokens are filled up to a multiple of so many: few shapes to capture
+READ = 8  # steps between two reads of results
+IGNORED = -100  # the target of a row that does not count
+
+
+def can_replay(recipe: Recipe, learner: Any, ranks: Ranks) -> bool:
+    """Can one GPU replay the steps of this run? Others are computed one after the other."""
+    train = recipe.train
+    return (
+        ranks.device.type == "cuda"
+        and ranks.count == 1
+        and train.compile
+        and train.precision == "bfloat16"
+        and train.optimizer in ("adamw", "muon")
+        and not train.ema
+        and train.micro_tokens >= max(tokens for _, tokens, _ in recipe.lengths())
+        and all(objective.capturable for objective in learner.objectives)
+        and reads_boundaries(learner)
+    )
+
+
+class ReplayedSteps:
+    """Steps whose results come late, each with its note."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: CompositeOptimizer,
+        train: TrainPart,
+        device: torch.device,
+    ) -> None:
+        self.captured = CapturedStep(
+            module, optimizer, device, clip=train.clip, spike=train.spike, read=READ
+        )
+        self.notes: deque[StepNote] = deque()
+
+    def __call__(
+        self, loaded: LoadedStep, counts: Mapping[str, float], fraction: float, seed: int
+    ) -> list[StepRow]:
+        """Have the GPU do a step; returns the results that are known by now."""
+        passes = [inputs_of(example, counts) for example in loaded.examples]
+        return self.captured(passes, fraction, seed)
+
+    def resume(self, recent: list[float]) -> None:
+        """Go on from a checkpoint, whose tensors took the place of those that graphs read."""
+        self.captured.reset()
+        self.captured.guard.load(recent)
+
+    def known(self, rows: list[StepRow]) -> list[tuple[StepNote, StepResult]]:
+        """Results with the notes of their steps."""
+        return [
+            (
+                self.notes.popleft(),
+                StepResult(row.loss, row.gradient_norm, row.sums, [], row.fault),
+            )
+            for row in rows
+        ]
+
+
+def inputs_of(example: Example, counts: Mapping[str, float]) -> Inputs:
+    """An example as tensors of few sizes."""
+    batch, layout = example.batch, example.batch.layout
+    size = -(-max(1, len(example.rows)) // ROWS) * ROWS
+    rows, targets = torch.zeros(size, dtype=torch.int64), torch.full((size,), IGNORED)
+    rows[: len(example.rows)], targets[: len(example.rows)] = example.rows, example.targets
+    names = tuple(counts)
+    numbers = torch.tensor([float(counts[name]) for name in names])
+    tensors = [batch.ids, batch.segments, layout.ends, layout.positions, rows, targets, numbers]
+
+    def build(tensors: list[Tensor]) -> tuple[Any, ...]:
+        ids, segments, ends, positions, rows, targets, numbers = tensors
+        placed = Layout(ends, ends, positions, layout.lengths, layout.most)
+        made = replace(example, batch=Batch(ids, segments, placed), rows=rows, targets=targets)
+        return made, dict(zip(names, numbers.unbind(), strict=True))
+
+    return Inputs(tensors, build, (layout.most, names))
