@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -165,3 +166,19 @@ def test_a_buffer_holds_tensors_of_all_kinds() -> None:
     tensors += [torch.randn(3, 2), torch.arange(3, dtype=torch.int32)]
     buffer, spec = pack(tensors)
     assert all(torch.equal(a, b) for a, b in zip(tensors, unpack(buffer, spec), strict=True))
+
+
+def test_a_gpu_replays_unless_it_is_told_not_to() -> None:
+    def kind(device: str, **more: Any) -> Any:
+        made: list[Any] = []
+        bert = SimpleNamespace(device=torch.device(device))
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("CapturedSteps", "EagerSteps"):
+                patch.setattr(steps, name, lambda *_, name=name: made.append(name))
+            settings = settings_for("classification", **more)
+            steps.steps_for(bert, None, settings, 1)  # type: ignore[arg-type]
+        return made
+
+    assert kind("cuda") == ["CapturedSteps"]
+    assert kind("cuda", graphs=False) == kind("cuda", checkpointing=True) == ["EagerSteps"]
+    assert kind("cpu") == ["EagerSteps"]

@@ -76,6 +76,9 @@ def finetune(
         bool,
         typer.Option("--gradient-checkpointing", help="Recompute activations to save memory."),
     ] = False,
+    no_graphs: Annotated[
+        bool, typer.Option("--no-graphs", help="Do not replay steps as CUDA graphs on a GPU.")
+    ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the interrupted run of the same command.")
     ] = False,
@@ -119,6 +122,7 @@ def finetune(
             resume=resume,
             watch=Progress(tasks.understood(splits.train), quiet=as_json),
             checkpointing=gradient_checkpointing or None,
+            graphs=False if no_graphs else None,
             **settings,
         )
     except Interrupted as stop:

@@ -76,6 +76,9 @@ class Settings(BaseModel):
     checkpointing: bool = Field(
         default=False, description="recompute activations in the backward pass to save memory"
     )
+    graphs: bool = Field(
+        default=True, description="replay steps as CUDA graphs, where an NVIDIA GPU trains"
+    )
     temperature: float = Field(
         default=0.05, ge=1e-4, le=100, description="of the similarities of texts that compete"
     )

@@ -136,7 +136,11 @@ class CapturedSteps(Steps):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.captured = CapturedStep(
-            self.module, self.optimizer, self.bert.device, clip=self.settings.clip
+            self.module,
+            self.optimizer,
+            self.bert.device,
+            clip=self.settings.clip,
+            advice="train with --no-graphs (graphs=False)",
         )
         self.gridded = not (self.half and reads_boundaries(self.bert.model))
         self.signals = [m for m in self.bert.model.modules() if isinstance(m, RelativeSignal)]
@@ -210,5 +214,6 @@ def _losses(rows: list[StepRow]) -> list[float]:
 
 def steps_for(bert: LoadedModel, training: Training, settings: Settings, total: int) -> Steps:
     """Captured where a GPU can: what is computed twice would draw other random numbers."""
-    captured = bert.device.type == "cuda" and not settings.checkpointing
+    graphs = settings.graphs and not settings.checkpointing
+    captured = bert.device.type == "cuda" and graphs
     return (CapturedSteps if captured else EagerSteps)(bert, training, settings, total)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from bertsmith.errors import BertsmithError
 from bertsmith.train.guard import ENOUGH, FAULTS, REMEMBERED
 from bertsmith.train.optimizer import CompositeOptimizer
 
@@ -93,6 +94,7 @@ class CapturedStep:
 
     `module` returns a loss, already divided by the weights of all passes, and pairs to report.
     Off a GPU, and for several passes, nothing is captured. Results are read every `read` steps.
+    `advice` says what to do where a step cannot be captured.
     """
 
     def __init__(
@@ -104,10 +106,11 @@ class CapturedStep:
         clip: float = 1.0,
         spike: float = math.inf,
         read: int = 32,
+        advice: str = "",
     ) -> None:
         self.module, self.optimizer, self.device, self.clip = module, optimizer, device, clip
         self.parameters = [p for p in module.parameters() if p.requires_grad]
-        self.guard, self.read = DeviceGuard(spike, device), read
+        self.guard, self.read, self.advice = DeviceGuard(spike, device), read, advice
         self.found_inf = optimizer.move_to(device)
         self.names: list[str] = []
         self.rows = torch.zeros(0, device=device)  # results of the last steps, one row each
@@ -162,8 +165,14 @@ class CapturedStep:
             self.graphs += 1
             self.pool = self.pool or torch.cuda.graph_pool_handle()
             shape.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(shape.graph, pool=self.pool):
-                self._compute([(one.build, rest)], fraction, slot)
+            try:
+                with torch.cuda.graph(shape.graph, pool=self.pool):
+                    self._compute([(one.build, rest)], fraction, slot)
+            except torch.AcceleratorError as error:
+                reason = str(error).splitlines()[0]
+                raise BertsmithError(
+                    f"a step cannot be captured as a CUDA graph ({reason}); {self.advice}"
+                ) from error
             shape.graph.replay()
         self.optimizer.clear()  # the memory of gradients serves the next graph too
 

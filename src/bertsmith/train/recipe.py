@@ -151,6 +151,9 @@ class TrainPart(Part):
     )
     precision: Literal["float32", "bfloat16"] = "float32"
     compile: bool = False
+    graphs: bool = Field(
+        default=True, description="with compile on one GPU: replay whole steps as CUDA graphs"
+    )
     ema: float = Field(
         default=0.0, ge=0, lt=1, description="decay of the averaged weights; 0: no average"
     )

@@ -32,6 +32,7 @@ def can_replay(recipe: Recipe, learner: Any, ranks: Ranks) -> bool:
         ranks.device.type == "cuda"
         and ranks.count == 1
         and train.compile
+        and train.graphs
         and train.precision == "bfloat16"
         and train.optimizer in ("adamw", "muon")
         and not train.ema
@@ -52,7 +53,13 @@ class ReplayedSteps:
         device: torch.device,
     ) -> None:
         self.captured = CapturedStep(
-            module, optimizer, device, clip=train.clip, spike=train.spike, read=READ
+            module,
+            optimizer,
+            device,
+            clip=train.clip,
+            spike=train.spike,
+            read=READ,
+            advice="set train.graphs=false",
         )
         self.notes: deque[StepNote] = deque()
 
