@@ -45,6 +45,7 @@ def test_it_is_one_file_that_asks_nobody(folder: Path) -> None:
     for title in ("Worst errors", "Ledger", "Settings"):
         assert f"<h2>{title}</h2>" in page
     assert "2 seeds" in page
+    assert "TF-IDF + logistic regression" in page
 
 
 def test_the_card_says_what_the_model_is(folder: Path) -> None:

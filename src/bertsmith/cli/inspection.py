@@ -11,7 +11,7 @@ import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.errors import BertsmithError
-from bertsmith.files import check_writable
+from bertsmith.files import check_writable, writing
 from bertsmith.numbers import whole_number
 
 Item = TypeVar("Item")
@@ -53,7 +53,9 @@ def check_folder(folder: Path | None) -> None:
 
     if folder is None:
         return
-    if folder.exists() and not folder.is_dir():
+    with writing(folder):  # names that are too long
+        is_file = folder.exists() and not folder.is_dir()
+    if is_file:
         raise BertsmithError(f"{folder}: a file of this name exists; name a folder")
     check_output(folder)
 

@@ -12,6 +12,7 @@ from bertsmith.metrics.labels import known
 from bertsmith.pages import (
     Part,
     Series,
+    bar_list,
     confusion_matrix,
     highlighted,
     line_chart,
@@ -74,6 +75,7 @@ def report_page(
         tiles=_tiles(content),
         notes=content["notes"],
         scores=_scores(content),
+        baseline=_baseline(content),
         curves=[] if history is None else _curves(metric, history),
         training=_training(content) if history is not None else "",
         sweep=table(("learning rate", "epochs", f"dev {metric}"), sweep) if sweep else "",
@@ -129,6 +131,22 @@ def _scores(content: Mapping[str, Any]) -> list[Any]:
         ]
         tables.append(table(("seed", *(f"{metric} ({name})" for name in splits)), seeds))
     return tables
+
+
+def _baseline(content: Mapping[str, Any]) -> Any:
+    """The main score as a bar, and that of the simple baseline below it."""
+    simple, metric = content.get("baseline") or {}, content["metric"]
+    for split in ("test", "dev"):
+        own = (content["scores"].get(split) or {}).get(metric)
+        other = ((simple.get("scores") or {}).get(split) or {}).get(metric)
+        if own is not None and other is not None:
+            rows = [("this model", own, f"{own:.4f}"), (simple["name"], other, f"{other:.4f}")]
+            return {
+                "title": f"{metric} ({split})",
+                "bars": bar_list(rows, most=max(1.0, own, other), weak=[1]),
+                "note": simple.get("note", ""),
+            }
+    return None
 
 
 def _curves(metric: str, history: History) -> list[Any]:
