@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from bertsmith.data import open_data, read_data
@@ -34,6 +34,9 @@ def read_all(path: Path, task: str | None = None, **options: Any) -> list[tuple[
 def test_csv(
     tmp_path: Path, cells: list[tuple[str, str]], delimiter: str, end: str, quote: bool
 ) -> None:
+    if end == "\n" and not quote:  # Python's writer leaves a carriage return unquoted then
+        cells = [(text.replace("\r", ""), label) for text, label in cells]
+    assume(not any(text in ABSENT for text, _ in cells))
     stream = io.StringIO(newline="")
     quoting = csv.QUOTE_ALL if quote else csv.QUOTE_MINIMAL
     writer = csv.writer(stream, delimiter=delimiter, lineterminator=end, quoting=quoting)
