@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from bertsmith.bert import Bert, load
+    from bertsmith.bert import Bert, load, predict
     from bertsmith.checkpoint import create
     from bertsmith.errors import BertsmithError
     from bertsmith.families import presets
@@ -21,9 +21,19 @@ _HOMES = {
     "Tokenizer": "tokenizer",
     "create": "checkpoint",
     "load": "bert",
+    "predict": "bert",
     "presets": "families",
 }
-__all__ = ["Bert", "BertsmithError", "Classifier", "Tokenizer", "create", "load", "presets"]
+__all__ = [
+    "Bert",
+    "BertsmithError",
+    "Classifier",
+    "Tokenizer",
+    "create",
+    "load",
+    "predict",
+    "presets",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -25,9 +25,33 @@ from bertsmith.tasks import (
 )
 from bertsmith.tasks.loaded import LoadedModel, pick_device, pick_dtype, positive
 from bertsmith.tasks.states import TextStates, all_depths, hidden_states
+from bertsmith.tasks.stream import predict_source
 from bertsmith.tokenizer import Tokenizer
 
 Texts = list[str] | tuple[str, ...]
+
+
+def predict(
+    model: str | Path | Bert,
+    source: Any,
+    out: str | Path | None = None,
+    *,
+    top: int = 1,
+    device: str | torch.device | None = None,
+    **options: Any,
+) -> list[dict[str, Any]]:
+    """Every row of a source (a file, a table, a list, ...) with all columns and the prediction.
+
+    With `out` (.jsonl, .csv, .tsv or .parquet) the rows are written there, in portions, and not
+    returned. `options` are those of `bertsmith.data.open_data`: `columns`, `header`, ...
+    """
+    bert = model if isinstance(model, Bert) else load(model, device=device)
+    rows = predict_source(bert, source, out, top, **options)
+    if out is None:
+        return list(rows)
+    for _ in rows:
+        pass
+    return []
 
 
 def load(

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import bertsmith
 from bertsmith import BertsmithError, load
 from cli.conftest import Run
 
@@ -76,6 +77,16 @@ def test_texts(run: Run, classifier: Path) -> None:
     for missing in ("missing.csv", "folder/missing", "train-*.parquet"):
         with pytest.raises(BertsmithError, match="there is no such file"):
             run("predict", classifier, missing)
+
+
+def test_from_python(classifier: Path, tmp_path: Path) -> None:
+    rows = [{"id": n, "review": text} for n, text in enumerate(TEXTS)]
+    found = bertsmith.predict(classifier, rows)
+    assert [(row["id"], row["review"]) for row in found] == [(n, t) for n, t in enumerate(TEXTS)]
+    assert all(row["label"] in ("a", "b") for row in found)
+    out = tmp_path / "out.jsonl"
+    assert bertsmith.predict(load(classifier), rows, out) == []
+    assert [json.loads(line) for line in out.read_text("utf-8").splitlines()] == found
 
 
 @pytest.mark.parametrize("kind", ["spacy", "prodigy", "doccano"])

@@ -3,9 +3,9 @@
     python tests/slow/attack_data.py --out benchmarks/results/attack.json
 
 Files of every format are cut, flipped, repeated, compressed to bombs, or filled with absurd
-numbers, keys, lines and nesting. `check`, `predict`, `evaluate` and `embed` read each of them. Every
-run must end in time with exit status 0, 1 (findings of `check`) or 2 and one line that says why,
-and hold no more memory than allowed. Each run is a process of its own, forked from this one.
+numbers, keys, lines and nesting. `check`, `predict`, `evaluate` and `embed` read each of them.
+Every run must end in time with exit status 0, 1 (findings of `check`) or 2 and one line that says
+why, and hold no more memory than allowed. Each is a process of its own, forked from this one.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from random import Random
 
@@ -224,6 +225,16 @@ def prepare_home(home: Path) -> None:
         assert status == 0, (words, said)
 
 
+def warm(home: Path) -> None:
+    """Run every verb in this process once, so that those forked from it have all modules."""
+    os.chdir(home)
+    for words in VERBS.values():
+        sys.argv = ["bertsmith", *words.replace("FILE", "labels.jsonl").split()]
+        nothing = io.StringIO()
+        with suppress(SystemExit), redirect_stdout(nothing), redirect_stderr(nothing):
+            main()
+
+
 def attack() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="files whose name holds this")
@@ -234,12 +245,14 @@ def attack() -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         prepare_home(home)
+        warm(home)
         for generate in (mutations(Random(0)), crafted()):
             for name, content in generate:
                 if options.only not in name:
                     continue
                 (home / name).write_bytes(content)
                 counts["files"] += 1
+                print(name, end="\r", flush=True)
                 for verb, words in VERBS.items():
                     (home / "out.npy").unlink(missing_ok=True)
                     status, said = run([name if w == "FILE" else w for w in words.split()], home)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.data import Data
-from bertsmith.data.predictions import merged
+from bertsmith.data import Data, open_data
+from bertsmith.data.predictions import merged, open_predictions
 from bertsmith.tasks.predict import predict
 from bertsmith.tasks.registry import task_of
 
@@ -46,3 +48,18 @@ def predict_rows(
         yield Predicted(
             [merged(row, data.names, result or names) for row, result in rows], portion.share
         )
+
+
+def predict_source(
+    bert: LoadedModel, source: Any, out: str | Path | None = None, top: int = 1, **options: Any
+) -> Iterator[dict[str, Any]]:
+    """Every row of a source with its prediction; with `out` they are written there as well.
+
+    `options` are those of `bertsmith.data.open_data`.
+    """
+    data = open_data(source, task_of(bert).name, ledger=bert.ledger, **options)
+    with open_predictions(Path(out), None, bert.ledger) if out else nullcontext() as writer:
+        for portion in predict_rows(bert, data, top=top):
+            if writer is not None:
+                writer.write(portion.rows)
+            yield from portion.rows
