@@ -45,6 +45,8 @@ def test_heat_maps_shade_and_number_every_cell() -> None:
     assert cells == [("", "0"), ("s6", ".50"), ("s9", "1"), ("", "")]
     large = heat_map([[3.14159, 22.0]], rows=["0"], columns=["0", "1"], label="x")
     assert re.findall(r"<td[^>]*>([^<]*)</td>", large) == ["3", "22"]
+    middle = heat_map([[2.71828]], rows=["0"], columns=["0"], label="x")
+    assert ">2.7</td>" in middle
     bare = heat_map(values, rows=["a", HOSTILE], columns=["b", "c"], label="x", numbers=False)
     assert 'title="a → c: .50"' in bare
     assert HOSTILE not in bare

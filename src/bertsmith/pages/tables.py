@@ -110,12 +110,10 @@ def shade(share: float) -> int:
 
 def _short(value: float, largest: float) -> str:
     """Write a value so that a narrow cell holds it, as precisely as the others of its table."""
-    if largest >= 9.95:
-        return f"{value:.0f}"
+    if largest >= 1.005:
+        return f"{value:.0f}" if largest >= 9.95 else f"{value:.1f}"
     text = f"{value:.2f}"
-    if largest < 1.005:
-        text = {"1.00": "1", "0.00": "0", "-0.00": "0"}.get(text, text.replace("0.", ".", 1))
-    return text
+    return {"1.00": "1", "0.00": "0", "-0.00": "0"}.get(text, text.replace("0.", ".", 1))
 
 
 def confusion_matrix(counts: Sequence[Sequence[int]], names: Sequence[str]) -> Markup:
