@@ -48,7 +48,6 @@ def test_errors_are_status_1(run: Run, tmp_path: Path) -> None:
         ("a.csv", "", [], "a.csv is empty"),
         ("a.conll", "Ada B-PER\nran\n", [], "line 2: 1 columns where the lines before have 2"),
         ("a.csv", GOOD, ["--column", "label=lable"], "did you mean 'label'?"),
-        ("a.csv", GOOD, ["--task", "poetry"], "unknown task 'poetry'"),
         ("a.csv", GOOD, ["--model", "no/such/model/here"], "there is no such directory"),
         ("a.csv", GOOD, ["--dev", "nothing.csv"], "nothing.csv: there is no such file"),
     ],

@@ -160,7 +160,6 @@ def test_explanations_name_every_word(run: Run, trained: Path, tmp_path: Path) -
         (("finetune", "{model}", "{none}", "--out", "{out}"), "none.csv"),
         (("finetune", "{none}", "{file}", "--out", "{out}"), "none.csv"),
         (("finetune", "{model}", "{file}", "--out", "{file}"), "a file of this name exists"),
-        (("finetune", "{model}", "{file}", "--out", "{out}", "--task", "tags"), "unknown task"),
         (("finetune", "{model}", "{file}", "--out", "{out}", "--column", "text=x"), "no column"),
         (("finetune", "{model}", "{file}", "--out", "{out}", "--sweep-rates", "a"), "numbers"),
         (

@@ -81,6 +81,8 @@ def test_version(run: Run) -> None:
         ["nonsense"],
         ["embed", "--nonsense", "model", "text"],
         ["embed"],
+        ["embed", "model", "text", "--dtype", "int8"],
+        ["check", "file.csv", "--task", "poetry"],
         ["demo", "--nonsense"],
         ["heads", "model"],
         ["doctor", "extra"],

@@ -68,7 +68,6 @@ def test_fill_mask_shows_where_the_mask_is(run: Run, model: Path) -> None:
     [
         (["no mask"], "text 0 has no mask"),
         (["[MASK]", "--top", "0"], "top must be a whole number from 1 up, not 0"),
-        (["[MASK]", "--dtype", "int4"], "unknown dtype 'int4'"),
         (["[MASK]", "--device", "gpu"], "there is no device 'gpu' here"),
         (["[MASK]", "--family", "gpt"], "gpt"),
         (["[MASK]", "--family", "roberta"], "missing"),

@@ -157,7 +157,7 @@ def _show_usage_error(error: Any) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
         return 2
-    message = " ".join(error.format_message().split()).rstrip(".")
+    message = " ".join(error.format_message().split()).rstrip(".").replace("Value error, ", "")
     verb = error.ctx.command_path if error.ctx is not None else "bertsmith"
     typer.echo(f"bertsmith: {message}; see {verb} --help", err=True)
     return 2

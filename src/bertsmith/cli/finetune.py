@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -31,8 +31,13 @@ SETTINGS: tasks.Options = {
     "max_length": _option(int, "Tokens in a window [default: as many as the model reads]."),
     "seed": _option(int, "Seed of the new head, the order of examples and dropout [default: 0]."),
     "warmup": _option(float, "Fraction of steps in which the learning rate rises [default: 0.1]."),
-    "schedule": _option(str, "linear, cosine, stable or constant [default: linear]."),
-    "optimizer": _option(str, "adamw or muon [default: adamw, or as the model's directory says]."),
+    "schedule": _option(
+        Literal["linear", "cosine", "stable", "constant"],
+        "Learning-rate schedule after warm-up [default: linear].",
+    ),
+    "optimizer": _option(
+        Literal["adamw", "muon"], "Optimizer [default: adamw, or as the model's directory says]."
+    ),
     "matrix_learning_rate": _option(float, "Learning rate of Muon [default: by the steps]."),
     "weight_decay": _option(float, "Weight decay [default: 0.01]."),
     "layer_decay": _option(
@@ -44,10 +49,15 @@ SETTINGS: tasks.Options = {
     "focal": _option(float, "Gamma of the focal loss [default: 0, cross entropy]."),
     "smoothing": _option(float, "Label smoothing, from 0 to 1 [default: 0]."),
     "patience": _option(int, "Stop after so many epochs without a better dev score."),
-    "keep": _option(str, "Save the best epoch by its dev score, or the last [default: best]."),
+    "keep": _option(
+        Literal["best", "last"],
+        "Save the best epoch on dev, or the last [default: best].",
+    ),
     "metric": _option(str, "The score that decides [default: the task's]."),
     "temperature": _option(float, "Temperature of the contrastive loss [default: 0.05]."),
-    "dtype": _option(str, "float32, or bfloat16 with float32 weights [default: float32]."),
+    "dtype": _option(
+        Literal["float32", "bfloat16"], "bfloat16 computes in it, with float32 weights."
+    ),
 }
 
 

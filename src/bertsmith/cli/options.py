@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -32,7 +32,8 @@ File = Annotated[
     ),
 ]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one by default.")]
-Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
+Precision = Literal["float32", "bfloat16", "float16"]
+Dtype = Annotated[Precision, typer.Option(help="Number format of weights and activations.")]
 Family = Annotated[
     str | None, typer.Option(help="What the model is, where its config.json does not say.")
 ]

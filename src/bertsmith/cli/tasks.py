@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -15,11 +15,15 @@ from bertsmith.errors import BertsmithError
 if TYPE_CHECKING:
     from bertsmith.data import Dataset
 
+TaskName = Literal[
+    "classification", "multilabel", "regression", "tagging", "answering", "choice", "similarity"
+]
 Task = Annotated[
-    str | None,
+    TaskName | None,
     typer.Option(
+        metavar="TASK",
         help="classification, multilabel, regression, tagging, answering, choice or similarity; "
-        "guessed where not given."
+        "guessed from the columns by default.",
     ),
 ]
 LabelNames = Annotated[str | None, typer.Option(help="What labels 0, 1, ... mean: O,B-PER,I-PER")]
@@ -29,6 +33,7 @@ ROLES = (
     *("text", "pair", "label", "score", "tokens", "tags", "spans", "question", "passage"),
     *("answers", "start", "id", "anchor", "positive", "negative", "prompt", "options", "answer"),
 )
+Format = Literal["csv", "tsv", "jsonl", "json", "parquet", "xlsx", "txt", "conll", "conllu"]
 COLUMNS: Options = {
     "column": (
         Annotated[
@@ -58,17 +63,19 @@ COLUMNS: Options = {
     ),
     "input_format": (
         Annotated[
-            str | None,
+            Format | None,
             typer.Option(
+                metavar="FORMAT",
                 help="csv, tsv, jsonl, json, parquet, xlsx, txt, conll or conllu; by default what "
-                "the file's name says."
+                "the file's name says.",
             ),
         ],
         None,
     ),
     "split": (
         Annotated[
-            str | None, typer.Option(help="train, dev or test, of a source that holds several.")
+            Literal["train", "dev", "test"] | None,
+            typer.Option(help="The split to read of a source that holds several."),
         ],
         None,
     ),
