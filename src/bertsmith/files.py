@@ -297,16 +297,21 @@ class _Pipe(io.RawIOBase):
     """A named pipe, or that of a shell's <(...)."""
 
     def __init__(self, handle: int, first: bytes) -> None:
-        self.handle, self.first = handle, first
+        self.handle, self.first, self.count = handle, first, 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         if self.first:
-            buffer[:1], self.first = self.first, b""
-            return 1
-        return os.readv(self.handle, [buffer])
+            buffer[:1], self.first, size = self.first, b"", 1
+        else:
+            size = os.readv(self.handle, [buffer])
+        self.count += size
+        return size
+
+    def tell(self) -> int:
+        return self.count
 
     def close(self) -> None:
         if not self.closed:

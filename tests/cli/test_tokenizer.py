@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,28 @@ def test_a_name_that_cannot_be_written_is_found_first(
     words = ["tokenizer", verb, *([model] if verb == "extend" else []), tmp_path / "missing.txt"]
     with pytest.raises(BertsmithError, match=r"cannot be written .*File name too long"):
         run(*words, "--out", tmp_path / ("x" * 300))
+
+
+def test_train_reads_what_prepare_reads(run: Run, text: Path, tmp_path: Path) -> None:
+    """The words of jsonl and parquet files, not their keys and escapes."""
+    rows = [{"body": f"{line} \u00e9t\u00e9", "other": "zebra"} for line in TEXT.splitlines()]
+    plain = tmp_path / "plain.txt"
+    plain.write_text("\n".join(row["body"] for row in rows))
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+    learned = []
+    for file in (plain, tmp_path / "a.jsonl", tmp_path / "a.parquet"):
+        out = tmp_path / f"out-{file.name}"
+        words = ["tokenizer", "train", file, "--size", "90", "--text-field", "body", "--out", out]
+        assert run(*words).status == 0
+        learned.append(Tokenizer.load(out).vocabulary())
+    assert learned[0] == learned[1] == learned[2]
+    assert not any("body" in token or "z" in token for token in learned[0])
+
+
+@pytest.mark.parametrize("size", ["999999999", "0", "-5", "1e3", "9" * 400])
+def test_absurd_sizes_are_refused(size: str, run: Run, text: Path, tmp_path: Path) -> None:
+    assert run("tokenizer", "train", text, "--size", size, "--out", tmp_path / "out").status == 2
+    assert not (tmp_path / "out").exists()

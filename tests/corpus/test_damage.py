@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bertsmith.corpus import Corpus, check
@@ -67,3 +69,18 @@ def test_manifests_that_are_none(folder: Path, content: str) -> None:
         Corpus.open(folder)
     assert "\n" not in str(caught.value)
     path.write_text(before)
+
+
+@pytest.mark.parametrize("name", ["tokens-00000.npy", "sentence_starts.npy"])
+def test_a_file_that_is_cut_while_it_is_read(folder: Path, name: str) -> None:
+    """Mapped pages that are gone would end the process with SIGBUS."""
+    corpus = Corpus.open(folder)
+    starts, lengths = np.array([0, corpus.tokens - 3]), np.array([2, 3])
+    corpus.gather(starts, lengths)
+    path = folder / "train" / name
+    data = path.read_bytes()
+    os.truncate(path, len(data) // 2)
+    with pytest.raises(BertsmithError, match=rf"{name} is damaged: it has [\d,]+ bytes, not"):
+        corpus.gather(starts, lengths)
+    path.write_bytes(data)
+    assert len(corpus.gather(starts, lengths)) == 5

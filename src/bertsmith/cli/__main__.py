@@ -1,5 +1,5 @@
 """`python -m bertsmith.cli`."""
 
-from bertsmith.cli.app import main
+from bertsmith.cli import main
 
 main()

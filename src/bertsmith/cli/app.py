@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from io import TextIOWrapper
 from typing import Annotated, Any
 
@@ -39,6 +41,7 @@ from bertsmith.cli import (
 )
 from bertsmith.cli import options as shared
 from bertsmith.errors import BertsmithError
+from bertsmith.files import cause
 
 # What completes words in a shell doubles the time that help takes: it is there when asked for.
 COMPLETION = {"--install-completion", "--show-completion"}
@@ -143,13 +146,48 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal may not know every character
+    status: int | str | None = 0
     try:
-        sys.exit(app(prog_name="bertsmith", standalone_mode=False))
+        status = app(prog_name="bertsmith", standalone_mode=False)
+    except SystemExit as stop:
+        # typer ends with status 1 where nobody reads on, as in `| head`: that is no mistake.
+        status = 0 if type(sys.stdout).__name__ == "PacifyFlushWrapper" else stop.code
     except UsageError as error:
-        sys.exit(_show_usage_error(error))
+        status = _show_usage_error(error)
     except BertsmithError as error:
-        typer.echo(f"bertsmith: {' '.join(str(error).split())}", err=True)
-        sys.exit(2)
+        status = _say(str(error))
+    except (typer.Abort, KeyboardInterrupt):
+        status = _say("interrupted", 130)
+    except BrokenPipeError:
+        status = 0
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename:
+            raise
+        status = _say(f"standard output cannot be written ({error.strerror})")
+    sys.exit(_flushed(status))
+
+
+def _say(message: str, status: int = 2) -> int:
+    """A mistake on one line of standard error, which may be closed as well."""
+    with suppress(OSError):
+        typer.echo(f"bertsmith: {' '.join(message.split())}", err=True)
+    return status
+
+
+def _flushed(status: int | str | None) -> int | str | None:
+    """Write what is still held back; Python would complain of a full or closed output later."""
+    try:
+        if sys.stdout is not None:  # as after >&- in a shell
+            sys.stdout.flush()
+    except BrokenPipeError:
+        pass
+    except (OSError, ValueError) as error:
+        status = status or _say(f"standard output cannot be written ({cause(error)})")
+    else:
+        return status
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return status
 
 
 def _show_usage_error(error: Any) -> int:

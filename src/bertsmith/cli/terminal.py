@@ -13,4 +13,8 @@ def console() -> Console:
     """Where tables go; as wide as the terminal, and as wide as they like where there is none."""
     from rich.console import Console
 
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
+    class Tables(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich's own ends with status 1
+
+    return Tables(highlight=False, width=None if sys.stdout.isatty() else 1000)

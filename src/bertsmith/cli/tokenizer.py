@@ -20,6 +20,13 @@ app = typer.Typer(
 )
 
 
+Files = Annotated[
+    list[Path],
+    typer.Argument(help=".txt, .jsonl, .parquet (.gz, .xz, .zst), or folders of them."),
+]
+TextField = Annotated[str, typer.Option(help="Of .jsonl and .parquet.")]
+
+
 @app.callback()
 def tokenizer(help: shared.Help = False) -> None:
     """Learn a vocabulary, or look at how one splits a text."""
@@ -27,15 +34,18 @@ def tokenizer(help: shared.Help = False) -> None:
 
 @app.command()
 def train(
-    files: Annotated[list[Path], typer.Argument(help="Text files; .gz, .xz and .zst too.")],
+    files: Files,
     out: Annotated[Path, typer.Option(help="The directory to write.")],
     kind: Annotated[str, typer.Option(help="wordpiece, bpe or unigram.")] = "wordpiece",
-    size: Annotated[int, typer.Option(help="Tokens in the vocabulary.")] = 30_000,
+    size: Annotated[
+        int, typer.Option(help="Tokens in the vocabulary.", min=1, max=5_000_000)
+    ] = 30_000,
     family: Annotated[
         str | None, typer.Option(help="Whose special tokens; default: BERT, RoBERTa, ALBERT.")
     ] = None,
     cased: Annotated[bool, typer.Option(help="Keep upper case and accents.")] = False,
-    min_frequency: Annotated[int, typer.Option(help="Leave out rarer pieces.")] = 2,
+    min_frequency: Annotated[int, typer.Option(help="Leave out rarer pieces.", min=1)] = 2,
+    text_field: TextField = "text",
     overwrite: shared.Overwrite = False,
     as_json: shared.Json = False,
 ) -> None:
@@ -43,6 +53,7 @@ def train(
     import sys
     from typing import cast
 
+    from bertsmith.corpus import text_lines
     from bertsmith.folders import check_replaceable, replace_directory
     from bertsmith.tokenizer import train as learn
     from bertsmith.tokenizer.families import Kind
@@ -51,8 +62,9 @@ def train(
     if (out / "config.json").exists():
         raise BertsmithError(f"{out}: a model directory; name another folder for the tokenizer")
     made = learn(
-        files,
+        [],
         cast(Kind, kind),
+        lines=text_lines(files, text_field),
         size=size,
         lowercase=None if not cased else False,
         family=family,
@@ -72,10 +84,11 @@ def train(
 @app.command()
 def extend(
     model: shared.Model,
-    files: Annotated[list[Path], typer.Argument(help="Text files; .gz, .xz and .zst too.")],
+    files: Files,
     out: Annotated[Path, typer.Option(help="The directory to write.")],
     add: Annotated[int, typer.Option(help="How many words to add.", min=1)] = 1000,
-    min_frequency: Annotated[int, typer.Option(help="Leave out rarer words.")] = 5,
+    min_frequency: Annotated[int, typer.Option(help="Leave out rarer words.", min=1)] = 5,
+    text_field: TextField = "text",
     overwrite: shared.Overwrite = False,
     as_json: shared.Json = False,
 ) -> None:
@@ -85,6 +98,7 @@ def extend(
     --tokenizer OUT, and pretrain --from OUT.
     """
     from bertsmith.checkpoint import Sentence, extend_vocabulary, locate, read, save
+    from bertsmith.corpus import text_lines
     from bertsmith.folders import check_replaceable, replace_directory
     from bertsmith.tokenizer import Tokenizer
     from bertsmith.tokenizer import extend as widen
@@ -93,7 +107,8 @@ def extend(
     directory = locate(model)
     checkpoint = read(directory, dtype=None)
     old = Tokenizer.load(directory, family=checkpoint.family.name)
-    new, added = widen(old, files, add, min_frequency=min_frequency)
+    lines = text_lines(files, text_field)
+    new, added = widen(old, [], add, min_frequency=min_frequency, lines=lines)
     wider = extend_vocabulary(checkpoint, {one.id: one.pieces for one in added}, new.size)
     replace_directory(out, lambda part: save(part, wider, new, Sentence()), overwrite)
     if as_json:

@@ -6,7 +6,8 @@ and documents begin in it. `check` verifies every sum of the manifest.
 """
 
 from bertsmith.corpus.corpus import Corpus, check
+from bertsmith.corpus.documents import text_lines
 from bertsmith.corpus.manifest import Manifest, Split
 from bertsmith.corpus.prepare import Summary, prepare
 
-__all__ = ["Corpus", "Manifest", "Split", "Summary", "check", "prepare"]
+__all__ = ["Corpus", "Manifest", "Split", "Summary", "check", "prepare", "text_lines"]

@@ -13,6 +13,7 @@ from bertsmith.corpus.manifest import Manifest
 from bertsmith.corpus.settings import SPLITS
 from bertsmith.corpus.shards import INDEXES, shard_name
 from bertsmith.errors import BertsmithError
+from bertsmith.files import reading
 from bertsmith.tokenizer import Tokenizer
 
 
@@ -82,6 +83,7 @@ class Corpus:
             return places
         if int(starts.min()) < 0 or int((starts + lengths).max()) > self.tokens:
             raise IndexError(f"a slice goes beyond the {self.tokens:,} tokens")
+        self._check_sizes(np.concatenate([starts, starts + lengths - 1]))
         if len(self._shards) == 1:
             return self._shard(0)[places].astype(np.int64)
         shards, within = np.divmod(places, self.shard_tokens)
@@ -93,6 +95,20 @@ class Corpus:
             some = order[bounds[number] : bounds[number + 1]]
             found[some] = self._shard(int(number))[within[some]]
         return found
+
+    def _check_sizes(self, places: Ints) -> None:
+        """Refuse files that were cut since they were opened: reading those ends the process."""
+        names = [f"{name}.npy" for name in INDEXES]
+        names += [shard_name(int(number)) for number in np.unique(places // self.shard_tokens)]
+        for name in names:
+            path = self.directory / self.split / name
+            stored = self.manifest.files.get(f"{self.split}/{name}")
+            with reading(path):
+                size = path.stat().st_size
+            if stored is not None and size != stored.bytes:
+                raise BertsmithError(
+                    f"{path} is damaged: it has {size:,} bytes, not {stored.bytes:,}"
+                )
 
     def _shard(self, number: int) -> Ints:
         shard = self._shards[number]

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
-from bertsmith.corpus.pieces import Part
+from bertsmith.corpus.files import find_files
+from bertsmith.corpus.pieces import Part, cut
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 
 Document = list[str]  # its lines, none of them blank, without white space around them
+PIECE = 4 << 20  # bytes that are read at once
 HALVES = re.compile("[\ud800-\udfff]")
 MARK = b"\xef\xbb\xbf"  # with which some editors begin a file
+
+
+def text_lines(files: Iterable[str | Path], text_field: str = "text") -> Iterator[str]:
+    """Yield the lines of text, jsonl and parquet files, or folders of them, as `prepare` reads."""
+    inputs, _ = find_files(files, pipes=True)
+    for piece in cut(inputs, PIECE, text_field):
+        for part in piece.parts:
+            for document in read_documents(part, text_field, Ledger()):
+                yield from document
 
 
 def read_documents(part: Part, text_field: str, ledger: Ledger) -> Iterator[Document]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,15 +30,19 @@ class Input:
     changed: int  # nanoseconds
 
 
-def find_files(given: Iterable[str | Path]) -> tuple[list[Input], int]:
-    """The files that were named, and those in folders by name; and how many had to be left."""
+def find_files(given: Iterable[str | Path], pipes: bool = False) -> tuple[list[Input], int]:
+    """The files that were named, and those in folders by name; and how many had to be left.
+
+    With `pipes` they may be pipes, which can be read only once.
+    """
     found: list[Input] = []
     left = 0
     if isinstance(given, str | Path):
         given = [given]
     for path in map(Path, given):
         if not path.is_dir():
-            found.append(_input(path, KINDS.get(inner(path).suffix.lower(), "text")))
+            kind = KINDS.get(inner(path).suffix.lower(), "text")
+            found.append(_input(path, kind, pipes))
             continue
         inside, others = _folder(path)
         found += inside
@@ -69,9 +74,12 @@ def _folder(folder: Path) -> tuple[list[Input], int]:
     return found, left
 
 
-def _input(path: Path, kind: Kind) -> Input:
+def _input(path: Path, kind: Kind, pipes: bool = False) -> Input:
     with reading(path):
         state = path.stat()
+    if not (stat.S_ISREG(state.st_mode) or (pipes and stat.S_ISFIFO(state.st_mode))):
+        raise BertsmithError(f"{path}: not a regular file, and it is read more than once")
     if kind == "table" and path.suffix in PACKED:
         raise BertsmithError(f"{path}: unpack it first; parquet is compressed within")
-    return Input(str(path.resolve()), kind, state.st_size, state.st_mtime_ns)
+    name = path if stat.S_ISFIFO(state.st_mode) else path.resolve()
+    return Input(str(name), kind, state.st_size, state.st_mtime_ns)

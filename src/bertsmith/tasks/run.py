@@ -45,8 +45,10 @@ def run(
             ids = [windows[number].ids for number in chosen]
             segments = [windows[number].segments for number in chosen]
             total = sum(map(len, ids))
-            if spare := -total % step:
-                ids, segments = [*ids, [0] * spare], [*segments, [0] * spare]
+            # Fillers are no longer than the longest window: position tables end somewhere.
+            spare, longest = -total % step, max(map(len, ids))
+            fillers = [[0] * min(longest, spare - start) for start in range(0, spare, longest)]
+            ids, segments = [*ids, *fillers], [*segments, *fillers]
             batch = Batch.of(ids, segments).to(device)
             found = compute(model.encoder(batch), batch, chosen)[: len(chosen)]
             results.update(zip(chosen, found, strict=True))

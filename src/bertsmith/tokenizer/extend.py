@@ -31,18 +31,24 @@ class Added(NamedTuple):
 
 
 def extend(
-    tokenizer: Tokenizer, files: Iterable[str | Path], count: int, *, min_frequency: int = 5
+    tokenizer: Tokenizer,
+    files: Iterable[str | Path],
+    count: int,
+    *,
+    min_frequency: int = 5,
+    lines: Iterable[str] | None = None,
 ) -> tuple[Tokenizer, list[Added]]:
     """Add the words of text files that save most tokens: occurrences times pieces saved.
 
     In a byte-level vocabulary a word needs a chain of merges, whose links become tokens too; all
     that is added is returned, each with the pieces of the old vocabulary that it stands for.
+    `lines` are read instead of files where they are given.
     """
     if count < 1:
         raise BertsmithError("at least one word must be added")
     backend = tokenizer.backend
     pipeline = Pipeline(backend.normalizer, backend.pre_tokenizer, backend.decoder)
-    words = count_words(read_lines(files), pipeline)
+    words = count_words(read_lines(files) if lines is None else lines, pipeline)
     chosen = _choose(tokenizer, words, count, min_frequency)
     if not chosen:
         raise BertsmithError("no word of this text is frequent enough and in pieces")

@@ -7,15 +7,19 @@ from encodings.utf_8_sig import IncrementalDecoder
 from pathlib import Path
 
 from bertsmith.errors import BertsmithError
-from bertsmith.files import open_bytes, reading
+from bertsmith.files import inner, open_bytes, reading
 
 LONGEST = 1 << 20  # bytes; a longer line is read in pieces
 
 
 def read_lines(files: Iterable[str | Path]) -> Iterator[str]:
     """Yield the lines of UTF-8 files, one after the other, without their ends."""
-    for file in files:
-        yield from _lines(Path(file))
+    for file in map(Path, files):
+        if inner(file).suffix.lower() in (".jsonl", ".ndjson", ".parquet"):
+            raise BertsmithError(
+                f"{file}: not plain text; read it with bertsmith.corpus.text_lines"
+            )
+        yield from _lines(file)
 
 
 def _lines(path: Path) -> Iterator[str]:

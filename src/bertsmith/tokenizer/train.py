@@ -20,6 +20,7 @@ from tokenizers.models import Model
 from tokenizers.trainers import Trainer
 
 from bertsmith.errors import BertsmithError
+from bertsmith.numbers import whole_number
 from bertsmith.tokenizer.families import (
     KINDS,
     Family,
@@ -38,6 +39,7 @@ from bertsmith.tokenizer.tokenizer import Tokenizer
 
 CHUNK = re.compile(r"\s*\S+")  # no pipeline makes one word of what this parts
 MANY_CHUNKS = 2_000_000  # different ones, before they are made into words
+LARGEST_SIZE = 5_000_000  # tokens; the trainers reserve memory for all of them
 REPEATS = 200  # of a word in one line that a trainer reads
 
 
@@ -72,8 +74,12 @@ def train(
     alphabet: int = 1000,
     max_length: int | None = None,
     progress: bool = False,
+    lines: Iterable[str] | None = None,
 ) -> Tokenizer:
-    """Learn a vocabulary of `size` tokens from text files (plain, .gz or .xz), a line at a time.
+    """Learn a vocabulary of `size` tokens from text files (plain, .gz, .xz or .zst), line by line.
+
+    `lines` are read instead of files where they are given: `bertsmith.corpus.text_lines` yields
+    those of jsonl and parquet files.
 
     Special tokens and their places are the family's; by default BERT's for wordpiece, RoBERTa's
     for bpe, ALBERT's for unigram. `lowercase` is the family's habit unless it is given. Of the
@@ -86,12 +92,16 @@ def train(
     """
     if kind not in KINDS:
         raise BertsmithError(f"unknown kind {kind!r} of vocabulary; known are {', '.join(KINDS)}")
+    whole_number(size, "the size of the vocabulary", 1, LARGEST_SIZE)
+    whole_number(min_frequency, "min_frequency", 1)
+    whole_number(alphabet, "alphabet", 1)
     chosen = _family(kind, named(family) if family else of_kind(kind))
     if lowercase is None:
         lowercase = chosen.lowercase
     settings = Settings(lowercase=lowercase, keep_accents=not lowercase)
     plan = Plan(chosen, size, min_frequency, progress)
-    counted = count_words(read_lines(files), chosen.pipeline(settings))
+    text = read_lines(files) if lines is None else lines
+    counted = count_words(text, chosen.pipeline(settings))
     words = _learnable(counted, None if kind == "bpe" else alphabet, chosen)
     if not words:
         raise BertsmithError("there is no text to learn a vocabulary from")

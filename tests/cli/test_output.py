@@ -1,0 +1,64 @@
+"""Standard output that is full, closed or read no further; Ctrl-C at any time."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+PROGRAM = [sys.executable, "-m", "bertsmith.cli"]
+SHOW = ["tokenizer", "show", "bertsmith-small", "a text of words"]
+VERBS = [["recipes"], SHOW]
+
+
+@pytest.mark.parametrize("words", VERBS, ids=" ".join)
+def test_a_full_output_is_one_line(words: list[str]) -> None:
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        done = subprocess.run([*PROGRAM, *words], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    expected = "bertsmith: standard output cannot be written (No space left on device)\n"
+    assert done.stderr == expected
+
+
+@pytest.mark.parametrize("words", VERBS, ids=" ".join)
+def test_an_output_that_nobody_reads_is_no_mistake(words: list[str]) -> None:
+    """As in `| head`: the other end is closed before anything is written."""
+    running = subprocess.Popen(
+        [*PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert running.stdout
+    assert running.stderr
+    running.stdout.close()
+    assert running.stderr.read() == ""
+    assert running.wait() == 0
+
+
+def test_no_output_at_all() -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"{' '.join(PROGRAM)} recipes >&-"], stderr=subprocess.PIPE, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.5])
+def test_ctrl_c_is_one_line(seconds: float) -> None:
+    """Also while modules are imported; before Python itself has started, it says what it likes."""
+    words = ["fill-mask", "bertsmith-small"]
+    running = subprocess.Popen(
+        [*PROGRAM, *words], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:  # until the program handles the signal itself
+        with open(f"/proc/{running.pid}/status") as file:  # noqa: PTH123
+            caught = next(line for line in file if line.startswith("SigCgt"))
+        if int(caught.split()[1], 16) >> (signal.SIGINT - 1) & 1:
+            break
+        time.sleep(0.01)
+    time.sleep(seconds)
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=60)
+    assert err == "bertsmith: interrupted\n"
+    assert running.returncode == 130
