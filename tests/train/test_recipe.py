@@ -205,3 +205,26 @@ def test_stages_and_their_batches() -> None:
     recipe = load_recipe("bert-base")
     assert recipe.lengths() == [(128, 32768, 900_000), (512, 131_072, 0)]
     assert load_recipe("tiny-bert").lengths() == [(64, 4096, 0)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "train.threads=100000",
+        "data.workers=99999",
+        "train.learning_rate=inf",
+        "train.learning_rate=nan",
+        "train.seed=1e400",
+        f"train.steps={'9' * 5000}",
+        "data.length=1e99",
+        "model.settings.hidden_size=inf",
+        f"train.steps={'[' * 5000}",
+        f"{'x' * 100_000}=1",
+    ],
+    ids=lambda change: change[:30],
+)
+def test_absurd_values_are_one_line(change: str) -> None:
+    with pytest.raises(BertsmithError) as error:
+        load_recipe("adapt", [change])
+    assert len(str(error.value)) < 400
+    assert "\n" not in str(error.value)

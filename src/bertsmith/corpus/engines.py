@@ -19,6 +19,7 @@ from bertsmith.corpus.worker import Job, Worker
 from bertsmith.errors import BertsmithError
 
 Done = Generator[tuple[Piece, bytes]]
+MOST_WORKERS = 1024
 AHEAD = 2  # pieces that are ready before a worker asks for them
 
 
@@ -26,8 +27,8 @@ def run(pieces: Iterator[Piece], job: Job, engine: str, workers: int | None) -> 
     """Do all pieces with an engine; 0 workers of the local one are this process itself."""
     if engine not in ENGINES:
         raise BertsmithError(f"unknown engine {engine!r}; there are {', '.join(ENGINES)}")
-    if workers is not None and workers < 0:
-        raise BertsmithError(f"there cannot be {workers} workers")
+    if workers is not None and not 0 <= workers <= MOST_WORKERS:
+        raise BertsmithError(f"there can be 0 to {MOST_WORKERS:,} workers, not {workers}")
     return ENGINES[engine](pieces, job, workers)
 
 
