@@ -1,4 +1,7 @@
-"""Steps as a GPU replays them, run on a CPU: the same steps, whatever is added to batches."""
+"""Steps as a GPU replays them: the same steps, whatever is added to batches.
+
+Without a GPU the same code computes them one after the other.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ from finetune.test_words import asked, chosen, sentences, stored
 from tasks.models import Made
 
 Base = Callable[..., Made]
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SOON: dict[str, Any] = {"learning_rate": 1e-3, "epochs": 1, "batch_size": 8, "warmup": 0.0}
 
 
@@ -58,13 +62,13 @@ def trained(
     """Losses and weights after some steps of a kind."""
     settings = settings_for(task, **{**SOON, **more})
     training = task_named(task).training(read_data(file, task=task), settings)
-    bert = open_fresh(folder, training, settings, "cpu")
+    bert = open_fresh(folder, training, settings, DEVICE)
     monkeypatch.setattr(loop, "steps_for", kind)
     history = loop.train(
         bert, training, training.samples(bert, training.dataset.gold()), settings, None
     )
     assert history.steps == len(history.losses) == history.planned
-    return history.losses, [parameter.detach() for parameter in bert.model.parameters()]
+    return history.losses, [parameter.detach().cpu() for parameter in bert.model.parameters()]
 
 
 TASKS = ["classification", "multilabel", "regression", "tagging", "answering", "choice"]
@@ -78,6 +82,7 @@ TASKS = ["classification", "multilabel", "regression", "tagging", "answering", "
         ("tagging", {"freeze": "1", "class_weights": "balanced", "focal": 1.0, "smoothing": 0.1}),
         ("choice", {"smoothing": 0.2}),
         ("classification", {"budget": 60}),
+        ("classification", {"dtype": "bfloat16"}),
     ],
 )
 def test_captured_steps_are_the_same_steps(
@@ -87,9 +92,11 @@ def test_captured_steps_are_the_same_steps(
     name = {"contrast": "similarity"}.get(task, task)
     losses, weights = trained(steps.EagerSteps, folder, file, monkeypatch, name, **more)
     again, same = trained(steps.CapturedSteps, folder, file, monkeypatch, name, **more)
-    assert again == pytest.approx(losses, abs=2e-4)
+    half = "dtype" in more
+    assert again == pytest.approx(losses, abs=2e-2 if half else 2e-4)
     gaps = torch.cat([(a - b).abs().flatten() for a, b in zip(weights, same, strict=True)])
-    assert float(gaps.quantile(0.999)) < 2e-4  # Adam turns rounding into small steps
+    # Adam turns rounding into small steps.
+    assert float(gaps.quantile(0.999)) < (4e-3 if half else 2e-4)
 
 
 @pytest.mark.parametrize("family", ["deberta-v2", "modernbert", "albert"])

@@ -31,7 +31,13 @@ def ran(made: Recipe, run: Path, replay: bool, monkeypatch: pytest.MonkeyPatch, 
 def test_replayed_runs_are_the_same_runs(
     optimizer: str, recipe: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    part = {"steps": 12, "batch_tokens": 512, "micro_tokens": 512, "optimizer": optimizer}
+    part = {
+        "steps": 12,
+        "batch_tokens": 512,
+        "micro_tokens": 512,
+        "device": "cpu",
+        "optimizer": optimizer,
+    }
     made = recipe(objectives={"masked_lm": 1}, train=part, evaluate={"every": 5})
     logs = {}
     for replay in (False, True):
@@ -51,7 +57,7 @@ def test_replayed_runs_are_the_same_runs(
 def test_a_replayed_run_goes_on(
     recipe: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    part = {"steps": 10, "batch_tokens": 512, "micro_tokens": 512}
+    part = {"steps": 10, "batch_tokens": 512, "micro_tokens": 512, "device": "cpu"}
     made = recipe(objectives={"masked_lm": 1}, train=part, checkpoint={"every": 4, "keep": 9})
     ran(made, tmp_path / "run", True, monkeypatch)
     whole = log(tmp_path / "run")
@@ -69,7 +75,7 @@ def test_a_replayed_run_goes_on(
 def test_bad_steps_roll_a_replayed_run_back(
     recipe: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    part = {"steps": 24, "batch_tokens": 256, "micro_tokens": 256}
+    part = {"steps": 24, "batch_tokens": 256, "micro_tokens": 256, "device": "cpu"}
     made = recipe(objectives={"masked_lm": 1}, train=part, checkpoint={"every": 4})
     real, calls = CapturedStep.__call__, []
 
@@ -113,7 +119,7 @@ def test_the_guard_on_the_device_decides_as_the_guard_does() -> None:
 def test_a_plan_measures_the_steps_that_a_run_replays(
     recipe: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    part = {"batch_tokens": 512, "micro_tokens": 512, "optimizer": "muon"}
+    part = {"batch_tokens": 512, "micro_tokens": 512, "device": "cpu", "optimizer": "muon"}
     made = recipe(objectives={"masked_lm": 1}, train=part)
     counted = []
     real = CapturedStep.__call__
