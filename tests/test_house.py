@@ -61,7 +61,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bert": WORK,
     "demo": WORK | {"bert"},
     "recipes": set(),
-    "bertsmith": WORK | {"bert"},  # the front door, `import bertsmith`
+    "verbs": WORK | {"bert"},
+    "bertsmith": WORK | {"bert", "verbs"},  # the front door, `import bertsmith`
     "cli": WORK | {"bert", "demo", "recipes", "bertsmith"},
 }
 

@@ -10,8 +10,10 @@ if TYPE_CHECKING:
     from bertsmith.checkpoint import create
     from bertsmith.errors import BertsmithError
     from bertsmith.families import presets
+    from bertsmith.finetune import finetune
     from bertsmith.finetune.classifier import Classifier
     from bertsmith.tokenizer import Tokenizer
+    from bertsmith.verbs import evaluate, pretrain
 
 # Found when first used, so that `import bertsmith` costs nothing.
 _HOMES = {
@@ -20,23 +22,19 @@ _HOMES = {
     "Classifier": "finetune.classifier",
     "Tokenizer": "tokenizer",
     "create": "checkpoint",
+    "evaluate": "verbs",
     "load": "bert",
     "predict": "bert",
     "presets": "families",
+    "pretrain": "verbs",
 }
-__all__ = [
-    "Bert",
-    "BertsmithError",
-    "Classifier",
-    "Tokenizer",
-    "create",
-    "load",
-    "predict",
-    "presets",
-]
+__all__ = ["Bert", "BertsmithError", "Classifier", "Tokenizer", "create", "evaluate", "finetune"]
+__all__ += ["load", "predict", "presets", "pretrain"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "finetune":  # the room itself, which can be called
+        return import_module("bertsmith.finetune")
     if name not in _HOMES:
         raise AttributeError(f"module 'bertsmith' has no attribute {name!r}")
     return getattr(import_module(f"bertsmith.{_HOMES[name]}"), name)

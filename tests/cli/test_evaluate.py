@@ -36,7 +36,9 @@ def test_a_text_file_is_scored_by_masked_lm(run: Run, model: Path, text: Path) -
 
 
 def test_several_files_and_two_models(run: Run, model: Path, text: Path) -> None:
-    (row,) = run("evaluate", model, model, text, text, "--json", "--pseudo-perplexity").rows
+    (row,) = run(
+        "evaluate", model, text, text, "--against", model, "--json", "--pseudo-perplexity"
+    ).rows
     first, second = (one["scores"] for one in row["models"])
     assert first == second
     assert first["texts"] == 2 * len(TEXTS)

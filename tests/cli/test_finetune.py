@@ -81,13 +81,13 @@ def test_evaluate_and_compare(
     assert "Confusion matrix" in (tmp_path / "page.html").read_text("utf-8")
     weak = tmp_path / "weak"
     run("finetune", model, file, "--out", weak, "--epochs", "1", "--learning-rate", "1e-8")
-    (both,) = run("evaluate", weak, trained, file, "--json", "--draws", "200").rows
+    (both,) = run("evaluate", weak, file, "--against", trained, "--json", "--draws", "200").rows
     assert both["comparison"]["difference"] > 0.2
     assert both["comparison"]["p_value"] < 0.05
-    shown = run("evaluate", weak, trained, file, "--draws", "200")
+    shown = run("evaluate", weak, file, "--against", trained, "--draws", "200")
     assert "out is better" in shown.out
     assert "columns: text = text, label = label" in shown.err
-    (same,) = run("evaluate", trained, trained, file, "--json", "--draws", "50").rows
+    (same,) = run("evaluate", trained, file, "--against", trained, "--json", "--draws", "50").rows
     assert same["comparison"]["p_value"] == 1.0
 
 
@@ -168,7 +168,6 @@ def test_explanations_name_every_word(run: Run, trained: Path, tmp_path: Path) -
         ),
         (("finetune", "{model}", "{file}", "--out", "{out}", "--dtype", "x"), "dtype should be"),
         (("finetune", "{model}", "{folder}x", "--out", "{out}"), "there is no such file or folder"),
-        (("evaluate", "{trained}"), "give MODEL FILE"),
         (("evaluate", "{model}", "{file}"), "no head for a task"),
         (("predict", "{trained}", "{folder}x"), "there is no such file or folder"),
         (("evaluate", "{trained}", "{none}"), "none.csv"),

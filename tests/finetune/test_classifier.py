@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,6 +44,18 @@ def test_pairs(base: Base) -> None:
     pairs = [("the river", "Paris"), ("the river", "bees")] * 8
     model = Classifier(base().folder, **FAST).fit(pairs, ["a", "b"] * 8)
     assert model.predict(pairs[:2]).tolist() == ["a", "b"]
+
+
+def test_a_fitted_classifier_can_be_pickled(base: Base) -> None:
+    rows = texts(16)
+    given = [text for text, _ in rows]
+    model = Classifier(base().folder, epochs=1, batch_size=8, device="cpu")
+    assert not hasattr(pickle.loads(pickle.dumps(model)), "bert_")
+    model.fit(given, [label for _, label in rows])
+    again = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(again.predict_proba(given), model.predict_proba(given))
+    assert again.get_params() == model.get_params()
+    assert hasattr(model, "bert_")
 
 
 def test_scikit_learn_takes_it(base: Base) -> None:

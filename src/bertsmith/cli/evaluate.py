@@ -24,9 +24,17 @@ PAIRED = ("similarity", "regression")  # tasks that are scored by how alike two 
 
 @tasks.takes(tasks.COLUMNS, "columns")
 def evaluate(
-    models_and_file: Annotated[
-        list[str], typer.Argument(help="MODEL FILE, or MODEL OTHER FILE to compare two.")
+    model: shared.Model,
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE", help="The data; several files of plain text."),
     ],
+    against: Annotated[
+        str | None, typer.Option(help="Another model, to compare with on the same data.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(help="Score a random sample of so many examples; 0: all.")
+    ] = 0,
     metric: Annotated[str | None, typer.Option(help="The score to compare by.")] = None,
     draws: Annotated[
         int, typer.Option(help="Bootstrap samples for intervals and comparisons.")
@@ -53,19 +61,22 @@ def evaluate(
     as_json: shared.Json = False,
     columns: Any = None,
 ) -> None:
-    """Score a model on a file, or compare two.
+    """Score a model on a file, or compare it with another.
 
     Every labelled example counts. Two models are compared with a paired bootstrap. On plain
     text (one text a line, or documents between blank lines) a masked-LM model is scored by its
     loss, accuracy and perplexity.
     """
     from bertsmith.data import read_data
-    from bertsmith.tasks.evaluate import compare, interval
+    from bertsmith.files import finite
+    from bertsmith.tasks.evaluate import compare, interval, sample_of
     from bertsmith.tasks.evaluate import evaluate as score
     from bertsmith.tasks.registry import task_of
     from bertsmith.tasks.similarity import no_task_head
 
-    names, files = _models_and_files(models_and_file)
+    names = [str(model), *([against] if against else [])]
+    if limit < 0:
+        raise BertsmithError(f"--limit is a number of examples, or 0 for all, not {limit}")
     if draws < 1:
         raise BertsmithError(f"--draws is from 1 up, not {draws}")
     first = shared.open_model(names[0], device, dtype, None)
@@ -88,6 +99,7 @@ def evaluate(
                 raise no_task_head(bert)
             names_of_labels = tasks.names_of(label_names)
             dataset = read_data(file, task, label_names=names_of_labels, **reading)
+            dataset = sample_of(dataset, limit)
         found.append(score(bert, dataset))
         shared.close(bert)
     assert dataset is not None
@@ -99,7 +111,10 @@ def evaluate(
         "file": str(file),
         "task": dataset.task,
         "metric": chosen,
-        "models": [{"model": n, "scores": one.scores} for n, one in zip(names, found, strict=True)],
+        "models": [
+            {"model": name, "scores": finite(one.scores), "details": finite(one.details())}
+            for name, one in zip(names, found, strict=True)
+        ],
     }
     if len(found) == 2:
         rows["comparison"] = asdict(compare(found[0], found[1], chosen, draws))
@@ -115,14 +130,6 @@ def evaluate(
         _show(rows, names, found)
         for line in tasks.read_from(dataset):
             shared.note(line)
-
-
-def _models_and_files(words: list[str]) -> tuple[list[str], list[str]]:
-    """One or two models, then the files; a model is a folder or a name, never a file."""
-    count = next((n for n, word in enumerate(words) if Path(word).is_file()), len(words) - 1)
-    if count not in (1, 2):
-        raise BertsmithError("give MODEL FILE, or MODEL OTHER FILE")
-    return words[:count], words[count:]
 
 
 def _is_for_masked_lm(bert: Bert, file: str, columns: Any) -> bool:

@@ -89,6 +89,14 @@ def finetune(
     no_graphs: Annotated[
         bool, typer.Option("--no-graphs", help="Do not replay steps as CUDA graphs on a GPU.")
     ] = False,
+    calibrate: Annotated[
+        bool,
+        typer.Option("--calibrate", help="Fit temperature and thresholds on the dev data."),
+    ] = False,
+    abstain: Annotated[
+        float | None,
+        typer.Option(help="Abstain on unsure inputs, so that accuracy is at least this: 0.95"),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the interrupted run of the same command.")
     ] = False,
@@ -130,6 +138,8 @@ def finetune(
             device=device,
             overwrite=overwrite,
             resume=resume,
+            calibrate=calibrate,
+            abstain=abstain,
             watch=Progress(tasks.understood(splits.train), quiet=as_json),
             checkpointing=gradient_checkpointing or None,
             graphs=False if no_graphs else None,

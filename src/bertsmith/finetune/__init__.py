@@ -3,6 +3,10 @@
 finetune("bert-base-uncased", "reviews.csv", "model")     # guesses the task, holds out 10 %
 """
 
+import sys
+from types import ModuleType
+from typing import Any
+
 from bertsmith.data import Splits, read_splits, split_off
 from bertsmith.finetune.result import Result, Run
 from bertsmith.finetune.run import finetune
@@ -11,3 +15,13 @@ from bertsmith.finetune.work import Interrupted
 
 __all__ = ["Interrupted", "Result", "Run", "Settings", "Splits", "finetune", "read_splits"]
 __all__ += ["settings_for", "split_off"]
+
+
+class _Callable(ModuleType):
+    """Lets `bertsmith.finetune(...)` be the function of the same name in it."""
+
+    def __call__(self, *arguments: Any, **settings: Any) -> Result:
+        return finetune(*arguments, **settings)
+
+
+sys.modules[__name__].__class__ = _Callable

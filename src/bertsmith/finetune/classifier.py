@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from inspect import signature
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from bertsmith.data import Dataset, Labelled, Where
 from bertsmith.errors import BertsmithError
 from bertsmith.finetune import Splits, finetune
+from bertsmith.finetune.opening import open_model
 from bertsmith.tasks.classification import classify
 from bertsmith.tasks.loaded import LoadedModel
 
@@ -103,6 +105,35 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         found = classify(self.bert_, [text for text, _ in pairs], second)
         names = [str(value) for value in self.classes_.tolist()]
         return np.array([[one.scores[name] for name in names] for one in found])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The arguments and, once fitted, the files of the model directory: safe to pickle."""
+        state = dict(super().__getstate__() if hasattr(super(), "__getstate__") else self.__dict__)
+        bert = state.pop("bert_", None)
+        if bert is not None:
+            with TemporaryDirectory() as folder:
+                bert.save(Path(folder) / "model")
+                state["_files"] = {
+                    path.relative_to(Path(folder) / "model").as_posix(): path.read_bytes()
+                    for path in sorted((Path(folder) / "model").rglob("*"))
+                    if path.is_file()
+                }
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Open the model from its files again."""
+        files = state.pop("_files", None)
+        if hasattr(super(), "__setstate__"):
+            super().__setstate__(state)
+        else:
+            self.__dict__.update(state)
+        if files is not None:
+            with TemporaryDirectory() as folder:
+                for name, content in files.items():
+                    path = Path(folder, "model", name)
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(content)
+                self.bert_ = open_model(Path(folder) / "model", self.device)
 
     def save(self, directory: str | Path) -> None:
         """Write a model directory."""

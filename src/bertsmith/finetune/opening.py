@@ -19,6 +19,7 @@ from bertsmith.files import read_whole
 from bertsmith.finetune.settings import Settings
 from bertsmith.finetune.surgery import freeze, reinitialise
 from bertsmith.folders import check_replaceable
+from bertsmith.model import prepare
 from bertsmith.tasks.loaded import LoadedModel, pick_device
 from bertsmith.tasks.training import Training
 from bertsmith.tokenizer import Tokenizer
@@ -38,6 +39,15 @@ def open_fresh(
     tokenizer = Tokenizer.load(directory, family=checkpoint.family.name)
     reinitialise(checkpoint.model, checkpoint.config, settings.reinitialise, settings.seed)
     freeze(checkpoint.model, settings.freeze)
+    return LoadedModel(checkpoint, tokenizer, sentence=sentence, progress=False)
+
+
+def open_model(model: str | Path, device: str | torch.device | None = None) -> LoadedModel:
+    """Read a fine-tuned model as it is."""
+    directory, sentence = find_encoder(model)
+    checkpoint = read(directory, device=pick_device(device))
+    prepare(checkpoint.model)
+    tokenizer = Tokenizer.load(directory, family=checkpoint.family.name)
     return LoadedModel(checkpoint, tokenizer, sentence=sentence, progress=False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -68,6 +69,13 @@ class Result:
     def bert(self) -> LoadedModel:
         """The model of the best run."""
         return self.kept.bert
+
+    @property
+    def model(self) -> Any:
+        """The model of the best run as a `Bert`, with all of its methods."""
+        front: Any = sys.modules["bertsmith"]  # `Bert` stands above this room, which never needs it
+        bert = self.kept.bert
+        return front.Bert(bert.checkpoint, bert.tokenizer, sentence=bert.sentence)
 
     def summary(self, split: str = "dev") -> Summary | None:
         """Median, mean, deviation and interval of the deciding score over seeds."""

@@ -11,6 +11,8 @@ from typing import Any
 from bertsmith.data import Dataset, Splits, read_splits
 from bertsmith.errors import BertsmithError
 from bertsmith.finetune.baseline import baseline, verdict
+from bertsmith.finetune.calibrate import calibrate as fit
+from bertsmith.finetune.calibrate import check_calibration
 from bertsmith.finetune.loop import Scores, Watcher, train
 from bertsmith.finetune.opening import check_out, is_interrupted, open_fresh
 from bertsmith.finetune.result import Result, Run, described, write_result
@@ -52,6 +54,8 @@ def finetune(
     device: str | None = None,
     overwrite: bool = False,
     resume: bool = False,
+    calibrate: bool = False,
+    abstain: float | None = None,
     watch: Watcher | None = None,
     **given: Any,
 ) -> Result:
@@ -60,6 +64,8 @@ def finetune(
     The task is guessed unless given; further arguments are those of `Settings`. With `out`, the
     best model of all runs is written there with its report. An interrupted command keeps its
     state in the folder `out`.partial, from which `resume` continues to the same result.
+    `calibrate` fits temperature and thresholds on the dev data; `abstain` (0.95) a confidence
+    below which the model abstains, so that the accuracy of the rest is at least this.
     """
     if out is not None:
         check_out(out, overwrite, resume)
@@ -86,11 +92,14 @@ def finetune(
             settings = settings.changed(epochs=epochs)
     grid = _grid(splits, settings, sweep_rates, sweep_epochs) if sweep else []
     command = Command(model, splits, settings, seeds, grid, device, watch)
+    if calibrate or abstain is not None:
+        check_calibration(splits.train.task, splits.dev, abstain)
+        command.calibration = calibrate, abstain
     command.notes += [few] if few else []
     if named := named_by(model, given):
         command.notes.append(f"settings in the model's bertsmith.json: {spoken(named)}")
     if out is None:
-        return command.result(command.train())
+        return command.result(command.calibrated(command.train()))
     with reserved(out), terminable():
         return command.write(Path(out), overwrite, resume)
 
@@ -115,7 +124,9 @@ class Command:
         self.seeds: list[Run] = []
         self.best: Run | None = None
         self.current: tuple[Settings, Session, LoadedModel, dict[int, Evaluation]] | None = None
+        self.calibration: tuple[bool, float | None] | None = None  # temperature, abstention
         self.notes: list[str] = []
+        self.extras: dict[str, Any] = {}  # parts of the report
 
     def train(self) -> Run:
         """Train everything that is planned; the best run."""
@@ -143,11 +154,12 @@ class Command:
             "command": {
                 "seeds": self.count,
                 "sweep": [[one.learning_rate, one.epochs] for one in self.grid],
+                "calibration": list(self.calibration or ()),
             },
         }
         self.work = Work.start(out, plan, resume, overwrite)
         try:
-            result = self.result(self.train(), with_baseline=True)
+            result = self.result(self.calibrated(self.train()), with_baseline=True)
             write_result(result, out, replaceable)
         except KeyboardInterrupt:
             kept = self._keep(out, replaceable if is_interrupted(out) else False)
@@ -162,7 +174,7 @@ class Command:
         """The result of the runs so far."""
         notes = [*self.splits.notes, *self._notes(kept), *self.notes]
         metric, task = self.settings.metric, self.splits.train.task
-        result = Result(task, metric, kept, self.seeds, self.sweep, notes)
+        result = Result(task, metric, kept, self.seeds, self.sweep, notes, extras=self.extras)
         if interrupted:
             done, planned = len(kept.history.epochs), kept.settings.epochs
             result.notes.append(f"interrupted after {done} of {planned} epochs")
@@ -172,6 +184,22 @@ class Command:
             result.notes += filter(None, (simple["note"], warning))
         result.content = described(result, self.splits, self.model, interrupted)
         return result
+
+    def calibrated(self, kept: Run) -> Run:
+        """The best run with its model calibrated, if that is asked for."""
+        if self.calibration is None or kept.dev is None:
+            return kept
+        scale, abstain = self.calibration
+        dev, content = fit(kept.bert, kept.dev, self.settings.metric, scale=scale, abstain=abstain)
+        kept.dev, kept.scores = dev, {**kept.scores, "dev": dev.scores}
+        if self.splits.test is not None and kept.test is not None:
+            content["test_error_before"] = kept.test.scores.get("calibration_error")
+            kept.test = evaluate(kept.bert, self.splits.test)
+            kept.scores["test"] = kept.test.scores
+            content["test_error_after"] = kept.test.scores.get("calibration_error")
+        self.extras["calibration"] = content
+        self.notes.append(f"calibration: {content['note']}")
+        return kept
 
     # ------------------------------------------------------------------ runs
 

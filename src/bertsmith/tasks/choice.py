@@ -26,6 +26,7 @@ from bertsmith.tasks.task import (
     Scorer,
     Task,
     Weights,
+    abstained,
     weighted_mean,
 )
 from bertsmith.tasks.training import (
@@ -162,7 +163,8 @@ class ChoiceTask(Task):
             Prediction(
                 one.index,
                 one.scores[one.index],
-                {"choice": one.index, "text": one.text, "scores": one.scores},
+                {"choice": one.index, "text": one.text, "scores": one.scores}
+                | abstained(bert, one.scores[one.index]),
             )
             for one in choose_many(bert, prompts, [example.options for example in examples])
         ]

@@ -18,7 +18,7 @@ from bertsmith.metrics.calibration import calibration_error
 from bertsmith.metrics.labels import Score, label_scores, per_label
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of, vote
 from bertsmith.tasks.loaded import LoadedModel
-from bertsmith.tasks.task import Prediction, Result, Scorer, Weights
+from bertsmith.tasks.task import Prediction, Result, Scorer, Weights, abstained
 from bertsmith.tasks.training import (
     Targets,
     TaskOptions,
@@ -46,11 +46,20 @@ def classify(
     """A label for every text or pair, from any model with a classification head."""
     labels = bert.checkpoint.labels
     rows = vote(bert, texts, pairs, _activation(bert.checkpoint))
-    best = [max(range(len(labels)), key=row.__getitem__) for row in rows]
+    best = [_decided(bert.checkpoint, row) for row in rows]
     return [
         Classification(labels[place], row[place], dict(zip(labels, row, strict=True)))
         for place, row in zip(best, rows, strict=True)
     ]
+
+
+def _decided(checkpoint: Checkpoint, row: Sequence[float]) -> int:
+    """The index of the label: the likeliest, or of two labels by the model's threshold."""
+    stored = checkpoint.settings.get("decision_threshold")
+    if isinstance(stored, dict) and len(row) == 2 and stored.get("label") in checkpoint.labels:
+        place = checkpoint.labels.index(stored["label"])
+        return place if row[place] > float(stored["value"]) else 1 - place
+    return max(range(len(row)), key=row.__getitem__)
 
 
 def _activation(checkpoint: Checkpoint) -> Any:
@@ -119,7 +128,11 @@ class ClassificationTask(LabelTask):
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """The likeliest label."""
         return [
-            Prediction(one.label, one.score, {"label": one.label, "scores": one.scores})
+            Prediction(
+                one.label,
+                one.score,
+                {"label": one.label, "scores": one.scores} | abstained(bert, one.score),
+            )
             for one in classify(bert, *texts_of(examples))
         ]
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from bertsmith.data import Dataset
 from bertsmith.errors import BertsmithError
+from bertsmith.examples.draw import shuffled
 from bertsmith.metrics import Comparison, Summary, calibration, confusion, resample, resample_pair
 from bertsmith.metrics.labels import known, paired
 from bertsmith.tasks.loaded import LoadedModel
@@ -99,11 +103,26 @@ def labelled(dataset: Dataset[Any]) -> Dataset[Any]:
     return replace(dataset, examples=examples)
 
 
+def sample_of(dataset: Dataset[Any], count: int) -> Dataset[Any]:
+    """A random sample of the labelled examples, the same each time; all with a count of 0."""
+    dataset = labelled(dataset)
+    if not count or count >= len(dataset.examples):
+        return dataset
+    order = shuffled(np.arange(len(dataset.examples)), len(dataset.examples), 0, "limit")
+    return replace(dataset, examples=[dataset.examples[place] for place in sorted(order[:count])])
+
+
 def scored(bert: LoadedModel, dataset: Dataset[Any], predictions: list[Prediction]) -> Evaluation:
     """Predictions with their scores."""
     task = task_of(bert)
     scorer = task.scorer(dataset, predictions, bert)
     scores = {"count": float(len(predictions)), **scorer(None)}
+    correct = task.correct(dataset, [one.value for one in predictions])
+    answered = [not one.output.get("abstained") for one in predictions]
+    if correct is not None and "abstain_below" in bert.checkpoint.settings:
+        right = sum(one for one, counts in zip(correct, answered, strict=True) if counts)
+        scores["coverage"] = sum(answered) / len(answered)
+        scores["accuracy_answered"] = right / sum(answered) if any(answered) else math.nan
     return Evaluation(task, dataset, predictions, scores, scorer, task.notes(bert, dataset))
 
 

@@ -82,8 +82,12 @@ class MultilabelTask(LabelTask):
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """The labels whose probability is above the threshold."""
         predictions = []
+        stored = bert.checkpoint.settings.get("label_thresholds")
+        limits: dict[str, float] = stored if isinstance(stored, dict) else {}
         for one in classify(bert, *texts_of(examples)):
-            chosen = tuple(name for name, score in one.scores.items() if score > THRESHOLD)
+            chosen = tuple(
+                name for name, score in one.scores.items() if score > limits.get(name, THRESHOLD)
+            )
             # As sure as it is of the label that it is least sure of.
             sure = min(max(score, 1 - score) for score in one.scores.values())
             output = {"labels": list(chosen), "scores": one.scores}

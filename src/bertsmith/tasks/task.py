@@ -191,6 +191,12 @@ class Task:
         return str(value)
 
 
+def abstained(bert: LoadedModel, confidence: float) -> dict[str, bool]:
+    """Whether a model that may abstain does so; nothing for other models."""
+    below = bert.checkpoint.settings.get("abstain_below")
+    return {} if below is None else {"abstained": confidence < float(below)}
+
+
 def weighted_mean(values: Sequence[float] | NDArray[Any], weights: Weights | None) -> float:
     """The mean of one value for each example."""
     array = np.asarray(values, dtype=np.float64)

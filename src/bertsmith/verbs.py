@@ -1,0 +1,128 @@
+"""`bertsmith.evaluate` and `pretrain`: the commands as Python functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from bertsmith.bert import Bert, load
+from bertsmith.data import read_data
+from bertsmith.files import finite
+from bertsmith.tasks import evaluate as evaluation
+from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.registry import task_of
+from bertsmith.train import load_recipe
+from bertsmith.train import pretrain as train
+
+Model = str | Path | LoadedModel
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluated:
+    """Scores of a model on labelled data."""
+
+    model: LoadedModel
+    evaluation: evaluation.Evaluation
+    metric: str  # the main score
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Every score by its name."""
+        return self.evaluation.scores
+
+    @cached_property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % bootstrap interval of the main score."""
+        drawn = evaluation.interval(self.evaluation, self.metric)
+        return drawn.low, drawn.high
+
+    def to_dict(self) -> dict[str, Any]:
+        """Scores, their details by class, and notes, as plain values."""
+        low, high = self.interval
+        content: dict[str, Any] = finite(
+            {
+                "task": self.evaluation.task.name,
+                "metric": self.metric,
+                "scores": self.scores,
+                "interval": {"low": low, "high": high},
+                "details": self.evaluation.details(),
+                "notes": self.evaluation.notes,
+            }
+        )
+        return content
+
+    def __repr__(self) -> str:
+        count = len(self.evaluation.predictions)
+        return f"<{self.metric} {self.scores[self.metric]:.4g} on {count:,} examples>"
+
+
+def evaluate(
+    model: Model, data: Any, *, metric: str | None = None, device: str | None = None, **options: Any
+) -> Evaluated:
+    """Score a model on labelled data: a file, a table or a list of rows.
+
+    `options` are those of `bertsmith.data.open_data`, such as `columns={"text": "review"}`.
+    """
+    bert = _opened(model, device)
+    dataset = read_data(data, task_of(bert).name, **options)
+    result = evaluation.evaluate(bert, dataset)
+    return Evaluated(bert, result, metric or result.task.metrics(dataset)[0])
+
+
+@dataclass(repr=False)
+class Pretrained:
+    """The result of pre-training: the summary of the run, and its model."""
+
+    out: Path
+    summary: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def model(self) -> Bert:
+        """The trained model, loaded when first used."""
+        return load(self.out / "model")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The summary as plain values."""
+        content: dict[str, Any] = finite(self.summary)
+        return content
+
+    def __repr__(self) -> str:
+        state = "finished" if self.summary.get("finished") else "interrupted"
+        return f"<pre-training {state}, in {self.out}>"
+
+
+def pretrain(
+    recipe: str | Path,
+    data: str | Path | None = None,
+    out: str | Path | None = None,
+    *,
+    resume: bool = False,
+    changes: Mapping[str, Any] | None = None,
+    show: str | None = None,
+) -> Pretrained:
+    """Pre-train by a recipe on a folder written by `prepare`.
+
+    `changes` are keys of the recipe: `{"train.steps": 100}`. The run is in `out`, by default a
+    folder with the recipe's name.
+    """
+    from bertsmith.train.recipe import change
+
+    lines = [
+        change(key, value) if isinstance(value, str) else f"{key}={_toml(value)}"
+        for key, value in (changes or {}).items()
+    ]
+    if data is not None:
+        lines.append(change("data.corpus", str(data)))
+    place = Path(out) if out is not None else Path(Path(recipe).stem)
+    return Pretrained(place, train(load_recipe(recipe, lines), place, resume=resume, show=show))
+
+
+def _toml(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _opened(model: Model, device: str | None) -> LoadedModel:
+    return model if isinstance(model, LoadedModel) else load(model, device=device)

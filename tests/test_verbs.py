@@ -1,0 +1,27 @@
+"""Commands as Python functions: `bertsmith.finetune`, `evaluate` and `predict`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import bertsmith as bs
+from finetune.conftest import labelled
+from tasks.models import Made
+
+
+def test_finetune_evaluate_predict(made: Callable[..., Made], tmp_path: Path) -> None:
+    file = tmp_path / "t.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in labelled(24)))
+    result = bs.finetune(made("bert", "Model").folder, file, dev=file, epochs=1, device="cpu")
+    assert result.model.classify("Paris").label in ("city", "thing")
+    assert result.model.classify("Paris").to_dict().keys() == {"label", "score", "scores"}
+    assert json.loads(json.dumps(result.to_dict()))["task"] == "classification"
+    assert "classification: accuracy dev" in repr(result)
+    scores = bs.evaluate(result.model, file)
+    assert scores.scores == result.kept.scores["dev"]
+    assert json.loads(json.dumps(scores.to_dict()))["details"]["confusion"]["labels"]
+    assert "on 24 examples" in repr(scores)
+    rows = bs.predict(result.model, ["Paris", "bees"])
+    assert [row["label"] in ("city", "thing") for row in rows] == [True, True]
