@@ -144,7 +144,8 @@ def close(bert: Bert) -> None:
 
 def note(message: str) -> None:
     """Tell a person something beside the result."""
-    typer.echo(f"note: {printable(message)}", err=True)
+    line = " ".join(message.split())
+    typer.echo(f"note: {printable(line)}", err=True)
 
 
 def print_json(rows: Iterable[Any]) -> None:
