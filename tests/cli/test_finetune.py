@@ -64,6 +64,13 @@ def test_finetune_tells_machines(run: Run, model: Path, file: Path, tmp_path: Pa
     assert "columns: text = text, label = label" in done.err
 
 
+def test_finetune_warns_as_check_does(run: Run, model: Path, tmp_path: Path) -> None:
+    data = jsonl(tmp_path / "t.jsonl", [*rows(1) * 24, rows(2)[1]])
+    words = ("--out", tmp_path / "out", "--epochs", "1", "--hold-out", "0", *FAST)
+    done = run("finetune", model, data, *words)
+    assert "note: check: train: 96.0% are 'city'; judge by macro F1 or MCC" in done.err
+
+
 def test_epochs_name_their_seed(run: Run, model: Path, file: Path, tmp_path: Path) -> None:
     words = ("--out", tmp_path / "out", "--epochs", "1", "--seed", "3", "--seeds", "2", *FAST)
     lines = run("finetune", model, file, *words).err.splitlines()

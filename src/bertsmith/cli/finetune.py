@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,6 +16,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_number, parse_whole
 
 if TYPE_CHECKING:
+    from bertsmith.data import Splits
     from bertsmith.finetune import Result
 
 
@@ -140,7 +141,7 @@ def finetune(
             resume=resume,
             calibrate=calibrate,
             abstain=abstain,
-            watch=Progress(tasks.understood(splits.train), quiet=as_json),
+            watch=Progress(_reading(model, splits), quiet=as_json),
             checkpointing=gradient_checkpointing or None,
             graphs=False if no_graphs else None,
             **settings,
@@ -156,6 +157,15 @@ def _numbers(text: str, parse: Any, option: str) -> list[Any]:
     if None in numbers:
         raise BertsmithError(f"{option}: {text!r} is not numbers between commas")
     return numbers
+
+
+def _reading(model: str, splits: Splits) -> Iterator[str]:
+    """How the data was read, and what `check` warns of."""
+    from bertsmith.data.check import open_reader, quick
+
+    yield from tasks.understood(splits.train)
+    for line in quick(splits, open_reader(model)):
+        yield f"check: {line}"
 
 
 class Progress:
