@@ -443,12 +443,14 @@ def test_locks_hold_what_the_project_asks_for() -> None:
 def test_every_extra_is_used() -> None:
     """A package that an extra installs is imported somewhere in the house."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    used = {
-        name.split(".")[0]
+    names = [
+        name
         for path in HOUSE.rglob("*.py")
         for _, name in imported(path, ast.parse(path.read_text("utf-8")))
-    }
-    modules = {"scikit-learn": "sklearn"}
+    ]
+    used = {name.split(".")[0] for name in names}
+    used |= {".".join(name.split(".")[:3]) for name in names}
+    modules = {"scikit-learn": "sklearn", "tensorboard": "torch.utils.tensorboard"}
     for extra, texts in project["optional-dependencies"].items():
         for name in (Requirement(text).name for text in texts if extra != "dev"):
             assert modules.get(name, name) in used, f"{extra}: nothing imports {name}"
