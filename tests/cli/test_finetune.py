@@ -173,7 +173,6 @@ def test_explanations_name_every_word(run: Run, trained: Path, tmp_path: Path) -
             ("finetune", "{model}", "{file}", "--out", "{out}", "--epochs", "0"),
             "epochs should be greater",
         ),
-        (("finetune", "{model}", "{file}", "--out", "{out}", "--dtype", "x"), "dtype should be"),
         (("finetune", "{model}", "{folder}x", "--out", "{out}"), "there is no such file or folder"),
         (("evaluate", "{model}", "{file}"), "no head for a task"),
         (("predict", "{trained}", "{folder}x"), "there is no such file or folder"),

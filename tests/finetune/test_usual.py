@@ -39,7 +39,10 @@ def test_a_model_may_name_settings(own: Own, write: Write) -> None:
     result = finetune(folder, data, hold_out=0, epochs=1)
     found = result.kept.settings
     assert (found.learning_rate, found.optimizer) == (3e-4, "muon")
-    assert "settings that the model names: learning rate 0.0003, optimizer muon" in result.notes
+    assert (
+        "settings in the model's bertsmith.json: learning rate 0.0003, optimizer muon"
+        in result.notes
+    )
     given = {"learning_rate": 1e-5, "optimizer": "adamw"}
     result = finetune(folder, data, hold_out=0, epochs=1, **given)
     found = result.kept.settings
