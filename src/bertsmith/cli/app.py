@@ -88,8 +88,19 @@ SECTIONS: dict[str, dict[str, Callable[..., Any] | typer.Typer]] = {
 UsageError: Any = typer.BadParameter.__base__
 
 
+class Interrupted(Exception):  # noqa: N818 - a person's wish, not an error
+    """Ctrl-C while a verb was running."""
+
+
 class Verbs(TyperGroup):
     """The verbs, listed by section in --help."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a verb; typer would end without a word on Ctrl-C."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted from None
 
     def list_commands(self, ctx: Any) -> list[str]:
         """All verbs in the order of the sections."""
@@ -156,7 +167,7 @@ def main() -> None:
         status = _show_usage_error(error)
     except BertsmithError as error:
         status = _say(str(error))
-    except (typer.Abort, KeyboardInterrupt):
+    except (Interrupted, typer.Abort, KeyboardInterrupt):
         status = _say("interrupted", 130)
     except BrokenPipeError:
         status = 0
