@@ -2,11 +2,15 @@
 
 import os
 import shutil
+import signal
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background jobs ignore Ctrl-C, and so would every process that tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 if not shutil.which("nvidia-smi"):  # before anyone imports Triton: its programs run on a CPU, too
     os.environ["TRITON_INTERPRET"] = "1"

@@ -297,6 +297,8 @@ def test_no_data_is_one_line(
         (("glue", "{model}", "{none}"), "there is no such folder"),
         (("glue", "{model}", "{folder}"), "there is no task of GLUE"),
         (("glue", "{model}", "{folder}", "--task", "x"), "unknown GLUE task"),
+        (("glue", "{model}", "{glue}", "--out", "/dev/full"), "not a regular file"),
+        (("glue", "{model}", "{glue}", "--out", "x" * 300), "cannot be written"),
         (("glue", "{model}", "{glue}", "--seeds", "0"), "seeds is the number of runs"),
         (
             ("glue", "{model}", "{glue}", "--seed", "-1"),
@@ -304,7 +306,7 @@ def test_no_data_is_one_line(
         ),
         (("glue", "{model}", "{glue}", "--limit", "-1"), "--limit"),
         (("glue", "{none}", "{glue}", "--out", "{none}"), "none.csv: there is no such directory"),
-        (("glue", "{model}", "{glue}", "--out", "{folder}"), "folder: cannot be read"),
+        (("glue", "{model}", "{glue}", "--out", "{folder}"), "folder: not a regular file"),
         (("glue", "{model}", "{glue}", "--out", "{model}/config.json/x"), "cannot be written"),
         (("squad", "{model}", "{folder}"), "there is no dev-v1.1.json or dev-v2.0.json"),
         (("squad", "{model}", "{folder}", "--version", "3"), "there is no dev-v3.json"),

@@ -41,7 +41,7 @@ def good(tmp_path: Path) -> Path:
         ({"min_length": 9, "max_length": 3}, "no document has 9 to 3 characters"),
         ({"seed": -1}, "seed"),
         ({"shard_tokens": 0}, "at least one"),
-        ({"workers": -2}, "-2 workers"),
+        ({"workers": -2}, "0 to 1,024 workers, not -2"),
         ({"engine": "spark"}, "unknown engine 'spark'; there are local, ray"),
         ({"language": "klingon"}, "'klingon' is not known; known are"),
     ],

@@ -53,6 +53,9 @@ class TrialFile:
         self.path, self.settings = path, settings
         self.model = {"name": str(model), "sha256": model_sum(model)}
         self.rows: list[dict[str, Any]] = []
+        with writing(path):
+            if path.exists() and not path.is_file():  # a device may have no end
+                raise BertsmithError(f"{path}: not a regular file; name a .jsonl file")
         with readable(path, "not a file of scores"):
             whole, cut = self._lines()
             for number, line in enumerate(whole.splitlines(), 1):

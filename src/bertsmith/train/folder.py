@@ -9,6 +9,7 @@ from typing import Any
 
 from bertsmith.errors import BertsmithError
 from bertsmith.files import write_bytes, write_json, write_text, writing
+from bertsmith.folders import check_output
 from bertsmith.ledger import Ledger
 
 LOGS = ("log.jsonl", "timing.jsonl")
@@ -20,8 +21,14 @@ class RunFolder:
     def __init__(self, path: str | Path, writes: bool = True) -> None:
         self.path, self.writes = Path(path), writes
 
+    def begun(self) -> bool:
+        """Is there a run in it?"""
+        with writing(self.path):
+            return (self.path / "recipe.toml").is_file()
+
     def demand_free(self) -> None:
         """Refuse a folder that holds a run, or anything else: its files could be overwritten."""
+        check_output(self.path)
         if self.path.exists() and not self.path.is_dir():
             raise BertsmithError(f"{self.path}: a file; a run is a folder")
         if (self.path / "recipe.toml").exists():

@@ -61,7 +61,7 @@ def pretrain(
     ranks = Ranks(_device(recipe))
     with ranks.process_group(), ExitStack() as stack:
         folder = RunFolder(out, writes=ranks.first)
-        begun = ranks.broadcast((folder.path / "recipe.toml").is_file())
+        begun = ranks.broadcast(folder.begun())
         resume = resume or (ranks.restarts > 0 and begun)
         given = recipe
         if resume:
