@@ -12,6 +12,7 @@ from bertsmith.data import Dataset, Labelled, MultiLabelled, Options, Question, 
 from bertsmith.data.check.findings import Finding, Lengths, Splits, found
 from bertsmith.tokenizer import Tokenizer
 
+FEW_WORDS = 20  # below which shares of words say little
 UNKNOWN = 0.02  # the share of unknown tokens above which the tokenizer does not fit
 SHATTERED = 0.1  # likewise of words in pieces of fewer than two characters
 FOREIGN = 0.3  # the share of unknown and shattered words above which the language does not fit
@@ -130,7 +131,7 @@ def _words_in_pieces(
         if len(word) > 3 and 2 * len(ids) > len(word)
     }
     shattered = sum(broken.values()) / max(1, total)
-    if reader.tokenizer.size < SMALL:
+    if reader.tokenizer.size < SMALL or total < FEW_WORDS:
         shattered = 0.0
     spread = f"{per_word / max(1, total):.1f} tokens per word"
     if share > UNKNOWN:
