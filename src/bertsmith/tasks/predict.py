@@ -1,4 +1,4 @@
-"""Predictions for examples of any task, in their order."""
+"""Predictions for the examples of any task, one for each."""
 
 from __future__ import annotations
 
