@@ -83,8 +83,8 @@ class Corpus:
             return places
         if int(starts.min()) < 0 or int((starts + lengths).max()) > self.tokens:
             raise IndexError(f"a slice goes beyond the {self.tokens:,} tokens")
-        some = lengths > 0
-        self._check_sizes(np.concatenate([starts[some], (starts + lengths - 1)[some]]))
+        filled = lengths > 0
+        self._check_sizes(np.concatenate([starts[filled], (starts + lengths - 1)[filled]]))
         if len(self._shards) == 1:
             return self._shard(0)[places].astype(np.int64)
         shards, within = np.divmod(places, self.shard_tokens)
