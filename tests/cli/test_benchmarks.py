@@ -103,9 +103,12 @@ def test_a_model_may_name_settings_for_a_task(
         (2, "muon"),
         (4, "muon"),
     ]
-    assert "sst2: settings that the model names for it: epochs 2" in done.err
+    assert (
+        "sst2: settings stored in the model for this task, chosen on its dev file: epochs 2"
+        in done.err
+    )
     assert "stsb: settings" not in done.err
-    assert "settings that the model" not in run(*words, "--epochs", "1").err  # what is given counts
+    assert "chosen on its dev" not in run(*words, "--epochs", "1").err  # what is given counts
     notes.write_text(json.dumps(own | {"benchmarks": {"sst2": {"epochs": "many"}}}))
     with pytest.raises(BertsmithError, match="benchmarks: sst2: epochs should be a valid integer"):
         run(*words)

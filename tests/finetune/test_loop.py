@@ -13,11 +13,12 @@ import torch
 from bertsmith import BertsmithError, load
 from bertsmith.data import read_data
 from bertsmith.finetune import finetune, read_splits, settings_for, split_off
+from bertsmith.finetune.activations import CachedEncoder
 from bertsmith.finetune.batches import micro_batches
 from bertsmith.finetune.loop import train
-from bertsmith.finetune.opening import open_fresh
+from bertsmith.finetune.optimizer import groups, optimizer_for
 from bertsmith.finetune.settings import matrix_rate_for, rate_for
-from bertsmith.finetune.surgery import groups, optimizer_for
+from bertsmith.finetune.setup import open_fresh
 from bertsmith.model.attention import Attention
 from bertsmith.tasks.registry import task_named
 from bertsmith.train import tables
@@ -74,6 +75,44 @@ def test_states_computed_twice_are_the_same(base: Base, write: Write) -> None:
     folder, file = base().folder, write("t.jsonl", labelled(24))
     plain = trained(folder, file, epochs=1)
     assert apart(plain, trained(folder, file, epochs=1, checkpointing=True)) < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["classification", "tagging"])
+def test_a_frozen_encoder_reads_each_text_once(
+    base: Base, write: Write, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    rows = labelled(24)
+    if kind == "tagging":
+        rows = [
+            {"tokens": row["text"].split(), "tags": ["O"] * len(row["text"].split())}
+            for row in rows
+        ]
+        for row in rows:
+            row["tags"][0] = "B-X"
+    dataset = read_data(write("t.jsonl", rows))
+    settings = settings_for(kind, freeze="encoder", epochs=4, batch_size=8)
+    training = training_of(dataset, settings)
+    bert = open_fresh(base().folder, training, settings, "cpu")
+    samples, passed = training.samples(bert, dataset.gold()), []
+    embed = bert.model.encoder.embedding.forward
+    monkeypatch.setattr(
+        bert.model.encoder.embedding,
+        "forward",
+        lambda batch: passed.append(len(batch.layout.lengths)) or embed(batch),
+    )
+    train(bert, training, samples, settings, None)
+    different = {(tuple(item.windows[0].ids)) for sample in samples for item in sample}
+    assert len(different) <= sum(passed) <= len(samples)
+    assert "forward" not in bert.model.encoder.__dict__
+
+
+def test_states_beyond_the_memory_for_them_are_computed_again(
+    base: Base, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, file = base().folder, write("t.jsonl", labelled(24))
+    cached = trained(folder, file, freeze="encoder")
+    monkeypatch.setattr(CachedEncoder.__init__, "__defaults__", (2000,))
+    assert apart(cached, trained(folder, file, freeze="encoder")) < 1e-5
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])

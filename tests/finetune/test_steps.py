@@ -20,7 +20,7 @@ from bertsmith.batch import Layout
 from bertsmith.data import read_data
 from bertsmith.finetune import loop, settings_for, steps
 from bertsmith.finetune.batches import padded_lengths
-from bertsmith.finetune.opening import open_fresh
+from bertsmith.finetune.setup import open_fresh
 from bertsmith.tasks.registry import task_named
 from bertsmith.train.captured import pack, unpack
 from finetune.conftest import Write, labelled

@@ -13,7 +13,7 @@ from bertsmith import BertsmithError, load
 from bertsmith.data import read_data
 from bertsmith.finetune import finetune, settings_for
 from bertsmith.finetune.batches import batch_of
-from bertsmith.finetune.opening import open_fresh
+from bertsmith.finetune.setup import open_fresh
 from bertsmith.tasks.embedding import embed
 from bertsmith.tasks.registry import task_named
 from finetune.conftest import CITIES, FAST, OTHERS, Write

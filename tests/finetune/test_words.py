@@ -18,7 +18,7 @@ from bertsmith.data import read_data
 from bertsmith.finetune import finetune, settings_for
 from bertsmith.finetune.batches import batch_of, filled
 from bertsmith.finetune.learner import Learner
-from bertsmith.finetune.opening import open_fresh
+from bertsmith.finetune.setup import open_fresh
 from bertsmith.tasks.answering import AnsweringTraining
 from bertsmith.tasks.evaluate import evaluate
 from bertsmith.tasks.registry import task_named

@@ -12,7 +12,7 @@ from bertsmith.analysis.senses import senses
 from bertsmith.checkpoint import write
 from bertsmith.demo.meeting import PAIRS, meet
 from bertsmith.finetune import finetune
-from bertsmith.finetune.usual import usual_for
+from bertsmith.finetune.defaults import default_settings
 
 # A word that must be among the first five guesses.
 FACTS = {
@@ -81,12 +81,16 @@ def test_sentences_on_one_subject_are_near() -> None:
 
 def test_it_names_the_settings_that_it_was_measured_with(small: Bert, tmp_path: Path) -> None:
     usual = {"learning_rate": 4e-4, "optimizer": "muon"}
-    assert usual_for("bertsmith-small", {}) == usual_for("bertsmith-small", {}, "sst2") == usual
+    assert (
+        default_settings("bertsmith-small", {})
+        == default_settings("bertsmith-small", {}, "sst2")
+        == usual
+    )
     rte = {"learning_rate": 1.6e-3, "optimizer": "adamw", "epochs": 15}
-    assert usual_for("bertsmith-small", {}, "rte") == rte
+    assert default_settings("bertsmith-small", {}, "rte") == rte
     write(small.checkpoint, tmp_path)  # as `convert` and `finetune` do
-    assert usual_for(tmp_path, {}) == usual
-    assert usual_for(tmp_path, {}, "rte") == rte
+    assert default_settings(tmp_path, {}) == usual
+    assert default_settings(tmp_path, {}, "rte") == rte
 
 
 def test_it_is_fine_tuned_in_single_precision(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def finetune(
     """
     from bertsmith.finetune import Interrupted, read_splits
     from bertsmith.finetune import finetune as train_on
-    from bertsmith.finetune.opening import check_out
+    from bertsmith.finetune.work import check_out
 
     check_out(out, overwrite, resume)
     splits = read_splits(

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 from bertsmith.data import GLUE, Dataset, find_splits, glue_folders, read_data, read_glue
 from bertsmith.errors import BertsmithError
 from bertsmith.finetune import Settings, Splits, finetune, settings_for, split_off
+from bertsmith.finetune.defaults import default_settings, stored_settings
 from bertsmith.finetune.loop import Watcher
 from bertsmith.finetune.settings import check_seeds, spoken
 from bertsmith.finetune.trials import Trial, TrialFile, sum_of
-from bertsmith.finetune.usual import named_by, usual_for
 from bertsmith.metrics import Summary, over_seeds
 
 VERSIONS = ("1.1", "2.0")  # of SQuAD
@@ -181,7 +181,7 @@ class Trainer:
         self.settings = {
             name: settings_for(
                 kind,
-                usual_for(model, given, name),
+                default_settings(model, given, name),
                 **{"keep": "last", "metric": metrics[0], **given},
             )
             for name, (kind, metrics) in goals.items()
@@ -204,10 +204,15 @@ class Trainer:
                 yield Row(name + ending, summed, *counts, self._own(name))
 
     def _own(self, name: str) -> str:
-        """Which settings the model itself names for a task, if it does."""
-        usual, own = named_by(self.model, self.given), named_by(self.model, self.given, name)
+        """A remark where the model stores settings for this task: the score is optimistic then."""
+        usual, own = (
+            stored_settings(self.model, self.given),
+            stored_settings(self.model, self.given, name),
+        )
         held = {key: value for key, value in own.items() if usual.get(key) != value}
-        return f"settings that the model names for it: {spoken(held)}" if held else ""
+        if not held:
+            return ""
+        return f"settings stored in the model for this task, chosen on its dev file: {spoken(held)}"
 
     def _trials(self, name: str, splits: Splits) -> list[Trial]:
         """What each seed scores."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bertsmith.data import Dataset, Labelled, Where
 from bertsmith.errors import BertsmithError
 from bertsmith.finetune import Splits, finetune
-from bertsmith.finetune.opening import open_model
+from bertsmith.finetune.setup import open_model
 from bertsmith.tasks.classification import classify
 from bertsmith.tasks.loaded import LoadedModel
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from bertsmith.errors import BertsmithError
 from bertsmith.examples.draw import shuffled
+from bertsmith.finetune.activations import restore_forward
 from bertsmith.finetune.session import History, Session
 from bertsmith.finetune.settings import Settings
 from bertsmith.finetune.steps import steps_for
-from bertsmith.finetune.surgery import keep_all_states
 from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.training import Sample, Training
 from bertsmith.train.guard import PATIENCE
@@ -63,6 +63,7 @@ def train(
     total = each * settings.epochs
     steps = steps_for(bert, training, settings, total)
     session.resume(bert.model, steps.optimizer, bert.ledger)
+    steps.prepare(samples)
     history = session.history
     history.planned = total
 
@@ -106,7 +107,7 @@ def train(
             session.store(bert.model, steps.optimizer, bert.ledger)
     finally:
         steps.close()
-        keep_all_states(bert.model)
+        restore_forward(bert.model)
         bert.model.use_kernel(None)
         bert.model.eval()
     session.restore(bert.model)

@@ -13,8 +13,8 @@ from bertsmith.errors import BertsmithError
 from bertsmith.finetune.baseline import baseline, verdict
 from bertsmith.finetune.calibrate import calibrate as fit
 from bertsmith.finetune.calibrate import check_calibration
+from bertsmith.finetune.defaults import default_settings, stored_settings
 from bertsmith.finetune.loop import Scores, Watcher, train
-from bertsmith.finetune.opening import check_out, is_interrupted, open_fresh
 from bertsmith.finetune.result import Result, Run, described, write_result
 from bertsmith.finetune.session import Session
 from bertsmith.finetune.settings import (
@@ -25,9 +25,16 @@ from bertsmith.finetune.settings import (
     settings_for,
     spoken,
 )
+from bertsmith.finetune.setup import open_fresh
 from bertsmith.finetune.trials import model_sum
-from bertsmith.finetune.usual import named_by, usual_for
-from bertsmith.finetune.work import Interrupted, Work, data_sum, terminable
+from bertsmith.finetune.work import (
+    Interrupted,
+    Work,
+    check_out,
+    data_sum,
+    is_interrupted,
+    terminable,
+)
 from bertsmith.folders import reserved
 from bertsmith.ledger import Ledger
 from bertsmith.tasks.evaluate import Evaluation, evaluate, keep_settings, labelled, tuned
@@ -82,10 +89,10 @@ def finetune(
             hold_out=hold_out,
         )
     splits = _one_scheme(splits)
-    usual = usual_for(model, given)
-    settings = _decided(splits, settings_for(splits.train.task, usual, **given))
+    defaults = default_settings(model, given)
+    settings = _decided(splits, settings_for(splits.train.task, defaults, **given))
     few = ""
-    if given.get("epochs") is None and "epochs" not in usual:
+    if given.get("epochs") is None and "epochs" not in defaults:
         epochs = enough_epochs(settings, splits.train.task, len(splits.train.gold()))
         if epochs != settings.epochs:
             few = f"few examples: {epochs} epochs, so that there are {LEAST_STEPS} steps or more"
@@ -96,7 +103,7 @@ def finetune(
         check_calibration(splits.train.task, splits.dev, abstain)
         command.calibration = calibrate, abstain
     command.notes += [few] if few else []
-    if named := named_by(model, given):
+    if named := stored_settings(model, given):
         command.notes.append(f"settings in the model's bertsmith.json: {spoken(named)}")
     if out is None:
         return command.result(command.calibrated(command.train()))

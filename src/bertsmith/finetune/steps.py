@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from bertsmith.batch import Batch, Groups, Layout
 from bertsmith.examples.draw import bits
+from bertsmith.finetune.activations import CachedEncoder, checkpoint_blocks
 from bertsmith.finetune.batches import batch_of, micro_batches, padded_lengths
 from bertsmith.finetune.learner import Learner
+from bertsmith.finetune.optimizer import optimizer_for
 from bertsmith.finetune.settings import Settings
-from bertsmith.finetune.surgery import keep_few_states, optimizer_for
 from bertsmith.model.position import RelativeSignal, Signal, distance_rows
 from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.run import STEP
@@ -62,23 +63,34 @@ class Steps:
         self.tables = large_tables(bert.model)
         self.module = Precision.of(name, bert.device).wrap(learner, self.tables)
         if settings.checkpointing:
-            keep_few_states(bert.model)
+            checkpoint_blocks(bert.model)
             # What is computed again in the backward pass must find the same weights as before.
             self.module = Autocast(learner, bert.device) if self.half else learner
         self.optimizer = optimizer_for(bert.model, settings, total)
+        self.cache = CachedEncoder(bert.model) if settings.freeze == "encoder" else None
 
     @property
     def on_cpu(self) -> bool:
         """Is the model in CPU memory?"""
         return self.bert.device.type == "cpu"
 
+    @property
+    def budget(self) -> int:
+        """The number of tokens that pass through the model at once."""
+        return self.settings.budget or BUDGETS.get(self.bert.device.type, 8192)
+
+    def prepare(self, samples: Sequence[Sample]) -> None:
+        """With a frozen encoder, compute the hidden states of all samples before the first step."""
+        if self.cache is not None:
+            self.bert.model.train()
+            self.cache.fill(samples, self.budget)
+
     def __call__(self, samples: Sequence[Sample], number: int) -> list[float]:
         """Do one step; `number` counts from 0."""
         weight = sum(item.weight for sample in samples for item in sample)
         if not weight:
             return [*self.finish(), 0.0]  # classes that count nothing
-        budget = self.settings.budget or BUDGETS.get(self.bert.device.type, 8192)
-        groups = list(micro_batches(samples, 0 if self.training.together else budget))
+        groups = list(micro_batches(samples, 0 if self.training.together else self.budget))
         shape = Shape(self.settings.warmup, 0.1)
         fraction = rate_at(self.settings.schedule, number / self.total, shape)
         seed = int(bits(self.settings.seed, "step", number) >> 1)
@@ -213,7 +225,7 @@ def _losses(rows: list[StepRow]) -> list[float]:
 
 
 def steps_for(bert: LoadedModel, training: Training, settings: Settings, total: int) -> Steps:
-    """Captured where a GPU can: what is computed twice would draw other random numbers."""
-    graphs = settings.graphs and not settings.checkpointing
+    """Captured on a GPU, unless activations are recomputed or the encoder's states are cached."""
+    graphs = settings.graphs and not settings.checkpointing and settings.freeze != "encoder"
     captured = bert.device.type == "cuda" and graphs
     return (CapturedSteps if captured else EagerSteps)(bert, training, settings, total)

@@ -19,13 +19,15 @@ from torch import nn
 
 from bertsmith.data import Splits
 from bertsmith.errors import BertsmithError
-from bertsmith.files import UNREADABLE, one_line, write_json, write_text, writing
+from bertsmith.files import UNREADABLE, one_line, read_whole, write_json, write_text, writing
 from bertsmith.finetune.session import History, Session
 from bertsmith.finetune.settings import Settings
+from bertsmith.folders import check_replaceable
 from bertsmith.train.distributed import Ranks, assign
 from bertsmith.train.state import Checkpoints
 
 ENDING, PLAN = ".partial", "plan.json"
+LARGEST = 64 << 20  # bytes of a report.json
 Scores = dict[str, dict[str, float] | None]  # split → its scores
 
 
@@ -174,3 +176,17 @@ def _read(path: Path) -> dict[str, Any]:
     except (*UNREADABLE, ValueError, RecursionError) as error:
         raise BertsmithError(f"{path}: damaged ({one_line(error)})") from error
     return content if isinstance(content, dict) else {}
+
+
+def is_interrupted(out: Path) -> bool:
+    """Does a directory hold the best epoch of a run that was interrupted?"""
+    try:
+        content = json.loads(read_whole(out / "report.json", LARGEST))
+        return bool(content["interrupted"])
+    except (BertsmithError, ValueError, LookupError, TypeError, RecursionError):
+        return False
+
+
+def check_out(out: str | Path, overwrite: bool = False, resume: bool = False) -> None:
+    """Refuse an output directory that may not be written, before any work is done."""
+    check_replaceable(out, overwrite or (resume and is_interrupted(Path(out))))

@@ -12,7 +12,7 @@ import pytest
 
 from bertsmith import BertsmithError
 from bertsmith.finetune import finetune, settings_for
-from bertsmith.finetune.usual import named_by, usual_for
+from bertsmith.finetune.defaults import default_settings, stored_settings
 from finetune.conftest import Write
 from tasks.models import Made
 
@@ -65,14 +65,19 @@ def test_what_is_for_one_task_holds_as_a_whole(own: Own) -> None:
     usual = {"learning_rate": 4e-4, "optimizer": "muon", "matrix_learning_rate": 0.02}
     rte = {"learning_rate": 1e-3, "optimizer": "adamw", "epochs": 9}
     folder = own(finetune=usual, benchmarks={"rte": rte})
-    assert named_by(folder, {}) == named_by(folder, {}, "sst2") == usual
-    assert named_by(folder, {"seed": 3, "epochs": None}, "rte") == usual | rte
-    found = settings_for("classification", usual_for(folder, {}, "rte"))
+    assert stored_settings(folder, {}) == stored_settings(folder, {}, "sst2") == usual
+    assert stored_settings(folder, {"seed": 3, "epochs": None}, "rte") == usual | rte
+    found = settings_for("classification", default_settings(folder, {}, "rte"))
     assert (found.optimizer, found.epochs, found.matrix_learning_rate) == ("adamw", 9, 0.0)
-    assert named_by(folder, {"epochs": 1}, "rte") == usual
+    assert stored_settings(folder, {"epochs": 1}, "rte") == usual
     given = {"optimizer": "adamw"}
-    assert named_by(folder, given, "rte") == {k: usual[k] for k in usual.keys() - given.keys()}
-    assert settings_for("tagging", usual_for(folder, given), **given).matrix_learning_rate == 0.0
+    assert stored_settings(folder, given, "rte") == {
+        k: usual[k] for k in usual.keys() - given.keys()
+    }
+    assert (
+        settings_for("tagging", default_settings(folder, given), **given).matrix_learning_rate
+        == 0.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,7 +118,7 @@ def test_what_is_for_one_task_holds_as_a_whole(own: Own) -> None:
 )
 def test_what_cannot_be_named(own: Own, said: dict[str, Any], message: str) -> None:
     with pytest.raises(BertsmithError, match=rf"own/bertsmith\.json: {message}"):
-        usual_for(own(**said), {})
+        default_settings(own(**said), {})
 
 
 def test_a_rate_of_muon_needs_muon() -> None:
