@@ -21,7 +21,7 @@ from bertsmith.tokenizer import Encoding
 if TYPE_CHECKING:
     from bertsmith.tasks.loaded import LoadedModel
 
-Score = Callable[[Hidden, Batch, list[int]], Sequence[float]]
+Score = Callable[[Hidden, Batch, Sequence[Window]], Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def for_label(
     column = names.index(classified(bert, text, pair).label if label is None else label)
     task = task_of(bert).name
 
-    def score(hidden: Hidden, batch: Batch, windows: list[int]) -> list[float]:
+    def score(hidden: Hidden, batch: Batch, windows: Sequence[Window]) -> list[float]:
         scores = bert.model.heads["classify"](hidden, batch).float()
         if task == "classification":
             scores = scores.log_softmax(-1)
@@ -106,7 +106,7 @@ def for_answer(bert: LoadedModel, question: str, passage: str) -> list[WordImpor
         if encoding.sources[row] == 1 and start < best.end and best.start < end
     ]
 
-    def score(hidden: Hidden, batch: Batch, windows: list[int]) -> list[float]:
+    def score(hidden: Hidden, batch: Batch, windows: Sequence[Window]) -> list[float]:
         logits = bert.model.heads["answer"](hidden, batch).float()
         parts = [part.log_softmax(0) for part in batch.layout.split(logits)]
         return [float(part[inside[0], 0] + part[inside[-1], 1]) for part in parts]

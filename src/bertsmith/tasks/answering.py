@@ -19,7 +19,8 @@ from bertsmith.metrics.answers import answer_overlap, best_threshold, question_s
 from bertsmith.model import Hidden
 from bertsmith.numbers import parse_number
 from bertsmith.tasks.explain import Explanation
-from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.loaded import EncoderTask, LoadedModel
+from bertsmith.tasks.run import EncoderPass, Steps
 from bertsmith.tasks.spans import trimmed
 from bertsmith.tasks.task import (
     Display,
@@ -85,27 +86,29 @@ class RankedAnswers:
         ]
 
 
+@EncoderTask
 def answer(
     bert: LoadedModel, question: str, passage: str, top: int, longest: int, empty: bool | None
-) -> list[Answer]:
+) -> Steps[list[Answer]]:
     """The `top` best parts of at most `longest` tokens, from all windows of the passage.
 
     With `empty` "no answer" competes with them; None: as the threshold stored in the model says.
     """
-    ranked = find_answers(bert, [question], [passage], top, longest)[0]
+    ranked = (yield from find_answers.steps(bert, [question], [passage], top, longest))[0]
     threshold = stored_threshold(bert)
     if empty is None and threshold is not None and ranked.no_answer > threshold:
         return [Answer("", 0, 0, ranked.no_answer), *ranked.answers(top, False)][:top]
     return ranked.answers(top, bool(empty))
 
 
+@EncoderTask
 def find_answers(
     bert: LoadedModel,
     questions: Sequence[str],
     passages: Sequence[str],
     top: int = 1,
     longest: int = 30,
-) -> list[RankedAnswers]:
+) -> Steps[list[RankedAnswers]]:
     """Many questions at once, each about its own passage."""
     texts = [*questions, *passages]
     # What is no string cannot be told apart; the tokenizer says which it is.
@@ -117,10 +120,11 @@ def find_answers(
         for number, (question, passage) in enumerate(zip(questions, passages, strict=True))
     ]
 
-    def compute(hidden: Hidden, batch: Batch, chosen: list[int]) -> list[torch.Tensor]:
+    def compute(hidden: Hidden, batch: Batch, _: Sequence[Window]) -> list[torch.Tensor]:
         return list(batch.layout.split(bert.model.heads["answer"](hidden, batch).float().cpu()))
 
-    scores = iter(bert.run([window for group in grouped for window in group], compute))
+    windows = [window for group in grouped for window in group]
+    scores = iter((yield EncoderPass(windows, compute, "answer")))
     found = []
     for passage, group in zip(passages, grouped, strict=True):
         read = encoded[passage]

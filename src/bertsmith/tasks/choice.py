@@ -16,7 +16,8 @@ from bertsmith.data import Dataset, Options
 from bertsmith.errors import BertsmithError
 from bertsmith.metrics.calibration import calibration_error
 from bertsmith.model import Hidden
-from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.loaded import EncoderTask, LoadedModel
+from bertsmith.tasks.run import EncoderPass, Steps
 from bertsmith.tasks.task import (
     Display,
     Mark,
@@ -50,23 +51,26 @@ class Choice(Result):
     scores: list[float]
 
 
-def choose(bert: LoadedModel, prompt: str, choices: Sequence[str]) -> Choice:
+@EncoderTask
+def choose(bert: LoadedModel, prompt: str, choices: Sequence[str]) -> Steps[Choice]:
     """The choice that goes best with the prompt."""
     if not choices:
         raise BertsmithError("there is nothing to choose from")
-    return choose_many(bert, [prompt], [choices])[0]
+    return (yield from choose_many.steps(bert, [prompt], [choices]))[0]
 
 
+@EncoderTask
 def choose_many(
     bert: LoadedModel, prompts: Sequence[str], choices: Sequence[Sequence[str]]
-) -> list[Choice]:
+) -> Steps[list[Choice]]:
     """The best choice for each prompt. A long prompt is read in windows, each with the choice."""
     grouped = choice_windows(bert, prompts, choices, bert.windower())
 
-    def compute(hidden: Hidden, batch: Batch, chosen: list[int]) -> list[float]:
+    def compute(hidden: Hidden, batch: Batch, _: Sequence[Window]) -> list[float]:
         return list(bert.model.heads["choose"](hidden, batch).float().flatten().tolist())
 
-    scores = iter(bert.run([window for group in grouped for window in group], compute))
+    windows = [window for group in grouped for window in group]
+    scores = iter((yield EncoderPass(windows, compute, "choose")))
     results = []
     for group, texts in zip(grouped, choices, strict=True):
         highest = [float("-inf")] * len(texts)

@@ -16,8 +16,9 @@ from bertsmith.data import Dataset, Labelled, MultiLabelled, Scored
 from bertsmith.errors import BertsmithError
 from bertsmith.metrics.calibration import calibration_error
 from bertsmith.metrics.labels import Score, label_scores, per_label
-from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of, vote
-from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.labels import Activation, LabelTask, LabelTraining, texts_of, vote
+from bertsmith.tasks.loaded import EncoderTask, LoadedModel
+from bertsmith.tasks.run import Steps
 from bertsmith.tasks.task import Prediction, Result, Scorer, Weights, abstained
 from bertsmith.tasks.training import (
     Targets,
@@ -40,12 +41,13 @@ class Classification(Result):
     scores: dict[str, float]  # of every label
 
 
+@EncoderTask
 def classify(
     bert: LoadedModel, texts: Sequence[str], pairs: Sequence[str] | None = None
-) -> list[Classification]:
+) -> Steps[list[Classification]]:
     """A label for every text or pair, from any model with a classification head."""
     labels = bert.checkpoint.labels
-    rows = vote(bert, texts, pairs, _activation(bert.checkpoint))
+    rows = yield from vote.steps(bert, texts, pairs, activation(bert.checkpoint))
     best = [_decided(bert.checkpoint, row) for row in rows]
     return [
         Classification(labels[place], row[place], dict(zip(labels, row, strict=True)))
@@ -62,13 +64,22 @@ def _decided(checkpoint: Checkpoint, row: Sequence[float]) -> int:
     return max(range(len(row)), key=row.__getitem__)
 
 
-def _activation(checkpoint: Checkpoint) -> Any:
+def activation(checkpoint: Checkpoint) -> Activation:
+    """How the outputs of a classification head become scores."""
     problem = checkpoint.settings.get("problem_type")
     if len(checkpoint.labels) == 1 or problem == "regression":
-        return lambda logits: logits
-    if problem == "multi_label_classification":
-        return torch.sigmoid
-    return lambda logits: logits.softmax(-1)
+        return raw
+    return torch.sigmoid if problem == "multi_label_classification" else softmax
+
+
+def raw(logits: Tensor) -> Tensor:
+    """The outputs themselves."""
+    return logits
+
+
+def softmax(logits: Tensor) -> Tensor:
+    """Probabilities that add up to 1."""
+    return logits.softmax(-1)
 
 
 class ClassificationTraining(LabelTraining):

@@ -12,19 +12,22 @@ from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.model import Hidden
 from bertsmith.model.pooling import POOLS
-from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.loaded import EncoderTask, LoadedModel
+from bertsmith.tasks.run import EncoderPass, Steps
+from bertsmith.tasks.windows import Window
 
 Vectors = np.ndarray[Any, np.dtype[np.float32]]
 NAMES = {"mean": "mean", "cls": "first"}
 
 
+@EncoderTask
 def embed(
     bert: LoadedModel,
     texts: Sequence[str],
     pooling: str | None = None,
     normalise: bool | None = None,
-    long: str = "window",
-) -> Vectors:
+    long: str | None = None,
+) -> Steps[Vectors]:
     """Texts → float32 (N, D). A long text's vector is the mean of its windows', by length."""
     made = bert.sentence
     if pooling is not None and pooling not in NAMES:
@@ -33,13 +36,14 @@ def embed(
     prepared = [made.prepared(text) for text in texts]
     windows = bert.windows(prepared, how=bert.windower(long, overlap=0, limit=made.max_length))
 
-    def compute(hidden: Hidden, batch: Batch, chosen: list[int]) -> list[torch.Tensor]:
+    def compute(hidden: Hidden, batch: Batch, _: Sequence[Window]) -> list[torch.Tensor]:
         return list(pool(hidden.last.float(), batch.layout, None).cpu())
 
     width = bert.checkpoint.config.width
     total = np.zeros((len(texts), width), dtype=np.float32)
     weight = np.zeros((len(texts), 1), dtype=np.float32)
-    for window, vector in zip(windows, bert.run(windows, compute), strict=True):
+    pooled = yield EncoderPass(windows, compute, ("embed", pool))
+    for window, vector in zip(windows, pooled, strict=True):
         total[window.number] += vector.numpy() * len(window.ids)
         weight[window.number] += len(window.ids)
     vectors: Vectors = np.divide(total, np.maximum(weight, 1), dtype=np.float32)

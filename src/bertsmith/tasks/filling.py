@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import torch
@@ -11,7 +11,8 @@ import torch
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.model import Hidden
-from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.loaded import EncoderTask, LoadedModel
+from bertsmith.tasks.run import EncoderPass, Steps
 from bertsmith.tasks.spans import trimmed
 from bertsmith.tasks.task import Result
 from bertsmith.tasks.windows import Window
@@ -32,7 +33,8 @@ class Guess(Result):
 Ranked = list[tuple[float, int]]  # the best tokens of one mask: probability, id
 
 
-def fill_mask(bert: LoadedModel, texts: Sequence[str], top: int) -> list[list[Guess]]:
+@EncoderTask
+def fill_mask(bert: LoadedModel, texts: Sequence[str], top: int) -> Steps[list[list[Guess]]]:
     """For every text the best guesses for each of its masks."""
     tokenizer, size = bert.tokenizer, bert.tokenizer.size
     if tokenizer.mask_id is None:
@@ -40,7 +42,6 @@ def fill_mask(bert: LoadedModel, texts: Sequence[str], top: int) -> list[list[Gu
     encoded = bert.encode(texts)
     windower = bert.windower()
     windows: list[Window] = []
-    places: list[list[int]] = []  # for each window the tokens to guess
     for number, ids in enumerate(one.ids for one in encoded):
         masks = [place for place, id_ in enumerate(ids) if id_ == tokenizer.mask_id]
         if not masks:
@@ -48,38 +49,40 @@ def fill_mask(bert: LoadedModel, texts: Sequence[str], top: int) -> list[list[Gu
                 f"text {number} has no mask: write {tokenizer.mask_token} where a word is missing"
             )
         if len(ids) + tokenizer.special_count() <= windower.limit:
-            windows += windower.single(number, ids)
-            places.append(masks)
+            windows += [_guessing(one, masks) for one in windower.single(number, ids)]
         else:
-            windows += [windower.around(number, ids, place) for place in masks]
-            places += [[place] for place in masks]
+            windows += [_guessing(windower.around(number, ids, one), [one]) for one in masks]
 
-    def compute(hidden: Hidden, batch: Batch, chosen: list[int]) -> list[list[Ranked]]:
-        rows: list[int] = []
+    def compute(hidden: Hidden, batch: Batch, group: Sequence[Window]) -> list[list[Ranked]]:
         starts = accumulate(batch.layout.lengths, initial=0)
-        for start, number in zip(starts, chosen, strict=False):
-            shift = start + windows[number].first - windows[number].tokens.start
-            rows += [shift + place for place in places[number]]
+        pairs = zip(starts, group, strict=False)
+        rows = [start + row for start, window in pairs for row in window.masks]
         picked = torch.tensor(rows, device=hidden.last.device)
         # A table may have more rows than there are tokens; those are nobody's.
         logits = bert.model.heads["masked_lm"](hidden, batch, picked)[:, :size]
         chances, tokens = logits.float().softmax(-1).topk(min(top, size))
         best = zip(chances.tolist(), tokens.tolist(), strict=True)
-        return [[list(zip(*next(best), strict=True)) for _ in places[n]] for n in chosen]
+        return [[list(zip(*next(best), strict=True)) for _ in one.masks] for one in group]
 
     results: list[list[Guess]] = [[] for _ in texts]
     counts = [0] * len(texts)
-    found = bert.run(windows, compute)
-    for window, masks, ranks in zip(windows, places, found, strict=True):
+    ranks = yield EncoderPass(windows, compute, ("masked_lm", top))
+    for window, ranked_masks in zip(windows, ranks, strict=True):
         number = window.number
-        for place, ranked in zip(masks, ranks, strict=True):
-            span = encoded[number].offsets[place]
+        for row, ranked in zip(window.masks, ranked_masks, strict=True):
+            span = encoded[number].offsets[row - window.first + window.tokens.start]
             for score, id_ in ranked:
                 whole = filled(tokenizer, texts[number], span, id_)
                 word = tokenizer.decode([id_], skip_special=False).strip() or tokenizer.token(id_)
                 results[number].append(Guess(word, score, whole, id_, counts[number]))
             counts[number] += 1
     return results
+
+
+def _guessing(window: Window, masks: Sequence[int]) -> Window:
+    """The same window, with the rows of these tokens of its text to be guessed."""
+    shift = window.first - window.tokens.start
+    return replace(window, masks=tuple(shift + place for place in masks))
 
 
 def filled(tokenizer: Tokenizer, text: str, span: tuple[int, int], id_: int) -> str:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.model import Hidden
-
-if TYPE_CHECKING:
-    from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.loaded import EncoderTask, LoadedModel
+from bertsmith.tasks.run import EncoderPass, Steps
+from bertsmith.tasks.windows import Window
 
 HEADS = ("next_sentence", "sentence_order")
 FOLLOWS = 0  # the output that stands for "follows", or "in order"
 
 
-def follows(loaded: LoadedModel, firsts: Sequence[str], seconds: Sequence[str]) -> list[float]:
+@EncoderTask
+def follows(
+    loaded: LoadedModel, firsts: Sequence[str], seconds: Sequence[str]
+) -> Steps[list[float]]:
     """For each pair the probability that the second text follows the first.
 
     Of a long pair the mean over its windows is taken.
@@ -30,12 +32,13 @@ def follows(loaded: LoadedModel, firsts: Sequence[str], seconds: Sequence[str]) 
         )
     windows = loaded.windows(firsts, seconds)
 
-    def compute(hidden: Hidden, batch: Batch, chosen: list[int]) -> list[float]:
+    def compute(hidden: Hidden, batch: Batch, _: Sequence[Window]) -> list[float]:
         logits = loaded.model.heads[head](hidden, batch).float()
         chances: list[float] = logits.softmax(-1)[:, FOLLOWS].tolist()
         return chances
 
     chances: list[list[float]] = [[] for _ in firsts]
-    for window, chance in zip(windows, loaded.run(windows, compute), strict=True):
+    outputs = yield EncoderPass(windows, compute, head)
+    for window, chance in zip(windows, outputs, strict=True):
         chances[window.number].append(chance)
     return [sum(one) / len(one) for one in chances]

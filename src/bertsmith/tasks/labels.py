@@ -12,7 +12,8 @@ from bertsmith.batch import Batch
 from bertsmith.data import Dataset
 from bertsmith.model import Hidden
 from bertsmith.tasks.explain import Explanation
-from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.loaded import EncoderTask, LoadedModel
+from bertsmith.tasks.run import EncoderPass, Steps
 from bertsmith.tasks.task import Rows, Task
 from bertsmith.tasks.training import (
     Sample,
@@ -21,22 +22,25 @@ from bertsmith.tasks.training import (
     TrainingItem,
     label_config,
 )
+from bertsmith.tasks.windows import Window
 
 Activation = Callable[[Tensor], Tensor]
 
 
+@EncoderTask
 def vote(
     bert: LoadedModel, texts: Sequence[str], pairs: Sequence[str] | None, activation: Activation
-) -> list[list[float]]:
+) -> Steps[list[list[float]]]:
     """The scores of every label, for every text or pair. Windows of a long text vote by length."""
     windows = bert.windows(texts, pairs)
 
-    def compute(hidden: Hidden, batch: Batch, chosen: list[int]) -> list[Tensor]:
+    def compute(hidden: Hidden, batch: Batch, _: Sequence[Window]) -> list[Tensor]:
         return list(activation(bert.model.heads["classify"](hidden, batch).float()).cpu())
 
     total = torch.zeros(len(texts), len(bert.checkpoint.labels))
     weight = torch.zeros(len(texts), 1)
-    for window, scores in zip(windows, bert.run(windows, compute), strict=True):
+    outputs = yield EncoderPass(windows, compute, ("classify", activation))
+    for window, scores in zip(windows, outputs, strict=True):
         length = max(1, len(window.tokens))
         total[window.number] += scores * length
         weight[window.number] += length

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import update_wrapper
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import torch
 
@@ -12,11 +13,13 @@ from bertsmith.checkpoint import Checkpoint, Sentence, save
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 from bertsmith.model import Model
-from bertsmith.tasks.run import Compute, run
+from bertsmith.tasks.run import Compute, Steps, run
 from bertsmith.tasks.windows import Window, Windower
 from bertsmith.tokenizer import Encoding, Tokenizer
 
 Result = TypeVar("Result")
+Parameters = ParamSpec("Parameters")
+LONG = ("window", "refuse", "cut", "cut_left")
 VERBS = {
     "masked_lm": "fill masks",
     "classify": "classify",
@@ -48,6 +51,7 @@ class LoadedModel:
         self.sentence = sentence or Sentence()
         self.budget = None if budget is None else positive(budget, "budget")
         self.progress = progress
+        self.long = "window"  # what is done with inputs beyond the model's length
         self.ledger = Ledger()
 
     def __repr__(self) -> str:
@@ -79,10 +83,11 @@ class LoadedModel:
         save(directory, self.checkpoint, self.tokenizer, self.sentence, stored)
 
     def windower(
-        self, long: str = "window", overlap: int | None = None, limit: int | None = None
+        self, long: str | None = None, overlap: int | None = None, limit: int | None = None
     ) -> Windower:
-        """How inputs of this model become windows."""
-        if long not in ("window", "refuse", "cut"):
+        """How inputs of this model become windows; `long` is the model's own setting by default."""
+        long = self.long if long is None else long
+        if long not in LONG:
             raise BertsmithError(f'long is "window", "refuse" or "cut", not {long!r}')
         most = min(self.max_length, limit or self.max_length)
         if most <= self.tokenizer.special_count(pair=True):
@@ -142,6 +147,33 @@ class LoadedModel:
         if head not in self.model.heads:
             has = ", ".join(self.checkpoint.entries) or "none"
             raise BertsmithError(f"this model cannot {VERBS[head]}: no such head (it has: {has})")
+
+
+class EncoderTask(Generic[Parameters, Result]):
+    """A function of a model that needs encoder passes.
+
+    Calling it runs them one after the other. `steps` is the generator itself, for a server that
+    encodes the passes of many requests together.
+    """
+
+    def __init__(
+        self, steps: Callable[Concatenate[LoadedModel, Parameters], Steps[Result]]
+    ) -> None:
+        self.steps = steps
+        update_wrapper(self, steps)
+
+    def __call__(
+        self, bert: LoadedModel, *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> Result:
+        """Run all passes and return the result."""
+        steps = self.steps(bert, *args, **kwargs)
+        try:
+            needed = next(steps)
+            while True:
+                needed = steps.send(bert.run(needed.windows, needed.compute))
+        except StopIteration as stop:
+            result: Result = stop.value
+            return result
 
 
 def pick_device(device: str | torch.device | None) -> torch.device:

@@ -189,10 +189,11 @@ def _score(
 ) -> None:
     """Add the scores of all masked tokens."""
     windows = [one for one in windows if one.rows]
+    masked = {id(one.window): one for one in windows}
 
-    def compute(hidden: Hidden, batch: Batch, chosen: list[int]) -> list[None]:
+    def compute(hidden: Hidden, batch: Batch, group: Sequence[Window]) -> list[None]:
         starts = accumulate(batch.layout.lengths, initial=0)
-        pairs = [(start, windows[n]) for start, n in zip(starts, chosen, strict=False)]
+        pairs = [(start, masked[id(one)]) for start, one in zip(starts, group, strict=False)]
         rows = [start + row for start, one in pairs for row in one.rows]
         targets = [target for _, one in pairs for target in one.targets]
         loss, correct = 0.0, 0
@@ -205,7 +206,7 @@ def _score(
         sums.loss += loss
         sums.correct += correct
         sums.count += len(rows)
-        return [None] * len(chosen)
+        return [None] * len(group)
 
     inputs = [one.window for one in windows]
     run(bert.model, inputs, compute, device=bert.device, budget=bert.budget, progress=progress)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -14,12 +14,28 @@ from bertsmith.model import Hidden, Model
 from bertsmith.tasks.windows import Window
 
 Result = TypeVar("Result")
-Compute = Callable[[Hidden, Batch, list[int]], Sequence[Result]]
+Compute = Callable[[Hidden, Batch, Sequence[Window]], Sequence[Result]]
 
 # Tokens in a batch. On a CPU few enough for the states to stay in cache, on a GPU enough to
 # keep it busy.
 BUDGETS = {"cpu": 2048, "cuda": 65536}
 STEP = 64
+
+
+class EncoderPass(NamedTuple):
+    """Windows that a task needs encoded, and what it computes from their hidden states.
+
+    `compute` returns one result for each window of a batch. Passes of one model with equal `key`
+    have the same `compute`, so a server can encode the windows of many requests together.
+    """
+
+    windows: Sequence[Window]
+    compute: Compute[Any]
+    key: Hashable
+
+
+# A task as a generator: it yields the passes it needs and receives a result for each window.
+Steps = Generator[EncoderPass, list[Any], Result]
 
 
 def run(
@@ -33,27 +49,33 @@ def run(
 ) -> list[Result]:
     """Encode every window and let `compute` make one result of each.
 
-    `compute` gets hidden states, the batch, and which windows are in it. Longest come first,
+    `compute` gets hidden states, the batch, and the windows in it. Longest come first,
     so that a batch which does not fit fails at once. A progress bar is shown on a terminal.
     """
     lengths = [len(window.ids) for window in windows]
     plan = list(packed(lengths, budget or BUDGETS.get(device.type, 2048)))
-    step = _step(model, device)
     results: dict[int, Result] = {}
     with torch.inference_mode(), _bar(sum(lengths), len(plan), progress) as advance:
         for chosen in plan:
-            ids = [windows[number].ids for number in chosen]
-            segments = [windows[number].segments for number in chosen]
-            total = sum(map(len, ids))
-            # Fillers are no longer than the longest window: position tables end somewhere.
-            spare, longest = -total % step, max(map(len, ids))
-            fillers = [[0] * min(longest, spare - start) for start in range(0, spare, longest)]
-            ids, segments = [*ids, *fillers], [*segments, *fillers]
-            batch = Batch.of(ids, segments).to(device)
-            found = compute(model.encoder(batch), batch, chosen)[: len(chosen)]
-            results.update(zip(chosen, found, strict=True))
-            advance(total)
+            group = [windows[number] for number in chosen]
+            hidden, batch = encode(model, group, device)
+            outputs = compute(hidden, batch, group)[: len(group)]
+            results.update(zip(chosen, outputs, strict=True))
+            advance(sum(len(window.ids) for window in group))
     return [results[number] for number in range(len(windows))]
+
+
+def encode(model: Model, windows: Sequence[Window], device: torch.device) -> tuple[Hidden, Batch]:
+    """The hidden states of windows, and the batch that they are in.
+
+    On a CPU in half precision the batch may have sequences of no use after those of the windows.
+    """
+    ids, segments = [one.ids for one in windows], [one.segments for one in windows]
+    # Fillers are no longer than the longest window: position tables end somewhere.
+    spare, longest = -sum(map(len, ids)) % _step(model, device), max(map(len, ids))
+    fillers = [[0] * min(longest, spare - start) for start in range(0, spare, longest)]
+    batch = Batch.of([*ids, *fillers], [*segments, *fillers]).to(device)
+    return model.encoder(batch), batch
 
 
 def _step(model: Model, device: torch.device) -> int:

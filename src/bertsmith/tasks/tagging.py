@@ -18,7 +18,8 @@ from bertsmith.metrics.entities import entity_scores, tag_scores
 from bertsmith.metrics.labels import Score, per_label
 from bertsmith.model import Hidden
 from bertsmith.tasks.explain import Explanation
-from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.loaded import EncoderTask, LoadedModel
+from bertsmith.tasks.run import EncoderPass, Steps
 from bertsmith.tasks.spans import words
 from bertsmith.tasks.task import (
     Display,
@@ -42,7 +43,7 @@ from bertsmith.tasks.training import (
     sequence_starts,
     zero_padded,
 )
-from bertsmith.tasks.windows import clearest
+from bertsmith.tasks.windows import Window, clearest
 from bertsmith.tokenizer import Encoding
 
 
@@ -60,14 +61,16 @@ class Entity(Result):
 Place = tuple[int | None, int, int]  # a word's first token, if it has one, and its characters
 
 
-def tag_words(bert: LoadedModel, texts: Sequence[str]) -> list[list[Entity]]:
+@EncoderTask
+def tag_words(bert: LoadedModel, texts: Sequence[str]) -> Steps[list[list[Entity]]]:
     """Every word of every text with its label: that of the word's first token."""
-    return _labelled(bert, texts, lambda number, one: words(texts[number], one))
+    return (yield from _labelled(bert, texts, lambda number, one: words(texts[number], one)))
 
 
+@EncoderTask
 def tag_given(
     bert: LoadedModel, texts: Sequence[str], given: Sequence[Sequence[tuple[int, int]]]
-) -> list[list[Entity]]:
+) -> Steps[list[list[Entity]]]:
     """The label of every word that is given by where it begins and ends.
 
     A word that the tokenizer sees nothing in gets the label O, or the first, with probability 0.
@@ -78,7 +81,7 @@ def tag_given(
         for token, (start, end) in zip(firsts, given[number], strict=True):
             yield token, start, end
 
-    return _labelled(bert, texts, places)
+    return (yield from _labelled(bert, texts, places))
 
 
 def first_tokens(
@@ -106,17 +109,18 @@ def first_tokens(
 
 def _labelled(
     bert: LoadedModel, texts: Sequence[str], places: Callable[[int, Encoding], Iterable[Place]]
-) -> list[list[Entity]]:
+) -> Steps[list[list[Entity]]]:
     """The label of every word, read where it is clearest."""
     encoded = bert.encode(texts)
     windower, labels = bert.windower(), bert.checkpoint.labels
     grouped = [windower.single(number, one.ids) for number, one in enumerate(encoded)]
 
-    def compute(hidden: Hidden, batch: Batch, chosen: list[int]) -> list[torch.Tensor]:
+    def compute(hidden: Hidden, batch: Batch, _: Sequence[Window]) -> list[torch.Tensor]:
         scores = bert.model.heads["tag"](hidden, batch).float().softmax(-1).cpu()
         return list(batch.layout.split(scores))
 
-    scores = iter(bert.run([window for group in grouped for window in group], compute))
+    windows = [window for group in grouped for window in group]
+    scores = iter((yield EncoderPass(windows, compute, "tag")))
     missing = "O" if "O" in labels else labels[0]
     results = []
     for number, (text, encoding, group) in enumerate(zip(texts, encoded, grouped, strict=True)):
@@ -135,10 +139,12 @@ def _labelled(
     return results
 
 
-def tag(bert: LoadedModel, texts: Sequence[str]) -> list[list[Entity]]:
+@EncoderTask
+def tag(bert: LoadedModel, texts: Sequence[str]) -> Steps[list[list[Entity]]]:
     """The entities of every text; where labels have no B- and I-, every word and its label."""
     spelled = spells_entities(bert.checkpoint.labels)
-    rows = zip(texts, tag_words(bert, texts), strict=True)
+    labelled = yield from tag_words.steps(bert, texts)
+    rows = zip(texts, labelled, strict=True)
     return [entities(text, row) if spelled else row for text, row in rows]
 
 

@@ -22,6 +22,7 @@ class Window:
     segments: list[int]
     tokens: range  # the tokens of the text (of a pair: of the one in stretches) in it
     first: int  # the row of the first of them
+    masks: tuple[int, ...] = ()  # the rows whose tokens are to be guessed
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Windower:
     tokenizer: Tokenizer
     limit: int  # tokens a model reads at once, special tokens included
     overlap: int  # tokens that neighbouring windows share
-    long: str = "window"  # or "refuse", or "cut"
+    long: str = "window"  # or "refuse", "cut" (the end is left out), "cut_left" (the beginning)
     ledger: Ledger = field(default_factory=Ledger)  # what became of long inputs
 
     def single(self, number: int, ids: Sequence[int]) -> list[Window]:
@@ -79,9 +80,9 @@ class Windower:
                 f"input {number} has {len(ids):,} tokens, but the model reads {room:,} at once: "
                 "shorten it"
             )
-        if self.long == "cut":
+        if self.long in ("cut", "cut_left"):
             self.ledger.note("long texts cut")
-            return [range(room)]
+            return [range(room) if self.long == "cut" else range(len(ids) - room, len(ids))]
         self.ledger.note("long texts read in windows")
         return cut(len(ids), room, min(self.overlap, room // 2))
 
