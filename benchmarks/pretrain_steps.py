@@ -170,7 +170,7 @@ def ours(case: Case, compiled: bool) -> tuple[Step, int, float]:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    return step, real, training_flops(model, length)
+    return step, real, training_flops(model, length, tokens=real, masked=case.rate)
 
 
 def theirs(case: Case, compiled: bool) -> tuple[Step, int, float]:

@@ -31,7 +31,7 @@ def lines(folder: Path, depth: int) -> list[str]:
             found += lines(path, depth + 1)
         elif path == HOUSE / "models":
             found += models(path, indent)
-        elif path.is_dir() and path.name in ("assets", "templates"):
+        elif path.is_dir() and path.name in ("assets", "specs", "templates"):
             found.append(f"{indent}{path.name}/")
             found += lines(path, depth + 1)
         elif path.suffix in (".py", ".toml", *PAGES) and path.name != "__init__.py":

@@ -20,6 +20,7 @@ from bertsmith.cli import (
     benchmarks,
     check,
     cka,
+    compare,
     convert,
     demo,
     doctor,
@@ -59,6 +60,7 @@ SECTIONS: dict[str, dict[str, Callable[..., Any] | typer.Typer]] = {
         "glue": benchmarks.glue,
         "squad": benchmarks.squad,
         "conll": benchmarks.conll,
+        "compare": compare.compare,
     },
     "Use": {
         "predict": predict.predict,

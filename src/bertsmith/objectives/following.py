@@ -7,9 +7,9 @@ from torch import Tensor
 
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example
-from bertsmith.model import Config, HeadConfig
+from bertsmith.model import Config, HeadConfig, Model
 from bertsmith.objectives.masked import MaskedTokens
-from bertsmith.objectives.objective import EncoderPass, LossTerm, Objective
+from bertsmith.objectives.objective import EncoderPass, HeadPass, LossTerm, Objective
 
 
 class FollowingTokens(Objective):
@@ -28,6 +28,10 @@ class FollowingTokens(Objective):
     def counts(self, example: Example) -> dict[str, int]:
         """One prediction for each token but the last of each sample."""
         return {self.name: example.tokens - example.samples}
+
+    def passes(self, model: Model, tokens: int, sequences: int, masked: float) -> list[HeadPass]:
+        """The output layer on every token that has a next one."""
+        return [HeadPass(model, self.kind, tokens - sequences)]
 
     def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
         """The loss of all predictions."""

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from bertsmith.examples import Example
-from bertsmith.model import Config, HeadConfig
-from bertsmith.objectives.objective import EncoderPass, LossTerm, Objective, best_guesses
+from bertsmith.model import Config, HeadConfig, Model
+from bertsmith.objectives.objective import (
+    EncoderPass,
+    HeadPass,
+    LossTerm,
+    Objective,
+    best_guesses,
+)
 
 
 class MaskedTokens(Objective):
@@ -23,6 +29,10 @@ class MaskedTokens(Objective):
     def counts(self, example: Example) -> dict[str, int]:
         """One prediction for each masked token."""
         return {self.name: len(example.rows)}
+
+    def passes(self, model: Model, tokens: int, sequences: int, masked: float) -> list[HeadPass]:
+        """The output layer on masked tokens."""
+        return [HeadPass(model, self.kind, masked)]
 
     def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
         """The loss; outside of training it also keeps the most probable tokens."""

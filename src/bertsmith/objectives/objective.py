@@ -37,6 +37,15 @@ class EncoderPass:
         return self.model.heads[kind](self.hidden, batch or self.batch, rows)
 
 
+class HeadPass(NamedTuple):
+    """A head that an objective runs, for counts of operations."""
+
+    model: Model
+    head: str
+    rows: float  # of hidden states that it reads
+    reads: str = "batch"  # passes of the encoder that are called alike are the same pass
+
+
 class Objective(nn.Module):
     """A training objective. It may have modules of its own, such as a generator."""
 
@@ -62,6 +71,10 @@ class Objective(nn.Module):
 
     def counts(self, example: Example) -> dict[str, int]:
         """The number of predictions of each of its terms on an example."""
+        raise NotImplementedError
+
+    def passes(self, model: Model, tokens: int, sequences: int, masked: float) -> list[HeadPass]:
+        """The heads that it runs on a batch of so many tokens, sequences and masked tokens."""
         raise NotImplementedError
 
     def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example
-from bertsmith.model import Config, HeadConfig
-from bertsmith.objectives.objective import EncoderPass, LossTerm, Objective
+from bertsmith.model import Config, HeadConfig, Model
+from bertsmith.objectives.objective import EncoderPass, HeadPass, LossTerm, Objective
 
 
 class NextSentence(Objective):
@@ -23,6 +23,10 @@ class NextSentence(Objective):
     def counts(self, example: Example) -> dict[str, int]:
         """One prediction for each pair."""
         return {self.name: example.samples}
+
+    def passes(self, model: Model, tokens: int, sequences: int, masked: float) -> list[HeadPass]:
+        """One row for each pair."""
+        return [HeadPass(model, self.kind, sequences)]
 
     def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
         """The loss of all predictions."""

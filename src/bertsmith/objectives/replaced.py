@@ -14,7 +14,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example
 from bertsmith.model import Config, HeadConfig, Model
 from bertsmith.objectives.masked import MaskedTokens
-from bertsmith.objectives.objective import EncoderPass, LossTerm, Objective
+from bertsmith.objectives.objective import EncoderPass, HeadPass, LossTerm, Objective
 
 Sharing = Literal["shared", "disentangled", "none"]
 
@@ -59,6 +59,15 @@ class ReplacedTokens(Objective):
         left = masked - int(masked * self.fills)
         counts = {"generator": masked, self.name: example.tokens - left}
         return counts | ({} if self.fills == 1 else {MaskedTokens.name: left})
+
+    def passes(self, model: Model, tokens: int, sequences: int, masked: float) -> list[HeadPass]:
+        """The generator on masked tokens; the model on the text that the generator filled."""
+        passes = [
+            HeadPass(self.generator, "masked_lm", masked, "generator"),
+            HeadPass(model, self.kind, tokens, "filled"),
+        ]
+        left = masked - int(masked * self.fills)
+        return passes + [HeadPass(model, MaskedTokens.kind, left, "filled")] * (self.fills < 1)
 
     def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
         """The generator's loss, and the model's on the text that the generator filled."""

@@ -10,6 +10,7 @@ from bertsmith.pages.charts import (
     smoothed,
 )
 from bertsmith.pages.page import page, render
+from bertsmith.pages.points import Point, interval_chart, pareto_front, point_chart
 from bertsmith.pages.tables import (
     Part,
     bar_list,
@@ -23,15 +24,19 @@ from bertsmith.pages.tables import (
 
 __all__ = [
     "Part",
+    "Point",
     "Reference",
     "Series",
     "bar_list",
     "confusion_matrix",
     "heat_map",
     "highlighted",
+    "interval_chart",
     "line_chart",
     "number",
     "page",
+    "pareto_front",
+    "point_chart",
     "reliability",
     "render",
     "scatter",

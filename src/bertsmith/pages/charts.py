@@ -99,8 +99,8 @@ def line_chart(
         ys.append(0.0)
     elif references and not log_y:  # room for a label below the lowest line
         ys.append(min(one.value for one in references) - (max(ys) - min(ys)) / 8)
-    x_axis = _axis([*xs, max(x_end, xs[0])], LEFT, RIGHT, log_x, loose=False)
-    y_axis = _axis(ys, BOTTOM, TOP, log_y, loose=True)
+    x_axis = axis_over([*xs, max(x_end, xs[0])], LEFT, RIGHT, log_x, loose=False)
+    y_axis = axis_over(ys, BOTTOM, TOP, log_y, loose=True)
     drawn = [(x_axis.place(x), y_axis.place(y)) for _, _, points in lines for x, y in points]
     return render(
         "chart.html",
@@ -225,8 +225,8 @@ def _drawable(
     ]
 
 
-def _axis(values: list[float], first: float, last: float, log: bool, loose: bool) -> Axis:
-    """An axis over all values; a loose one ends at round values beyond them."""
+def axis_over(values: list[float], first: float, last: float, log: bool, loose: bool) -> Axis:
+    """Make an axis over all values; a loose one ends at round values beyond them."""
     low, high = min(values), max(values)
     if high - low <= 1e-6 * abs(high):  # one value, or its rounding: it stands in the middle
         around = abs(low) / 2 or 1.0

@@ -1,4 +1,4 @@
-"""How much work a token is, and how much of it a device can do."""
+"""Floating-point operations of a model, counted exactly; and how many a device can do."""
 
 from __future__ import annotations
 
@@ -10,30 +10,118 @@ import torch
 from torch import nn
 
 from bertsmith.model import Encoder
-from bertsmith.model.attention import Attention
+from bertsmith.model.attention import (
+    Attention,
+    DisentangledAttention,
+    SharedDisentangledAttention,
+)
+from bertsmith.model.block import ConvolutionBlock
+from bertsmith.model.heads import EnhancedMaskHead, Head
+from bertsmith.model.position import RelativeSignal
+
+TOKENS = 16384  # of a pass, where nothing else is said
 
 
-def training_flops(module: nn.Module, length: int) -> float:
+def training_flops(
+    learner: Any, length: int, *, tokens: int = TOKENS, masked: float = 0.15
+) -> float:
     """Floating-point operations for one token of training, forward and backward.
 
-    Six for each weight of a matrix that every token passes, and twelve times width times length
-    for attention. Tables are looked up, not multiplied; the vocabulary's output, which only
-    masked tokens reach, is left out.
+    `learner` is a model with its objectives; a pass has about `tokens` tokens in sequences of
+    `length`, of which the fraction `masked` is predicted. Multiply-adds of matrices count as two;
+    lookups, norms, activations and softmax are left out. The backward pass is twice the forward.
     """
-    total = 0.0
-    for encoder in (part for part in module.modules() if isinstance(part, Encoder)):
-        for number, _ in encoder.plan:
-            block = encoder.blocks[number]
-            total += 6 * sum(p.numel() for p in block.parameters() if p.ndim > 1)
-            attention: Any = [p for p in block.modules() if isinstance(p, Attention)]
-            width = sum(part.output.in_features for part in attention)
-            total += 12 * width * length
+    sequences = max(1, tokens // length)
+    tokens = length * sequences
+    total, done = 0.0, set[str]()
+    for objective in learner.objectives:
+        for one in objective.passes(learner.model, tokens, sequences, masked * tokens):
+            if one.reads not in done:
+                total += encoder_flops(one.model.encoder, length, sequences)
+                done.add(one.reads)
+            head = one.model.heads[one.head]
+            total += head_flops(head, one.rows, one.model.encoder, length, sequences)
+    return 3 * total / tokens
+
+
+def encoder_flops(encoder: Encoder, length: int, sequences: int = 1) -> float:
+    """Floating-point operations of a forward pass over sequences of one length.
+
+    Attention counts the keys that a query may see: the sequence, or what lies in its window.
+    """
+    tokens = length * sequences
+    total = float(tokens * sum(map(_linear, encoder.embedding.modules())))
+    distances = sum(one.table.num_embeddings for one in _signals(encoder))
+    for number, _ in encoder.plan:
+        total += _block(encoder.blocks[number], length, sequences, distances)
     return total
+
+
+def head_flops(
+    head: nn.Module, rows: float, encoder: Encoder, length: int, sequences: int = 1
+) -> float:
+    """Floating-point operations of a head on so many rows of a forward pass."""
+    assert isinstance(head, Head)
+    total = rows * sum(map(_linear, (*head.transform.modules(), head.output)))
+    if isinstance(head, EnhancedMaskHead):  # runs the last block twice more, with new queries
+        distances = sum(one.table.num_embeddings for one in _signals(encoder))
+        attention = _attention(head.block[0])
+        again = length * sequences * _linear(attention.qkv)
+        total += 2 * (_block(head.block[0], length, sequences, distances) + again)
+    return total
+
+
+def _block(block: nn.Module, length: int, sequences: int, distances: int) -> float:
+    """A block's forward pass; `distances` are the rows of the relative-distance table."""
+    tokens, attention = length * sequences, _attention(block)
+    inner = attention.output.in_features
+    total = tokens * sum(_linear(part) for part in _token_maps(block))
+    total += 4 * tokens * inner * visible_keys(length, attention.scores.window)
+    if isinstance(block, ConvolutionBlock):
+        row = block.convolution
+        gaps = (sequences - 1) * (row.kernel_size[0] // 2)  # zeros between neighbours
+        total += 2 * (tokens + gaps) * row.weight.numel()
+    terms = 0
+    if isinstance(attention, DisentangledAttention):
+        maps = [one for one in (attention.position_key, attention.position_query) if one]
+        terms, total = len(maps), total + distances * sum(map(_linear, maps))
+    elif isinstance(attention, SharedDisentangledAttention):
+        terms = attention.keys + attention.queries
+        total += distances * _linear(attention.qkv)
+    return total + terms * 2 * tokens * inner * (2 * length - 1)
+
+
+def visible_keys(length: int, window: int | None) -> float:
+    """The mean number of keys that a query of a sequence sees."""
+    if window is None or length <= window + 1:
+        return float(length)
+    outside = length - 1 - window  # keys beyond the window, on one side of the outermost query
+    return length - outside * (outside + 1) / length
+
+
+def _linear(module: nn.Module) -> int:
+    """Operations of a linear map on one row; 0 for other modules."""
+    return 2 * module.weight.numel() if isinstance(module, nn.Linear) else 0
+
+
+def _token_maps(block: nn.Module) -> list[nn.Module]:
+    """The linear maps of a block that every token passes."""
+    whole: Any = block.block if isinstance(block, ConvolutionBlock) else block
+    attention, feedforward = whole.attention, whole.feedforward
+    return [attention.qkv, attention.output, feedforward.up, feedforward.down]
+
+
+def _attention(block: nn.Module) -> Any:
+    return next(part for part in block.modules() if isinstance(part, Attention))
+
+
+def _signals(encoder: Encoder) -> list[Any]:
+    return [one for one in encoder.signals if isinstance(one, RelativeSignal)]
 
 
 @cache
 def peak_rate(precision: str, device: str = "") -> float:
-    """Matrix products of this device, measured: operations a second."""
+    """Floating-point operations per second of this device in matrix products, measured."""
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     kind: Any = torch.bfloat16 if precision == "bfloat16" else torch.float32
     size = 8192 if chosen.type == "cuda" else 1024

@@ -16,13 +16,13 @@ from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example
 from bertsmith.examples.division import divide
 from bertsmith.model import Encoder
-from bertsmith.model.attention import Attention
 from bertsmith.tokenizer import Tokenizer
 from bertsmith.train.building import built, open_corpus
 from bertsmith.train.busy import demand_busy, fill_of, full
 from bertsmith.train.compiling import compile_rows
 from bertsmith.train.distributed import Ranks
 from bertsmith.train.flops import training_flops
+from bertsmith.train.memory import parameters_of, training_memory
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.precision import Precision, supported
 from bertsmith.train.recipe import Recipe
@@ -104,10 +104,16 @@ def plan(
     demand_busy(recipe, count)
     tokenizer = _tokenizer(recipe, tokenizer_size)
     module = built(recipe, tokenizer, device="cpu" if here else "meta").learner
-    parameters = sum(p.numel() for p in module.parameters())
-    memory = _memory(recipe, module, parameters, count)
+    parameters = parameters_of(module)
+    memory = training_memory(
+        module,
+        micro_tokens=recipe.train.micro_tokens,
+        masked=recipe.masking.rate,
+        half=recipe.train.precision == "bfloat16",
+        shards=count if recipe.train.parallel == "fsdp" else 1,
+    )
     stages = recipe.lengths()
-    cost = [training_flops(module, length) for length, _, _ in stages]
+    cost = [_flops(recipe, module, length) for length, _, _ in stages]
     if here:
         speed = _measured(recipe, module, device, tokenizer.size, count)
         kind = _named(device)
@@ -142,6 +148,12 @@ def plan(
         "measured_memory_bytes": speed.memory,
         "fits": None if here else memory < kind.memory,
     }
+
+
+def _flops(recipe: Recipe, module: Any, length: int, tokens: int = 0) -> float:
+    """Operations for one token of training by a recipe."""
+    tokens, masked = tokens or recipe.train.micro_tokens, recipe.masking.rate
+    return training_flops(module, length, tokens=tokens, masked=masked)
 
 
 def _sum(steps: list[int], amounts: Iterable[float]) -> float:
@@ -238,23 +250,6 @@ def _named(device: str) -> Device:
     return OTHER
 
 
-def _memory(recipe: Recipe, module: torch.nn.Module, parameters: int, ranks: int) -> int:
-    """Bytes: weights, gradients and Adam's two moments, and activations kept for backward."""
-    states = 16 * parameters / (ranks if recipe.train.parallel == "fsdp" else 1)
-    half = 2 if recipe.train.precision == "bfloat16" else 4
-    kept = 0
-    for name, part in module.named_modules():
-        if name.endswith("blocks"):
-            for block in part.children():
-                attention: Any = next(p for p in block.modules() if isinstance(p, Attention))
-                width = attention.output.out_features
-                inner = max(p.shape[0] for p in block.parameters() if p.ndim > 1)
-                kept += half * (12 * width + 3 * inner)
-    masked = recipe.masking.rate * recipe.train.micro_tokens
-    rows = max(p.shape[0] for p in module.parameters() if p.ndim > 1)
-    return int(states + recipe.train.micro_tokens * kept + masked * rows * (4 + 2 * half))
-
-
 def _measured(recipe: Recipe, module: Any, device: str, vocabulary: int, count: int) -> Speed:
     """The speed of this computer, over a few steps with random tokens."""
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -263,7 +258,7 @@ def _measured(recipe: Recipe, module: Any, device: str, vocabulary: int, count: 
     sequences = max(1, min(recipe.train.micro_tokens, 131072 if on_gpu else 16384) // length)
     example = random_example(sequences, length, recipe, vocabulary)
     module.to(chosen).train()
-    cost = training_flops(module, length) * sequences * length
+    cost = _flops(recipe, module, length, sequences * length) * sequences * length
     if count == 1 and can_replay(recipe, module, Ranks.alone(chosen)):
         seconds = _replayed(recipe, module, example, chosen)  # the optimizer included
         used = torch.cuda.max_memory_allocated() if on_gpu else None

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -239,7 +239,7 @@ def load_recipe(source: str | Path, changes: Iterable[str] = ()) -> Recipe:
     """
     path = Path(source)
     if path.is_file():
-        text = _read(path)
+        text = read_toml(path)
     elif str(source) in recipe_names():
         text = (files("bertsmith.recipes") / f"{source}.toml").read_text("utf-8")
     else:
@@ -250,7 +250,7 @@ def load_recipe(source: str | Path, changes: Iterable[str] = ()) -> Recipe:
         )
     values = parsed(text, str(source))
     for change in changes:
-        _apply(values, change)
+        apply_change(values, change)
     return checked(values, str(source))
 
 
@@ -272,7 +272,7 @@ def checked(values: Mapping[str, Any], where: str) -> Recipe:
     try:
         recipe = Recipe.model_validate(values)
     except ValidationError as error:
-        raise BertsmithError(f"{where}: {_complaint(error)}") from error
+        raise BertsmithError(f"{where}: {complaint(error, Recipe)}") from error
     _check(recipe, where)
     return recipe
 
@@ -299,7 +299,8 @@ def _check(recipe: Recipe, where: str) -> None:
             raise BertsmithError(f'{where}: the objective {name} needs data.format = "{form}"')
 
 
-def _read(path: Path) -> str:
+def read_toml(path: Path) -> str:
+    """The text of a TOML file."""
     try:
         return path.read_text("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -325,7 +326,7 @@ def _demand_plain(place: str, value: Any) -> None:
         raise ValueError(f"{place}{value} is not a finite number")
 
 
-def _apply(values: dict[str, Any], change: str) -> None:
+def apply_change(values: dict[str, Any], change: str) -> None:
     """Set one key of a nested table; a number picks one of the stages."""
     key, sign, value = change.partition("=")
     if not sign or not key.strip():
@@ -349,22 +350,23 @@ def _apply(values: dict[str, Any], change: str) -> None:
         place[last] = value.strip()
 
 
-def _complaint(error: ValidationError) -> str:
-    """The first thing that is wrong, with the nearest known key where one is unknown."""
+def complaint(error: ValidationError, root: type[Part]) -> str:
+    """The first mistake in a line, with the nearest known key of `root` where one is unknown."""
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     place = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        known = _keys(first["loc"][:-1])
+        known = _keys(root, first["loc"][:-1])
         return one_line(f"unknown key {place}{nearest(str(first['loc'][-1]), known)}")
     message = first["msg"].removeprefix("Value error, ")
     return one_line(f"{place}: {message[0].lower()}{message[1:]}")
 
 
-def _keys(table: tuple[int | str, ...]) -> list[str]:
-    """The keys that a table of the recipe may have."""
-    part: Any = Recipe
+def _keys(root: type[Part], table: tuple[int | str, ...]) -> list[str]:
+    """The keys that a table of a recipe may have."""
+    kind: Any = root
     for name in table:
-        if isinstance(name, str) and name in part.model_fields:
-            part = part.model_fields[name].annotation
-        part = Stage if part == tuple[Stage, ...] else part
-    return list(part.model_fields)
+        if get_origin(kind) in (dict, tuple):  # of tables by name, or of several in a row
+            kind = get_args(kind)[get_origin(kind) is dict]
+        else:
+            kind = kind.model_fields[name].annotation
+    return list(kind.model_fields)

@@ -32,7 +32,12 @@ class Watch:
         self.last: dict[str, Any] = {}
         self.held: dict[str, Any] = {}
         self.timings: list[tuple[float, int]] = []
-        self.flops = training_flops(made.learner, recipe.data.length)
+        self.flops = training_flops(
+            made.learner,
+            recipe.lengths()[-1][0],
+            tokens=recipe.train.micro_tokens,
+            masked=recipe.masking.rate,
+        )
         self.peak = self.elapsed = 0.0
         self.useful, self.ranks = 1.0, 1
         self.unigram = 0.0  # nats that word frequencies alone reach, where tokens are predicted

@@ -1,0 +1,165 @@
+"""`bertsmith compare`: variants under one budget, or published sizes without training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertsmith.cli import inspection, tasks
+from bertsmith.cli import options as shared
+from bertsmith.errors import BertsmithError
+
+
+def compare(
+    spec: Annotated[
+        str | None,
+        typer.Argument(help="A spec file, or the name of one that comes with bertsmith."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder of the comparison; it is continued if begun.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="The corpus, a folder that `bertsmith prepare` wrote.")
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change a key of the spec: budget.tokens=1000000."),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Run the parts of this variant only (again for more)."),
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option(help="Parts that run at once; 0: one for each core, on a GPU one.", min=0)
+    ] = 0,
+    merge: Annotated[
+        list[Path] | None,
+        typer.Option(help="Take the finished parts of this folder (again for more)."),
+    ] = None,
+    texts: Annotated[
+        bool, typer.Option(help="Show examples on which variants disagree in the report.")
+    ] = True,
+    static: Annotated[
+        bool, typer.Option("--static", help="Compare published sizes without training.")
+    ] = False,
+    size: Annotated[
+        list[str] | None, typer.Option(help="With --static: this size (again for more).")
+    ] = None,
+    speed: Annotated[bool, typer.Option(help="With --static: measure speed here.")] = True,
+    html: Annotated[Path | None, typer.Option(help="With --static: write a page.")] = None,
+    device: shared.Device = None,
+    list_specs: Annotated[
+        bool, typer.Option("--list", help="List the specs that come with bertsmith.")
+    ] = False,
+    print_spec: Annotated[
+        str | None, typer.Option("--print", help="Print a spec, to change and use as your own.")
+    ] = None,
+    as_json: shared.Json = False,
+) -> None:
+    """Compare variants under one budget: train, fine-tune and score them, with one report.
+
+    An interrupted comparison is continued by the same command; finished parts are never run
+    again.
+    """
+    asked = [list_specs, print_spec is not None, static, spec is not None]
+    if sum(asked) != 1:
+        raise BertsmithError("compare needs one of SPEC, --static, --list and --print NAME")
+    if not static and (size or html or not speed):
+        raise BertsmithError("--size, --html and --no-speed are for --static")
+    if list_specs:
+        _list(as_json)
+    elif print_spec is not None:
+        _print(print_spec, as_json)
+    elif static:
+        _static(size or [], speed, html, device, as_json)
+    else:
+        assert spec is not None
+        _run(spec, out, data, changes or [], only or [], jobs, merge or [], texts, device, as_json)
+
+
+def _list(as_json: bool) -> None:
+    from bertsmith.compare.spec import load_spec, spec_names
+
+    specs = {name: load_spec(name).about for name in spec_names()}
+    if as_json:
+        shared.print_json([{"name": name, "about": about} for name, about in specs.items()])
+        return
+    for name, about in specs.items():
+        typer.echo(f"{name:24} {about}")
+
+
+def _print(name: str, as_json: bool) -> None:
+    from bertsmith.compare.spec import load_spec, spec_names, spec_text
+
+    spec = load_spec(name)
+    if as_json:
+        shared.print_json([spec.model_dump()])
+    else:
+        typer.echo(spec_text(name) if name in spec_names() else spec.toml(), nl=False)
+
+
+def _static(
+    sizes: list[str], speed: bool, html: Path | None, device: str | None, as_json: bool
+) -> None:
+    inspection.check_out(html)
+    from bertsmith.compare.static import compare_presets, count_preset
+    from bertsmith.compare.static_page import HEADINGS, static_page, static_rows
+    from bertsmith.files import write_text
+
+    for name in sizes:
+        count_preset(name)  # unknown ones are found before anything is measured
+    where = device or "cpu"
+    done = []
+    for counts in compare_presets(sizes, speed=speed, device=where):
+        done.append(counts)
+        if as_json:
+            shared.print_json([counts.to_dict()])
+    if not as_json:
+        tasks.show_table(HEADINGS, static_rows(done))
+    if html is not None:
+        write_text(html, static_page(done, where))
+        if not as_json:
+            inspection.written(html)
+
+
+def _run(
+    name: str,
+    out: Path | None,
+    data: Path | None,
+    changes: list[str],
+    only: list[str],
+    jobs: int,
+    merge: list[Path],
+    texts: bool,
+    device: str | None,
+    as_json: bool,
+) -> None:
+    if out is None:
+        raise BertsmithError("compare needs --out FOLDER for its parts and its report")
+    inspection.check_folder(out)
+    from bertsmith.compare import compare as run
+    from bertsmith.compare import load_spec
+    from bertsmith.train.recipe import change
+
+    given = {"corpus": data, "device": device}
+    changes += [change(key, str(value)) for key, value in given.items() if value is not None]
+
+    def say(line: str) -> None:
+        typer.echo(line, err=True)
+
+    spec = load_spec(name, changes)
+    results = run(spec, out, only=only, jobs=jobs, merge=merge, texts=texts, say=say)
+    if as_json:
+        shared.print_json([results])
+        return
+    _show(results, out)
+
+
+def _show(results: dict[str, Any], out: Path) -> None:
+    for line in results["summary"]:
+        typer.echo(line)
+    if results["missing"]:
+        shared.note(f"{len(results['missing'])} parts are missing: results are of finished ones")
+    typer.echo(f"report in {out / 'report.html'}, numbers in {out / 'results.json'}")

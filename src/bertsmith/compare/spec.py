@@ -1,0 +1,245 @@
+"""Specs: comparisons as TOML files, checked key by key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any
+
+import tomli_w
+from pydantic import Field, ValidationError, field_validator
+
+from bertsmith.errors import BertsmithError, nearest
+from bertsmith.train.recipe import (
+    MOST_MINUTES,
+    Part,
+    Recipe,
+    apply_change,
+    checked,
+    complaint,
+    load_recipe,
+    parsed,
+    read_toml,
+)
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,60}")
+BUDGETS = ("tokens", "flops", "minutes")
+QUARTERS = (0.25, 0.5, 0.75, 1.0)  # of the budget, after which variants are evaluated
+Rate = Annotated[float, Field(ge=1e-9, le=1)]
+
+
+class BudgetPart(Part):
+    """How much pre-training each variant gets. Several budgets are compared side by side."""
+
+    tokens: int = Field(default=0, ge=0, le=10**15, description="tokens read in training")
+    flops: float = Field(
+        default=0.0, ge=0, le=1e30, description="floating-point operations of training"
+    )
+    minutes: float = Field(
+        default=0.0,
+        ge=0,
+        le=MOST_MINUTES,
+        description="minutes of training; steps per minute are measured once, on this machine",
+    )
+
+    def kinds(self) -> tuple[str, ...]:
+        """The budgets that are set."""
+        return tuple(kind for kind in BUDGETS if getattr(self, kind))
+
+
+class VariantPart(Part):
+    """One of the things compared: a recipe with changes, or a trained model."""
+
+    recipe: str = Field(default="", description="a recipe by name or file")
+    settings: dict[str, Any] = Field(
+        default_factory=dict, description="tables of that recipe that differ"
+    )
+    model: str = Field(default="", description="a model directory instead: it is only fine-tuned")
+    static: str = Field(
+        default="", description="another variant, whose models become static word vectors"
+    )
+
+
+class TaskPart(Part):
+    """Labelled data that variants are fine-tuned and scored on."""
+
+    data: str = Field(description="glue, conll, squad, or a folder or file of your own")
+    name: str = Field(default="", description="with glue: the task; default: as it is called here")
+    folder: str = Field(
+        default="", description="folder of glue, conll or squad; default: in BERTSMITH_DATA"
+    )
+    kind: str = Field(default="", description="of your own data: the task, where not detected")
+    columns: dict[str, str] = Field(
+        default_factory=dict, description="of your own data: role → column, where not detected"
+    )
+    train: int = Field(default=0, ge=0, le=10**9, description="training examples; 0: all")
+    test: int = Field(default=0, ge=0, le=10**9, description="test examples; 0: all")
+    metric: str = Field(default="", description="the score compared; default: the task's own")
+    settings: dict[str, Any] = Field(
+        default_factory=dict, description="settings of finetune for this task"
+    )
+
+
+class FinetunePart(Part):
+    """How variants are fine-tuned."""
+
+    seeds: int = Field(default=2, ge=1, le=100, description="for each pre-trained model")
+    learning_rates: tuple[Rate, ...] = Field(
+        default=(1e-4, 3e-4, 1e-3),
+        min_length=1,
+        max_length=20,
+        description="each variant uses the one that is best on its dev data",
+    )
+    dev: float = Field(
+        default=0.1,
+        gt=0,
+        le=0.5,
+        description="share of the training data on which learning rates are chosen",
+    )
+    at: tuple[float, ...] = Field(
+        default=(1.0,), description="fractions of the budget after which tasks are scored"
+    )
+    settings: dict[str, Any] = Field(
+        default_factory=dict, description="settings of finetune, such as epochs"
+    )
+
+    @field_validator("at")
+    @classmethod
+    def _quarters(cls, at: tuple[float, ...]) -> tuple[float, ...]:
+        if not at or not set(at) <= set(QUARTERS):
+            raise ValueError("should be some of 0.25, 0.5, 0.75 and 1.0")
+        return tuple(sorted({*at, 1.0}))
+
+
+class Spec(Part):
+    """A whole comparison."""
+
+    about: str = ""
+    corpus: str = Field(default="", description="a folder written by `bertsmith prepare`")
+    seeds: int = Field(default=3, ge=1, le=100, description="pre-training runs of each variant")
+    draws: int = Field(default=1000, ge=10, le=100_000, description="of the Multi-Bootstrap")
+    device: str = Field(default="", description="cpu or cuda; by default a GPU if there is one")
+    threads: int = Field(
+        default=1, ge=1, le=1024, description="CPU threads of one job; results depend on them"
+    )
+    budget: BudgetPart = Field(default_factory=BudgetPart)
+    settings: dict[str, Any] = Field(
+        default_factory=dict, description="tables of every recipe that differ"
+    )
+    variants: dict[str, VariantPart] = Field(default_factory=dict)
+    tasks: dict[str, TaskPart] = Field(default_factory=dict)
+    finetune: FinetunePart = Field(default_factory=FinetunePart)
+
+    def toml(self) -> str:
+        """The whole spec, every key spelled out."""
+        return tomli_w.dumps(self.model_dump())
+
+    def recipe(self, variant: str) -> Recipe | None:
+        """The recipe of a variant; None if it is not pre-trained."""
+        part = self.variants[variant]
+        if part.static:
+            return self.recipe(part.static)
+        if not part.recipe:
+            return None
+        values = load_recipe(part.recipe).model_dump()
+        for settings in (self.settings, part.settings):
+            values = _merged(values, settings)
+        values["data"]["corpus"] = self.corpus
+        values["train"] |= {"device": self.device, "threads": self.threads}
+        return checked(values, f"variant {variant}")
+
+    def budgets(self, variant: str) -> tuple[str, ...]:
+        """The budgets that a variant is trained with."""
+        return ("none",) if self.variants[variant].model else self.budget.kinds()
+
+    def pretraining_seeds(self, variant: str) -> range:
+        """The pre-training seeds of a variant; a trained model has one."""
+        return range(1 if self.variants[variant].model else self.seeds)
+
+
+def _merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Nested tables with some keys changed; objectives and stages are replaced as a whole."""
+    merged = dict(values)
+    for key, value in changes.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merged(merged[key], value) if both and key != "objectives" else value
+    return merged
+
+
+def load_spec(source: str | Path, changes: Iterable[str] = ()) -> Spec:
+    """Read a spec: a file, or the name of one that comes with bertsmith.
+
+    `changes` are like "budget.tokens=1000000"; the value is TOML, or else a plain string.
+    """
+    path = Path(source)
+    if path.is_file():
+        text = read_toml(path)
+    elif str(source) in spec_names():
+        text = spec_text(str(source))
+    else:
+        near = nearest(str(source), spec_names())
+        raise BertsmithError(
+            f"{source}: no such spec file, and none comes by that name{near};"
+            " bertsmith compare --list lists them"
+        )
+    values = parsed(text, str(source))
+    for change in changes:
+        apply_change(values, change)
+    return checked_spec(values, str(source))
+
+
+def checked_spec(values: dict[str, Any], where: str) -> Spec:
+    """A spec of plain values; a bad one is a one-line error."""
+    try:
+        spec = Spec.model_validate(values)
+    except ValidationError as error:
+        raise BertsmithError(f"{where}: {complaint(error, Spec)}") from error
+    _check(spec, where)
+    return spec
+
+
+def spec_names() -> list[str]:
+    """The specs that come with bertsmith."""
+    names = (item.name for item in (files("bertsmith.compare") / "specs").iterdir())
+    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
+
+
+def spec_text(name: str) -> str:
+    """The file of a spec that comes with bertsmith."""
+    return (files("bertsmith.compare") / "specs" / f"{name}.toml").read_text("utf-8")
+
+
+def _check(spec: Spec, where: str) -> None:
+    """Checks that need more than one key."""
+    for table, names in (("variants", spec.variants), ("tasks", spec.tasks)):
+        for name in names:
+            if not NAME.fullmatch(name):
+                raise BertsmithError(
+                    f"{where}: {table}.{name}: a name has letters, digits, '.', '_', '+' and '-'"
+                )
+    if not spec.variants:
+        raise BertsmithError(f"{where}: no variants to compare: add tables [variants.NAME]")
+    for name, part in spec.variants.items():
+        ways = [key for key in ("recipe", "model", "static") if getattr(part, key)]
+        if len(ways) != 1:
+            raise BertsmithError(
+                f"{where}: variants.{name} needs one of recipe, model and static, "
+                + (f"not {' and '.join(ways)}" if ways else "and has none")
+            )
+        if part.settings and not part.recipe:
+            raise BertsmithError(f"{where}: variants.{name}.settings is for recipes")
+        if part.static:
+            other = spec.variants.get(part.static)
+            if other is None or not other.recipe:
+                near = nearest(part.static, spec.variants)
+                raise BertsmithError(
+                    f"{where}: variants.{name}.static: no variant {part.static!r} with a recipe"
+                    f"{near}"
+                )
+    trained = [name for name, part in spec.variants.items() if not part.model]
+    if trained and not spec.budget.kinds():
+        raise BertsmithError(f"{where}: no budget: set budget.tokens, budget.flops or .minutes")
+    if not trained and not spec.tasks:
+        raise BertsmithError(f"{where}: trained models are compared on tasks: add [tasks.NAME]")

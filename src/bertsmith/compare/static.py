@@ -1,0 +1,125 @@
+"""Published sizes without training: parameters, operations, memory, and speed measured here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+
+from bertsmith.batch import Batch, Layout
+from bertsmith.checkpoint import create
+from bertsmith.checkpoint.checkpoint import configure
+from bertsmith.errors import BertsmithError, nearest
+from bertsmith.families import Settings, family_of, preset, presets
+from bertsmith.model import Model, build
+from bertsmith.objectives import MaskedTokens, MultiObjective
+from bertsmith.train.flops import encoder_flops, training_flops
+from bertsmith.train.memory import inference_memory, parameters_of, training_memory
+
+LENGTH, BATCH, RATE = 128, 8, 0.15
+VOCABULARY = 1024  # of models whose speed is measured: lookups take no time
+LARGEST = 250_000_000  # parameters of a model whose speed is measured
+REPEATS, SECONDS = 3, 1.0  # of one measurement
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a size costs. Memory is for float32 and `BATCH` sequences of `LENGTH` tokens."""
+
+    name: str
+    family: str
+    parameters: int  # of the encoder, with its pooler where the family has one
+    flops: float  # forward, for each token
+    training_flops: float  # forward and backward of masked LM, for each token
+    training_memory: int
+    inference_memory: int
+    tokens_per_second: float | None = None  # measured here
+    latency: float | None = None  # milliseconds for one sequence
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain values."""
+        return asdict(self)
+
+
+def count_preset(name: str) -> Counts:
+    """What a published size costs, without measuring speed."""
+    if name not in presets():
+        near = nearest(name, presets())
+        raise BertsmithError(f"unknown size {name!r}{near}; --static lists them")
+    family = family_of(preset(name))
+    pooler = ["pooler"] * any(entry.kind == "pooler" for entry in family.heads)
+    encoder = create(name, heads=pooler, device="meta").model
+    trained = create(name, heads=["masked_lm"], device="meta").model
+    learner, tokens = MultiObjective(trained, [MaskedTokens()], {}), BATCH * LENGTH
+    return Counts(
+        name,
+        family.name,
+        parameters_of(encoder),
+        encoder_flops(encoder.encoder, LENGTH, BATCH) / tokens,
+        training_flops(learner, LENGTH, tokens=tokens, masked=RATE),
+        training_memory(learner, micro_tokens=tokens, masked=RATE),
+        inference_memory(encoder, tokens=tokens),
+    )
+
+
+def compare_presets(
+    names: Iterable[str] = (), *, speed: bool = True, device: str = "cpu", largest: int = LARGEST
+) -> Iterator[Counts]:
+    """Counts of published sizes, by default of all, one after the other.
+
+    With `speed`, models of at most `largest` parameters run here with random weights; sizes that
+    differ only in their vocabulary are measured once.
+    """
+    measured: dict[str, tuple[float, float]] = {}
+    for counts in [count_preset(name) for name in (tuple(names) or presets())]:
+        if not speed or counts.parameters > largest:
+            yield counts
+            continue
+        settings = {**preset(counts.name), "vocab_size": VOCABULARY}
+        shape = repr(configure(family_of(settings), settings, {}))
+        if shape not in measured:
+            measured[shape] = measure(_random(settings), device)
+        tokens_per_second, latency = measured[shape]
+        yield replace(counts, tokens_per_second=tokens_per_second, latency=latency)
+
+
+def measure(model: Model, device: str = "cpu") -> tuple[float, float]:
+    """Tokens per second of a batch, and milliseconds for one sequence; the best of a few runs."""
+    model = model.to(device).eval()
+    batch, alone = (
+        _seconds(model, Batch(ids, torch.zeros_like(ids), Layout.of([LENGTH] * count)).to(device))
+        for count in (BATCH, 1)
+        for ids in [torch.randint(0, VOCABULARY, (LENGTH * count,))]
+    )
+    return BATCH * LENGTH / batch, 1000 * alone
+
+
+@torch.inference_mode()
+def _seconds(model: Model, batch: Batch) -> float:
+    """The shortest time of a forward pass."""
+    best, began = float("inf"), time.perf_counter()
+    for number in range(1 + REPEATS):
+        start = time.perf_counter()
+        model.encoder(batch)
+        if batch.ids.device.type == "cuda":
+            torch.cuda.synchronize()
+        end = time.perf_counter()
+        if number:  # the first warms up
+            best = min(best, end - start)
+        if number and end - began > SECONDS:
+            break
+    return best
+
+
+def _random(settings: Settings) -> Model:
+    """An encoder with random weights, quickly drawn."""
+    family = family_of(settings)
+    model = build(configure(family, settings, {}))
+    random = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.uniform_(-0.02, 0.02, generator=random)
+    return model

@@ -1,0 +1,165 @@
+"""Charts of named points as SVG: scatter plots with a Pareto front, and scores with intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from bertsmith.pages.charts import (
+    BOTTOM,
+    COLORS,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Axis,
+    axis_over,
+    short,
+)
+from bertsmith.pages.page import render
+
+NAME_WIDTH = 118  # pixels of the names beside intervals
+ROW = 26  # pixels of a row of intervals
+LETTER = 6.4  # pixels, of labels
+
+
+@dataclass(frozen=True)
+class Point:
+    """A named point; `low` and `high` are the interval of its y value."""
+
+    name: str
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+    color: int = 0
+
+
+def point_chart(
+    title: str,
+    points: Sequence[Point],
+    *,
+    x_label: str,
+    y_label: str,
+    unit: str = "",
+    log_x: bool = False,
+    log_y: bool = False,
+) -> Markup:
+    """Draw labelled points with intervals; a line joins the Pareto front.
+
+    The front are the points that no other is above and left of: the best score at each cost.
+    """
+    kept = [one for one in points if _drawable(one, log_x, log_y)]
+    if not kept:
+        return render("points.html", title=title, points=[])
+    ends = [end for one in kept for end in (one.low, one.high) if end is not None]
+    ys = [*(one.y for one in kept), *ends]
+    x_axis = axis_over([one.x for one in kept], LEFT + 14, RIGHT - 40, log_x, loose=False)
+    y_axis = axis_over(ys, BOTTOM, TOP, log_y, loose=True)
+    front = pareto_front([(one.x, one.y) for one in kept])
+    line = [(x_axis.place(kept[n].x), y_axis.place(kept[n].y)) for n in front]
+    return render(
+        "points.html",
+        title=title,
+        x_label=x_label,
+        y_label=y_label,
+        unit=unit,
+        points=_placed(kept, x_axis, y_axis),
+        front=" ".join(f"{x:g},{y:g}" for x, y in line) if len(line) > 1 else "",
+        x_ticks=x_axis.marks(),
+        y_ticks=y_axis.marks(),
+        size=(WIDTH, HEIGHT),
+        edges=(LEFT, RIGHT, TOP, BOTTOM),
+        short=short,
+    )
+
+
+def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
+    """The indices of points with a higher y than every point with a lower or equal x, by x."""
+    order = sorted(range(len(points)), key=lambda n: (points[n][0], -points[n][1]))
+    front: list[int] = []
+    for number in order:
+        if not front or points[number][1] > points[front[-1]][1]:
+            front.append(number)
+    return front
+
+
+def interval_chart(
+    title: str, points: Sequence[Point], *, unit: str = "", x_label: str = ""
+) -> Markup:
+    """Draw a row for each point: its name, its y value, and the interval around it."""
+    kept = [one for one in points if math.isfinite(one.y)]
+    if not kept:
+        return render("intervals.html", title=title, rows=[])
+    ends = [end for one in kept for end in (one.low, one.high) if end is not None]
+    axis = axis_over([*(one.y for one in kept), *ends], NAME_WIDTH, RIGHT - 50, False, loose=True)
+    rows = [
+        {
+            "name": one.name,
+            "color": f"c{one.color % COLORS}",
+            "y": ROW * place + ROW / 2,
+            "x": axis.place(one.y),
+            "low": None if one.low is None else axis.place(one.low),
+            "high": None if one.high is None else axis.place(one.high),
+            "value": _value(one, unit),
+        }
+        for place, one in enumerate(kept)
+    ]
+    return render(
+        "intervals.html",
+        title=title,
+        x_label=x_label,
+        unit=unit,
+        rows=rows,
+        ticks=axis.marks(),
+        size=(WIDTH, ROW * len(kept) + 44),
+        bottom=ROW * len(kept),
+        edges=(NAME_WIDTH, RIGHT - 50),
+    )
+
+
+def _value(point: Point, unit: str) -> str:
+    if point.low is None or point.high is None:
+        return f"{point.y:.4g}{unit}"
+    return f"{point.y:.4g}{unit} ({point.low:.4g} to {point.high:.4g})"
+
+
+def _drawable(point: Point, log_x: bool, log_y: bool) -> bool:
+    fits = math.isfinite(point.x) and math.isfinite(point.y)
+    return fits and (point.x > 0 or not log_x) and (point.y > 0 or not log_y)
+
+
+def _placed(points: Sequence[Point], x_axis: Axis, y_axis: Axis) -> list[dict[str, object]]:
+    """Where dots and their labels are; a label that would cover another is moved down."""
+    placed: list[dict[str, object]] = []
+    taken: list[tuple[float, float, float]] = []  # left, right, y of labels
+    for one in sorted(points, key=lambda point: -point.y):
+        x, y = x_axis.place(one.x), y_axis.place(one.y)
+        width = LETTER * len(one.name)
+        left = x + width + 8 > WIDTH
+        start = x - 8 - width if left else x + 8
+        label = y
+        for _ in range(len(points)):
+            near = [t for t in taken if abs(t[2] - label) < 13 and t[0] < start + width]
+            if not any(start < t[1] for t in near):
+                break
+            label += 13
+        taken.append((start, start + width, label))
+        placed.append(
+            {
+                "name": one.name,
+                "color": f"c{one.color % COLORS}",
+                "x": x,
+                "y": y,
+                "low": None if one.low is None else y_axis.place(one.low),
+                "high": None if one.high is None else y_axis.place(one.high),
+                "label_x": round(start, 1),
+                "label_y": round(label, 1),
+                "at": (one.x, one.y),
+            }
+        )
+    return placed
