@@ -1,12 +1,11 @@
-"""The attack as a whole: hostile inputs, each opened by the real program in a process with limits.
+"""The attack as a whole: hostile inputs, full disks, two writers, kills; counts in one file.
 
-    python tests/slow/attack.py                        # all sections
-    python tests/slow/attack.py --only model_directories --keep /tmp/attack
+    python tests/slow/attack.py                                  # all sections, an hour or more
+    python tests/slow/attack.py --only full_disks --match embed
 
-Outcomes are counted and written to benchmarks/results/attack.json, one key a section: `ok`,
-`refused` (one line, exit status 2), and what must not happen: `traceback`, `signal`, `timeout`,
-`memory`, `other`. To add a section, add a function to SECTIONS that yields cases: a name and the
-words of a command line. Each runs in a forked process that has imported everything already.
+Every case runs the real program in a forked process with limits on time and memory. It must end
+well, or with one line and exit status 2. Counts go to benchmarks/results/attack.json, a key for
+each section; whatever must not happen is listed there and printed.
 """
 
 from __future__ import annotations
@@ -14,18 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
-import resource
-import shutil
-import signal
+import platform
+import subprocess
 import sys
 import tempfile
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from importlib import import_module
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
@@ -33,463 +27,55 @@ os.environ["OMP_NUM_THREADS"] = "1"  # a process with threads cannot be forked s
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+from slow.attacks import data_files, full_disks, model_directories, two_writers  # noqa: E402
+from slow.attacks.forked import Tally, import_everything  # noqa: E402
+
 RESULTS = ROOT / "benchmarks" / "results" / "attack.json"
-SECONDS = 20.0  # of computing; the wall clock is given three times as many
-MEMORY = 1 << 30  # bytes beyond what an idle process has
-GOOD = {"ok", "refused"}
-
-
-class Case(NamedTuple):
-    """A command line to run, and what is to be done before."""
-
-    name: str
-    words: list[str]
-    prepare: Callable[[], Any] = lambda: None
-
-
-class Outcome(NamedTuple):
-    """What became of a case."""
-
-    kind: str
-    seconds: float
-    megabytes: float
-    said: str
-
-
-# ------------------------------------------------------------------ running
-
-
-def run(case: Case, folder: Path) -> Outcome:
-    """Run the program on a case in a process of its own."""
-    began = time.monotonic()
-    output = {name: folder / f"{name}.txt" for name in ("out", "err")}
-    child = os.fork()
-    if child == 0:
-        _become(case, output)
-    status, usage, late = _wait(child)
-    err = output["err"].read_text("utf-8", "replace")
-    out = output["out"].read_text("utf-8", "replace")
-    kind = _kind(status, usage, late, out, err)
-    said = err.strip().splitlines()[-1:] or [""]
-    return Outcome(kind, time.monotonic() - began, usage.ru_maxrss / 1024, said[0][:300])
-
-
-def _become(case: Case, output: dict[str, Path]) -> None:
-    """Be the program, with limits; never returns."""
-    status = 70
-    try:
-        for number, name in ((1, "out"), (2, "err")):
-            handle = os.open(output[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            os.dup2(handle, number)
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-        resource.setrlimit(resource.RLIMIT_CPU, (int(SECONDS), int(SECONDS) + 2))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + 4 * MEMORY, used + 4 * MEMORY))
-        sys.argv = ["bertsmith", *case.words]
-        from bertsmith.cli.app import main
-
-        main()
-    except SystemExit as stop:
-        status = stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
-    except BaseException:  # noqa: BLE001 - this is what is looked for
-        import traceback
-
-        traceback.print_exc()
-        status = 1
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
-
-
-def _wait(child: int) -> tuple[int, Any, bool]:
-    """Wait for a process, and end it where it takes too long."""
-    end = time.monotonic() + 3 * SECONDS
-    while True:
-        pid, status, usage = os.wait4(child, os.WNOHANG)
-        if pid:
-            return status, usage, False
-        if time.monotonic() > end:
-            os.kill(child, signal.SIGKILL)
-            _, status, usage = os.wait4(child, 0)
-            return status, usage, True
-        time.sleep(0.005)
-
-
-def _kind(status: int, usage: Any, late: bool, out: str, err: str) -> str:
-    if late or (os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL)):
-        return "timeout"
-    if os.WIFSIGNALED(status):
-        return "signal"
-    if usage.ru_maxrss * 1024 > _idle() + MEMORY or "MemoryError" in err:
-        return "memory"
-    if "Traceback" in err or "panicked" in err:
-        return "traceback"
-    lines = [line for line in err.splitlines() if not line.startswith("note: ")]
-    code = os.WEXITSTATUS(status)
-    if any(not char.isprintable() for line in lines for char in line):
-        return "escape codes"
-    if code == 2 and len(lines) == 1 and lines[0].startswith("bertsmith: "):
-        return "refused"
-    if code == 0 and not lines and "NaN" not in out and "Infinity" not in out:
-        return "ok"
-    return "other"
-
-
-def _idle() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-# ------------------------------------------------------------------ model directories
-
-BAD_VALUES: list[Any] = [None, -1, 0, 10**9, 10**30, 1e308, "x", "1", [], {}, [1], True, 0.5]
-CONFIG_KEYS = [
-    "model_type",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "vocab_size",
-    "max_position_embeddings",
-    "type_vocab_size",
-    "layer_norm_eps",
-    "hidden_act",
-    "pad_token_id",
-    "hidden_dropout_prob",
-    "id2label",
-    "num_labels",
-    "architectures",
-    "pruned_heads",
-    "tie_word_embeddings",
-    "position_embedding_type",
-    "is_decoder",
-    "initializer_range",
-]
-TOKENIZER_KEYS = ["version", "added_tokens", "normalizer", "pre_tokenizer", "post_processor"]
-TOKENIZER_KEYS += ["decoder", "model", "truncation", "padding"]
-BAD_TEXTS = [
-    "",
-    " ",
-    "{",
-    "[]",
-    "null",
-    "3",
-    '"x"',
-    "{}",
-    "\ufeff{}",
-    "[" * 100_000,
-    '{"a": 1' * 5000,
-]
-BAD_TEXTS += [
-    '{"a": 1, "a": 2}',
-    '{"a": ' + "9" * 10_000 + "}",
-    '{"a": NaN}',
-    "\x00" * 50,
-    "x" * 1000,
-]
-
-
-def model_directories(work: Path) -> Iterator[Case]:
-    """Directories that are damaged, renamed, oversized, of wrong types, or bombs."""
-    good = _good_model(work / "good")
-    for number, (name, change) in enumerate(_damages()):
-        folder = work / f"{number:04}"
-
-        def prepare(folder: Path = folder, change: Change = change) -> None:
-            shutil.copytree(good, folder)
-            change(folder)
-
-        verb = ["embed", str(folder), "a text of words", "--json"]
-        if name.startswith("heads"):
-            verb = ["predict", str(folder), "a text of words"]
-        yield Case(name, verb, prepare)
-
-
-def _good_model(folder: Path) -> Path:
-    from bertsmith import create
-    from bertsmith.checkpoint import Sentence, save
-    from tasks.words import tokenizer
-
-    words = tokenizer("bert")
-    small = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
-    model = create(
-        "bert-tiny",
-        heads=("masked_lm", "classify"),
-        vocab_size=words.size,
-        max_position_embeddings=64,
-        **small,
-    )
-    save(folder, model, words, Sentence())
-    return folder
-
-
-Change = Callable[[Path], None]
-
-
-def _damages() -> Iterator[tuple[str, Change]]:
-    yield "nothing", lambda folder: None
-    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "modules.json"):
-        yield from _texts(name)
-    for name in ("bertsmith.json", "special_tokens_map.json", "sentence_bert_config.json"):
-        yield from _texts(name)
-    yield from _texts("1_Pooling/config.json")
-    yield from _texts("config_sentence_transformers.json")
-    for key in CONFIG_KEYS:
-        for value in BAD_VALUES:
-            yield f"config.json: {key} = {value!r}", _setting("config.json", key, value)
-    for key in TOKENIZER_KEYS:
-        for value in BAD_VALUES[:9]:
-            yield f"tokenizer.json: {key} = {value!r}", _setting("tokenizer.json", key, value)
-    yield from _bytes_of("model.safetensors", 40)
-    yield from _bytes_of("tokenizer.json", 25)
-    yield from _bytes_of("config.json", 15)
-    yield from _weights()
-    yield from _pickles()
-    yield from _bombs()
-    yield from _odd_files()
-
-
-def _texts(name: str) -> Iterator[tuple[str, Change]]:
-    for text in [*BAD_TEXTS, "[" + "1," * 5_000_000 + "1]"]:
-        yield f"{name} is {text[:20]!r}", lambda folder, text=text: _write(folder / name, text)
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text, "utf-8")
-
-
-def _setting(name: str, key: str, value: Any) -> Change:
-    def change(folder: Path) -> None:
-        content = json.loads((folder / name).read_text())
-        content[key] = value
-        (folder / name).write_text(json.dumps(content))
-
-    return change
-
-
-def _bytes_of(name: str, count: int) -> Iterator[tuple[str, Change]]:
-    """Cut at random places, and random bits flipped."""
-    for seed in range(count):
-
-        def change(folder: Path, seed: int = seed) -> None:
-            draw = random.Random(seed)
-            data = bytearray((folder / name).read_bytes())
-            if seed % 2:
-                del data[draw.randrange(len(data)) :]
-            else:
-                for _ in range(draw.choice((1, 10, 200))):
-                    data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
-            (folder / name).write_bytes(data)
-
-        yield f"{name} damaged ({seed})", change
-
-
-def _tensors(edit: Callable[[dict[str, Any]], Any]) -> Change:
-    def change(folder: Path) -> None:
-        from safetensors.torch import load_file, save_file
-
-        tensors = load_file(folder / "model.safetensors")
-        tensors = edit(tensors) or tensors
-        save_file(tensors, folder / "model.safetensors")
-
-    return change
-
-
-def _weights() -> Iterator[tuple[str, Change]]:
-    import torch
-
-    words = "bert.embeddings.word_embeddings.weight"
-    for value in ("nan", "inf", "-inf"):
-        yield (
-            f"weights {value}",
-            _tensors(lambda all, v=value: all | {words: torch.full_like(all[words], float(v))}),
-        )
-    for dtype in (torch.int8, torch.int64, torch.bool, torch.float64, torch.float8_e4m3fn):
-        yield (
-            f"weights {dtype}",
-            _tensors(lambda all, d=dtype: {n: t.to(d) for n, t in all.items()}),
-        )
-    for prefix in ("module.", "backbone.", "model.bert.", "roberta.", "\x1b[31m", "x" * 10_000):
-        yield (
-            f"weights {prefix[:9]!r}",
-            _tensors(lambda all, p=prefix: {p + name: tensor for name, tensor in all.items()}),
-        )
-    for count in (1, 5, 20):
-        yield (
-            f"{count} tensors missing",
-            _tensors(lambda all, c=count: {name: all[name] for name in sorted(all)[c:]}),
-        )
-    yield "one odd tensor name", _tensors(lambda all: all | {"\x1b[2J\x07\n": torch.zeros(1)})
-    yield "one long row", _tensors(lambda all: all | {words: torch.zeros(1, 10**6)})
-    yield "no axes", _tensors(lambda all: all | {words: torch.tensor(1.0)})
-    for length in (0, 1, 2**40, 2**63, 2**64 - 1):
-        yield (
-            f"header of {length}",
-            lambda folder, n=length: (folder / "model.safetensors").write_bytes(
-                n.to_bytes(8, "little") + b"{}"
-            ),
-        )
-    yield (
-        "Git LFS",
-        lambda folder: _write(
-            folder / "model.safetensors", "version https://git-lfs.github.com/spec/v1\nsize 1\n"
-        ),
-    )
-    for index in ({}, {"weight_map": {}}, {"weight_map": {"a": "../x"}}, {"weight_map": {"a": 3}}):
-
-        def indexed(folder: Path, index: Any = index) -> None:
-            (folder / "model.safetensors").unlink()
-            (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-
-        yield f"index {index}", indexed
-
-
-def _pickles() -> Iterator[tuple[str, Change]]:
-    from checkpoint.test_pickles import PICKLES, archive, older
-
-    for name, pickled in PICKLES.items():
-        for make in (archive, older):
-
-            def change(folder: Path, pickled: bytes = pickled, make: Any = make) -> None:
-                (folder / "model.safetensors").unlink()
-                make(folder / "pytorch_model.bin", pickled)
-
-            yield f"pickle, {make.__name__}: {name}", change
-    for trailing in (0, 100, 70_000):
-
-        def deflated(folder: Path, trailing: int = trailing) -> None:
-            import zipfile
-
-            (folder / "model.safetensors").unlink()
-            path = folder / "pytorch_model.bin"
-            with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
-                packed.writestr("archive/data.pkl", b"\x80\x02}.")
-                packed.writestr("archive/data/0", bytes(200 << 20))
-            path.write_bytes(path.read_bytes() + bytes(trailing))
-
-        yield f"a deflated zip and {trailing} bytes", deflated
-
-
-def _bombs() -> Iterator[tuple[str, Change]]:
-    from tokenizer.test_foreign import BOMBS
-
-    for name, make in BOMBS.items():
-
-        def change(folder: Path, make: Any = make) -> None:
-            content = json.loads((folder / "tokenizer.json").read_text())
-            for key, value in make().items():
-                if key == "model":
-                    content[key] |= value
-                else:
-                    content[key] = value
-            (folder / "tokenizer.json").write_text(json.dumps(content))
-
-        yield f"tokenizer: {name}", change
-    model = {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##"}
-    for ids in ({"[UNK]": 0, "a": 10**9}, {"[UNK]": 0, "a": 0}, {"[UNK]": 0, "a": -1}, {}):
-        content = {**model, "max_input_chars_per_word": 100, "vocab": ids}
-        yield f"vocabulary {ids}", _setting("tokenizer.json", "model", content)
-    many = [{"id": 9, "content": f"t{n}", "special": False, "normalized": True, "lstrip": False,
-             "rstrip": False, "single_word": False} for n in range(20_000)]  # fmt: skip
-    yield "20,000 added tokens", _setting("tokenizer.json", "added_tokens", many)
-    for length in (0, -5, 10**30, 1.5, "x", None, [], True):
-        yield (
-            f"model_max_length {length}",
-            _setting("tokenizer_config.json", "model_max_length", length),
-        )
-    prompts = {"prompts": {"a": "x" * (1 << 19)}, "default_prompt_name": "a"}
-    yield (
-        "a long prompt",
-        lambda folder: _write(folder / "config_sentence_transformers.json", json.dumps(prompts)),
-    )
-
-
-def _odd_files() -> Iterator[tuple[str, Change]]:
-    for name in ("config.json", "model.safetensors", "tokenizer.json", "modules.json"):
-        yield f"{name} missing", lambda folder, name=name: (folder / name).unlink()
-
-        def replaced(folder: Path, kind: str, name: str = name) -> None:
-            path = folder / name
-            path.unlink()
-            if kind == "folder":
-                path.mkdir()
-            elif kind == "pipe":
-                os.mkfifo(path)
-            elif kind == "link to itself":
-                path.symlink_to(name)
-            else:
-                path.symlink_to("/dev/zero")
-
-        for kind in ("folder", "pipe", "link to itself", "link to /dev/zero"):
-            yield f"{name} is a {kind}", lambda folder, kind=kind, r=replaced: r(folder, kind)
-    yield "heads: labels of one name", _setting("config.json", "id2label", {"0": "A", "1": "A"})
-    yield "heads: labels of odd keys", _setting("config.json", "id2label", {"²": "A", "x": "B"})
-    yield (
-        "heads: escape codes",
-        _setting("config.json", "id2label", {"0": "\x1b[2J", "1": "\x1b]0;x\x07"}),
-    )
-
-
-# ------------------------------------------------------------------ all together
-
-IMPORTED = ["bertsmith.bert", "bertsmith.cli.app", "bertsmith.data", "bertsmith.finetune"]
-IMPORTED += ["safetensors.torch", "huggingface_hub", "rich.console", "rich.table", "traceback"]
-SECTIONS: dict[str, Callable[[Path], Iterator[Case]]] = {"model_directories": model_directories}
+SECTIONS: dict[str, Callable[[Path, str], Tally]] = {
+    "model_directories": model_directories.attack,
+    "data_files": data_files.attack,
+    "full_disks": full_disks.attack,
+    "two_writers": two_writers.attack,
+}
+KILLS = ["--kills", "60", "--ranks", "1", "2"]
+
+
+def kills() -> dict[str, Any]:
+    """Runs of pre-training that are killed by three signals (kill_runs.py)."""
+    with tempfile.TemporaryDirectory() as folder:
+        counts = Path(folder) / "kills.json"
+        script = Path(__file__).with_name("kill_runs.py")
+        subprocess.run([sys.executable, script, *KILLS, "--out", counts], check=True)
+        return json.loads(counts.read_text())
 
 
 def main() -> int:
-    """Run the sections, write the counts; the exit status is 1 where anything but GOOD came."""
+    """Run the sections and write the counts; exit status 1 where something bad happened."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=SECTIONS, action="append")
+    parser.add_argument("--only", choices=[*SECTIONS, "kills"], action="append")
     parser.add_argument("--match", default="", help="only cases whose name holds this")
     parser.add_argument("--json", type=Path, default=RESULTS)
-    parser.add_argument("--dry", action="store_true", help="write no results")
     options = parser.parse_args()
-    for name in IMPORTED:  # once, before the processes part
-        import_module(name)
     results = json.loads(options.json.read_text()) if options.json.exists() else {}
-    failed = 0
-    for section in options.only or SECTIONS:
-        counts: Counter[str] = Counter()
-        slowest, largest, bad = 0.0, 0.0, []
-        with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "work").mkdir()
-            for case in SECTIONS[section](Path(folder) / "work"):
-                if options.match not in case.name:
-                    continue
-                case.prepare()
-                outcome = run(case, Path(folder))
-                counts[outcome.kind] += 1
-                slowest = max(slowest, outcome.seconds)
-                largest = max(largest, outcome.megabytes)
-                if outcome.kind not in GOOD:
-                    bad.append({"case": case.name, **outcome._asdict()})
-                    print(f"{outcome.kind:10} {case.name[:80]}: {outcome.said[:150]!r}", flush=True)
-                for word in case.words:
-                    if word.startswith(folder):
-                        shutil.rmtree(word, ignore_errors=True)
-        print(
-            section,
-            counts.total(),
-            dict(counts),
-            f"slowest {slowest:.1f} s, largest {largest:.0f} MB",
-        )
-        results[section] = {
-            "cases": counts.total(),
-            "outcomes": dict(sorted(counts.items())),
-            "slowest_seconds": round(slowest, 1),
-            "largest_megabytes": round(largest),
-            "bad": bad,
-        }
-        failed += len(bad)
-    if not options.dry:
-        from bertsmith.files import write_json
+    results["machine"] = platform.machine()
+    bad = 0
+    import_everything()
+    for section in options.only or [*SECTIONS, "kills"]:
+        if section == "kills":
+            results["kills"] = kills()
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                home = Path(folder) / "home"
+                home.mkdir()
+                tally = SECTIONS[section](home, options.match)
+            results[section] = tally.content()
+            bad += len(tally.bad)
+        print(section, {k: v for k, v in results[section].items() if k != "bad"}, flush=True)
+        if not options.match:
+            from bertsmith.files import write_json
 
-        write_json(options.json, results)
-    return 1 if failed else 0
+            write_json(options.json, results)
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":

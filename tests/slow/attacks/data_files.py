@@ -1,47 +1,24 @@
-"""Give malformed data files to every verb that reads data, within limits of time and memory.
+"""Malformed data files: cut, flipped, repeated, compressed to bombs, with absurd numbers and keys.
 
-    python tests/slow/attack_data.py --out benchmarks/results/attack.json
-
-Files of every format are cut, flipped, repeated, compressed to bombs, or filled with absurd
-numbers, keys, lines and nesting. `check`, `predict`, `evaluate` and `embed` read each of them.
-Every run must end in time with exit status 0, 1 (findings of `check`) or 2 and one line that says
-why, and hold no more memory than allowed. Each is a process of its own, forked from this one.
+`check`, `predict`, `evaluate` and `embed` read each of them.
 """
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import io
 import json
 import lzma
-import os
-import resource
-import signal
-import sys
-import tempfile
-import traceback
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from itertools import chain
 from pathlib import Path
 from random import Random
 
-os.environ["OMP_NUM_THREADS"] = "1"
-os.environ["TOKENIZERS_PARALLELISM"] = "false"
-os.environ["HF_HUB_OFFLINE"] = "1"
-
 import pyarrow
-import torch
 from pyarrow import parquet
 
-import bertsmith.data.check
-import bertsmith.tasks.stream  # noqa: F401 - imported before the first fork
-from bertsmith.cli import main
+from slow.attacks.forked import Tally, run
 
-torch.set_num_threads(1)
-SECONDS = 60  # of processor time, for a file and a verb
-MEMORY = 2 << 30  # bytes beyond what the imports take
 VERBS = {
     "check": "check FILE",
     "predict": "predict classifier FILE --out out.jsonl",
@@ -164,50 +141,6 @@ def crafted() -> Iterator[tuple[str, bytes]]:
     yield "times.parquet", stream.getvalue()
 
 
-def run(words: list[str], home: Path) -> tuple[int, str]:
-    """Run a verb in this (forked) process's child; its exit status and standard error."""
-    errors = home / "errors.txt"
-    pid = os.fork()
-    if not pid:
-        os.chdir(home)
-        with Path(os.devnull).open("r+b", 0) as nothing, errors.open("wb") as said:
-            os.dup2(nothing.fileno(), 0)
-            os.dup2(nothing.fileno(), 1)
-            os.dup2(said.fileno(), 2)
-        sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w")
-        size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
-        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-        signal.alarm(SECONDS * 10)
-        sys.argv = ["bertsmith", *words]
-        status = 1
-        try:
-            main()
-        except SystemExit as stop:
-            status = stop.code if isinstance(stop.code, int) else int(bool(stop.code))
-        except BaseException:  # noqa: BLE001 - whatever it is, it is a fault of ours
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(status)
-    _, state = os.waitpid(pid, 0)
-    return os.waitstatus_to_exitcode(state), errors.read_text("utf-8", "replace")
-
-
-def fault(verb: str, status: int, said: str) -> str:
-    """What is wrong about how a run ended; empty where nothing is."""
-    lines = [line for line in said.splitlines() if not line.startswith("note: ")]
-    if "Traceback" in said:
-        return "traceback"
-    if status not in ((0, 1, 2) if verb == "check" else (0, 2)):
-        return f"status {status}"
-    if status == 2 and not (lines and lines[-1].startswith("bertsmith: ")):
-        return "no line that says why"
-    if status == 2 and len(lines[-1]) > 1000:
-        return "a line of more than 1,000 characters"
-    return ""
-
-
 def prepare_home(home: Path) -> None:
     """A tiny classifier."""
     (home / "text.txt").write_text("\n".join(LINES) + "\n")
@@ -221,59 +154,25 @@ def prepare_home(home: Path) -> None:
         "finetune finished/model labels.jsonl --out classifier --epochs 1 --hold-out 0",
     ]
     for words in steps:
-        status, said = run(words.split(), home)
-        assert status == 0, (words, said)
+        outcome = run(words.split(), home)
+        assert outcome.kind == "ok", (words, outcome)
 
 
-def warm(home: Path) -> None:
-    """Run every verb in this process once, so that those forked from it have all modules."""
-    os.chdir(home)
-    for words in VERBS.values():
-        sys.argv = ["bertsmith", *words.replace("FILE", "labels.jsonl").split()]
-        nothing = io.StringIO()
-        with suppress(SystemExit), redirect_stdout(nothing), redirect_stderr(nothing):
-            main()
-
-
-def attack() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="", help="files whose name holds this")
-    parser.add_argument("--kind", choices=["mutated", "crafted"], help="by default both")
-    parser.add_argument("--out", type=Path, help="where to store the counts")
-    options = parser.parse_args()
-    counts: Counter[str] = Counter()
-    statuses: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder)
-        prepare_home(home)
-        warm(home)
-        for kind, generate in (("mutated", mutations(Random(0))), ("crafted", crafted())):
-            for name, content in generate if options.kind in (None, kind) else ():
-                if options.only not in name:
-                    continue
-                (home / name).write_bytes(content)
-                counts["files"] += 1
-                print(name, end="\r", flush=True)
-                for verb, words in VERBS.items():
-                    (home / "out.npy").unlink(missing_ok=True)
-                    status, said = run([name if w == "FILE" else w for w in words.split()], home)
-                    counts["runs"] += 1
-                    statuses[f"status_{status}"] += 1
-                    wrong = fault(verb, status, said)
-                    if not wrong and any(one.suffix == ".part" for one in home.iterdir()):
-                        wrong = "left a temporary file"
-                    counts["faults"] += bool(wrong)
-                    if wrong:
-                        print(f"{verb} {name}: {wrong}: {said.strip()[-400:]}", flush=True)
-                (home / name).unlink()
-    print(dict(counts), dict(sorted(statuses.items())))
-    if options.out:
-        stored = json.loads(options.out.read_text()) if options.out.is_file() else {}
-        limits = {"memory_gib": MEMORY >> 30, "processor_seconds": SECONDS}
-        stored["data"] = {**counts, **dict(sorted(statuses.items())), **limits}
-        options.out.write_text(json.dumps(stored, indent=1) + "\n")
-    sys.exit(counts["faults"] > 0)
-
-
-if __name__ == "__main__":
-    attack()
+def attack(home: Path, match: str) -> Tally:
+    """Let every verb that reads data read every file."""
+    prepare_home(home)
+    tally = Tally()
+    for name, content in chain(mutations(Random(0)), crafted()):
+        if match not in name:
+            continue
+        (home / name).write_bytes(content)
+        for verb, words in VERBS.items():
+            (home / "out.npy").unlink(missing_ok=True)
+            allowed = (0, 1, 2) if verb == "check" else (0, 2)  # 1: it has findings
+            line = [name if word == "FILE" else word for word in words.split()]
+            outcome = run(line, home, allowed=allowed)
+            if not outcome.bad and any(one.suffix == ".part" for one in home.iterdir()):
+                outcome = outcome._replace(kind="left a temporary file")
+            tally.add(f"{verb} {name}", outcome)
+        (home / name).unlink()
+    return tally
