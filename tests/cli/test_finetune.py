@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,29 @@ def test_evaluate_and_compare(
     assert "columns: text = text, label = label" in shown.err
     (same,) = run("evaluate", trained, file, "--against", trained, "--json", "--draws", "50").rows
     assert same["comparison"]["p_value"] == 1.0
+    shown = run("evaluate", trained, file, "--against", trained, "--draws", "50")
+    assert "p = 1): not significant" in shown.out
+    alone = tmp_path / "one_label.jsonl"  # neither f1 nor anything else may be missing
+    alone.write_text("".join(json.dumps(row) + "\n" for row in rows()[::2]))
+    shown = run("evaluate", trained, alone, "--against", weak, "--draws", "50")
+    assert shown.status == 0
+    assert "accuracy: " in shown.out
+
+
+def test_a_correlation_of_one_example_is_not_available(
+    run: Run, model: Path, tmp_path: Path
+) -> None:
+    many, one = tmp_path / "many.csv", tmp_path / "one.csv"
+    many.write_text("text,score\n" + "".join(f"river {n},{n}.5\n" for n in range(8)))
+    one.write_text("text,score\nriver,3.5\n")
+    run("finetune", model, many, "--out", tmp_path / "out", "--epochs", "1", "--hold-out", "0")
+    shown = run("evaluate", tmp_path / "out", one, "--draws", "20")
+    assert "nan" not in shown.out
+    assert re.search(r"count +1 ", shown.out)
+    assert re.search(r"pearson +n/a", shown.out)
+    assert "pearson: too few examples for a value and an interval" in shown.out
+    (found,) = run("evaluate", tmp_path / "out", one, "--draws", "20", "--json").rows
+    assert found["models"][0]["scores"]["pearson"] is None
 
 
 def test_predict_streams_in_order(run: Run, trained: Path, file: Path, tmp_path: Path) -> None:

@@ -135,3 +135,8 @@ def test_half_a_character_in_a_record(run: Run, model: Path, tmp_path: Path) -> 
 )
 def test_long_texts_are_clipped_for_the_eye(text: str, most: int, shown: str) -> None:
     assert clipped(text, most) == shown
+
+
+def test_a_dash_is_standard_input(run: Run, model: Path) -> None:
+    assert texts_of(run, model, "-", text="one\ntwo\n") == ["one", "two"]
+    assert texts_of(run, model, "--file", "-", text="one\ntwo\n") == ["one", "two"]

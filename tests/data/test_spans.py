@@ -98,3 +98,27 @@ def test_spans_of_words_are_kept(listed: list[str], data: st.DataObject) -> None
         assert not ledger.counts
         again = [(offsets[c.start][0], offsets[c.stop - 1][1]) for c in chunks(tags)]
         assert again == [(one["start"], one["end"]) for one in spans]
+
+
+@pytest.mark.parametrize("key", ["spans", "label"])
+def test_rows_that_were_not_accepted_are_left_out(key: str, tmp_path: Path) -> None:
+    value: Any = OBJECTS[:1] if key == "spans" else "PER"
+    rows = [
+        {"text": f"{TEXT} {number}", key: value, "answer": answer}
+        for number, answer in enumerate(["accept", "reject", "ignore", "accept"])
+    ]
+    path = tmp_path / "prodigy.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    dataset = read_data(path)
+    assert [one.texts[0][-1] for one in dataset.examples] == ["0", "3"]
+    assert dataset.ledger.counts == {"rows that the annotator did not accept, left out": 2}
+    assert dataset.columns["decision"] == "answer"
+    assert dataset.unused == ()
+
+
+def test_other_answers_are_no_decisions(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        '{"text": "a", "label": "x", "answer": "accept"}\n{"text": "b", "label": "y"}\n'
+    )
+    assert len(read_data(path)) == 2

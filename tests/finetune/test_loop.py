@@ -106,6 +106,15 @@ def test_a_frozen_encoder_reads_each_text_once(
     assert "forward" not in bert.model.encoder.__dict__
 
 
+def test_the_head_alone_may_be_trained_first(base: Base, write: Write) -> None:
+    folder, file = base().folder, write("t.jsonl", labelled(24))
+    tiny = {"learning_rate": 1e-9, "weight_decay": 0.0, "epochs": 1}
+    plain, after = (trained(folder, file, head_epochs=count, **tiny) for count in (0, 3))
+    for name in plain:
+        gap = float((plain[name] - after[name]).abs().max())
+        assert (gap > 1e-3) if name.startswith("heads") else (gap < 1e-6), name
+
+
 def test_states_beyond_the_memory_for_them_are_computed_again(
     base: Base, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 from itertools import chain
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -171,17 +172,28 @@ def _show(rows: dict[str, Any], names: list[str], found: list[Evaluation]) -> No
     heads = _headings(names)
     tasks.show_scores({head: one.scores for head, one in zip(heads, found, strict=True)})
     if one := rows.get("interval"):
-        typer.echo(f"{rows['metric']}: 95 % interval {one['low']:.4f} to {one['high']:.4f}")
+        low, high = one["low"], one["high"]
+        if isfinite(low) and isfinite(high):
+            typer.echo(f"{rows['metric']}: 95 % interval {low:.4f} to {high:.4f}")
+        else:
+            typer.echo(f"{rows['metric']}: too few examples for a value and an interval")
     if two := rows.get("comparison"):
-        verdict = "no difference that chance could not make"
-        if two["p_value"] < 0.05:
-            verdict = f"{heads[two['difference'] > 0]} is better"
-        typer.echo(
-            f"{rows['metric']}: {heads[1]} less {heads[0]} is {two['difference']:+.4f} "
-            f"(95 %: {two['low']:+.4f} to {two['high']:+.4f}), p = {two['p_value']:.3g}: {verdict}"
-        )
+        typer.echo(f"{rows['metric']}: {_verdict(heads, **two)}")
     for note in dict.fromkeys(note for one in found for note in one.notes):
         shared.note(note)
+
+
+def _verdict(
+    heads: list[str], difference: float, low: float, high: float, p_value: float, **_: Any
+) -> str:
+    """Which of two models is better, if that can be told."""
+    if not isfinite(difference):
+        return "too few examples to compare the two models"
+    verdict = f"{heads[difference > 0]} is better" if p_value < 0.05 else "not significant"
+    return (
+        f"{heads[1]} - {heads[0]} = {difference:+.4f} "
+        f"(95 % interval {low:+.4f} to {high:+.4f}, p = {p_value:.3g}): {verdict}"
+    )
 
 
 def _headings(names: list[str]) -> list[str]:

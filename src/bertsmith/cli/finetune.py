@@ -45,6 +45,9 @@ SETTINGS: tasks.Options = {
         float, "Learning rate of a layer as a fraction of that of the layer above [default: 0.8]."
     ),
     "freeze": _option(str, "none, embedding, encoder or a number of lower layers [default: none]."),
+    "head_epochs": _option(
+        int, "Epochs in which only the new head is trained, before the whole model [default: 0]."
+    ),
     "reinitialise": _option(int, "Number of top layers that get new weights [default: 0]."),
     "class_weights": _option(str, "Weights of classes: balanced, or name=2,other=1."),
     "focal": _option(float, "Gamma of the focal loss [default: 0, cross entropy]."),

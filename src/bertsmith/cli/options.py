@@ -23,7 +23,10 @@ Model = Annotated[
 ]
 Texts = Annotated[
     list[str] | None,
-    typer.Argument(help="Texts; with none, lines of --file or standard input.", show_default=False),
+    typer.Argument(
+        help="Texts; without any (or with -), those of --file or standard input.",
+        show_default=False,
+    ),
 ]
 File = Annotated[
     Path | None,
@@ -72,7 +75,7 @@ def open_texts(texts: list[str] | None, file: Path | None, columns: Any = None) 
         raise BertsmithError("no text: give some, or --file, or pipe lines in")
     if file is not None:
         files_of(file)  # a file that is not there is found before a model is loaded
-    source: Any = texts or file or "-"
+    source: Any = file or ("-" if texts in (None, [], ["-"]) else texts)
     return open_data(source, "text", **(tasks.reading(columns) if columns else {}))
 
 

@@ -145,6 +145,8 @@ def shown(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
+        if value != value:
+            return "n/a"
         return f"{value:,.0f}" if value.is_integer() and abs(value) > 1 else f"{value:.4f}"
     return str(value)
 
@@ -154,6 +156,7 @@ def show_scores(columns: Mapping[str, Mapping[str, float] | None]) -> None:
     there = {name: scores for name, scores in columns.items() if scores}
     names = list(dict.fromkeys(name for scores in there.values() for name in scores))
     rows = [(name, *(scores.get(name) for scores in there.values())) for name in names]
+    rows = [(n, *(int(c) if n == "count" and c else c for c in cells)) for n, *cells in rows]
     show_table(("", *there), rows)
 
 

@@ -13,6 +13,7 @@ from bertsmith.data.dataset import Dataset, has_gold, known_task
 from bertsmith.data.examples import Labelled, Tagged, joined
 from bertsmith.data.schemes import convert, detect
 from bertsmith.data.sources import TEXTS, Options, source_tables
+from bertsmith.data.spans import accepted
 from bertsmith.data.squad import question_rows, read_questions
 from bertsmith.data.tables import PORTION, Table, is_absent, sample
 from bertsmith.data.texts import (
@@ -148,7 +149,10 @@ class Data:
         if not table.header:
             given = {**without_header(table), **given}
         task, why = (self.task, "") if self.task else guess_task(table, given)
+        table, decisions = accepted(table, self.ledger)
         finder, ledger, names = Finder(table, given), self.ledger, self.label_names
+        if decisions:
+            finder.note("decision", decisions)
         scheme = None
         examples: list[Any]
         match task:

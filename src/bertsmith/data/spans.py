@@ -5,16 +5,32 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from bertsmith.data.examples import Where
+from bertsmith.data.tables import Table
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 from bertsmith.numbers import parse_whole
 
 WORD = re.compile(r"\w+(?:['’_]\w+)*|[^\w\s]", re.UNICODE)  # words, and each mark alone
 SPAN_FORMATS = ("spacy", "prodigy", "doccano")
+DECISION = "answer"
 Offsets = tuple[tuple[int, int], ...]
+
+
+def accepted(table: Table, ledger: Ledger) -> tuple[Table, str]:
+    """The rows that an annotator accepted, and the column that says so, if there is one.
+
+    Prodigy writes "accept", "reject" or "ignore" into the column "answer" of every row.
+    """
+    decisions = {row.cells.get(DECISION) for row in table.rows if DECISION in table.names}
+    if not decisions or not decisions <= {"accept", "reject", "ignore"}:
+        return table, ""
+    rows = [row for row in table.rows if row.cells[DECISION] == "accept"]
+    ledger.note("rows that the annotator did not accept, left out", len(table.rows) - len(rows))
+    return replace(table, rows=rows), DECISION
 
 
 def word_offsets(text: str) -> Offsets:

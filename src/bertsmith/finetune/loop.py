@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,12 +14,14 @@ from bertsmith.examples.draw import shuffled
 from bertsmith.finetune.activations import restore_forward
 from bertsmith.finetune.session import History, Session
 from bertsmith.finetune.settings import Settings
-from bertsmith.finetune.steps import steps_for
+from bertsmith.finetune.setup import freeze
+from bertsmith.finetune.steps import EagerSteps, steps_for
 from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.training import Sample, Training
 from bertsmith.train.guard import PATIENCE
 
 Scores = dict[str, float]
+HEAD_RATE = 2e-3  # learning rate where only the head is trained
 
 
 class Watcher(Protocol):
@@ -61,6 +63,8 @@ def train(
     watch, session = watch or Nobody(), session or Session()
     each = -(-len(samples) // settings.batch_size)
     total = each * settings.epochs
+    if settings.head_epochs and not session.stored:
+        train_head(bert, training, samples, settings)
     steps = steps_for(bert, training, settings, total)
     session.resume(bert.model, steps.optimizer, bert.ledger)
     steps.prepare(samples)
@@ -83,12 +87,9 @@ def train(
         for epoch in range(session.epoch + 1, settings.epochs + 1):
             if look is not None and 0 < settings.patience <= session.waited:
                 break
-            places = np.arange(len(samples))
-            order = shuffled(places, len(samples), settings.seed, "epoch", epoch)
             bert.model.train()
             began = time.perf_counter()
-            for first in range(0, len(samples), settings.batch_size):
-                chosen = [samples[place] for place in order[first : first + settings.batch_size]]
+            for chosen in shuffled_batches(samples, settings, "epoch", epoch):
                 keep(steps(chosen, history.steps))
                 history.steps += 1
             keep(steps.finish())
@@ -112,6 +113,46 @@ def train(
         bert.model.eval()
     session.restore(bert.model)
     return history
+
+
+def train_head(
+    bert: LoadedModel, training: Training, samples: Sequence[Sample], settings: Settings
+) -> None:
+    """Train the head alone on the frozen encoder's states: a start that spoils no weights."""
+    trained = [p for p in bert.model.encoder.parameters() if p.requires_grad]
+    freeze(bert.model, "encoder")
+    alone = settings.changed(
+        freeze="encoder",
+        learning_rate=HEAD_RATE,
+        epochs=settings.head_epochs,
+        optimizer="adamw",
+        matrix_learning_rate=0.0,
+        checkpointing=False,
+    )
+    total = -(-len(samples) // settings.batch_size) * settings.head_epochs
+    steps = EagerSteps(bert, training, alone, total)
+    try:
+        steps.prepare(samples)
+        bert.model.train()
+        done = 0
+        for epoch in range(1, settings.head_epochs + 1):
+            for chosen in shuffled_batches(samples, settings, "head epoch", epoch):
+                steps(chosen, done)
+                done += 1
+    finally:
+        steps.close()
+        restore_forward(bert.model)
+        for parameter in trained:
+            parameter.requires_grad_(True)
+
+
+def shuffled_batches(
+    samples: Sequence[Sample], settings: Settings, name: str, epoch: int
+) -> Iterator[list[Sample]]:
+    """The samples of one epoch in a random order that depends on nothing but the seed."""
+    order = shuffled(np.arange(len(samples)), len(samples), settings.seed, name, epoch)
+    for first in range(0, len(samples), settings.batch_size):
+        yield [samples[place] for place in order[first : first + settings.batch_size]]
 
 
 def _epoch(

@@ -59,6 +59,11 @@ class Session:
         """The number of epochs that are finished."""
         return len(self.history.epochs)
 
+    @property
+    def stored(self) -> bool:
+        """Is there a checkpoint to resume from?"""
+        return self.checkpoints is not None and bool(self.checkpoints.steps())
+
     def consider(self, score: float | None, model: nn.Module, always: bool) -> None:
         """Take the weights as they are if their score is the best; without a score, always.
 

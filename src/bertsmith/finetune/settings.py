@@ -52,6 +52,12 @@ class Settings(BaseModel):
         default="none",
         description="none, embedding, encoder, or a number: the embedding and as many lower layers",
     )
+    head_epochs: int = Field(
+        default=0,
+        ge=0,
+        le=10_000,
+        description="passes in which only the new head is trained, before the whole model is",
+    )
     reinitialise: int = Field(
         default=0, ge=0, le=1000, description="number of top layers that get new weights"
     )
