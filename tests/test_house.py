@@ -53,7 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "metrics": {"data"},
     "tasks": TRAIN | {"data", "metrics"},
     "finetune": TASKS,
-    "distill": TASKS,
+    "distill": TASKS | {"finetune"},  # task distillation trains with the same loop
     "analysis": TASKS,
     "search": TASKS | LEARN,
     "compare": TASKS | LEARN,

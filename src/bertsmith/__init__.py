@@ -8,6 +8,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from bertsmith.bert import Bert, load, predict
     from bertsmith.checkpoint import create
+    from bertsmith.distill import distill
     from bertsmith.errors import BertsmithError
     from bertsmith.families import presets
     from bertsmith.finetune import finetune
@@ -28,13 +29,15 @@ _HOMES = {
     "presets": "families",
     "pretrain": "verbs",
 }
-__all__ = ["Bert", "BertsmithError", "Classifier", "Tokenizer", "create", "evaluate", "finetune"]
-__all__ += ["load", "predict", "presets", "pretrain"]
+__all__ = ["Bert", "BertsmithError", "Classifier", "Tokenizer", "create", "distill", "evaluate"]
+__all__ += ["finetune", "load", "predict", "presets", "pretrain"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "finetune":  # the room itself, which can be called
         return import_module("bertsmith.finetune")
+    if name == "distill":
+        return import_module("bertsmith.distill")
     if name not in _HOMES:
         raise AttributeError(f"module 'bertsmith' has no attribute {name!r}")
     return getattr(import_module(f"bertsmith.{_HOMES[name]}"), name)

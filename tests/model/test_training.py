@@ -33,7 +33,8 @@ def tables(model: Model) -> Iterator[str]:
 
 
 def test_toys_cover_the_families() -> None:
-    assert {settings["model_type"] for settings in TINY.values()} == set(FAMILIES)
+    with_layers = set(FAMILIES) - {"static"}  # which has none: tests/distill
+    assert {settings["model_type"] for settings in TINY.values()} == with_layers
 
 
 @pytest.mark.parametrize("name", TINY)

@@ -62,6 +62,8 @@ def attention(
             f"the text has {len(encoding):,} tokens, but the model reads {bert.max_length:,} at "
             "once: shorten it"
         )
+    if not config.plan:
+        raise BertsmithError("this model has no layers, and no attention: its vectors are static")
     counts, shown = head_counts(bert), _chosen(layers, len(config.plan), "layer")
     said, worth = "", [0.0] * (len(encoding) * importance)
     if importance:

@@ -24,7 +24,7 @@ import bertsmith as bs
 bert = bs.load("{name}")
 ```
 
-Written by bertsmith {version}. `transformers` opens this directory too.
+Written by bertsmith {version}. `{library}` opens this directory too.
 """
 
 
@@ -45,5 +45,6 @@ def write_card(directory: Path, checkpoint: Checkpoint) -> None:
         length=config.max_length,
         heads=", ".join(checkpoint.entries) or "none",
         version=__version__,
+        library="transformers" if config.plan else "sentence-transformers",
     )
     write_text(path, text)

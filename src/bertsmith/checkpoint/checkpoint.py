@@ -104,13 +104,13 @@ def pruned(config: Config, settings: Settings) -> Config:
 
     `pruned_heads` is the key of `transformers` up to version 4: {"0": [2, 3]}.
     """
-    kept = [config.attention_heads] * (max(config.plan) + 1)
+    kept = [config.attention_heads] * (max(config.plan, default=-1) + 1)
     for block, heads in (settings.get("pruned_heads") or {}).items():
         number, gone = int(block), {int(head) for head in heads}
         if not 0 <= number < len(kept) or not gone < {*range(config.attention_heads)}:
             raise BertsmithError(f"pruned_heads: block {block} cannot lose heads {sorted(gone)}")
         kept[number] -= len(gone)
-    return config if {*kept} == {config.attention_heads} else replace(config, kept=tuple(kept))
+    return config if {*kept} <= {config.attention_heads} else replace(config, kept=tuple(kept))
 
 
 @contextmanager

@@ -31,7 +31,7 @@ def save(
     with marking(directory):
         write(checkpoint, directory, dtype)
         tokenizer.save(directory, segments=config.segments > 1, longest=config.max_length)
-        write_sentence(directory, sentence, checkpoint.config.width)
+        write_sentence(directory, sentence, config.width, static=not config.plan)
         write_card(directory, checkpoint)
 
 

@@ -80,5 +80,6 @@ def _wholly_stored(entry: HeadEntry, stored: Iterable[str]) -> bool:
 
 def _partly_stored(entry: HeadEntry, family: Family, stored: Iterable[str]) -> bool:
     """Is anything of this head in the checkpoint, beside what belongs to the bare encoder?"""
-    own = tuple(path for path in paths(entry.names) if not path.startswith(family.prefix))
+    bare = family.prefix or " "  # no name has a space
+    own = tuple(path for path in paths(entry.names) if not path.startswith(bare))
     return any(name.startswith(own) for name in stored)

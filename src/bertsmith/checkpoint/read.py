@@ -123,7 +123,7 @@ def _known(directory: Path) -> list[Any]:
 def _empty(config: Config, names: Translation, files: TensorFiles, path: Path) -> Model:
     """The model that config.json describes, in no memory."""
     with meaningful(path):
-        if max(config.plan) >= len(files.where):
+        if config.plan and max(config.plan) >= len(files.where):
             raise BertsmithError(f"{max(config.plan) + 1} layers, but {len(files.where)} tensors")
         return assemble(config, names, "meta")
 

@@ -61,7 +61,7 @@ def read_sentence(directory: Path) -> tuple[Path, Sentence] | None:
         raise BertsmithError(f"{where}: not a list of up to {MOST_MODULES} modules")
     for module in modules:
         kind = str(module.get("type"))[-200:].split(".")[-1]
-        if kind == "Transformer":
+        if kind in ("Transformer", "StaticEmbedding"):
             encoder = _inside(directory, module.get("path", ""))
         elif kind == "Pooling":
             pool = _pool(_inside(directory, module.get("path", "")) / "config.json")
@@ -78,14 +78,28 @@ def read_sentence(directory: Path) -> tuple[Path, Sentence] | None:
     return encoder, Sentence(pool, normalise, limit, lowercase, _more(directory))
 
 
-def write_sentence(directory: Path, sentence: Sentence, width: int) -> None:
-    """The files that make a model directory one of sentence-transformers."""
-    kinds = ["Transformer", "Pooling", *(["Normalize"] if sentence.normalise else [])]
-    paths = ["", "1_Pooling", "2_Normalize"]
+def write_sentence(
+    directory: Path, sentence: Sentence, width: int, *, static: bool = False
+) -> None:
+    """The files that make a model directory one of sentence-transformers.
+
+    Those of static vectors name the module that looks tokens up and takes their mean.
+    """
+    kinds = ["StaticEmbedding"] if static else ["Transformer", "Pooling"]
+    kinds += ["Normalize"] if sentence.normalise else []
     modules = [
-        {"idx": number, "name": str(number), "path": paths[number], "type": PACKAGE + kind}
+        {
+            "idx": number,
+            "name": str(number),
+            "path": f"{number}_{kind}" if number else "",
+            "type": PACKAGE + kind,
+        }
         for number, kind in enumerate(kinds)
     ]
+    write_json(directory / "config_sentence_transformers.json", dict(sentence.more))
+    write_json(directory / "modules.json", modules)
+    if static:
+        return
     pooling = {key: POOLS.get(mode) == sentence.pool for key, mode in MODES.items()}
     with writing(directory):
         (directory / "1_Pooling").mkdir(exist_ok=True)
@@ -96,8 +110,6 @@ def write_sentence(directory: Path, sentence: Sentence, width: int) -> None:
         directory / "sentence_bert_config.json",
         {"max_seq_length": sentence.max_length, "do_lower_case": sentence.lowercase},
     )
-    write_json(directory / "config_sentence_transformers.json", dict(sentence.more))
-    write_json(directory / "modules.json", modules)
 
 
 def _inside(directory: Path, path: Any) -> Path:

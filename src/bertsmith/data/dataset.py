@@ -45,6 +45,7 @@ class Dataset(Generic[Kind]):
     ledger: Ledger = field(default_factory=Ledger)  # what was left out or changed in reading
     unused: tuple[str, ...] = ()  # columns that were not read
     alternatives: tuple[str, ...] = ()  # those of them that could be the label or the score
+    known_labels: tuple[str, ...] = ()  # all labels in their order, where the examples do not say
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -52,7 +53,9 @@ class Dataset(Generic[Kind]):
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """The names of all labels, in an order that does not depend on the file's."""
-        return ordered(name for example in self.examples for name in label_names(example))
+        return self.known_labels or ordered(
+            name for example in self.examples for name in label_names(example)
+        )
 
     def gold(self) -> list[Kind]:
         """The examples that have a label."""

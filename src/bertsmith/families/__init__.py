@@ -13,10 +13,11 @@ from bertsmith.families import (
     electra,
     modernbert,
     roberta,
+    static,
 )
 from bertsmith.families.family import Family, HeadEntry, Names, PerHead, Settings, Stacked
 
-MODULES = (bert, roberta, albert, distilbert, electra, deberta, deberta_v2, modernbert)
+MODULES = (bert, roberta, albert, distilbert, electra, deberta, deberta_v2, modernbert, static)
 FAMILIES: dict[str, Family] = {module.FAMILY.name: module.FAMILY for module in MODULES}
 
 

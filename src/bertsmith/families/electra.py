@@ -21,8 +21,10 @@ def replaced(config: Config, settings: Settings) -> HeadConfig:
 
 def choose(config: Config, settings: Settings) -> HeadConfig:
     """The first state through a summary layer whose activation config.json names."""
-    made = pooled(1, settings.get("summary_activation", "gelu") or "linear")(config, settings)
-    return replace(made, dropout=settings.get("summary_last_dropout", 0.1))
+    return replace(
+        pooled(1, settings.get("summary_activation", "gelu") or "linear")(config, settings),
+        dropout=settings.get("summary_last_dropout", 0.1),
+    )
 
 
 RTD = "discriminator_predictions."

@@ -64,8 +64,9 @@ def masked_lm(config: Config, settings: Settings) -> HeadConfig:
     """The transform and the token table as output matrix."""
     bias = setting(settings, "decoder_bias", True)
     tied = setting(settings, "tie_word_embeddings", True)
-    made = transformed(config.vocabulary)(config, settings)
-    return replace(made, bias=bias, tied=tied, dropout=0.0)
+    return replace(
+        transformed(config.vocabulary)(config, settings), bias=bias, tied=tied, dropout=0.0
+    )
 
 
 NAMES: Names = {

@@ -105,6 +105,8 @@ def write_result(result: Result, out: Path, overwrite: bool) -> None:
         write_result_card(folder, run.bert.checkpoint, content)
         write_json(folder / "report.json", finite(content))
         write_json(folder / "ledger.json", dict(run.bert.ledger.counts))
+        if distilled := content.get("distillation"):
+            write_json(folder / "distill.json", finite(distilled))
         write_report(folder / "report.html", content, run.test or run.dev, run.history)
 
     replace_directory(out, write, overwrite)

@@ -40,6 +40,7 @@ from bertsmith.ledger import Ledger
 from bertsmith.tasks.evaluate import Evaluation, evaluate, keep_settings, labelled, tuned
 from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.registry import task_named
+from bertsmith.tasks.training import Training
 from bertsmith.train.distributed import Ranks
 
 
@@ -154,7 +155,7 @@ class Command:
     def write(self, out: Path, overwrite: bool, resume: bool) -> Result:
         """Train, and write the best model; after Ctrl-C, the best epoch so far."""
         replaceable = overwrite or (resume and is_interrupted(out))
-        plan = {
+        plan: dict[str, Any] = {
             "model": model_sum(self.model),
             "data": data_sum(self.splits),
             "settings": self.settings.model_dump(),
@@ -164,6 +165,7 @@ class Command:
                 "calibration": list(self.calibration or ()),
             },
         }
+        plan["command"] |= self.described()
         self.work = Work.start(out, plan, resume, overwrite)
         try:
             result = self.result(self.calibrated(self.train()), with_baseline=True)
@@ -208,6 +210,20 @@ class Command:
         self.notes.append(f"calibration: {content['note']}")
         return kept
 
+    # ------------------------------------------------------------------ what may be done otherwise
+
+    def training(self, settings: Settings) -> Training:
+        """How the task is learned."""
+        return task_named(self.splits.train.task).training(self.splits.train, settings)
+
+    def opened(self, training: Training, settings: Settings) -> LoadedModel:
+        """The model before its first step."""
+        return open_fresh(self.model, training, settings, self.device)
+
+    def described(self) -> dict[str, Any]:
+        """What else must be the same when an interrupted command is resumed."""
+        return {}
+
     # ------------------------------------------------------------------ runs
 
     def _run(self, settings: Settings, test: bool = False) -> Run:
@@ -231,8 +247,8 @@ class Command:
         return run
 
     def _train(self, settings: Settings) -> Run:
-        training = task_named(self.splits.train.task).training(self.splits.train, settings)
-        bert = open_fresh(self.model, training, settings, self.device)
+        training = self.training(settings)
+        bert = self.opened(training, settings)
         samples = training.samples(bert, self.splits.train.gold())
         evaluations: dict[int, Evaluation] = {}  # by epoch; those of the best
         session = Session() if self.work is None else self.work.session(settings)
@@ -287,8 +303,8 @@ class Command:
         """The same run with its model, read from the disk if it was trained before a resume."""
         if run.model is not None or self.work is None:
             return run
-        training = task_named(self.splits.train.task).training(self.splits.train, run.settings)
-        bert = open_fresh(self.model, training, run.settings, self.device)
+        training = self.training(run.settings)
+        bert = self.opened(training, run.settings)
         training.samples(bert, self.splits.train.gold())  # counts what the ledger holds
         if not self.work.load_best(run.settings, bert.model):
             raise BertsmithError(

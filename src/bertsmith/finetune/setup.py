@@ -17,7 +17,7 @@ from bertsmith.checkpoint import (
 from bertsmith.errors import BertsmithError
 from bertsmith.finetune.settings import Settings
 from bertsmith.model import Config, Model, initialise, prepare
-from bertsmith.tasks.loaded import LoadedModel, pick_device
+from bertsmith.tasks.loaded import LoadedModel, pick_device, pick_dtype
 from bertsmith.tasks.training import Training
 from bertsmith.tokenizer import Tokenizer
 
@@ -37,10 +37,12 @@ def open_fresh(
     return LoadedModel(checkpoint, tokenizer, sentence=sentence, progress=False)
 
 
-def open_model(model: str | Path, device: str | torch.device | None = None) -> LoadedModel:
+def open_model(
+    model: str | Path, device: str | torch.device | None = None, dtype: str = "float32"
+) -> LoadedModel:
     """Read a fine-tuned model as it is."""
     directory, sentence = find_encoder(model)
-    checkpoint = read(directory, device=pick_device(device))
+    checkpoint = read(directory, device=pick_device(device), dtype=pick_dtype(dtype))
     prepare(checkpoint.model)
     tokenizer = Tokenizer.load(directory, family=checkpoint.family.name)
     return LoadedModel(checkpoint, tokenizer, sentence=sentence, progress=False)

@@ -31,8 +31,9 @@ from bertsmith.model.position import RelativeSignal, RotarySignal
 def build(config: Config) -> Model:
     """The modules a Config describes. Use `torch.device("meta")` around it to skip memory."""
     encoder = _encoder(config)
-    heads = config.heads.items()
-    return Model(encoder, {kind: build_head(config, encoder, head) for kind, head in heads})
+    return Model(
+        encoder, {kind: build_head(config, encoder, head) for kind, head in config.heads.items()}
+    )
 
 
 @torch.no_grad()
@@ -76,9 +77,14 @@ def _encoder(config: Config) -> Encoder:
             norm = _norm(config) if relative.norm else nn.Identity()
             dropout, ends = config.embedding_dropout, (relative.buckets, relative.furthest)
             signals = [RelativeSignal(table, norm, dropout, *ends)]
-    blocks = [_block(config, plan.index(number)) for number in range(max(plan) + 1)]
-    last = _norm(config) if config.pre_norm else nn.Identity()
-    return Encoder(_embedding(config), signals, blocks, last, zip(plan, heard, strict=True))
+    blocks = [_block(config, plan.index(n)) for n in range(max(plan, default=-1) + 1)]
+    return Encoder(
+        _embedding(config),
+        signals,
+        blocks,
+        _norm(config) if config.pre_norm else nn.Identity(),
+        zip(plan, heard, strict=True),
+    )
 
 
 def _embedding(config: Config) -> Embedding:
@@ -88,8 +94,12 @@ def _embedding(config: Config) -> Embedding:
         marks["position"] = PositionTable(config.positions, width, config.position_offset)
     if config.segments:
         marks["segment"] = SegmentTable(config.segments, width)
-    norm = _norm(config, config.width if after else width)
-    finish: dict[str, nn.Module] = {"norm": norm, "dropout": Dropout(config.embedding_dropout)}
+    finish: dict[str, nn.Module] = {
+        "norm": _norm(config, config.width if after else width)
+        if config.embedding_norm
+        else nn.Identity(),
+        "dropout": Dropout(config.embedding_dropout),
+    }
     if config.project_embedding:
         step = {"projection": nn.Linear(width, config.width, bias=not after)}
         finish = step | finish if after else finish | step
@@ -117,10 +127,11 @@ def _block(config: Config, depth: int) -> nn.Module:
 def _attention(config: Config, depth: int) -> Attention:
     heads = config.kept[config.plan[depth]] if config.kept else config.attention_heads
     width, inner = config.width, heads * config.per_head
-    joint = QueryValueLinear(width, inner) if config.partial_bias else None
     window = config.windows[depth] if config.windows else None
     parts = (
-        joint or nn.Linear(width, 3 * inner, bias=config.attention_bias),
+        QueryValueLinear(width, inner)
+        if config.partial_bias
+        else nn.Linear(width, 3 * inner, bias=config.attention_bias),
         nn.Linear(inner, width, bias=config.attention_bias),
         heads,
         Scores(1 / math.sqrt(config.per_head * config.scale_terms), window, causal=config.causal),

@@ -13,7 +13,7 @@ MOST = 10_000_000  # a config file that asks for more is a mistake or an attack,
 RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("vocabulary", "width", "feedforward", "max_length"), (1, MOST)),
     **dict.fromkeys(("span", "furthest", "size", "groups"), (1, MOST)),
-    "layers": (1, 1000),
+    "layers": (0, 1000),
     "attention_heads": (1, 1024),
 }
 KINDS: dict[str, tuple[type, ...]] = {
@@ -119,6 +119,7 @@ class Config(Checked):
     embedding_width: int = 0  # 0: width
     project_embedding: bool = False  # a linear map from embedding_width to width
     norm_after_projection: bool = False
+    embedding_norm: bool = True
     segments: int = 2
     positions: int = 512  # rows of the learned position table; 0 for none
     position_offset: int = 0

@@ -86,7 +86,7 @@ class Encoder(nn.Module):
             x = trace.keep(
                 self.blocks[number](x, Context(layout, *told)) if skip is None else x + skip
             )
-        return self.norm(x), before, signals[signal]
+        return self.norm(x), before, signals[self.plan[-1][1] if self.plan else 0]
 
 
 class Model(nn.Module):

@@ -91,10 +91,13 @@ class Windower:
     ) -> Window:
         alone, second_of_two = self._prefixes
         if second is None:
-            built = self.tokenizer.build(ids[part.start : part.stop])
-            return Window(number, *built, part, alone)
-        built = self.tokenizer.build(ids, second[part.start : part.stop])
-        return Window(number, *built, part, second_of_two + len(ids))
+            built, first = self.tokenizer.build(ids[part.start : part.stop]), alone
+        else:
+            built = self.tokenizer.build(ids, second[part.start : part.stop])
+            first = second_of_two + len(ids)
+        if not built[0]:  # no text, and no special tokens around it: read as one pad token
+            built = [self.tokenizer.pad_id or 0], [0]
+        return Window(number, *built, part, first)
 
     @cached_property
     def _prefixes(self) -> tuple[int, int]:

@@ -185,6 +185,11 @@ def roberta_pairs(marks: Marks, settings: Settings) -> PostProcessor:
     return processors.RobertaProcessing(marks.sep, marks.cls, settings.trim_offsets, prefix_space)
 
 
+def unmarked(marks: Marks, settings: Settings) -> PostProcessor:
+    """Return the texts as they are, with no special token around them."""
+    return processors.TemplateProcessing(single="$A:0", pair="$A:0 $B:0", special_tokens=[])
+
+
 BERT = Family(
     name="bert",
     kind="wordpiece",
@@ -256,16 +261,19 @@ FAMILIES: dict[str, Family] = {
         MODERNBERT,
     )
 }
+# Static vectors keep the vocabulary of the model that they were made from.
+STATIC = replace(BERT, name="static", segments=False, finish=unmarked)
+NAMED = {**FAMILIES, STATIC.name: STATIC}
 
 
 def named(name: str) -> Family:
     """Return the family of a name."""
-    if name not in FAMILIES:
+    if name not in NAMED:
         near = nearest(name, FAMILIES)
         raise BertsmithError(
             f"unknown family {name!r}{near or ';'} known are {', '.join(FAMILIES)}"
         )
-    return FAMILIES[name]
+    return NAMED[name]
 
 
 def of_kind(kind: Kind) -> Family:

@@ -21,6 +21,7 @@ from bertsmith.tokenizer import sentencepiece
 from bertsmith.tokenizer.families import (
     FAMILIES,
     KINDS,
+    NAMED,
     ROLES,
     Family,
     Kind,
@@ -166,8 +167,8 @@ def _id(value: object) -> int:
 def _declared(folder: Path, config: Mapping[str, Any]) -> Family | None:
     """Return the family that config.json, or else the name of transformers' class, speaks of."""
     model_type = _object(folder / "config.json").get("model_type")
-    if isinstance(model_type, str) and model_type in FAMILIES:
-        return FAMILIES[model_type]
+    if isinstance(model_type, str) and model_type in NAMED:
+        return NAMED[model_type]
     name = str(config.get("tokenizer_class")).removesuffix("Fast").removesuffix("Tokenizer")
     by_class = {known.replace("-", ""): family for known, family in FAMILIES.items()}
     return by_class.get(name.lower())

@@ -12,11 +12,12 @@ from typing import NamedTuple, cast
 from tokenizers import Encoding as BackendEncoding
 from tokenizers import Tokenizer as Backend
 from tokenizers.models import WordLevel
-from tokenizers.normalizers import BertNormalizer
+from tokenizers.normalizers import BertNormalizer, Lowercase
+from tokenizers.normalizers import Sequence as Sequenced
 
 from bertsmith.errors import BertsmithError
 from bertsmith.files import write_json, write_text
-from bertsmith.tokenizer.families import Kind, Role
+from bertsmith.tokenizer.families import STATIC, Kind, Marks, Role, Settings
 from bertsmith.tokenizer.guard import guarded
 from bertsmith.tokenizer.read import Parts, read
 
@@ -88,6 +89,19 @@ class Tokenizer:
         except BertsmithError as error:
             raise BertsmithError(f"{path}: {error}") from error
         return loaded
+
+    def unmarked(self, lowercase: bool = False) -> Tokenizer:
+        """Return the same vocabulary with no special tokens around texts, for static vectors."""
+        backend = Backend.from_str(self.backend.to_str())
+        marks = Marks(("", 0), ("", 0))
+        backend.post_processor = STATIC.finish(marks, Settings())
+        if lowercase and not self.lowercase:
+            steps = [Lowercase(), *([backend.normalizer] if backend.normalizer else [])]
+            backend.normalizer = Sequenced(steps)
+        parts = self.parts._replace(
+            backend=backend, family=STATIC.name, segments=False, max_length=None
+        )
+        return Tokenizer(parts)
 
     # ------------------------------------------------------------------ what it is
 

@@ -1,0 +1,103 @@
+"""A model with some of another's layers: the student of a distillation begins so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from bertsmith.checkpoint.assemble import assemble, substitute
+from bertsmith.checkpoint.checkpoint import Checkpoint, configure
+from bertsmith.checkpoint.names import Translation
+from bertsmith.errors import BertsmithError
+from bertsmith.model import Config, Rotary
+
+
+def spread_layers(depth: int, count: int) -> tuple[int, ...]:
+    """So many layers, evenly spread from the first to the last: of 12, 6 are 0, 2, 4, 7, 9, 11.
+
+    Those are the layers that DistilBERT's authors kept. A single layer is the first.
+    """
+    if not 1 <= count <= depth:
+        raise BertsmithError(f"a teacher of {depth} layers has no {count} to keep")
+    if count == 1:
+        return (0,)
+    return tuple(
+        (2 * number * (depth - 1) + count - 1) // (2 * (count - 1)) for number in range(count)
+    )
+
+
+def keep_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> Checkpoint:
+    """The same model with these of its layers only (numbers from 0, rising); weights are copied."""
+    config = checkpoint.config
+    layers = check_layers(config, layers)
+    settings = _settings(checkpoint, layers)
+    names = Translation(checkpoint.family, settings, checkpoint.entries, config.per_head)
+    shape = configure(checkpoint.family, settings, checkpoint.entries)
+    model = assemble(shape, names, "meta")
+    stored = dict(checkpoint.model.named_parameters(remove_duplicate=False))
+    shared = len({*config.plan}) < len(config.plan)
+
+    def source(name: str) -> str:
+        parts = name.split(".")
+        if parts[:2] == ["encoder", "blocks"] and not shared:
+            parts[2] = str(layers[int(parts[2])])
+        return ".".join(parts)
+
+    values = {
+        empty: nn.Parameter(stored[source(name)].detach().clone())
+        for name, empty in model.named_parameters()
+    }
+    substitute(model, values)
+    return replace(checkpoint, model=model.eval(), settings=settings)
+
+
+def check_layers(config: Config, layers: Sequence[int]) -> tuple[int, ...]:
+    """Refuse layers that a model does not have, or cannot do without."""
+    depth = len(config.plan)
+    chosen = tuple(layers)
+    listed = ", ".join(map(str, chosen))
+    if not chosen or sorted({*chosen}) != list(chosen) or not 0 <= chosen[0] <= chosen[-1] < depth:
+        raise BertsmithError(
+            f"layers are rising numbers from 0 to {depth - 1} for this teacher, not"
+            f" {listed or 'none'}"
+        )
+    blocks = len({*config.plan})
+    if blocks < depth and blocks > 1:
+        raise BertsmithError(
+            "the layers of this teacher share weights in groups: none can be left out"
+        )
+    if chosen[0] and (config.pre_norm or config.convolution):
+        raise BertsmithError("layer 0 of this teacher must be kept: no other can be the first")
+    return chosen
+
+
+def _settings(checkpoint: Checkpoint, layers: Sequence[int]) -> dict[str, Any]:
+    """config.json for these layers only."""
+    family, config = checkpoint.family, checkpoint.config
+    settings = dict(checkpoint.settings)
+    keys = [key for key, fields in family.keys.items() if "layers" in fields.split()]
+    for key in [key for key in keys if key in settings] or keys[-1:]:
+        settings[key] = len(layers)
+    if pruned := settings.get("pruned_heads"):
+        settings["pruned_heads"] = {
+            str(new): pruned[str(old)] for new, old in enumerate(layers) if str(old) in pruned
+        }
+    settings.pop("layer_types", None)
+    settings |= _kinds(checkpoint, config, layers, settings)
+    return settings
+
+
+def _kinds(
+    checkpoint: Checkpoint, config: Config, layers: Sequence[int], settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Which layers see all and which a window, where the pattern of the family says otherwise."""
+    if not isinstance(config.signal, Rotary):
+        return {}
+    windows = tuple(config.windows[number] for number in layers)
+    if configure(checkpoint.family, settings, {}).windows == windows:
+        return {}
+    kinds = ["full_attention" if one is None else "sliding_attention" for one in windows]
+    return {"layer_types": kinds}

@@ -1,0 +1,103 @@
+"""The result of a distillation: the student, and what it was measured to be beside its teacher."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bertsmith import __version__
+from bertsmith.checkpoint import save
+from bertsmith.files import finite, write_json, write_text
+from bertsmith.folders import replace_directory
+from bertsmith.tasks.loaded import LoadedModel
+
+
+@dataclass(repr=False)
+class Distilled:
+    """A student, and the content of its distill.json."""
+
+    student: LoadedModel
+    content: dict[str, Any] = field(default_factory=dict)
+    out: Path | None = None
+
+    @property
+    def model(self) -> Any:
+        """The student as a `Bert`, with all of its methods."""
+        front: Any = sys.modules["bertsmith"]  # `Bert` stands above this room
+        return front.Bert.of(self.student)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the numbers should know."""
+        return list(self.content.get("notes", ()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of distill.json as plain values."""
+        content: dict[str, Any] = finite(self.content)
+        return content
+
+    def __repr__(self) -> str:
+        place = f", in {self.out}" if self.out else ""
+        return f"<distilled by {self.content.get('kind')}: {self.student!r}{place}>"
+
+
+def write_distilled(result: Distilled, out: Path, overwrite: bool) -> None:
+    """Write the student's directory with its model card and distill.json, all at once."""
+
+    def write(folder: Path) -> None:
+        text = "\n".join(card(folder.name, result.content))
+        write_text(folder / "README.md", text + "\n")
+        student = result.student
+        save(folder, student.checkpoint, student.tokenizer, student.sentence)
+        write_json(folder / "distill.json", finite(result.content))
+        write_json(folder / "ledger.json", dict(student.ledger.counts))
+
+    replace_directory(out, write, overwrite)
+    result.out = out
+
+
+def card(name: str, content: Mapping[str, Any]) -> Iterator[str]:
+    """The model card: what the student is, and how it compares with its teacher."""
+    teacher, student = content["teacher"], content["student"]
+    yield from ("---", "library_name: bertsmith", "pipeline_tag: sentence-similarity")
+    yield from (f"tags: [{student['family']}, distilled]", "---", "", f"# {name}", "")
+    yield f"Distilled from `{Path(teacher['model']).name}`: {content['about']}."
+    yield from ("", *table(content), "", "```python", "import bertsmith as bs", "")
+    yield from (f'bs.load("{name}").embed(["A text.", "Another."])', "```", "", "```python")
+    yield from ("from sentence_transformers import SentenceTransformer", "")
+    yield from (f'SentenceTransformer("{name}").encode(["A text.", "Another."])', "```", "")
+    for note in content.get("notes", ()):
+        yield from (f"{note[0].upper()}{note[1:]}.", "")
+    yield f"Written by bertsmith {__version__}; distill.json beside this file has all numbers."
+
+
+def table(content: Mapping[str, Any]) -> Iterator[str]:
+    """Teacher and student side by side, as Markdown."""
+    yield from ("| | teacher | student |", "| --- | --- | --- |")
+    for name, *cells in rows(content):
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
+def rows(content: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Teacher and student side by side: size, speed and scores, as text."""
+    teacher, student = content["teacher"], content["student"]
+    yield "layers", str(teacher["layers"]), str(student["layers"])
+    yield "width", str(teacher["width"]), str(student["width"])
+    yield "parameters", f"{teacher['parameters']:,}", f"{student['parameters']:,}"
+    for one in content.get("speed", ()):
+        place = one["device"] + (f", {one['threads']} threads" if one["threads"] else "")
+        faster = f"{one['student_per_second']:,.0f} ({one['ratio']:g} ×)"
+        yield f"texts per second ({place})", f"{one['teacher_per_second']:,.0f}", faster
+    scores = content.get("scores") or {}
+    for split, sides in scores.items():
+        for name in sides["student"]:
+            if name != "count":
+                first, second = (sides[side].get(name) for side in ("teacher", "student"))
+                yield f"{split} {name}", _number(first), _number(second)
+
+
+def _number(value: Any) -> str:
+    return "" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)

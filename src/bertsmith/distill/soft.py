@@ -1,0 +1,210 @@
+"""Training on a teacher's outputs: soft targets for every task that has a head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertsmith.batch import Batch
+from bertsmith.errors import BertsmithError
+from bertsmith.model import Hidden, Model
+from bertsmith.tasks.labels import texts_of, vote
+from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.training import Sample, Targets, Training, TrainingItem, zero_padded
+from bertsmith.tasks.windows import Window
+
+ABSENT = -1e4  # the logit of what cannot be chosen: finite, so that 0 × its logarithm is 0
+LABEL_TASKS = ("classification", "multilabel", "regression")  # one output for a text or pair
+
+
+@dataclass(frozen=True)
+class Soft:
+    """A target: that of the labels, and the teacher's outputs for the item's rows."""
+
+    label: Any
+    rows: Tensor  # (windows or tokens, outputs)
+
+
+class SoftTraining(Training):
+    """Learns a teacher's outputs, and with a weight also the labels of the file."""
+
+    def __init__(
+        self, base: Training, task: str, teacher: LoadedModel, temperature: float, labels: float
+    ) -> None:
+        super().__init__(base.dataset, base.options)
+        if task not in LOSSES:
+            raise BertsmithError(f"{task} has no outputs to distil; known: {', '.join(LOSSES)}")
+        self.base, self.task, self.teacher = base, task, teacher
+        self.temperature, self.label_weight = temperature, labels
+        self.head, self.each_token = base.head, base.each_token  # type: ignore[misc]
+        self.together, self.exact = base.together, base.exact  # type: ignore[misc]
+
+    def config_changes(self) -> dict[str, Any]:
+        """Entries that config.json gets: the names of the teacher's labels."""
+        return self.base.config_changes()
+
+    def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
+        """The samples of the task, each with the outputs of the teacher for it.
+
+        A teacher with the student's tokens reads the very same windows. Otherwise, it reads each
+        text in its own way, which is enough where a text has one output.
+        """
+        samples = self.base.samples(bert, examples)
+        if same_tokens(self.teacher, bert) and self.teacher.max_length >= bert.max_length:
+            outputs = iter(self._by_window(samples))
+            return [tuple(self._soft(item, outputs) for item in sample) for sample in samples]
+        demand_label_task(self.task)
+        rows = vote(self.teacher, *texts_of(examples), lambda logits: logits)
+        return [
+            tuple(replace(item, target=Soft(item.target, torch.tensor([row]))) for item in sample)
+            for sample, row in zip(samples, rows, strict=True)
+        ]
+
+    def _by_window(self, samples: Sequence[Sample]) -> list[Tensor]:
+        windows = [window for sample in samples for item in sample for window in item.windows]
+        head = self.teacher.model.heads[str(self.head)]
+
+        def compute(hidden: Hidden, batch: Batch, group: Sequence[Window]) -> list[Tensor]:
+            outputs = head(hidden, batch).float().cpu()
+            each = self.each_token
+            return list(batch.layout.split(outputs)) if each else list(outputs[:, None])
+
+        return self.teacher.run(windows, compute)
+
+    def _soft(self, item: TrainingItem, outputs: Iterator[Tensor]) -> TrainingItem:
+        rows = torch.cat([next(outputs) for _ in item.windows])
+        return replace(item, target=Soft(item.target, rows))
+
+    def outputs(self, model: Model, batch: Batch) -> Tensor:
+        """The outputs of the task's head."""
+        return self.base.outputs(model, batch)
+
+    def targets(self, items: Sequence[TrainingItem]) -> Targets:
+        """The targets of the task, and the teacher's outputs."""
+        plain = [replace(item, target=item.target.label) for item in items]
+        return {
+            **self.base.targets(plain),
+            "teacher": torch.cat([item.target.rows for item in items]),
+        }
+
+    def padded(self, targets: Targets, sequences: int, tokens: int) -> Targets:
+        """Fillers have outputs of zero, and no weight."""
+        rest = {name: rows for name, rows in targets.items() if name != "teacher"}
+        teacher = zero_padded(targets["teacher"], tokens if self.each_token else sequences)
+        return {**self.base.padded(rest, sequences, tokens), "teacher": teacher}
+
+    def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
+        """The divergence from the teacher; with a weight, the loss of the labels."""
+        rest = {name: rows for name, rows in targets.items() if name != "teacher"}
+        share = self.label_weight
+        total = self.base.loss(outputs, batch, rest) * share if share else outputs.new_zeros(())
+        if share < 1:
+            soft = LOSSES[self.task](self, outputs, batch, targets)
+            total = total + soft * (1 - share)
+        return total
+
+    @contextmanager
+    def as_used(self, model: Model) -> Iterator[None]:
+        """The model as it will be used."""
+        with self.base.as_used(model):
+            yield
+
+
+def soft_cross_entropy(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """Cross entropy with a teacher's probabilities at a temperature: two (M, C) → (M,).
+
+    Times the temperature squared, so that gradients have the same size at every temperature
+    (Hinton et al. 2015); less the teacher's own entropy, so that 0 is the best.
+    """
+    goal = (teacher / temperature).log_softmax(-1)
+    logs = (student / temperature).log_softmax(-1)
+    return F.kl_div(logs, goal, reduction="none", log_target=True).sum(-1) * temperature**2
+
+
+def _labels(training: SoftTraining, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
+    loss = soft_cross_entropy(outputs, targets["teacher"], training.temperature)
+    return (loss * targets["weights"]).sum()
+
+
+def _multilabel(training: SoftTraining, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
+    warm = training.temperature
+    goal = (targets["teacher"] / warm).sigmoid()
+    loss = F.binary_cross_entropy_with_logits(outputs / warm, goal, reduction="none")
+    return (loss.mean(-1) * targets["weights"]).sum() * warm**2
+
+
+def _numbers(training: SoftTraining, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
+    base: Any = training.base  # learns deviations from the mean, whatever the unit
+    goal = (targets["teacher"][:, 0] - base.mean) / base.deviation
+    return ((outputs[:, 0] - goal).square() * targets["weights"]).sum()
+
+
+def _tags(training: SoftTraining, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
+    rows = targets["rows"]
+    loss = soft_cross_entropy(outputs[rows], targets["teacher"][rows], training.temperature)
+    return (loss * targets["weights"]).sum()
+
+
+def _answers(training: SoftTraining, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
+    layout = batch.layout
+    empty = outputs.new_full((len(layout.lengths), layout.longest, 2), ABSENT)
+    places = (layout.owner, layout.positions)
+    student, teacher = (empty.index_put(places, x) for x in (outputs, targets["teacher"]))
+    both = (
+        soft_cross_entropy(student[:, :, side], teacher[:, :, side], training.temperature)
+        for side in (0, 1)
+    )
+    return (torch.stack(list(both)).mean(0) * targets["weights"]).sum()
+
+
+def _choices(training: SoftTraining, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
+    width, count = len(targets["width"]), len(targets["classes"])
+    places = targets["questions"] * width + targets["choices"]
+    empty = outputs.new_full((count * width,), ABSENT)
+    student, teacher = (
+        empty.scatter_reduce(0, places, x.flatten(), "amax").view(count, width)
+        for x in (outputs, targets["teacher"])
+    )
+    loss = soft_cross_entropy(student, teacher, training.temperature)
+    return (loss * targets["weights"]).sum()
+
+
+# The divergence of a student's outputs from its teacher's, summed over items.
+LOSSES: dict[str, Callable[[SoftTraining, Tensor, Batch, Targets], Tensor]] = {
+    "classification": _labels,
+    "multilabel": _multilabel,
+    "regression": _numbers,
+    "tagging": _tags,
+    "answering": _answers,
+    "choice": _choices,
+}
+
+
+# ------------------------------------------------------------------ tokens
+
+
+def same_tokens(first: LoadedModel, second: LoadedModel) -> bool:
+    """Do two models read a text as the same ids?"""
+    one, other = first.tokenizer, second.tokenizer
+    same = all(one.template(pair) == other.template(pair) for pair in (False, True))
+    return same and one.vocabulary() == other.vocabulary() and _pipeline(one) == _pipeline(other)
+
+
+def _pipeline(tokenizer: Any) -> tuple[Any, ...]:
+    backend = tokenizer.backend
+    return backend.model.__class__, str(backend.normalizer), str(backend.pre_tokenizer)
+
+
+def demand_label_task(task: str) -> None:
+    """Refuse a task with outputs for tokens, where teacher and student have other tokens."""
+    if task not in LABEL_TASKS:
+        raise BertsmithError(
+            f"teacher and student split texts into different tokens, or read different lengths, "
+            f"and {task} is learned token by token: take a student with the teacher's tokenizer"
+        )

@@ -1,0 +1,93 @@
+"""Size and speed of a teacher and its student, measured side by side on the same texts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from bertsmith.examples.draw import bits
+from bertsmith.tasks.loaded import LoadedModel
+
+ROUNDS = 5  # in which teacher and student take turns, so that both see the same load
+SECONDS = 0.2  # that a model runs in a round, at least
+MOST = 128  # texts
+LENGTH = 24  # tokens of a text, where there is no data to measure on
+
+Use = Callable[[LoadedModel, Sequence[Any]], Any]
+
+
+def size_of(bert: LoadedModel, name: str = "") -> dict[str, Any]:
+    """What a model is, and how large: its parameters are counted once where they are shared."""
+    config = bert.checkpoint.config
+    parameters = list(bert.model.parameters())
+    return {
+        **({"model": name} if name else {}),
+        "family": bert.checkpoint.family.name,
+        "layers": len(config.plan),
+        "width": config.width,
+        "parameters": sum(one.numel() for one in parameters),
+        "encoder_parameters": sum(
+            one.numel() for one in bert.model.encoder.blocks.parameters()
+        ),  # without embedding tables, which cost no time
+        "bytes": sum(one.numel() * one.element_size() for one in parameters),
+    }
+
+
+def compare_speed(
+    teacher: LoadedModel, student: LoadedModel, use: Use, inputs: Sequence[Any]
+) -> list[dict[str, Any]]:
+    """Inputs per second of both models: on the CPU, and on a GPU if there is one.
+
+    `use` is what is measured, tokenization included. The median of several rounds counts, in
+    which the two take turns.
+    """
+    devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    return [_measured(teacher, student, use, list(inputs)[:MOST], one) for one in devices]
+
+
+def _measured(
+    teacher: LoadedModel, student: LoadedModel, use: Use, inputs: list[Any], device: str
+) -> dict[str, Any]:
+    models = [_on(one, device) for one in (teacher, student)]
+    rates: list[list[float]] = [[], []]
+    for model in models:
+        use(model, inputs[: 1 + len(inputs) // 8])  # the first pass prepares
+    for _ in range(ROUNDS):
+        for model, own in zip(models, rates, strict=True):
+            began, passes = time.perf_counter(), 0
+            while not passes or time.perf_counter() - began < SECONDS:
+                use(model, inputs)
+                passes += 1
+            own.append(passes * len(inputs) / (time.perf_counter() - began))
+    first, second = (median(own) for own in rates)
+    return {
+        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
+        "threads": torch.get_num_threads() if device == "cpu" else None,
+        "inputs": len(inputs),
+        "teacher_per_second": round(first, 1),
+        "student_per_second": round(second, 1),
+        "ratio": round(second / first, 2),
+    }
+
+
+def _on(bert: LoadedModel, device: str) -> LoadedModel:
+    """The same model on a device, which shows no progress."""
+    checkpoint = bert.checkpoint
+    if bert.device.type != device:
+        checkpoint = replace(checkpoint, model=deepcopy(bert.model).to(device))
+    return LoadedModel(checkpoint, bert.tokenizer, sentence=bert.sentence, progress=False)
+
+
+def random_texts(bert: LoadedModel, count: int = MOST, length: int = LENGTH) -> list[str]:
+    """Texts of random tokens, to measure speed where there is no data."""
+    plain = sorted(set(range(bert.tokenizer.size)) - bert.tokenizer.special_ids)
+    random = np.random.default_rng(int(bits(0, "texts")))
+    drawn = random.choice(plain, (count, length))
+    return [bert.tokenizer.decode(row.tolist()) for row in drawn]
