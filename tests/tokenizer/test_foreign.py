@@ -15,6 +15,7 @@ from tokenizers import Tokenizer as Backend
 
 from bertsmith.errors import BertsmithError
 from bertsmith.tokenizer import Tokenizer
+from bertsmith.tokenizer.limits import check_definition
 from slow.fuzz_tokenizers import random_texts
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -174,6 +175,17 @@ BOMBS: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "a long template": lambda: {"post_processor": template(10_000, 1)},
     "long special tokens": lambda: {"post_processor": template(1, 10_000)},
+    **{
+        f"the pattern {pattern}": lambda pattern=pattern: {
+            "pre_tokenizer": {
+                "type": "Split",
+                "pattern": {"Regex": pattern},
+                "behavior": "Isolated",
+                "invert": False,
+            }
+        }
+        for pattern in (r"(a+)+$", r"(?:a|aa)+$", r"((a*))*b", r"(a{1,}){2,}", r"(?:\p{L}+ ?)*$")
+    },
     "long words": lambda: {"model": {"max_input_chars_per_word": 10**9}},
 }
 
@@ -196,6 +208,21 @@ def test_work_without_bounds_is_refused(name: str, tmp_path: Path) -> None:
     saved(tmp_path, backend("ACGT", "wordpiece"), **BOMBS[name]())
     with pytest.raises(BertsmithError, match="cannot be used as a tokenizer: "):
         Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++",
+        r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+        r"\s{2,}|[\n\r\t]",
+        r"(?:[ab]c)+",
+        r"\(a+\)+",
+        r"[(a+)]+",
+    ],
+)
+def test_patterns_of_published_tokenizers_are_fine(pattern: str) -> None:
+    check_definition({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": pattern}}})
 
 
 # ------------------------------------------------------------------ SentencePiece

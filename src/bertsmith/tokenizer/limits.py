@@ -6,6 +6,7 @@ gigabyte of a sentence, and a template may put thousands of tokens around it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,12 @@ LARGEST_GROWTH = 1000  # times the length of a text
 MOST_STEPS = 200  # of one part of the pipeline
 MOST_SLOTS = 64  # in all templates around texts
 LONGEST_INSERT = 1000  # characters
+LONGEST_PATTERN = 2000  # characters of a regular expression
+# Escapes, classes of characters, repetitions with how they end, and all other characters.
+PATTERN_PARTS = re.compile(
+    r"\\(?:[pPx]\{[^}]*\}|.)|\[(?:\\.|[^]\\])*\]|(?:[*+]|\{\d*,\d*\})[?+]?|.", re.DOTALL
+)
+REPEATED = re.compile(r"[*+][?+]?|\{\d*,\d*\}[?+]?")
 LONGEST_WORD = 10_000  # characters that WordPiece tries to match: its work is quadratic
 
 
@@ -23,6 +30,7 @@ def check_definition(definition: dict[str, Any]) -> None:
         if len(steps) > MOST_STEPS:
             raise ValueError(f"its {part} has {len(steps):,} steps")
         for step in steps:
+            _check_pattern(step.get("pattern"))
             growth *= _growth(step)
             if growth > LARGEST_GROWTH:
                 raise ValueError(f"its {part} makes texts more than {LARGEST_GROWTH} times longer")
@@ -46,6 +54,32 @@ def _steps(part: Any) -> Iterator[dict[str, Any]]:
             yield step
             if step.get("type") == "Sequence":
                 waiting += [value for value in step.values() if isinstance(value, list)]
+
+
+def _check_pattern(pattern: Any) -> None:
+    """Refuse regular expressions whose time may grow exponentially with a text.
+
+    That needs a repeated group that holds a repetition, or alternatives, of its own: `(a+)+`.
+    """
+    text = pattern.get("Regex") if isinstance(pattern, dict) else None
+    if not isinstance(text, str):
+        return
+    if len(text) > LONGEST_PATTERN:
+        raise ValueError(f"one of its patterns has {len(text):,} characters")
+    open_groups = [False]  # does a group hold a repetition or alternatives?
+    closed = False  # does the group that just ended?
+    for part in PATTERN_PARTS.findall(text):
+        if part == "(":
+            open_groups.append(False)
+        elif part == ")" and len(open_groups) > 1:
+            closed = open_groups.pop()
+            open_groups[-1] |= closed
+            continue
+        elif part == "|" or (REPEATED.fullmatch(part) and not part.endswith("+", 1)):
+            if part != "|" and closed:
+                raise ValueError(f"its pattern {text[:100]!r} may take exponential time")
+            open_groups[-1] = True
+        closed = False
 
 
 def _growth(step: dict[str, Any]) -> float:
