@@ -62,7 +62,7 @@ def cost_of(recipe: Recipe, tokenizer: Any, kind: str, amount: float, where: str
     return Cost(steps, round(steps * tokens), steps * flops)
 
 
-def with_steps(recipe: Recipe, cost: Cost, seed: int) -> Recipe:
+def with_steps(recipe: Recipe, cost: Cost, seed: int, keep: int = 2) -> Recipe:
     """The recipe with as many steps as a budget pays for; stages keep their proportions."""
     shares, stages = _shares(recipe), recipe.stages
     if stages:
@@ -75,7 +75,7 @@ def with_steps(recipe: Recipe, cost: Cost, seed: int) -> Recipe:
     train = recipe.train.model_copy(update={"steps": cost.steps, "minutes": 0.0, "seed": seed})
     evaluate = recipe.evaluate.model_copy(update={"every": cost.every})
     keeping = recipe.checkpoint.model_copy(
-        update={"every": cost.every, "keep": LEAST, "minutes": recipe.checkpoint.minutes or 5.0}
+        update={"every": cost.every, "keep": keep, "minutes": recipe.checkpoint.minutes or 5.0}
     )
     return recipe.model_copy(
         update={"stages": stages, "train": train, "evaluate": evaluate, "checkpoint": keeping}

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from bertsmith.checkpoint import locate, read_config
+from bertsmith.compare.budget import cost_of
+from bertsmith.compare.jobs import run_jobs
+from bertsmith.compare.parts import parts_of
+from bertsmith.compare.report import write_report
+from bertsmith.compare.results import results_of, timings_of
 from bertsmith.compare.spec import Spec
-from bertsmith.errors import BertsmithError
+from bertsmith.compare.tasks import finetune_settings
+from bertsmith.compare.work import Worker
+from bertsmith.corpus import Corpus
+from bertsmith.errors import BertsmithError, nearest
+from bertsmith.files import finite, locked, write_json, write_text, writing
+from bertsmith.folders import check_output
+from bertsmith.train.building import built, examples_of, open_corpus
+
+Say = Callable[[str], None]
 
 
 def compare(
@@ -18,7 +37,113 @@ def compare(
     jobs: int = 0,
     merge: Sequence[str | Path] = (),
     texts: bool = True,
-    say: Callable[[str], None] = lambda line: None,
+    say: Say = lambda line: None,
 ) -> dict[str, Any]:
-    """Train, fine-tune and score all variants of a spec."""
-    raise BertsmithError("compare SPEC is being built: --static, --list and --print work")
+    """Train, fine-tune and score all variants of a spec; returns what is in results.json.
+
+    A folder that holds a comparison is continued: finished parts are not run again. `only` names
+    the variants whose parts are run; `merge` names folders whose finished parts are taken. Without
+    `texts` the report shows no examples. `jobs` parts run at once, each in a process of its own.
+    """
+    out = Path(out)
+    check_output(out)
+    for name in only:
+        if name not in spec.variants:
+            raise BertsmithError(f"unknown variant {name!r}{nearest(name, spec.variants)}")
+    _check(spec)
+    with writing(out):
+        (out / "parts").mkdir(parents=True, exist_ok=True)
+    chosen = tuple(dict.fromkeys(part.variant for part in parts_of(spec, tuple(only))))
+    with ExitStack() as stack:
+        for variant in chosen:  # other processes may run other variants in the same folder
+            stack.enter_context(locked(out / "parts" / variant))
+        for other in merge:
+            worker = Worker(spec, {}, out)
+            say(f"{other}: {worker.store.merge(Path(other))} parts taken")
+        costs = {variant: _costs(spec, variant, out) for variant in spec.variants}
+        worker = Worker(spec, costs, out)
+        parts = parts_of(spec, tuple(only))
+        for part in parts:
+            worker.store.demand_same(part, worker.inputs(part))
+        write_text(out / "spec.toml", spec.toml())
+        todo = [part for part in parts if worker.store.read(part) is None]
+        if len(todo) < len(parts):
+            say(f"{len(parts) - len(todo)} of {len(parts)} parts are finished")
+        run_jobs(worker, todo, jobs or _usual_jobs(spec), say)
+    return _conclude(spec, worker, out, texts, say)
+
+
+def _conclude(spec: Spec, worker: Worker, out: Path, texts: bool, say: Say) -> dict[str, Any]:
+    """Write results.json, timings.json and report.html from the parts that are finished."""
+    results = finite(results_of(spec, worker))
+    timings = finite(timings_of(spec, worker, out))
+    write_json(out / "results.json", results)
+    write_json(out / "timings.json", timings)
+    write_report(out / "report.html", spec, results, timings, worker, texts)
+    return dict(results)
+
+
+def _usual_jobs(spec: Spec) -> int:
+    """One part for each core, or one on a GPU."""
+    on_gpu = spec.device.startswith("cuda") or (not spec.device and torch.cuda.is_available())
+    return 1 if on_gpu else max(1, (os.cpu_count() or 1) // spec.threads)
+
+
+def _check(spec: Spec) -> None:
+    """Find what would stop a part later, before anything is trained."""
+    for name, part in spec.variants.items():
+        try:
+            if part.model:
+                read_config(locate(part.model))
+            elif part.recipe:
+                recipe = spec.recipe(name)
+                assert recipe is not None
+                corpus = open_corpus(recipe)
+                made = built(recipe, corpus.tokenizer, device="meta")
+                for length, _, _ in recipe.lengths():
+                    examples_of(recipe, corpus, length, made.checkpoint.config.segments)
+        except BertsmithError as error:
+            where = f"variants.{name}: "
+            raise BertsmithError(f"{where}{str(error).removeprefix(where)}") from error
+    checker = Worker(spec, {}, Path())
+    for name in spec.tasks:
+        finetune_settings(spec, name, checker.splits(name))
+
+
+def _costs(spec: Spec, variant: str, out: Path) -> dict[str, dict[str, Any]]:
+    """What each budget buys a variant, as stored in the folder where it was worked out before.
+
+    Steps that fit into minutes depend on the machine: they are measured once, and a comparison
+    that is continued uses the same.
+    """
+    recipe = spec.recipe(variant)
+    if recipe is None:
+        return {}
+    if spec.variants[variant].static:
+        return _costs(spec, spec.variants[variant].static, out)
+    tokenizer = Corpus.open(Path(spec.corpus)).tokenizer
+    path = out / "parts" / variant / "steps.json"
+    stored = {}
+    if path.is_file():
+        try:
+            stored = dict(json.loads(path.read_bytes()))
+        except (OSError, ValueError, TypeError) as error:
+            raise BertsmithError(f"{path}: damaged; remove it") from error
+    costs = {}
+    for kind in spec.budget.kinds():
+        amount = getattr(spec.budget, kind)
+        known = stored.get(kind, {})
+        if kind == "minutes" and known.get("amount") == amount:
+            costs[kind] = known["cost"]
+            continue
+        costs[kind] = vars(cost_of(recipe, tokenizer, kind, amount, f"variants.{variant}"))
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(
+        path,
+        {
+            kind: {"amount": getattr(spec.budget, kind), "cost": cost}
+            for kind, cost in costs.items()
+        },
+    )
+    return costs

@@ -86,15 +86,17 @@ def compare_presets(
         yield replace(counts, tokens_per_second=tokens_per_second, latency=latency)
 
 
-def measure(model: Model, device: str = "cpu") -> tuple[float, float]:
+def measure(
+    model: Model, device: str = "cpu", *, vocabulary: int = VOCABULARY, length: int = LENGTH
+) -> tuple[float, float]:
     """Tokens per second of a batch, and milliseconds for one sequence; the best of a few runs."""
     model = model.to(device).eval()
     batch, alone = (
-        _seconds(model, Batch(ids, torch.zeros_like(ids), Layout.of([LENGTH] * count)).to(device))
+        _seconds(model, Batch(ids, torch.zeros_like(ids), Layout.of([length] * count)).to(device))
         for count in (BATCH, 1)
-        for ids in [torch.randint(0, VOCABULARY, (LENGTH * count,))]
+        for ids in [torch.randint(0, vocabulary, (length * count,))]
     )
-    return BATCH * LENGTH / batch, 1000 * alone
+    return BATCH * length / batch, 1000 * alone
 
 
 @torch.inference_mode()

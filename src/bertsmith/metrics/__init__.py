@@ -13,6 +13,7 @@ from bertsmith.metrics.labels import (
     multilabel_f1,
     per_label,
 )
+from bertsmith.metrics.multi import MultiBootstrap, holm, multi_bootstrap
 from bertsmith.metrics.numbers import pearson, spearman
 from bertsmith.metrics.paired import (
     Comparison,
@@ -26,4 +27,4 @@ __all__ = ["AnswerScores", "Calibration", "Comparison", "EntityScores", "Summary
 __all__ += ["answer_scores", "best_threshold", "bootstrap", "calibration", "confusion"]
 __all__ += ["entity_scores", "exact_match", "f1", "mcc", "mcnemar", "multilabel_f1", "over_seeds"]
 __all__ += ["paired_bootstrap", "pearson", "per_label", "permutation", "resample"]
-__all__ += ["resample_pair", "spearman"]
+__all__ += ["MultiBootstrap", "holm", "multi_bootstrap", "resample_pair", "spearman"]

@@ -36,6 +36,7 @@ from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.precision import Precision, supported
 from bertsmith.train.recipe import Recipe, checked, parsed
 from bertsmith.train.replayed import can_replay
+from bertsmith.train.state import Checkpoints
 from bertsmith.train.step import allow_signals
 from bertsmith.train.watch import MakeWatch, Watch, check_view, watcher
 
@@ -243,6 +244,18 @@ def _store(directory: Path, made: Built, corpus: Corpus) -> Path:
     if made.generator is not None:
         save(directory.with_name("generator"), made.generator, corpus.tokenizer, Sentence())
     return card
+
+
+def store_checkpoint(recipe: Recipe, run: Path, step: int, directory: Path) -> None:
+    """Write the model of one of a run's checkpoints as a directory of its own."""
+    corpus = open_corpus(recipe)
+    fresh = built(recipe, corpus.tokenizer)
+    saved = Checkpoints(run / "checkpoints").read(step)
+    kind = "average" if "average" in saved.tensors else "model"
+    for name, parameter in fresh.learner.named_parameters():
+        parameter.data.copy_(saved.tensors[kind][name])
+    with writing(directory):
+        _store(directory, replace(fresh, generator=None), corpus)
 
 
 def _card(recipe: Recipe, corpus: Corpus, summary: dict[str, Any]) -> str:

@@ -1,0 +1,178 @@
+"""The parts of a comparison: independent pieces of work, each with a stored result."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bertsmith.compare.spec import Spec
+from bertsmith.errors import BertsmithError
+from bertsmith.files import UNREADABLE, finite, one_line, write_json, writing
+
+PRETRAIN, RATE, SCORE = "pretrain", "rate", "score"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One piece of work: pre-train a variant, try a learning rate on a task, or score it."""
+
+    kind: str
+    variant: str
+    budget: str
+    seed: int = 0  # of pre-training
+    task: str = ""
+    at: float = 1.0  # fraction of the budget after which the model is fine-tuned
+    rate: float = 0.0
+    finetune_seed: int = 0
+
+    @property
+    def key(self) -> str:
+        """Its name, which is also the path of its result."""
+        place = f"{self.variant}/{self.budget}/"
+        if self.kind == PRETRAIN:
+            return f"{place}seed-{self.seed}"
+        if self.kind == RATE:
+            return f"{place}{self.task}.rate-{self.rate:g}"
+        early = "" if self.at == 1 else f".at-{self.at:g}"
+        return f"{place}{self.task}.seed-{self.seed}-{self.finetune_seed}{early}"
+
+    def needs(self, spec: Spec) -> list[Part]:
+        """The parts that must be finished before."""
+        if self.kind == PRETRAIN:
+            source = spec.variants[self.variant].static
+            return [Part(PRETRAIN, source, self.budget, self.seed)] if source else []
+        trained = [Part(PRETRAIN, self.variant, self.budget, self.seed)]
+        return trained + (rate_parts(spec, self) if self.kind == SCORE else [])
+
+
+def rate_parts(spec: Spec, part: Part) -> list[Part]:
+    """The trials of learning rates for a part's variant, budget and task; none for one rate."""
+    rates = spec.finetune.learning_rates
+    if len(rates) == 1:
+        return []
+    return [Part(RATE, part.variant, part.budget, 0, part.task, 1.0, rate) for rate in rates]
+
+
+def parts_of(spec: Spec, only: tuple[str, ...] = ()) -> list[Part]:
+    """All parts of a comparison, or of some variants, in an order in which they can be run."""
+    parts: dict[Part, None] = {}
+
+    def add(part: Part) -> None:
+        for other in part.needs(spec):
+            add(other)
+        parts.setdefault(part)
+
+    for variant in only or spec.variants:
+        for budget in spec.budgets(variant):
+            for part in _of(spec, variant, budget):
+                add(part)
+    order = {PRETRAIN: 0, RATE: 1, SCORE: 2}
+    return sorted(parts, key=lambda part: order[part.kind])
+
+
+def _of(spec: Spec, variant: str, budget: str) -> Iterator[Part]:
+    seeds = spec.pretraining_seeds(variant)
+    for seed in seeds:
+        yield Part(PRETRAIN, variant, budget, seed)
+    whole = bool(spec.variants[variant].model or spec.variants[variant].static)
+    for task in spec.tasks:
+        for at in (1.0,) if whole else spec.finetune.at:
+            for seed in seeds:
+                for number in range(spec.finetune.seeds):
+                    yield Part(SCORE, variant, budget, seed, task, at, 0.0, number)
+
+
+class Store:
+    """The results of finished parts, in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, part: Part) -> Path:
+        """Where the result of a part is."""
+        return self.folder / f"{part.key}.json"
+
+    def run_folder(self, part: Part) -> Path:
+        """Where a pre-training run keeps its files, its model among them."""
+        return self.folder / part.key
+
+    def read(self, part: Part) -> dict[str, Any] | None:
+        """What was stored of a part; None where it is not finished."""
+        path = self.path(part)
+        if not path.is_file():
+            return None
+        try:
+            content = json.loads(path.read_bytes())
+            if not isinstance(content["result"], dict) or not isinstance(content["inputs"], str):
+                raise ValueError("not the result of a part")
+        except (*UNREADABLE, ValueError, LookupError, TypeError, RecursionError) as error:
+            raise BertsmithError(f"{path}: damaged ({one_line(error)}); remove it") from error
+        return dict(content)
+
+    def result(self, part: Part) -> dict[str, Any] | None:
+        """The result of a finished part."""
+        content = self.read(part)
+        return None if content is None else content["result"]
+
+    def demand_same(self, part: Part, inputs: str) -> None:
+        """Refuse the result of a part that was run with other settings or data."""
+        content = self.read(part)
+        if content is not None and content["inputs"] != inputs:
+            raise BertsmithError(
+                f"{self.path(part)}: it is of other settings, data or corpus; choose another"
+                " --out, or remove it"
+            )
+
+    def write(
+        self, part: Part, inputs: str, result: Mapping[str, Any], measured: Mapping[str, Any]
+    ) -> None:
+        """Store a finished part; `measured` are times, which differ from run to run."""
+        path = self.path(part)
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        content = {
+            "part": asdict(part),
+            "inputs": inputs,
+            "result": finite(result),
+            "measured": finite(measured),
+        }
+        write_json(path, content)
+
+    def merge(self, other: Path) -> int:
+        """Take the finished parts of another folder; returns how many were new."""
+        source = other / "parts" if (other / "parts").is_dir() else other
+        if not source.is_dir():
+            raise BertsmithError(f"{other}: there is no such folder with parts of a comparison")
+        count = 0
+        for path in (*sorted(source.glob("*/steps.json")), *sorted(source.glob("*/*/*.json"))):
+            target = self.folder / path.relative_to(source)
+            if target.exists():
+                continue
+            with writing(target):
+                content = json.loads(path.read_bytes())
+                target.parent.mkdir(parents=True, exist_ok=True)
+            write_json(target, content)
+            count += 1
+        return count
+
+
+def fingerprint(*content: Any) -> str:
+    """A SHA-256 sum of plain values."""
+    text = json.dumps(content, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def best_rate(spec: Spec, store: Store, part: Part) -> float:
+    """The learning rate with the best score on dev data; of equal ones the lowest."""
+    trials = rate_parts(spec, part)
+    if not trials:
+        return spec.finetune.learning_rates[0]
+    scores = {one.rate: (store.result(one) or {}).get("dev") for one in trials}
+    known = {rate: score for rate, score in scores.items() if score is not None}
+    if not known:
+        raise BertsmithError(f"{part.variant}, {part.task}: no learning rate has a score")
+    return max(sorted(known), key=lambda rate: known[rate])

@@ -1,0 +1,344 @@
+"""report.html: the page of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bertsmith.compare.disagreement import correctness_of, disagreements, flips
+from bertsmith.compare.parts import RATE, SCORE, parts_of
+from bertsmith.compare.spec import Spec
+from bertsmith.compare.summary import budget_name
+from bertsmith.compare.work import Worker
+from bertsmith.files import write_text
+from bertsmith.pages import (
+    Point,
+    Series,
+    heat_map,
+    interval_chart,
+    line_chart,
+    page,
+    point_chart,
+    short,
+    table,
+)
+from bertsmith.tasks.registry import task_named
+
+TERMS = {
+    "masked_lm": "masked LM",
+    "following_lm": "next token",
+    "next_sentence": "next sentence",
+    "sentence_order": "sentence order",
+    "replaced": "replaced tokens",
+    "generator": "the generator's masked LM",
+}
+
+
+def write_report(
+    path: Path,
+    spec: Spec,
+    results: dict[str, Any],
+    timings: dict[str, Any],
+    worker: Worker,
+    texts: bool,
+) -> None:
+    """Write the page; without `texts` it holds no example of the data."""
+    write_text(path, report_page(spec, results, timings, worker, texts))
+
+
+def report_page(
+    spec: Spec, results: dict[str, Any], timings: dict[str, Any], worker: Worker, texts: bool
+) -> str:
+    """The whole page."""
+    color = {name: number for number, name in enumerate(spec.variants)}
+    budgets = list(results["scores"])
+    return page(
+        "compare.html",
+        spec.about or "Comparison",
+        subtitle=_subtitle(spec, timings),
+        summary=results["summary"],
+        budgets=[
+            {
+                "name": budget_name(spec, budget),
+                "scores": _scores(results, budget, color),
+                "pareto": _pareto(results, timings, budget, color),
+                "curves": _curves(spec, results, budget, color),
+                "tests": _tests(results, budget),
+                "rates": _rates(results, budget),
+                "tasks": _disagreements(spec, worker, budget, texts),
+            }
+            for budget in budgets
+        ],
+        costs=_costs(spec, results, timings),
+        effort=_effort(spec, timings),
+        texts=texts,
+        again=_again(spec, results),
+        spec=spec.toml(),
+    )
+
+
+def _subtitle(spec: Spec, timings: dict[str, Any]) -> str:
+    budgets = " or ".join(budget_name(spec, kind) for kind in spec.budget.kinds())
+    counts = f"{len(spec.variants)} variants"
+    if budgets:
+        counts += (
+            f", {budgets}, {spec.seeds} pre-training × {spec.finetune.seeds} fine-tuning seeds"
+        )
+    return f"{counts}; run on {timings['device']}"
+
+
+def _scores(results: dict[str, Any], budget: str, color: dict[str, int]) -> list[Any]:
+    """A chart of scores with intervals for each task, and of their mean."""
+
+    def chart(title: str, rows: dict[str, Any]) -> Any:
+        points = [
+            Point(name, 0.0, one["mean"], one["low"], one["high"], color[name])
+            for name, one in sorted(rows.items(), key=lambda item: -item[1]["mean"])
+        ]
+        return interval_chart(title, points)
+
+    charts = [
+        chart(f"{task} ({results['tasks'][task]['metric']})", rows)
+        for task, rows in results["scores"][budget].items()
+    ]
+    means = results["mean"][budget]
+    return [chart("Mean over tasks", means), *charts] if len(charts) > 1 and means else charts
+
+
+def _pareto(
+    results: dict[str, Any], timings: dict[str, Any], budget: str, color: dict[str, int]
+) -> list[Any]:
+    """Scores against what they cost."""
+    means = results["mean"][budget]
+
+    def flops(name: str) -> float | None:
+        cost = results["variants"][name].get("budgets", {}).get(budget)
+        return cost["flops"] if cost else None
+
+    def latency(name: str) -> float | None:
+        return timings["variants"][name].get("latency_ms")
+
+    def size(name: str) -> float | None:
+        return results["variants"][name].get("parameters")
+
+    charts = []
+    for title, label, value in (
+        ("Training cost", "FLOPs of pre-training", flops),
+        ("CPU latency", "ms for one sequence", latency),
+        ("Size", "parameters of the encoder", size),
+    ):
+        points = [
+            Point(name, x, one["mean"], one["low"], one["high"], color[name])
+            for name, one in means.items()
+            if (x := value(name)) is not None
+        ]
+        if points:
+            charts.append(
+                point_chart(title, points, x_label=label, y_label="mean score", log_x=True)
+            )
+    return charts
+
+
+def _curves(spec: Spec, results: dict[str, Any], budget: str, color: dict[str, int]) -> list[Any]:
+    """Held-out losses at each quarter of the budget; task scores where they were asked for."""
+    terms: dict[str, list[Series]] = {}
+    for name, runs in results["pretraining"][budget].items():
+        rows = [run["held_out"] for run in runs if run.get("held_out")]
+        for term in rows[0][0] if rows else ():
+            if f"{term}_accuracy" in rows[0][0]:
+                points = [
+                    (100 * row["at"], sum(one[place][term] for one in rows) / len(rows))
+                    for place, row in enumerate(rows[0])
+                    if all(len(one) > place and term in one[place] for one in rows)
+                ]
+                terms.setdefault(term, []).append(
+                    Series(name, points, dots=True, color=color[name])
+                )
+    charts = [
+        line_chart(
+            f"Held-out loss, {TERMS.get(term, term)}",
+            series,
+            x_label="% of the budget",
+            y_label="nats",
+        )
+        for term, series in terms.items()
+    ]
+    if len(spec.finetune.at) > 1:
+        for task, rows_of in results["scores"][budget].items():
+            series = [
+                Series(
+                    name,
+                    [(100 * float(at), value) for at, value in one["at"].items()],
+                    dots=True,
+                    color=color[name],
+                )
+                for name, one in rows_of.items()
+            ]
+            metric = results["tasks"][task]["metric"]
+            charts.append(
+                line_chart(f"{task}, {metric}", series, x_label="% of the budget", y_label=metric)
+            )
+    return charts
+
+
+def _tests(results: dict[str, Any], budget: str) -> list[tuple[str, Any]]:
+    """A table of paired tests for each task."""
+    headings = ("pair", "difference", "95% interval", "p", "p (Holm)", "result")
+    tables = []
+    for task, rows in results["comparisons"][budget].items():
+        cells = [
+            (
+                f"{row['second']} – {row['first']}",
+                f"{row['difference']:+.4f}",
+                f"{row['low']:+.4f} to {row['high']:+.4f}",
+                f"{row['p']:.4f}",
+                f"{row['p_corrected']:.4f}",
+                _verdict(row),
+            )
+            for row in sorted(rows, key=lambda row: -abs(row["difference"]))
+        ]
+        if cells:
+            tables.append((task, table(headings, cells)))
+    return tables
+
+
+def _verdict(row: dict[str, Any]) -> str:
+    if row["different"]:
+        return f"{row['second'] if row['difference'] > 0 else row['first']} is better"
+    if row["seeds_needed"] is not None:
+        return f"not detectable; about {row['seeds_needed']:,} seeds each would be needed"
+    if row["test_set_too_small"]:
+        return "not detectable; the test set is too small"
+    return "not detectable"
+
+
+def _rates(results: dict[str, Any], budget: str) -> list[tuple[str, Any]]:
+    """The dev scores of each learning rate; the chosen one is marked."""
+    tables = []
+    for task, rows in results["learning_rates"][budget].items():
+        rates = list(dict.fromkeys(rate for one in rows.values() for rate in one["dev"]))
+        if len(rates) > 1:
+            cells = [
+                (
+                    name,
+                    *(
+                        f"{one['dev'][rate]:.4f}{' ✓' if float(rate) == one['chosen'] else ''}"
+                        if one["dev"].get(rate) is not None
+                        else "–"
+                        for rate in rates
+                    ),
+                )
+                for name, one in rows.items()
+            ]
+            tables.append((task, table(("variant", *rates), cells)))
+    return tables
+
+
+def _disagreements(spec: Spec, worker: Worker, budget: str, texts: bool) -> list[dict[str, Any]]:
+    """For each task how often variants disagree, and examples."""
+    tasks = []
+    for task in spec.tasks:
+        rows = correctness_of(spec, worker, budget, task)
+        if len(rows) < 2:
+            continue
+        names, test = list(rows), worker.splits(task).test
+        assert test is not None
+        tasks.append(
+            {
+                "name": task,
+                "flips": heat_map(
+                    flips(rows, task_named(test.task).perfect),
+                    rows=names,
+                    columns=names,
+                    corner="right \\ wrong",
+                    label=f"{task}: % of examples that the row's variant alone has right",
+                ),
+                "names": names,
+                "examples": disagreements(spec, worker, task, rows) if texts else [],
+            }
+        )
+    return tasks
+
+
+def _costs(spec: Spec, results: dict[str, Any], timings: dict[str, Any]) -> Any:
+    """Parameters, operations, memory and speed of each variant."""
+    headings = ["variant", "parameters", "FLOPs/token", "steps", "tokens", "training FLOPs"]
+    headings += ["training memory", "training tokens/s", "inference memory", "CPU tokens/s"]
+    headings += ["CPU latency"]
+    rows: list[Sequence[Any]] = []
+    for name, one in results["variants"].items():
+        speed = timings["variants"][name]
+        for budget, cost in (one.get("budgets") or {"": {}}).items():
+            several = len(one.get("budgets") or ()) > 1
+            rows.append(
+                (
+                    f"{name}, equal {budget}" if several else name,
+                    _cell(one.get("parameters"), "{:,}"),
+                    short(one["flops_per_token"]) if "flops_per_token" in one else "–",
+                    _cell(cost.get("steps"), "{:,}"),
+                    _cell(cost.get("tokens"), "{:,}"),
+                    _cell(cost.get("flops"), "{:.3g}"),
+                    _bytes(one.get("training_memory_bytes")),
+                    _cell(_training_speed(results, timings, name, budget), "{:,.0f}"),
+                    _bytes(one.get("inference_memory_bytes")),
+                    _cell(speed.get("tokens_per_second"), "{:,.0f}"),
+                    _cell(speed.get("latency_ms"), "{:.1f} ms"),
+                )
+            )
+    return table(headings, rows)
+
+
+def _training_speed(
+    results: dict[str, Any], timings: dict[str, Any], name: str, budget: str
+) -> float | None:
+    """Tokens per second of pre-training, over all seeds."""
+    tokens = seconds = 0.0
+    for run in results["pretraining"].get(budget, {}).get(name, ()):
+        measured = timings["parts"].get(f"{name}/{budget}/seed-{run['seed']}", {})
+        if measured.get("training_seconds"):
+            tokens += run["tokens"]
+            seconds += measured["training_seconds"]
+    return tokens / seconds if seconds else None
+
+
+def _cell(value: Any, form: str) -> str:
+    return "–" if value is None else form.format(value)
+
+
+def _bytes(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value / 1e9:.2f} GB" if value >= 1e8 else f"{value / 1e6:.1f} MB"
+
+
+def _effort(spec: Spec, timings: dict[str, Any]) -> str:
+    """What the whole comparison took, and how much of it the choice of learning rates."""
+    seconds = dict.fromkeys(("pretrain", RATE, SCORE), 0.0)
+    counts = dict.fromkeys(seconds, 0)
+    for part in parts_of(spec):
+        if part.key in timings["parts"]:
+            seconds[part.kind] += timings["parts"][part.key].get("seconds") or 0.0
+            counts[part.kind] += 1
+    text = (
+        f"Pre-training took {counts['pretrain']:,} runs and {seconds['pretrain'] / 60:.1f} minutes,"
+        f" fine-tuning {counts[SCORE]:,} runs and {seconds[SCORE] / 60:.1f} minutes."
+    )
+    if counts[RATE]:
+        share = seconds[RATE] / max(sum(seconds.values()), 1e-9)
+        text += (
+            f" Choosing learning rates on dev data took {counts[RATE]:,} further runs and"
+            f" {seconds[RATE] / 60:.1f} minutes, {share:.0%} of the total."
+        )
+    return text
+
+
+def _again(spec: Spec, results: dict[str, Any]) -> list[str]:
+    lines = [f"bertsmith {results['bertsmith']}"]
+    if results["corpus"]:
+        lines.append(f"corpus {results['corpus'][:16]}… (SHA-256 of its manifest)")
+    lines += [
+        f"{name}: {one['train']:,} training, {one['dev']:,} dev and {one['test']:,} test examples"
+        for name, one in results["tasks"].items()
+    ]
+    return lines

@@ -1,0 +1,347 @@
+"""results.json: scores with intervals, paired tests, costs and learning curves of all parts.
+
+The same spec and seeds give the same content on a CPU; times are in timings.json.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bertsmith import __version__
+from bertsmith.checkpoint import locate, read_config
+from bertsmith.compare.parts import PRETRAIN, SCORE, Part, best_rate, parts_of, rate_parts
+from bertsmith.compare.spec import Spec
+from bertsmith.compare.static import measure
+from bertsmith.compare.summary import summarised
+from bertsmith.compare.tasks import metric_of
+from bertsmith.compare.work import Worker
+from bertsmith.corpus import Corpus
+from bertsmith.files import write_json
+from bertsmith.metrics import MultiBootstrap, holm, multi_bootstrap
+from bertsmith.model import Model, build
+from bertsmith.tasks.registry import task_named
+from bertsmith.tasks.task import Prediction
+from bertsmith.train.building import built
+from bertsmith.train.flops import encoder_flops
+from bertsmith.train.memory import inference_memory, parameters_of, training_memory
+
+LENGTH, BATCH = 128, 8  # of memory and speed
+
+
+def results_of(spec: Spec, worker: Worker) -> dict[str, Any]:
+    """The content of results.json, from the parts that are finished."""
+    parts = parts_of(spec)
+    finished = [part for part in parts if worker.store.read(part) is not None]
+    budgets = spec.budget.kinds() if any(spec.recipe(v) for v in spec.variants) else ("none",)
+    content: dict[str, Any] = {
+        "bertsmith": __version__,
+        "spec": spec.model_dump(exclude={"device"}),
+        "corpus": Corpus.open(Path(spec.corpus)).fingerprint() if spec.corpus else None,
+        "tasks": {name: _task(spec, worker, name) for name in spec.tasks},
+        "variants": {name: _variant(spec, worker, name) for name in spec.variants},
+        "pretraining": {
+            budget: {name: _pretrained(spec, worker, name, budget) for name in spec.variants}
+            for budget in budgets
+        },
+        "learning_rates": {
+            budget: {task: _rates(spec, worker, budget, task) for task in spec.tasks}
+            for budget in budgets
+        },
+        "scores": {},
+        "mean": {},
+        "comparisons": {},
+        "missing": [part.key for part in parts if part not in set(finished)],
+    }
+    for budget in budgets:
+        drawn = {task: _bootstrap(spec, worker, budget, task) for task in spec.tasks}
+        content["scores"][budget] = {
+            task: {name: _score(spec, worker, budget, task, name, one) for name in one.scores}
+            for task, one in drawn.items()
+            if one is not None
+        }
+        whole = {task: one for task, one in drawn.items() if one is not None}
+        content["mean"][budget] = _means(whole)
+        content["comparisons"][budget] = {task: _pairs(one) for task, one in whole.items()}
+    return content | {"summary": summarised(spec, content)}
+
+
+def _task(spec: Spec, worker: Worker, name: str) -> dict[str, Any]:
+    splits = worker.splits(name)
+    assert splits.dev is not None
+    assert splits.test is not None
+    return {
+        "task": splits.train.task,
+        "metric": metric_of(spec, name, splits),
+        "train": len(splits.train),
+        "dev": len(splits.dev),
+        "test": len(splits.test),
+    }
+
+
+def encoder_of(spec: Spec, worker: Worker, name: str) -> Model | None:
+    """The encoder of a variant, without weights; None if it is not known yet."""
+    part = spec.variants[name]
+    if part.recipe:
+        recipe = spec.recipe(name)
+        assert recipe is not None
+        tokenizer = Corpus.open(Path(spec.corpus)).tokenizer
+        model = built(recipe, tokenizer, device="meta").checkpoint.model
+        return Model(model.encoder, {})
+    directory = Path(worker.model(Part(PRETRAIN, name, spec.budgets(name)[0])))
+    if part.static and not directory.is_dir():
+        return None
+    with torch.device("meta"):
+        return Model(build(read_config(locate(str(directory)))).encoder, {})
+
+
+def _variant(spec: Spec, worker: Worker, name: str) -> dict[str, Any]:
+    """What a variant is and costs, exactly."""
+    encoder, part = encoder_of(spec, worker, name), spec.variants[name]
+    content: dict[str, Any] = {
+        "kind": "recipe" if part.recipe else "static" if part.static else "model"
+    }
+    if encoder is not None:
+        tokens = LENGTH * BATCH
+        content |= {
+            "parameters": parameters_of(encoder),
+            "flops_per_token": encoder_flops(encoder.encoder, LENGTH, BATCH) / tokens,
+            "inference_memory_bytes": inference_memory(encoder, tokens=tokens),
+        }
+    recipe = spec.recipe(name)
+    if recipe is not None:
+        tokenizer = Corpus.open(Path(spec.corpus)).tokenizer
+        learner = built(recipe, tokenizer, device="meta").learner
+        content["training_memory_bytes"] = training_memory(
+            learner,
+            micro_tokens=recipe.train.micro_tokens,
+            masked=recipe.masking.rate,
+            half=recipe.train.precision == "bfloat16",
+        )
+        content["budgets"] = {k: vars(cost) for k, cost in worker.costs[name].items()}
+    return content
+
+
+def _pretrained(spec: Spec, worker: Worker, name: str, budget: str) -> list[dict[str, Any]]:
+    """The results of pre-training, one for each seed that is finished."""
+    if spec.variants[name].model:
+        return []
+    parts = [Part(PRETRAIN, name, budget, seed) for seed in spec.pretraining_seeds(name)]
+    stored = {part.seed: worker.store.result(part) for part in parts}
+    return [{"seed": seed, **result} for seed, result in stored.items() if result]
+
+
+def _rates(spec: Spec, worker: Worker, budget: str, task: str) -> dict[str, Any]:
+    """The dev scores of each learning rate, and the one that was chosen."""
+    rows = {}
+    for name in spec.variants:
+        part = Part(SCORE, name, _own(spec, name, budget), 0, task)
+        trials = {one.rate: worker.store.result(one) for one in rate_parts(spec, part)}
+        if all(trials.values()):
+            rows[name] = {
+                "dev": {f"{rate:g}": (one or {}).get("dev") for rate, one in trials.items()},
+                "chosen": best_rate(spec, worker.store, part),
+            }
+    return rows
+
+
+def _own(spec: Spec, name: str, budget: str) -> str:
+    """The budget under which a variant's parts are stored: trained models have none."""
+    return "none" if spec.variants[name].model else budget
+
+
+def runs_of(
+    spec: Spec, worker: Worker, budget: str, task: str, name: str, at: float = 1.0
+) -> dict[int, dict[int, dict[str, Any]]]:
+    """The results of fine-tuning: pre-training seed → fine-tuning seed → result."""
+    runs: dict[int, dict[int, dict[str, Any]]] = {}
+    for seed in spec.pretraining_seeds(name):
+        for number in range(spec.finetune.seeds):
+            part = Part(SCORE, name, _own(spec, name, budget), seed, task, at, 0.0, number)
+            if (result := worker.store.result(part)) is not None:
+                runs.setdefault(seed, {})[number] = result
+    return runs
+
+
+def _bootstrap(spec: Spec, worker: Worker, budget: str, task: str) -> MultiBootstrap | None:
+    splits = worker.splits(task)
+    assert splits.test is not None
+    metric, kind = metric_of(spec, task, splits), task_named(splits.test.task)
+
+    def scorer(values: list[Any]) -> Callable[[Any], float]:
+        predictions = [Prediction(plain(value), 1.0) for value in values]
+        score = kind.scorer(splits.test, predictions)  # type: ignore[arg-type]
+        return lambda weights: float(score(weights)[metric])
+
+    def mean(scorers: list[Callable[[Any], float]]) -> Callable[[Any], float]:
+        return lambda weights: sum(one(weights) for one in scorers) / len(scorers)
+
+    procedures = {}
+    for name in spec.variants:
+        runs = runs_of(spec, worker, budget, task, name)
+        if runs:
+            procedures[name] = [
+                mean([scorer(result["values"]) for result in numbers.values()])
+                for numbers in runs.values()
+            ]
+    if not procedures:
+        return None
+    return multi_bootstrap(procedures, len(splits.test), draws=spec.draws)
+
+
+def plain(value: Any) -> Any:
+    """A prediction as it was before it was stored as JSON."""
+    return tuple(map(plain, value)) if isinstance(value, list) else value
+
+
+def _score(
+    spec: Spec, worker: Worker, budget: str, task: str, name: str, drawn: MultiBootstrap
+) -> dict[str, Any]:
+    low, high = drawn.interval(name)
+    runs = runs_of(spec, worker, budget, task, name)
+    early = {
+        f"{at:g}": _mean_test(runs_of(spec, worker, budget, task, name, at))
+        for at in spec.finetune.at
+    }
+    return {
+        "mean": drawn.scores[name],
+        "low": low,
+        "high": high,
+        "deviation": drawn.deviations[name],
+        "runs": [[one["test"] for one in numbers.values()] for numbers in runs.values()],
+        "at": {at: value for at, value in early.items() if value is not None},
+    }
+
+
+def _mean_test(runs: dict[int, dict[int, dict[str, Any]]]) -> float | None:
+    scores = [one["test"] for numbers in runs.values() for one in numbers.values()]
+    return sum(scores) / len(scores) if scores and None not in scores else None
+
+
+def _means(drawn: dict[str, MultiBootstrap]) -> dict[str, Any]:
+    """The mean over tasks of each variant that has all of them; tasks are drawn independently."""
+    if not drawn:
+        return {}
+    names = [
+        n for n in next(iter(drawn.values())).scores if all(n in d.scores for d in drawn.values())
+    ]
+    content = {}
+    for name in names:
+        draws = np.mean([one.draws[name] for one in drawn.values()], axis=0)
+        low, high = np.nanpercentile(draws, [2.5, 97.5]).tolist()
+        scores = [one.scores[name] for one in drawn.values()]
+        content[name] = {"mean": sum(scores) / len(scores), "low": low, "high": high}
+    return content
+
+
+def _pairs(drawn: MultiBootstrap) -> list[dict[str, Any]]:
+    """A paired test of every two variants, with p-values corrected for their number."""
+    pairs = list(combinations(drawn.scores, 2))
+    tests = [drawn.compare(first, second) for first, second in pairs]
+    corrected = holm([one.p_value for one in tests])
+    rows = []
+    for (first, second), test, p_value in zip(pairs, tests, corrected, strict=True):
+        needed = drawn.seeds_needed(first, second)
+        most = max(drawn.seeds[first], drawn.seeds[second])
+        several = min(drawn.seeds[first], drawn.seeds[second]) > 1
+        rows.append(
+            {
+                "first": first,
+                "second": second,
+                "difference": test.difference,
+                "low": test.low,
+                "high": test.high,
+                "p": test.p_value,
+                "p_corrected": p_value,
+                "different": p_value < 0.05,
+                # None: more seeds do not suffice, or there are none to estimate from.
+                "seeds_needed": int(max(needed, most + 1))
+                if several and math.isfinite(needed) and p_value >= 0.05
+                else None,
+                "test_set_too_small": bool(math.isinf(needed) and p_value >= 0.05),
+            }
+        )
+    return rows
+
+
+# ------------------------------------------------------------------ times
+
+
+def timings_of(spec: Spec, worker: Worker, out: Path) -> dict[str, Any]:
+    """The content of timings.json: what was measured on this machine."""
+    parts: dict[str, Any] = {}
+    for part in parts_of(spec):
+        stored = worker.store.read(part)
+        if stored is not None:
+            parts[part.key] = stored["measured"]
+    return {
+        "device": device_name(spec),
+        "parts": parts,
+        "variants": {name: _speed(spec, worker, name, out) for name in spec.variants},
+    }
+
+
+def device_name(spec: Spec) -> str:
+    """What parts are run on."""
+    if spec.device.startswith("cuda") or (not spec.device and torch.cuda.is_available()):
+        return str(torch.cuda.get_device_name())
+    return cpu_name()
+
+
+@cache
+def cpu_name() -> str:
+    """The name of this computer's CPU."""
+    import platform
+
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _speed(spec: Spec, worker: Worker, name: str, out: Path) -> dict[str, Any]:
+    """CPU speed of a variant's encoder, measured once."""
+    path = out / "parts" / name / "speed.json"
+    if path.is_file():
+        try:
+            return dict(json.loads(path.read_bytes()))
+        except (OSError, ValueError, TypeError):
+            pass  # measured again
+    encoder = encoder_of(spec, worker, name)
+    if encoder is None:
+        return {}
+    config: Any = next(iter(_configs(spec, worker, name)))
+    model = build(config)
+    torch.set_num_threads(spec.threads)
+    tokens_per_second, latency = measure(
+        model, vocabulary=config.vocabulary, length=min(LENGTH, config.max_length)
+    )
+    content = {
+        "tokens_per_second": tokens_per_second,
+        "latency_ms": latency,
+        "threads": spec.threads,
+        "cpu": cpu_name(),
+    }
+    write_json(path, content)
+    return content
+
+
+def _configs(spec: Spec, worker: Worker, name: str) -> Iterator[Any]:
+    part = spec.variants[name]
+    if part.recipe:
+        recipe = spec.recipe(name)
+        assert recipe is not None
+        tokenizer = Corpus.open(Path(spec.corpus)).tokenizer
+        yield built(recipe, tokenizer, device="meta").checkpoint.config
+    else:
+        yield read_config(locate(worker.model(Part(PRETRAIN, name, spec.budgets(name)[0]))))

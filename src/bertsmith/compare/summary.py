@@ -1,0 +1,140 @@
+"""The results of a comparison in plain sentences, drawn from the numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bertsmith.compare.spec import Spec
+
+WORDS = {
+    "tokens": "{:,} tokens of pre-training",
+    "flops": "{:.3g} floating-point operations of pre-training",
+    "minutes": "{:g} minutes of pre-training",
+}
+
+
+def budget_name(spec: Spec, budget: str) -> str:
+    """A budget in words."""
+    if budget not in WORDS:
+        return "no pre-training"
+    return WORDS[budget].format(getattr(spec.budget, budget))
+
+
+def summarised(spec: Spec, results: dict[str, Any]) -> list[str]:
+    """The sentences that a reader should know first."""
+    lines: list[str] = []
+    winners = {}
+    for budget, tasks in results["scores"].items():
+        means = results["mean"][budget]
+        if len(tasks) > 1 and means:
+            best = max(means, key=lambda name: means[name]["mean"])
+            winners[budget] = best
+            lines.append(
+                f"With {budget_name(spec, budget)}, {best} has the highest mean score over"
+                f" {len(tasks)} tasks: {_interval(means[best])}."
+            )
+        for task in tasks:
+            lines += _task(spec, results, budget, task)
+    if len(set(winners.values())) > 1:
+        listed = "; ".join(
+            f"{best} with {budget_name(spec, budget)}" for budget, best in winners.items()
+        )
+        lines.append(f"The best variant depends on the budget: {listed}.")
+    if not results["scores"] or not any(results["scores"].values()):
+        lines += _losses(spec, results)
+    trained = [name for name, part in spec.variants.items() if not part.model]
+    if spec.tasks and trained and spec.seeds == 1:
+        lines.append(
+            "Each variant was pre-trained once, so intervals and tests cover the choice of test"
+            " examples only, not what another pre-training run would have scored."
+        )
+    elif spec.tasks and trained and spec.seeds < 5:
+        lines.append(
+            f"With {spec.seeds} pre-training seeds, 95% intervals are too narrow: in simulations"
+            f" they held the true value {'79' if spec.seeds == 2 else '87'}% of the time."
+            if spec.seeds < 4
+            else "With 4 pre-training seeds, 95% intervals are a little too narrow."
+        )
+    if results["missing"]:
+        lines.append(
+            f"{len(results['missing'])} parts are missing; these results are of the finished ones."
+        )
+    return lines
+
+
+def _task(spec: Spec, results: dict[str, Any], budget: str, task: str) -> list[str]:
+    scores = results["scores"][budget][task]
+    metric = results["tasks"][task]["metric"]
+    best = max(scores, key=lambda name: scores[name]["mean"])
+    if len(scores) == 1:
+        return [f"On {task} ({metric}), {best} scores {_interval(scores[best])}."]
+    rows = [
+        row for row in results["comparisons"][budget][task] if best in (row["first"], row["second"])
+    ]
+    worse = [_other(row, best) for row in rows if row["different"]]
+    alike = [row for row in rows if not row["different"]]
+    place = f"On {task} ({metric}, {budget_name(spec, budget)})"
+    line = f"{place}, {best} scores highest: {_interval(scores[best])}."
+    if worse:
+        line += f" It is better than {_listed(worse)} (p < 0.05 after Holm's correction)."
+    if alike:
+        names = _listed([_other(row, best) for row in alike])
+        line += f" No difference from {names} can be detected."
+    lines = [line]
+    closest = min(alike, key=lambda row: -abs(row["difference"]), default=None)
+    if closest is not None:
+        lines += _needed(spec, results, task, best, closest)
+    return lines
+
+
+def _needed(
+    spec: Spec, results: dict[str, Any], task: str, best: str, row: dict[str, Any]
+) -> list[str]:
+    """What it would take to tell the best from the worst of those that cannot be told apart."""
+    other, count = _other(row, best), results["tasks"][task]["test"]
+    if row["seeds_needed"] is not None:
+        more = row["seeds_needed"] - spec.seeds
+        return [
+            f"To detect the observed difference between {best} and {other} on {task}"
+            f" ({abs(row['difference']):.4f}), about {max(1, more):,} more pre-training seeds would"
+            " be needed (80% power, p < 0.05)."
+        ]
+    if row["test_set_too_small"]:
+        return [
+            f"To detect the observed difference between {best} and {other} on {task}"
+            f" ({abs(row['difference']):.4f}), the test set of {count:,} examples is too small,"
+            " whatever the number of seeds."
+        ]
+    return []
+
+
+def _losses(spec: Spec, results: dict[str, Any]) -> list[str]:
+    """Without tasks: the held-out losses of variants that share an objective."""
+    lines = []
+    for budget, variants in results["pretraining"].items():
+        losses: dict[str, dict[str, float]] = {}
+        for name, runs in variants.items():
+            ends = [run["held_out"][-1] for run in runs if run.get("held_out")]
+            for term in ends[0] if ends else ():
+                if f"{term}_accuracy" in ends[0]:
+                    mean = sum(end[term] for end in ends) / len(ends)
+                    losses.setdefault(term, {})[name] = mean
+        for term, by_variant in losses.items():
+            best = min(by_variant, key=by_variant.__getitem__)
+            lines.append(
+                f"With {budget_name(spec, budget)}, {best} has the lowest held-out loss of {term}:"
+                f" {by_variant[best]:.3f}."
+            )
+    return lines
+
+
+def _other(row: dict[str, Any], name: str) -> str:
+    return str(row["second"] if row["first"] == name else row["first"])
+
+
+def _interval(row: dict[str, Any]) -> str:
+    return f"{row['mean']:.4f} (95% interval {row['low']:.4f} to {row['high']:.4f})"
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

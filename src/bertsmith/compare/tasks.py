@@ -1,0 +1,154 @@
+"""The labelled data of a comparison: what is trained on, what chooses, and what is scored."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from bertsmith.compare.spec import Spec, TaskPart
+from bertsmith.data import GLUE as GLUE_TASKS
+from bertsmith.data import (
+    Dataset,
+    Splits,
+    find_splits,
+    glue_folders,
+    read_data,
+    read_glue,
+    read_splits,
+    split_off,
+)
+from bertsmith.errors import BertsmithError, nearest
+from bertsmith.finetune.settings import settings_for
+from bertsmith.tasks.evaluate import labelled, sample_of
+from bertsmith.tasks.registry import task_named
+
+HOME = "BERTSMITH_DATA"  # the environment variable that names a folder of benchmarks
+FOLDERS = {
+    "conll": ("conll2003_en", "conll2003", "conll-2003"),
+    "squad": ("squad", "squad_dev"),
+    "glue": (),
+}
+HELD = 0.2  # of data without a file to score on
+
+
+@cache
+def read_task(spec_json: str, name: str) -> Splits:
+    """The data of a task: `dev` is part of the training data, `test` the file that is scored."""
+    spec = Spec.model_validate_json(spec_json)
+    part = spec.tasks[name]
+    try:
+        train, test = _files(part, name)
+        train, test = sample_of(train, part.train), sample_of(test, part.test)
+        learned, dev, _ = split_off(train, spec.finetune.dev)
+    except BertsmithError as error:
+        raise BertsmithError(f"tasks.{name}: {error}") from error
+    if learned.task == "similarity":
+        raise BertsmithError(f"tasks.{name}: similarity data cannot be compared on yet")
+    if learned.scheme and test.scheme is None:
+        test = replace(test, scheme=learned.scheme)
+    return Splits(learned, dev, labelled(test))
+
+
+def metric_of(spec: Spec, name: str, splits: Splits) -> str:
+    """The score by which variants are compared on a task."""
+    part = spec.tasks[name]
+    known = task_named(splits.train.task).metrics(splits.train)
+    if part.data == "glue" and not part.metric:
+        return GLUE_TASKS[part.name or name].metrics[0]
+    if part.metric and part.metric not in known:
+        raise BertsmithError(
+            f"tasks.{name}.metric: no score {part.metric!r}; known: {', '.join(known)}"
+        )
+    return part.metric or known[0]
+
+
+def finetune_settings(spec: Spec, name: str, splits: Splits) -> dict[str, Any]:
+    """The settings of finetune for a task, checked; the last epoch is scored, not the best."""
+    settings = {**spec.finetune.settings, **spec.tasks[name].settings}
+    for key in ("learning_rate", "seed", "keep", "metric"):
+        if key in settings:
+            raise BertsmithError(f"finetune.settings.{key} is chosen by compare itself")
+    settings |= {"keep": "last", "metric": metric_of(spec, name, splits)}
+    try:
+        settings_for(splits.train.task, {}, **settings)
+    except BertsmithError as error:
+        raise BertsmithError(f"tasks.{name}: {error}") from error
+    return settings
+
+
+def _files(part: TaskPart, name: str) -> tuple[Dataset[Any], Dataset[Any]]:
+    """What is trained on, and what is scored."""
+    if part.data not in FOLDERS:
+        return _own(part)
+    folder = _folder(part)
+    if part.data == "glue":
+        task = part.name or name
+        if task not in GLUE_TASKS:
+            raise BertsmithError(f"unknown GLUE task {task!r}{nearest(task, GLUE_TASKS)}")
+        here = glue_folders(folder)
+        if task not in here:
+            raise BertsmithError(f"{folder}: there is no folder of {task} in it")
+        dev = GLUE_TASKS[task].dev[0]  # the test files have no labels
+        return read_glue(here[task], task, "train"), read_glue(here[task], task, dev)
+    if part.data == "conll":
+        files = find_splits(folder)
+        test = files.get("test") or files.get("dev")
+        if test is None:
+            raise BertsmithError(f"{folder}: no file in it is called test, dev or valid")
+        return read_data(files["train"], "tagging"), read_data(test, "tagging")
+    files = _squad(folder)
+    if "dev" not in files:
+        raise BertsmithError(f"{folder}: there is no dev-v1.1.json in it")
+    scored = read_data(files["dev"], "answering")
+    if "train" in files:
+        return read_data(files["train"], "answering"), scored
+    learned, held, _ = split_off(scored, HELD)
+    return learned, held
+
+
+def _own(part: TaskPart) -> tuple[Dataset[Any], Dataset[Any]]:
+    """A person's own data: the test file, else the dev file, else a fifth of the examples."""
+    if not Path(part.data).exists():
+        near = nearest(part.data, FOLDERS)
+        raise BertsmithError(
+            f"{part.data}: there is no such file or folder, nor benchmark (glue, conll, squad){near}"
+        )
+    columns = {"columns": part.columns} if part.columns else {}
+    splits = read_splits(part.data, task=part.kind or None, hold_out=0, **columns)
+    scored = splits.test or splits.dev
+    if scored is not None:
+        return splits.train, scored
+    learned, held, _ = split_off(splits.train, HELD)
+    return learned, held
+
+
+def _folder(part: TaskPart) -> Path:
+    """The folder of a benchmark: as given, or in the one that the environment names."""
+    if part.folder:
+        folder = Path(part.folder)
+        if not folder.is_dir():
+            raise BertsmithError(f"{folder}: there is no such folder")
+        return folder
+    home = os.environ.get(HOME)
+    if not home or not Path(home).is_dir():
+        raise BertsmithError(f"no data: set folder, or name a folder of benchmarks with {HOME}")
+    names = FOLDERS[part.data]
+    if not names:
+        return Path(home)
+    here = next((Path(home) / one for one in names if (Path(home) / one).is_dir()), None)
+    if here is None:
+        raise BertsmithError(f"{home} ({HOME}): no {' or '.join(names)} in it; set folder")
+    return here
+
+
+def _squad(folder: Path) -> dict[str, Path]:
+    """The files of SQuAD v1.1 by split."""
+    found = {}
+    for path in sorted(folder.iterdir()):
+        if named := re.fullmatch(r"(train|dev)-v1\.1\.json(\.\w+)?", path.name):
+            found[named[1]] = path
+    return found

@@ -1,0 +1,189 @@
+"""Running one part: pre-training, a trial of a learning rate, or a final score."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+import torch
+
+from bertsmith.checkpoint import locate
+from bertsmith.compare.budget import Cost, with_steps
+from bertsmith.compare.parts import PRETRAIN, RATE, Part, Store, best_rate, fingerprint
+from bertsmith.compare.spec import QUARTERS, Spec
+from bertsmith.compare.tasks import finetune_settings, metric_of, read_task
+from bertsmith.corpus import Corpus
+from bertsmith.files import digest
+from bertsmith.finetune import Splits, finetune
+from bertsmith.finetune.work import data_sum
+from bertsmith.train import Recipe, pretrain
+from bertsmith.train.pretraining import store_checkpoint
+
+KEPT = 64  # checkpoints, where models of earlier quarters are fine-tuned too
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal stopped the part that was running; it can be continued."""
+
+
+class Worker:
+    """Runs parts of a comparison, one after the other, in one process."""
+
+    def __init__(self, spec: Spec, costs: dict[str, dict[str, dict[str, Any]]], out: Path) -> None:
+        self.spec, self.out = spec, out
+        self.costs = {
+            variant: {kind: Cost(**cost) for kind, cost in kinds.items()}
+            for variant, kinds in costs.items()
+        }
+        self.json = spec.model_dump_json()
+        self.store = Store(out / "parts")
+        self.sums: dict[str, str] = {}  # of corpus, models and data
+
+    # ------------------------------------------------------------------ what a part depends on
+
+    def inputs(self, part: Part) -> str:
+        """A sum of all that a part's result depends on."""
+        spec, variant = self.spec, self.spec.variants[part.variant]
+        if part.kind == PRETRAIN:
+            if variant.model:
+                return fingerprint("model", self._sum(f"model {variant.model}"))
+            recipe = self._recipe(part)
+            plain = recipe.model_dump(exclude={"about", "evaluate", "checkpoint"})
+            plain["data"] |= {"corpus": self._sum(f"corpus {spec.corpus}"), "workers": 0}
+            plain["train"].pop("device")
+            return fingerprint("static" if variant.static else "", plain)
+        trained = self.inputs(Part(PRETRAIN, part.variant, part.budget, part.seed))
+        splits = self.splits(part.task)
+        settings = finetune_settings(spec, part.task, splits)
+        rates = (part.rate,) if part.kind == RATE else spec.finetune.learning_rates
+        return fingerprint(
+            trained, self._sum(f"data {part.task}"), settings, rates, part.at, part.finetune_seed
+        )
+
+    def _sum(self, what: str) -> str:
+        if what not in self.sums:
+            kind, _, name = what.partition(" ")
+            if kind == "corpus":
+                self.sums[what] = Corpus.open(Path(name)).fingerprint()
+            elif kind == "model":
+                weights = sorted(locate(name).glob("*.safetensors"))
+                self.sums[what] = fingerprint([digest(path) for path in weights])
+            else:
+                self.sums[what] = data_sum(self.splits(name))
+        return self.sums[what]
+
+    def splits(self, task: str) -> Splits:
+        """The data of a task."""
+        return read_task(self.json, task)
+
+    def _recipe(self, part: Part) -> Recipe:
+        recipe = self.spec.recipe(part.variant)
+        assert recipe is not None
+        return with_steps(
+            recipe,
+            self.costs[part.variant][part.budget],
+            part.seed,
+            keep=KEPT if len(self.spec.finetune.at) > 1 else 2,
+        )
+
+    # ------------------------------------------------------------------ running
+
+    def run(self, part: Part) -> None:
+        """Run a part and store its result."""
+        torch.set_num_threads(self.spec.threads)
+        began = time.perf_counter()
+        if part.kind == PRETRAIN:
+            result, measured = self._pretrain(part)
+        else:
+            result, measured = self._finetune(part)
+        measured["seconds"] = time.perf_counter() - began
+        self.store.write(part, self.inputs(part), result, measured)
+        if part.kind == PRETRAIN:  # a run that was killed before this line can be continued
+            rmtree(self.store.run_folder(part) / "checkpoints", ignore_errors=True)
+
+    def model(self, part: Part) -> str:
+        """The directory of the model that a part is about."""
+        named = self.spec.variants[part.variant].model
+        if named:
+            return named
+        trained = Part(PRETRAIN, part.variant, part.budget, part.seed)
+        folder = self.store.run_folder(trained)
+        return str(folder / ("model" if part.at == 1 else f"model-at-{part.at:g}"))
+
+    def _pretrain(self, part: Part) -> tuple[dict[str, Any], dict[str, Any]]:
+        variant = self.spec.variants[part.variant]
+        if variant.model:
+            return {}, {}
+        folder = self.store.run_folder(part)
+        if variant.static:
+            return self._static(part, folder)
+        recipe = self._recipe(part)
+        resume = (folder / "recipe.toml").is_file()
+        summary = pretrain(recipe, folder, resume=resume, show="none")
+        if not summary["finished"]:
+            raise Stopped(summary.get("signal", 2))
+        cost = self.costs[part.variant][part.budget]
+        rows = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+        held = {row["step"]: _numbers(row) for row in rows if "loss" not in row}
+        for fraction in self.spec.finetune.at:
+            if fraction < 1:
+                step = round(fraction * cost.steps)
+                store_checkpoint(recipe, folder, step, folder / f"model-at-{fraction:g}")
+        result = {
+            "steps": summary["steps"],
+            "tokens": summary["tokens"],
+            "objectives": dict(recipe.objectives),
+            "held_out": [
+                {"at": fraction, "step": step, **held[step]}
+                for fraction in QUARTERS
+                if (step := round(fraction * cost.steps)) in held
+            ],
+            "pseudo_perplexity": summary.get("pseudo_perplexity"),
+            "unigram_entropy": summary.get("unigram_entropy"),
+            "ledger": json.loads((folder / "ledger.json").read_text("utf-8")),
+        }
+        measured = {"training_seconds": 60 * summary["minutes"]}
+        return result, measured
+
+    def _static(self, part: Part, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Static vectors of the model of another variant."""
+        from bertsmith.compare.vectors import write_static
+
+        source = Part(PRETRAIN, self.spec.variants[part.variant].static, part.budget, part.seed)
+        write_static(self.model(source), folder / "model")
+        trained = self.store.result(source) or {}
+        return {"steps": trained.get("steps"), "tokens": trained.get("tokens")}, {}
+
+    def _finetune(self, part: Part) -> tuple[dict[str, Any], dict[str, Any]]:
+        splits, spec = self.splits(part.task), self.spec
+        trial = part.kind == RATE
+        rate = part.rate if trial else best_rate(spec, self.store, part)
+        settings = finetune_settings(spec, part.task, splits)
+        data = Splits(splits.train, splits.dev, None if trial else splits.test)
+        run = finetune(
+            self.model(part),
+            data,
+            device=spec.device or None,
+            learning_rate=rate,
+            seed=part.finetune_seed,
+            **settings,
+        ).kept
+        metric = metric_of(spec, part.task, splits)
+        assert run.dev is not None
+        result: dict[str, Any] = {"learning_rate": rate, "dev": run.dev.scores.get(metric)}
+        if run.test is not None:
+            result["test"] = run.test.scores.get(metric)
+            result["values"] = run.test.values
+        return result, {"training_seconds": run.history.seconds}
+
+
+def _numbers(row: dict[str, Any]) -> dict[str, float]:
+    """The numbers of an evaluation, without its samples of text."""
+    return {
+        key.removeprefix("held_out_"): value
+        for key, value in row.items()
+        if isinstance(value, int | float) and key != "step"
+    }

@@ -1,0 +1,119 @@
+"""Multi-Bootstrap: scores of training procedures, over pre-training seeds × test examples.
+
+Sellam et al. 2022 (MultiBERTs): fine-tuning seeds or test examples alone say nothing of what
+another pre-training run would have scored. Both are drawn anew: examples together for all
+procedures, seeds for each on its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.errors import BertsmithError
+from bertsmith.metrics.intervals import drawn_weights
+from bertsmith.metrics.labels import Weights
+from bertsmith.metrics.paired import Comparison
+
+Array = NDArray[np.float64]
+Score = Callable[[Weights], float]  # of one pre-trained model, by how often examples count
+DETECTED, POWER = 1.96, 0.84  # standard normal quantiles: p < 0.05, found in 80 % of studies
+
+
+@dataclass(frozen=True)
+class MultiBootstrap:
+    """Scores of several procedures, and what they could have been."""
+
+    scores: dict[str, float]  # the mean over seeds
+    draws: dict[str, Array]  # of seeds and examples
+    example_draws: dict[str, Array]  # of examples alone
+    deviations: dict[str, float]  # over seeds; 0 of one seed
+    seeds: dict[str, int]
+
+    def interval(self, name: str, confidence: float = 0.95) -> tuple[float, float]:
+        """The percentile interval of a procedure's score."""
+        return _percentiles(self.draws[name], confidence)
+
+    def compare(self, first: str, second: str, confidence: float = 0.95) -> Comparison:
+        """The second procedure's lead over the first, with a two-sided p-value."""
+        leads = self.draws[second] - self.draws[first]
+        leads = leads[np.isfinite(leads)]
+        if not len(leads):
+            raise BertsmithError("the metric is not a number on these examples")
+        gone = int(min((leads <= 0).sum(), (leads >= 0).sum()))
+        p_value = min(1.0, 2 * (gone + 1) / (len(leads) + 1))
+        lead = self.scores[second] - self.scores[first]
+        return Comparison(lead, p_value, *_percentiles(leads, confidence))
+
+    def seeds_needed(self, first: str, second: str) -> float:
+        """Pre-training seeds of each with which a lead as observed is detected in 80 % of studies.
+
+        Infinite where more seeds do not suffice, since the test set alone is too small.
+        """
+        lead = abs(self.scores[second] - self.scores[first])
+        of_examples = float(np.nanvar(self.example_draws[second] - self.example_draws[first]))
+        of_seeds = self.deviations[first] ** 2 + self.deviations[second] ** 2
+        allowed = (lead / (DETECTED + POWER)) ** 2 - of_examples
+        if allowed <= 0:
+            return math.inf
+        return max(2.0, math.ceil(of_seeds / allowed))
+
+
+def multi_bootstrap(
+    procedures: Mapping[str, Sequence[Score]], length: int, *, draws: int = 1000, seed: int = 0
+) -> MultiBootstrap:
+    """Draw pre-training seeds and test examples anew, with replacement.
+
+    `procedures` have a score function for each pre-training seed. Seeds are few: deviations from
+    their mean are scaled by √(n / (n - 1)), so that the variance is that of the sample. With one
+    seed only examples are drawn.
+    """
+    if not procedures or not all(procedures.values()):
+        raise BertsmithError("a Multi-Bootstrap needs procedures with a seed or more each")
+    everything = np.ones(length)
+    values = {
+        name: np.asarray([score(everything) for score in scores])
+        for name, scores in procedures.items()
+    }
+    random = np.random.default_rng([seed, 1])
+    drawn: dict[str, list[float]] = {name: [] for name in procedures}
+    examples: dict[str, list[float]] = {name: [] for name in procedures}
+    for weights in drawn_weights(length, draws, seed):
+        for name, scores in procedures.items():
+            row = np.asarray([score(weights) for score in scores])
+            mean, count = float(row.mean()), len(row)
+            examples[name].append(mean)
+            if count > 1:
+                picked = float(row[random.integers(0, count, count)].mean())
+                mean += math.sqrt(count / (count - 1)) * (picked - mean)
+            drawn[name].append(mean)
+    return MultiBootstrap(
+        {name: float(row.mean()) for name, row in values.items()},
+        {name: np.asarray(row) for name, row in drawn.items()},
+        {name: np.asarray(row) for name, row in examples.items()},
+        {n: float(row.std(ddof=1)) if len(row) > 1 else 0.0 for n, row in values.items()},
+        {name: len(row) for name, row in values.items()},
+    )
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """P-values corrected for their number by Holm's step-down method."""
+    count, highest = len(p_values), 0.0
+    corrected = [1.0] * count
+    for rank, place in enumerate(sorted(range(count), key=p_values.__getitem__)):
+        highest = max(highest, min(1.0, (count - rank) * p_values[place]))
+        corrected[place] = highest
+    return corrected
+
+
+def _percentiles(values: Array, confidence: float) -> tuple[float, float]:
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        return math.nan, math.nan
+    outside = 50 * (1 - confidence)
+    low, high = np.percentile(finite, [outside, 100 - outside]).tolist()
+    return low, high

@@ -1,0 +1,203 @@
+"""Whole comparisons: resumed, in parallel and merged they come to the same results."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertsmith.checkpoint import Sentence, create, save
+from bertsmith.compare import compare
+from bertsmith.compare.parts import PRETRAIN, RATE, SCORE, Part, parts_of
+from bertsmith.compare.spec import Spec
+from bertsmith.compare.work import Stopped, Worker
+from bertsmith.errors import BertsmithError
+from bertsmith.tokenizer import Tokenizer
+
+Make = Callable[..., Spec]
+
+
+@pytest.fixture(scope="module")
+def done(
+    material: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Path:
+    """The folder of a finished comparison."""
+    return tmp_path_factory.mktemp("compare") / "done"
+
+
+def run(spec: Spec, out: Path, **options: Any) -> dict[str, Any]:
+    return compare(spec, out, **{"jobs": 1, **options})
+
+
+@pytest.fixture
+def finished(make_spec: Make, done: Path) -> Path:
+    """A finished comparison; run once."""
+    if not (done / "results.json").exists():
+        run(make_spec(), done)
+    return done
+
+
+def test_results(make_spec: Make, finished: Path) -> None:
+    results = json.loads((finished / "results.json").read_text())
+    assert results["missing"] == []
+    assert results["variants"]["pairs"]["budgets"]["tokens"]["steps"] == 8
+    (held, *_), name = results["pretraining"]["tokens"]["masked"], "masked_lm"
+    assert [row["at"] for row in held["held_out"]] == [0.25, 0.5, 0.75, 1.0]
+    assert all(row[name] > 0 for row in held["held_out"])
+    score = results["scores"]["tokens"]["words"]["masked"]
+    assert score["low"] <= score["mean"] <= score["high"]
+    assert len(score["runs"]) == 2
+    (pair,) = results["comparisons"]["tokens"]["words"]
+    assert (pair["first"], pair["second"]) == ("pairs", "masked")
+    assert 0 < pair["p"] <= pair["p_corrected"] <= 1
+    rates = results["learning_rates"]["tokens"]["words"]["pairs"]
+    assert rates["dev"][f"{rates['chosen']:g}"] == max(rates["dev"].values())
+    assert any("words (accuracy" in line for line in results["summary"])
+    assert "seconds" not in json.dumps(results)
+    timings = json.loads((finished / "timings.json").read_text())
+    assert timings["variants"]["pairs"]["tokens_per_second"] > 0
+    assert set(timings["parts"]) == {part.key for part in parts_of(make_spec())}
+
+
+def test_the_page_shows_everything(make_spec: Make, finished: Path) -> None:
+    page = (finished / "report.html").read_text("utf-8")
+    for heading in ("Scores", "Score against cost", "Learning curves", "Costs", "Run it again"):
+        assert f">{heading}" in page
+    assert "the class" in page or "the list" in page or "No" in page
+    run(make_spec(), finished, texts=False)
+    plain = (finished / "report.html").read_text("utf-8")
+    assert "Examples were left out" in plain
+    assert "is empty" not in plain
+    assert "is right" not in plain
+    run(make_spec(), finished)
+
+
+def test_finished_parts_are_not_run_again(
+    make_spec: Make, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = (finished / "results.json").read_bytes()
+    ran: list[Part] = []
+    monkeypatch.setattr(Worker, "run", lambda self, part: ran.append(part))
+    run(make_spec(), finished)
+    assert ran == []
+    assert (finished / "results.json").read_bytes() == before
+
+
+def test_interrupted_after_any_part_it_ends_the_same(
+    make_spec: Make, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped after each part, also before a part's result is stored."""
+    real, count = Worker.run, 0
+
+    def stopping(self: Worker, part: Part) -> None:
+        nonlocal count
+        count += 1
+        if count % 3 == 0 and part.kind == PRETRAIN:
+            self._pretrain(part)  # killed before its result is stored
+            raise Stopped
+        real(self, part)
+        if count % 2:
+            raise Stopped
+
+    monkeypatch.setattr(Worker, "run", stopping)
+    for _ in range(20):
+        try:
+            run(make_spec(), tmp_path)
+        except Stopped:
+            continue
+        break
+    results = (tmp_path / "results.json").read_bytes()
+    assert results == (finished / "results.json").read_bytes()
+
+
+def test_variants_run_apart_are_merged(make_spec: Make, finished: Path, tmp_path: Path) -> None:
+    first = run(make_spec(), tmp_path / "first", only=["pairs"])
+    assert {key.split("/")[0] for key in first["missing"]} == {"masked"}
+    assert any("missing" in line for line in first["summary"])
+    run(make_spec(), tmp_path / "second", only=["masked"])
+    lines: list[str] = []
+    run(make_spec(), tmp_path / "first", merge=[tmp_path / "second"], say=lines.append)
+    assert "12 of 12 parts are finished" in lines
+    results = (tmp_path / "first" / "results.json").read_bytes()
+    assert results == (finished / "results.json").read_bytes()
+
+
+def test_more_seeds_are_added(make_spec: Make, finished: Path, tmp_path: Path) -> None:
+    run(make_spec(seeds=1), tmp_path)
+    lines: list[str] = []
+    run(make_spec(), tmp_path, say=lines.append)
+    assert lines[0] == "8 of 12 parts are finished"
+    results = (tmp_path / "results.json").read_bytes()
+    assert results == (finished / "results.json").read_bytes()
+
+
+def test_other_settings_are_refused(make_spec: Make, finished: Path) -> None:
+    with pytest.raises(BertsmithError, match="of other settings, data or corpus"):
+        run(make_spec(budget={"tokens": 2000}), finished)
+
+
+def test_early_models_and_trained_models(make_spec: Make, material: Path, tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(material / "tokenizer")
+    model = create("bert-tiny", vocab_size=448, hidden_size=16, num_attention_heads=2)
+    save(tmp_path / "model", model, tokenizer, Sentence())
+    spec = make_spec(
+        seeds=1,
+        variants={
+            "masked": {"recipe": "tiny-bert-no-nsp"},
+            "own": {"model": str(tmp_path / "model")},
+        },
+        finetune={"seeds": 1, "learning_rates": [1e-3], "at": [0.5], "settings": {"epochs": 1}},
+    )
+    results = run(spec, tmp_path / "out")
+    scores = results["scores"]["tokens"]["words"]
+    assert set(scores) == {"masked", "own"}
+    assert set(scores["masked"]["at"]) == {"0.5", "1"}
+    assert results["variants"]["own"]["parameters"] > 0
+    assert any("pre-trained once" in line for line in results["summary"])
+
+
+def test_parts_and_their_order(make_spec: Make) -> None:
+    parts = parts_of(make_spec())
+    assert len({part.key for part in parts}) == len(parts) == 12
+    for place, part in enumerate(parts):
+        assert set(part.needs(make_spec())) <= set(parts[:place])
+    assert {part.kind for part in parts} == {PRETRAIN, RATE, SCORE}
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"corpus": "nowhere"}, "variants.pairs: .*nowhere"),
+        ({"budget": {"tokens": 100}}, "less than 4 steps; it needs at least"),
+        ({"tasks": {"x": {"data": "no.csv"}}}, "tasks.x: no.csv: there is no such file"),
+        ({"tasks": {"x": {"data": "glue", "folder": "."}}}, "unknown GLUE task 'x'"),
+        ({"tasks": {"sst2": {"data": "glue", "folder": "/nowhere"}}}, "no such folder"),
+        ({"variants": {"m": {"model": "no/such/model/here"}}}, "no such directory"),
+        ({"variants": {"m": {"recipe": "tiny-brt"}}}, "did you mean tiny-bert"),
+        ({"finetune": {"settings": {"epohcs": 1}}}, "did you mean 'epochs'|did you mean epochs"),
+        ({"finetune": {"settings": {"seed": 1}}}, "chosen by compare itself"),
+    ],
+)
+def test_mistakes_are_one_line_before_anything_is_trained(
+    make_spec: Make, tmp_path: Path, changes: dict[str, Any], fault: str
+) -> None:
+    with pytest.raises(BertsmithError, match=fault) as error:
+        run(make_spec(**changes), tmp_path / "out")
+    assert "\n" not in str(error.value)
+    assert not list((tmp_path / "out").rglob("recipe.toml"))
+
+
+def test_unknown_variants_and_metrics(make_spec: Make, material: Path, tmp_path: Path) -> None:
+    with pytest.raises(BertsmithError, match="did you mean masked"):
+        run(make_spec(), tmp_path, only=["maskd"])
+    task = {"words": {"data": str(material / "task.csv"), "metric": "bleu"}}
+    with pytest.raises(BertsmithError, match="no score 'bleu'"):
+        run(make_spec(tasks=task), tmp_path)
+
+
+@pytest.mark.slow
+def test_several_jobs(make_spec: Make, finished: Path, tmp_path: Path) -> None:
+    run(make_spec(), tmp_path, jobs=2)
+    results = (tmp_path / "results.json").read_bytes()
+    assert results == (finished / "results.json").read_bytes()
