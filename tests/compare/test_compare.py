@@ -201,3 +201,14 @@ def test_several_jobs(make_spec: Make, finished: Path, tmp_path: Path) -> None:
     run(make_spec(), tmp_path, jobs=2)
     results = (tmp_path / "results.json").read_bytes()
     assert results == (finished / "results.json").read_bytes()
+
+
+def test_static_vectors_of_another_variant(make_spec: Make, tmp_path: Path) -> None:
+    spec = make_spec(
+        seeds=1,
+        variants={"masked": {"recipe": "tiny-bert-no-nsp"}, "static": {"static": "masked"}},
+        finetune={"seeds": 1, "learning_rates": [1e-2], "settings": {"epochs": 1}},
+    )
+    results = run(spec, tmp_path)
+    assert results["variants"]["static"]["flops_per_token"] == 0
+    assert set(results["scores"]["tokens"]["words"]) == {"masked", "static"}

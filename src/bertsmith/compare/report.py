@@ -82,9 +82,8 @@ def _subtitle(spec: Spec, timings: dict[str, Any]) -> str:
     budgets = " or ".join(budget_name(spec, kind) for kind in spec.budget.kinds())
     counts = f"{len(spec.variants)} variants"
     if budgets:
-        counts += (
-            f", {budgets}, {spec.seeds} pre-training × {spec.finetune.seeds} fine-tuning seeds"
-        )
+        counts += f", {budgets}, {spec.seeds} pre-training seeds"
+        counts += f" × {spec.finetune.seeds} fine-tuning seeds" if spec.tasks else ""
     return f"{counts}; run on {timings['device']}"
 
 

@@ -106,9 +106,8 @@ def encoder_of(spec: Spec, worker: Worker, name: str) -> Model | None:
 def _variant(spec: Spec, worker: Worker, name: str) -> dict[str, Any]:
     """What a variant is and costs, exactly."""
     encoder, part = encoder_of(spec, worker, name), spec.variants[name]
-    content: dict[str, Any] = {
-        "kind": "recipe" if part.recipe else "static" if part.static else "model"
-    }
+    kind = next(key for key in ("recipe", "model", "static") if getattr(part, key))
+    content: dict[str, Any] = {"kind": kind}
     if encoder is not None:
         tokens = LENGTH * BATCH
         content |= {
@@ -230,9 +229,8 @@ def _means(drawn: dict[str, MultiBootstrap]) -> dict[str, Any]:
     """The mean over tasks of each variant that has all of them; tasks are drawn independently."""
     if not drawn:
         return {}
-    names = [
-        n for n in next(iter(drawn.values())).scores if all(n in d.scores for d in drawn.values())
-    ]
+    first, *others = (one.scores for one in drawn.values())
+    names = [name for name in first if all(name in one for one in others)]
     content = {}
     for name in names:
         draws = np.mean([one.draws[name] for one in drawn.values()], axis=0)

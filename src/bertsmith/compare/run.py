@@ -26,6 +26,7 @@ from bertsmith.files import finite, locked, write_json, write_text, writing
 from bertsmith.folders import check_output
 from bertsmith.train.building import built, examples_of, open_corpus
 
+STATIC_TASKS = ("classification", "multilabel", "regression", "tagging", "choice")
 Say = Callable[[str], None]
 
 
@@ -106,8 +107,15 @@ def _check(spec: Spec) -> None:
             where = f"variants.{name}: "
             raise BertsmithError(f"{where}{str(error).removeprefix(where)}") from error
     checker = Worker(spec, {}, Path())
+    static = [name for name, part in spec.variants.items() if part.static]
     for name in spec.tasks:
-        finetune_settings(spec, name, checker.splits(name))
+        splits = checker.splits(name)
+        finetune_settings(spec, name, splits)
+        if static and splits.train.task not in STATIC_TASKS:
+            raise BertsmithError(
+                f"variants.{static[0]}: static vectors cannot be fine-tuned for"
+                f" {splits.train.task} (tasks.{name})"
+            )
 
 
 def _costs(spec: Spec, variant: str, out: Path) -> dict[str, dict[str, Any]]:
@@ -139,11 +147,6 @@ def _costs(spec: Spec, variant: str, out: Path) -> dict[str, dict[str, Any]]:
         costs[kind] = vars(cost_of(recipe, tokenizer, kind, amount, f"variants.{variant}"))
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(
-        path,
-        {
-            kind: {"amount": getattr(spec.budget, kind), "cost": cost}
-            for kind, cost in costs.items()
-        },
-    )
+    amounts = {kind: getattr(spec.budget, kind) for kind in costs}
+    write_json(path, {k: {"amount": amounts[k], "cost": cost} for k, cost in costs.items()})
     return costs

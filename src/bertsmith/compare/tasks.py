@@ -115,9 +115,10 @@ def _own(part: TaskPart) -> tuple[Dataset[Any], Dataset[Any]]:
     if not Path(part.data).exists():
         near = nearest(part.data, FOLDERS)
         raise BertsmithError(
-            f"{part.data}: there is no such file or folder, nor benchmark (glue, conll, squad){near}"
+            f"{part.data}: there is no such file or folder, and no such benchmark{near}"
+            f"; known: {', '.join(FOLDERS)}"
         )
-    columns = {"columns": part.columns} if part.columns else {}
+    columns: dict[str, Any] = {"columns": part.columns} if part.columns else {}
     splits = read_splits(part.data, task=part.kind or None, hold_out=0, **columns)
     scored = splits.test or splits.dev
     if scored is not None:

@@ -10,14 +10,16 @@ from typing import Any
 
 import torch
 
-from bertsmith.checkpoint import locate
+from bertsmith.checkpoint import locate, save
 from bertsmith.compare.budget import Cost, with_steps
 from bertsmith.compare.parts import PRETRAIN, RATE, Part, Store, best_rate, fingerprint
 from bertsmith.compare.spec import QUARTERS, Spec
 from bertsmith.compare.tasks import finetune_settings, metric_of, read_task
 from bertsmith.corpus import Corpus
+from bertsmith.distill.static import WIDTH, to_static
 from bertsmith.files import digest
 from bertsmith.finetune import Splits, finetune
+from bertsmith.finetune.setup import open_model
 from bertsmith.finetune.work import data_sum
 from bertsmith.train import Recipe, pretrain
 from bertsmith.train.pretraining import store_checkpoint
@@ -150,10 +152,11 @@ class Worker:
 
     def _static(self, part: Part, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         """Static vectors of the model of another variant."""
-        from bertsmith.compare.vectors import write_static
-
         source = Part(PRETRAIN, self.spec.variants[part.variant].static, part.budget, part.seed)
-        write_static(self.model(source), folder / "model")
+        teacher = open_model(self.model(source), self.spec.device or None)
+        width = min(WIDTH, teacher.checkpoint.config.width)
+        student, _ = to_static(teacher, width=width)
+        save(folder / "model", student.checkpoint, student.tokenizer, student.sentence)
         trained = self.store.result(source) or {}
         return {"steps": trained.get("steps"), "tokens": trained.get("tokens")}, {}
 
