@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bertsmith.families import presets
     from bertsmith.finetune import finetune
     from bertsmith.finetune.classifier import Classifier
+    from bertsmith.serve.client import connect
     from bertsmith.tokenizer import Tokenizer
     from bertsmith.verbs import evaluate, pretrain
 
@@ -22,6 +23,7 @@ _HOMES = {
     "BertsmithError": "errors",
     "Classifier": "finetune.classifier",
     "Tokenizer": "tokenizer",
+    "connect": "serve.client",
     "create": "checkpoint",
     "evaluate": "verbs",
     "load": "bert",
@@ -29,8 +31,8 @@ _HOMES = {
     "presets": "families",
     "pretrain": "verbs",
 }
-__all__ = ["Bert", "BertsmithError", "Classifier", "Tokenizer", "create", "distill", "evaluate"]
-__all__ += ["finetune", "load", "predict", "presets", "pretrain"]
+__all__ = ["Bert", "BertsmithError", "Classifier", "Tokenizer", "connect", "create", "distill"]
+__all__ += ["evaluate", "finetune", "load", "predict", "presets", "pretrain"]
 
 
 def __getattr__(name: str) -> Any:

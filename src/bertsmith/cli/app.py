@@ -39,6 +39,7 @@ from bertsmith.cli import (
     probe,
     runs,
     senses,
+    serve,
     tokenizer,
 )
 from bertsmith.cli import options as shared
@@ -69,6 +70,7 @@ SECTIONS: dict[str, dict[str, Callable[..., Any] | typer.Typer]] = {
         "fill-mask": fill_mask.fill_mask,
         "embed": embed.embed,
         "follows": follows.follows,
+        "serve": serve.serve,
     },
     "Inspect": {
         "attention": attention.attention,

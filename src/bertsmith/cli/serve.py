@@ -1,0 +1,176 @@
+"""`bertsmith serve`: models over HTTP, with a playground."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bertsmith.cli import options as shared
+from bertsmith.errors import BertsmithError
+
+if TYPE_CHECKING:
+    from bertsmith.serve import Settings
+
+KEY = "BERTSMITH_API_KEY"
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+def serve(
+    models: Annotated[
+        list[str],
+        typer.Argument(help="Models, each as MODEL or NAME=MODEL.", show_default=False),
+    ],
+    index: Annotated[
+        Path | None, typer.Option(help="An index of documents, for /search.", show_default=False)
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)] = 8080,
+    workers: Annotated[int, typer.Option(help="Number of processes.", min=1, max=256)] = 1,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Give the same bits whatever else is asked; slower.")
+    ] = False,
+    long: Annotated[
+        str, typer.Option(help="Long texts are read in windows (window) or refused (refuse).")
+    ] = "window",
+    batch_tokens: Annotated[
+        int | None, typer.Option(help="Tokens encoded together; default: by device.", min=1)
+    ] = None,
+    queue_batches: Annotated[
+        float, typer.Option(help="Full batches that may wait before requests get 429.", min=0.1)
+    ] = 2.0,
+    max_body: Annotated[int, typer.Option(help="Bytes of a request.", min=1)] = 2_000_000,
+    max_inputs: Annotated[int, typer.Option(help="Texts in a request.", min=1)] = 1024,
+    max_characters: Annotated[
+        int, typer.Option(help="Characters of all texts in a request.", min=1)
+    ] = 1_000_000,
+    max_tokens: Annotated[
+        int, typer.Option(help="Tokens of all texts in a request.", min=1)
+    ] = 131_072,
+    timeout: Annotated[float, typer.Option(help="Seconds for a request.", min=0.1)] = 60.0,
+    drain: Annotated[
+        float, typer.Option(help="Seconds after SIGTERM in which requests are still taken.", min=0)
+    ] = 1.0,
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(help=f"File with a key that requests must bring; or set {KEY}."),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="Host names that are answered; * for all.", show_default=False),
+    ] = None,
+    json_logs: Annotated[
+        bool, typer.Option("--json-logs", help="Log every request as a line of JSON.")
+    ] = False,
+    threads: Annotated[
+        int | None, typer.Option(help="CPU threads of a process; default: cores.", min=1)
+    ] = None,
+    device: shared.Device = None,
+    dtype: shared.Dtype = "float32",
+    family: shared.Family = None,
+    as_json: shared.Json = False,
+) -> None:
+    """Serve models over HTTP, with a playground at / and API documentation at /docs.
+
+    One route for each task that a model has a head for, and the routes of
+    text-embeddings-inference, OpenAI, Cohere, Jina and vLLM.
+    """
+    if long not in ("window", "refuse"):
+        raise BertsmithError(f"--long is window or refuse, not {long!r}")
+    try:
+        from bertsmith.serve import Settings
+        from bertsmith.serve.models import named
+        from bertsmith.serve.run import listen
+        from bertsmith.serve.run import serve as run
+    except ImportError as error:
+        raise BertsmithError(f"serve needs {error.name}: pip install 'bertsmith[serve]'") from error
+    settings = Settings(
+        max_body=max_body,
+        max_inputs=max_inputs,
+        max_characters=max_characters,
+        max_tokens=max_tokens,
+        batch_tokens=batch_tokens,
+        queue_batches=queue_batches,
+        timeout=timeout,
+        long=long,
+        exact=exact,
+        api_key=_key(api_key_file),
+        hosts=_hosts(host, allow_host),
+        json_logs=json_logs,
+        drain=drain,
+    )
+    places = named(models)
+    listener = listen(host, port)
+    shown = f"[{host}]" if ":" in host else host
+    address = f"http://{shown}:{listener.getsockname()[1]}"
+    share = threads or (max(1, (os.cpu_count() or 1) // workers) if workers > 1 else None)
+    build = Build(places, device, dtype, family, settings, index, share, address, as_json)
+    run(build, listener, workers=workers, drain=drain)
+
+
+@dataclass(frozen=True)
+class Build:
+    """Makes the application in the process that serves it."""
+
+    places: dict[str, str]
+    device: str | None
+    dtype: str
+    family: str | None
+    settings: Settings
+    index: Path | None
+    threads: int | None
+    address: str
+    as_json: bool
+
+    def __call__(self, state: Any) -> Any:
+        """Load all models and say where they are."""
+        import torch
+
+        from bertsmith.serve.app import create_app
+
+        if self.threads:
+            torch.set_num_threads(self.threads)
+        models = {
+            name: shared.open_model(place, self.device, self.dtype, self.family)
+            for name, place in self.places.items()
+        }
+        app = create_app(models, self.settings, index=self._index(), state=state)
+        if self.as_json:
+            shared.print_json([{"url": self.address, "models": list(models), "pid": os.getpid()}])
+        else:
+            typer.echo(f"{', '.join(models)} on {self.address} (playground), {self.address}/docs")
+        return app
+
+    def _index(self) -> Any:
+        if self.index is None:
+            return None
+        import bertsmith
+
+        return bertsmith.Index.open(self.index)
+
+
+def _key(path: Path | None) -> str | None:
+    if path is None:
+        return os.environ.get(KEY) or None
+    from bertsmith.files import cause
+
+    try:
+        key = path.read_text("utf-8").strip() if path.stat().st_size < 10_000 else ""
+    except (OSError, ValueError) as error:
+        raise BertsmithError(f"{path}: the API key cannot be read ({cause(error)})") from error
+    if not key or not key.isascii() or not key.isprintable():
+        raise BertsmithError(f"{path}: an API key is one line of printable ASCII")
+    return key
+
+
+def _hosts(host: str, allowed: list[str] | None) -> tuple[str, ...]:
+    """Host names that are answered. A server for this machine alone answers no other name.
+
+    Otherwise a web page could read answers by having its own name point to this machine.
+    """
+    if allowed:
+        return () if "*" in allowed else tuple(allowed)
+    return LOOPBACK if host in ("127.0.0.1", "localhost", "::1") else ()

@@ -1,0 +1,104 @@
+"""The server as one ASGI application: models → routes behind the gate."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bertsmith import __version__
+from bertsmith.serve.cohere import cohere_routes
+from bertsmith.serve.errors import ServeError, shape_of
+from bertsmith.serve.gate import Gate, State
+from bertsmith.serve.metrics import Metrics
+from bertsmith.serve.models import Models
+from bertsmith.serve.openai import openai_routes
+from bertsmith.serve.own import own_routes
+from bertsmith.serve.playground import playground_routes
+from bertsmith.serve.route import answer, failure
+from bertsmith.serve.search import Index, search_routes
+from bertsmith.serve.settings import Settings
+from bertsmith.serve.tei import tei_routes
+from bertsmith.serve.vllm import vllm_routes
+from bertsmith.serve.work import Work
+from bertsmith.tasks.loaded import LoadedModel
+
+
+def create_app(
+    models: Mapping[str, LoadedModel],
+    settings: Settings | None = None,
+    *,
+    index: Index | None = None,
+    state: State | None = None,
+) -> FastAPI:
+    """An application that serves these models, by their names."""
+    chosen, state = settings or Settings(), state or State()
+    metrics = Metrics()
+    work = Work(Models(models, chosen, metrics), chosen, metrics)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        work.models.close()
+        work.threads.shutdown()
+
+    app = FastAPI(
+        title="bertsmith",
+        version=__version__,
+        summary="Encoder models over HTTP: every task, and the dialects of other servers.",
+        lifespan=lifespan,
+    )
+    app.state.work, app.state.serving = work, state
+    for router in (
+        own_routes(work),
+        tei_routes(work),
+        openai_routes(work),
+        cohere_routes(work),
+        vllm_routes(work),
+        search_routes(work, index),
+        playground_routes(work, index),
+    ):
+        app.include_router(router)
+    _health_routes(app, work, state)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(RequestValidationError, _http_error)
+    app.add_middleware(Gate, work=work, settings=chosen, state=state)
+    return app
+
+
+def _health_routes(app: FastAPI, work: Work, state: State) -> None:
+    """Liveness: is the process worth keeping? Readiness: should it get requests?"""
+
+    def alive() -> bool:
+        return all(one.batcher.alive for one in work.models)
+
+    @app.get("/live", tags=["health"])
+    async def live() -> Any:
+        """200 as long as the workers of all models run."""
+        if alive():
+            return answer({"status": "alive"})
+        return failure(ServeError(503, "a worker has ended"), shape_of("/live"))
+
+    @app.get("/ready", tags=["health"])
+    @app.get("/health", tags=["health"])
+    @app.get("/ping", tags=["health"])
+    async def ready() -> Any:
+        """200 when requests are welcome; 503 while the server shuts down."""
+        if alive() and not state.draining:
+            return answer({"status": "ready"})
+        return failure(ServeError(503, "the server is shutting down"), shape_of("/ready"))
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """Unknown paths and methods, in the dialect's shape."""
+    shape = shape_of(request.url.path)
+    if isinstance(error, HTTPException):
+        message = f"{error.detail}: {request.method} {request.url.path[:200]}; see /docs"
+        return failure(ServeError(error.status_code, message, headers=error.headers), shape)
+    return failure(ServeError(422, "the request is not understood"), shape)

@@ -1,0 +1,290 @@
+"""`bertsmith.connect`: a model on a server, with the methods that `bertsmith.load` gives."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from bertsmith.errors import BertsmithError
+from bertsmith.files import write_text
+from bertsmith.tasks.answering import Answer
+from bertsmith.tasks.choice import Choice
+from bertsmith.tasks.classification import Classification
+from bertsmith.tasks.embedding import Vectors
+from bertsmith.tasks.filling import Guess
+from bertsmith.tasks.states import TextStates
+from bertsmith.tasks.tagging import Entity
+
+Result = TypeVar("Result")
+LARGEST = 1 << 30  # bytes of an answer
+AT_ONCE = 64  # texts in a request; servers limit them
+WAITS = 5  # times that a busy server is asked again
+
+
+def connect(
+    url: str, *, model: str | None = None, api_key: str | None = None, timeout: float = 120.0
+) -> RemoteBert:
+    """Use a model of a `bertsmith serve` process as if it were loaded here.
+
+    `model` is one of the server's names; by default the server takes the first that can do what
+    is asked.
+    """
+    return RemoteBert(url, model=model, api_key=api_key, timeout=timeout)
+
+
+@dataclass(frozen=True)
+class RemoteAttention:
+    """Attention weights of a text, computed by a server."""
+
+    server: RemoteBert
+    body: Mapping[str, Any]
+    tokens: list[str]
+    layers: list[int]
+    heads: list[int]
+    weights: Vectors  # (layers, heads, n, n)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def maps(self) -> Vectors:
+        """All weights: (layers, heads, n, n)."""
+        return self.weights
+
+    def save(self, path: str | Path) -> None:
+        """Write a page (.html) that shows them."""
+        path = Path(path)
+        if path.suffix not in (".html", ".htm"):
+            raise BertsmithError(f"{path}: write to a .html file")
+        write_text(path, self.server.request("/attention", {**self.body, "format": "html"}))
+
+    def _repr_html_(self) -> str:
+        page: str = self.server.request("/attention", {**self.body, "format": "html"})
+        return page
+
+
+class RemoteBert:
+    """A model on a server."""
+
+    def __init__(self, url: str, *, model: str | None, api_key: str | None, timeout: float) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise BertsmithError(
+                f"{url!r} is no address of a server, such as http://127.0.0.1:8080"
+            )
+        self.url, self.model, self.timeout = url.rstrip("/"), model, timeout
+        self._https, self._host, self._port = parts.scheme == "https", parts.hostname, parts.port
+        self._path = parts.path.rstrip("/")
+        self._key = api_key
+        self._own = threading.local()  # a connection for each thread
+        self.models: list[dict[str, Any]] = self.request("/models")["models"]
+        names = [one["id"] for one in self.models]
+        if model is not None and model not in names:
+            raise BertsmithError(f"{url} has no model {model!r}; it has: {', '.join(names)}")
+
+    def __repr__(self) -> str:
+        return f"<{self.model or ', '.join(one['id'] for one in self.models)} on {self.url}>"
+
+    # ------------------------------------------------------------------ the methods of `Bert`
+
+    def fill_mask(self, text: str | Sequence[str], top: int = 5) -> Any:
+        """Guess the masked tokens of a text, or of each of several."""
+        rows = self._each("/fill-mask", text, top=top)
+        guesses = [[Guess(**one) for one in row] for row in rows]
+        return guesses[0] if isinstance(text, str) else guesses
+
+    def embed(
+        self,
+        texts: str | Sequence[str],
+        *,
+        pooling: str | None = None,
+        normalise: bool | None = None,
+        long: str = "window",
+    ) -> Vectors:
+        """Turn texts into vectors: float32 (N, D), or (D,) of a single text."""
+        if long not in ("window", "cut"):
+            raise BertsmithError('a server embeds with long="window" or "cut"')
+        if normalise is None:
+            normalise = bool(self._described("embed").get("normalise"))
+        body: dict[str, Any] = {"normalize": normalise, "truncate": long == "cut"}
+        body |= {"pooling": pooling}
+        rows = self._each("/embed", texts, key=None, **body)
+        vectors: Vectors = np.asarray(rows, dtype=np.float32)
+        if isinstance(texts, str):
+            return vectors[0]
+        return vectors.reshape(len(rows), -1) if rows else self._no_vectors()
+
+    def classify(self, texts: str | Sequence[str], pairs: Any = None) -> Any:
+        """Label a text (or a pair of texts), or each of several."""
+        rows = self._each("/classify", texts, {} if pairs is None else {"pairs": pairs})
+        labels = [Classification(**row) for row in rows]
+        return labels[0] if isinstance(texts, str) else labels
+
+    def tag(self, texts: str | Sequence[str], *, words: bool = False) -> Any:
+        """Find entities in a text, or in each of several; or label every word."""
+        rows = self._each("/tag", texts, words=words)
+        entities = [[Entity(**one) for one in row] for row in rows]
+        return entities[0] if isinstance(texts, str) else entities
+
+    def answer(
+        self,
+        question: str,
+        passage: str,
+        *,
+        top: int = 1,
+        longest: int = 30,
+        empty: bool | None = None,
+    ) -> list[Answer]:
+        """Find the `top` answers to a question in a passage of any length."""
+        body = {"question": question, "passage": passage, "top": top, "longest": longest}
+        rows = self.request("/answer", {**body, "empty": empty})["results"]
+        return [Answer(**row) for row in rows]
+
+    def choose(self, prompt: str, choices: Sequence[str]) -> Choice:
+        """Pick the choice that goes best with the prompt."""
+        body = {"prompt": prompt, "choices": list(choices)}
+        return Choice(**self.request("/choose", body)["results"])
+
+    def follows(self, first: str | Sequence[str], second: str | Sequence[str]) -> Any:
+        """The probability that the second text follows the first, for one pair or several."""
+        single = isinstance(first, str)
+        body = {"first": first if single else list(first), "second": second}
+        if not isinstance(second, str):
+            body["second"] = list(second)
+        chances = self.request("/follows", body)["results"]
+        return chances[0] if single else chances
+
+    def states(
+        self,
+        texts: str | Sequence[str],
+        *,
+        depth: int | Sequence[int] | None = None,
+        pool: str | None = None,
+        special: bool = False,
+    ) -> Any:
+        """The hidden states of a text, or of each of several."""
+        single = depth is None or isinstance(depth, int)
+        depths = None if depth is None else [depth] if isinstance(depth, int) else list(depth)
+        listed = [texts] if isinstance(texts, str) else list(texts)
+        rows = self._each("/states", listed, depths=depths, pool=pool, special=special)
+        results = []
+        for text, row in zip(listed, rows, strict=True):
+            vectors = np.asarray(row["vectors"], dtype=np.float32)
+            spans = [(start, end) for start, end in row["spans"]]
+            results.append(TextStates(text, spans, vectors[0] if single else vectors))
+        return results[0] if isinstance(texts, str) else results
+
+    def attention(
+        self,
+        text: str,
+        pair: str | None = None,
+        *,
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+    ) -> RemoteAttention:
+        """See what it attends to: renders in a notebook, `.save("page.html")` writes a page."""
+        body: dict[str, Any] = {"text": text, "pair": pair}
+        body |= {"layers": None if layers is None else list(layers)}
+        body |= {"heads": None if heads is None else list(heads)}
+        answer = self.request("/attention", body)
+        tokens = [token["text"] for token in answer["tokens"]]
+        weights = np.asarray(answer["weights"], dtype=np.float32)
+        return RemoteAttention(self, body, tokens, answer["layers"], answer["heads"], weights)
+
+    def search(self, query: str, top: int = 10) -> list[dict[str, Any]]:
+        """The best passages of the server's index."""
+        answer = self.request("/search", {"query": query, "top": top})
+        rows: list[dict[str, Any]] = answer["results"]
+        return rows
+
+    # ------------------------------------------------------------------ requests
+
+    def request(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """The answer of the server; a busy one is asked again after the time that it names."""
+        payload = None
+        if body is not None:
+            named = {"model": self.model, **body} if path != "/search" else body
+            try:
+                text = json.dumps(named, ensure_ascii=False, allow_nan=False)
+                payload = text.encode("utf-8")
+            except (TypeError, ValueError) as error:
+                raise BertsmithError(f"this cannot be sent to a server: {error}") from error
+        for attempt in range(WAITS + 1):
+            status, kind, after, content = self._send(path, payload)
+            if status != 429 or attempt == WAITS:
+                break
+            time.sleep(min(60.0, float(after) if after.isdigit() else 1.0))
+        if status == 200 and kind.startswith("text/html"):
+            return content.decode("utf-8")
+        try:
+            value = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise BertsmithError(f"{self.url}{path}: the answer ({status}) is no JSON") from error
+        if status != 200:
+            message = value.get("error") if isinstance(value, dict) else None
+            raise BertsmithError(f"{self.url}{path}: {message or f'status {status}'}")
+        return value
+
+    def _send(self, path: str, payload: bytes | None) -> tuple[int, str, str, bytes]:
+        headers = {"Content-Type": "application/json"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        kind = HTTPSConnection if self._https else HTTPConnection
+        for fresh in (False, True):  # an old connection may have been closed meanwhile
+            if fresh or not hasattr(self._own, "connection"):
+                self._own.connection = kind(self._host, self._port, timeout=self.timeout)
+            connection = self._own.connection
+            try:
+                method = "GET" if payload is None else "POST"
+                connection.request(method, self._path + path, payload, headers)
+                response = connection.getresponse()
+                content = response.read(LARGEST)
+                named = response.headers.get("Content-Type", "")
+                return response.status, named, response.headers.get("Retry-After", ""), content
+            except (OSError, HTTPException, UnicodeError) as error:
+                connection.close()
+                if fresh:
+                    raise BertsmithError(f"{self.url} does not answer ({error})") from error
+        raise AssertionError
+
+    def _each(
+        self,
+        path: str,
+        texts: str | Sequence[str],
+        beside: Mapping[str, Any] | None = None,
+        *,
+        key: str | None = "results",
+        **body: Any,
+    ) -> list[Any]:
+        """The results of many texts, some at a time."""
+        if isinstance(texts, bytes | Mapping) or not isinstance(texts, str | Iterable):
+            raise BertsmithError(f"texts must be strings, not a {type(texts).__name__}")
+        listed = [texts] if isinstance(texts, str) else list(texts)
+        more = {k: [v] if isinstance(v, str) else list(v) for k, v in (beside or {}).items()}
+        if any(len(values) != len(listed) for values in more.values()):
+            raise BertsmithError(f"{len(listed)} texts cannot be paired with as many others")
+        results: list[Any] = []
+        for start in range(0, len(listed), AT_ONCE):
+            some = slice(start, start + AT_ONCE)
+            portion = {name: values[some] for name, values in more.items()}
+            answer = self.request(path, {"inputs": listed[some], **portion, **body})
+            results += answer if key is None else answer[key]
+        return results
+
+    def _described(self, ability: str) -> dict[str, Any]:
+        """What the server says of the model that would be asked."""
+        if self.model is not None:
+            return next(one for one in self.models if one["id"] == self.model)
+        able = [one for one in self.models if ability in one["can"]]
+        return next((one for one in able if one["task"] == "similarity"), able[0])
+
+    def _no_vectors(self) -> Vectors:
+        return np.zeros((0, int(self._described("embed")["width"])), dtype=np.float32)

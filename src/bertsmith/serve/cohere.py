@@ -1,0 +1,81 @@
+"""Rerank as Cohere and Jina ask for it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from uuid import uuid4
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from bertsmith.serve.errors import ServeError
+from bertsmith.serve.models import ServedModel
+from bertsmith.serve.route import JsonRoute, Loose, ModelName, Truncate
+from bertsmith.serve.work import USAGE, Work
+
+
+class Document(Loose):
+    """A document that is more than its text."""
+
+    text: str
+
+
+class CohereRerank(Loose):
+    """A query and documents to order by relevance."""
+
+    model: ModelName = None
+    query: str
+    documents: Annotated[list[str | Document], Field(min_length=1)]
+    top_n: Annotated[int, Field(ge=1)] | None = None
+    return_documents: bool | None = None
+    truncate: Truncate | None = None
+
+
+async def cohere_rerank(work: Work, body: CohereRerank) -> dict[str, Any]:
+    """Documents by relevance, best first."""
+    texts = [one if isinstance(one, str) else one.text for one in body.documents]
+    served = reranker(work, body.model)
+    long = "cut" if body.truncate else None
+    scores = await work.relevance(served, [body.query] * len(texts), texts, long=long)
+    order = sorted(range(len(scores)), key=lambda n: -scores[n])[: body.top_n]
+    usage = USAGE.get()
+    results = [
+        {
+            "index": n,
+            "relevance_score": scores[n],
+            **({"document": {"text": texts[n]}} if body.return_documents else {}),
+        }
+        for n in order
+    ]
+    return {
+        "id": str(uuid4()),
+        "model": served.name,
+        "results": results,
+        "usage": {"prompt_tokens": usage.tokens, "total_tokens": usage.tokens},
+        "meta": {"api_version": {"version": "1"}, "billed_units": {"search_units": 1}},
+    }
+
+
+def reranker(work: Work, name: str | None) -> ServedModel:
+    """A cross-encoder where there is one; a model of this name if it is named."""
+    cross = next((one for one in work.models if one.reranks), None)
+    served = work.models.pick(name, "embed") if name or cross is None else cross
+    if "classify" in served.can and not served.reranks:
+        count = len(served.bert.checkpoint.labels)
+        raise ServeError(
+            424, f"the model {served.name} has {count} labels; one that reranks has a single score"
+        )
+    return served
+
+
+def cohere_routes(work: Work) -> APIRouter:
+    """/v1/rerank and /v2/rerank."""
+    router = APIRouter(route_class=JsonRoute, tags=["Cohere, Jina"])
+
+    @router.post("/v1/rerank")
+    @router.post("/v2/rerank")
+    async def rerank(body: CohereRerank) -> dict[str, Any]:
+        """Documents by relevance, best first."""
+        return await cohere_rerank(work, body)
+
+    return router

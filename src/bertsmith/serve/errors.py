@@ -1,0 +1,81 @@
+"""Errors of a server: one class, and the shape that each dialect gives them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bertsmith.errors import printable
+
+KINDS = {  # TEI's error_type and OpenAI's type for each status
+    400: ("Validation", "invalid_request_error"),
+    401: ("Unauthorized", "invalid_request_error"),
+    403: ("Forbidden", "invalid_request_error"),
+    404: ("NotFound", "invalid_request_error"),
+    405: ("Validation", "invalid_request_error"),
+    413: ("Validation", "invalid_request_error"),
+    422: ("Validation", "invalid_request_error"),
+    424: ("Backend", "server_error"),
+    429: ("Overloaded", "rate_limit_error"),
+    500: ("Backend", "server_error"),
+    503: ("Unhealthy", "server_error"),
+    504: ("Timeout", "server_error"),
+}
+
+
+class ServeError(Exception):
+    """A request that is answered with an error: its status, message and extra headers."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        kind: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.param, self.code, self.kind = status, param, code, kind
+        self.message = printable(" ".join(message.split()))[:2000]
+        self.headers = dict(headers or {})
+
+
+class Overloaded(ServeError):  # noqa: N818 - as TEI names it
+    """The queue is full."""
+
+    def __init__(self, seconds: float) -> None:
+        wait = str(max(1, math.ceil(seconds)))
+        message = f"the server is busy: try again in {wait} s"
+        super().__init__(429, message, code="overloaded", headers={"Retry-After": wait})
+
+
+Shape = Callable[[ServeError], dict[str, Any]]
+
+
+def tei_shape(error: ServeError) -> dict[str, Any]:
+    """Errors of TEI, and of the server's own routes."""
+    kind = error.kind or KINDS.get(error.status, KINDS[500])[0]
+    return {"error": error.message, "error_type": kind}
+
+
+def openai_shape(error: ServeError) -> dict[str, Any]:
+    """Errors of OpenAI and vLLM."""
+    kind = KINDS.get(error.status, KINDS[500])[1]
+    code = error.code or ("server_error" if error.status >= 500 else None)
+    body = {"message": error.message, "type": kind, "param": error.param, "code": code}
+    return {"error": body}
+
+
+def cohere_shape(error: ServeError) -> dict[str, Any]:
+    """Errors of Cohere; Jina's clients read `detail`."""
+    return {"message": error.message, "detail": error.message}
+
+
+def shape_of(path: str) -> Shape:
+    """The shape of errors for a path, also before its body is read."""
+    if path in ("/v1/rerank", "/v2/rerank"):
+        return cohere_shape
+    return openai_shape if path.startswith("/v1/") or path == "/score" else tei_shape

@@ -1,0 +1,174 @@
+"""The gate before all routes: who may ask, how much, and whether there is room."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import logging
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from time import perf_counter
+from typing import Any
+from uuid import uuid4
+
+from starlette.responses import Response
+
+from bertsmith.serve.errors import ServeError, shape_of
+from bertsmith.serve.route import failure
+from bertsmith.serve.settings import Settings
+from bertsmith.serve.work import USAGE, Usage, Work
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+OPEN = {"/", "/health", "/live", "/ready", "/ping", "/metrics"}  # no key is needed to GET them
+REQUEST_ID = re.compile(rb"[\w.:-]{1,128}", re.ASCII)
+LOG = logging.getLogger("bertsmith.serve")
+
+
+class State:
+    """What of a server changes while it runs."""
+
+    def __init__(self) -> None:
+        self.draining = False
+        self.active = 0  # requests that are being answered
+
+
+class Gate:
+    """ASGI middleware: host, key, size, room; request ids, headers, metrics and logs."""
+
+    def __init__(self, app: Any, work: Work, settings: Settings, state: State) -> None:
+        self.app, self.work, self.settings, self.state = app, work, settings, state
+        key = settings.api_key
+        self.key = None if key is None else hashlib.sha256(b"Bearer " + key.encode()).digest()
+        self.hosts = {host.lower().encode() for host in settings.hosts}
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        start, headers = perf_counter(), dict(scope["headers"])
+        usage = Usage(seconds=self.settings.timeout)
+        USAGE.set(usage)
+        own = headers.get(b"x-request-id", b"")
+        number = own if REQUEST_ID.fullmatch(own) else uuid4().hex.encode()
+        status = 500
+        size = 0
+
+        async def counted() -> Message:
+            nonlocal size
+            message = await receive()
+            if message["type"] == "http.request":
+                size += len(message.get("body", b""))
+                if size > self.settings.max_body:
+                    raise self._too_large()
+            return message
+
+        async def labelled(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                more = [(b"x-request-id", number), *_usage_headers(usage, start)]
+                if self.state.draining:
+                    more.append((b"connection", b"close"))
+                message["headers"] = [*message["headers"], *more]
+            await send(message)
+
+        self.state.active += 1
+        try:
+            refused = self._refused(scope, headers)
+            if refused is not None:
+                response = failure(refused, shape_of(scope["path"]))
+                await response(scope, counted, labelled)
+            else:
+                await self._answered(scope, counted, labelled)
+        finally:
+            self.state.active -= 1
+            self._note(scope, usage, status, perf_counter() - start, number)
+
+    async def _answered(self, scope: Any, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def watched(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        response: Response
+        try:
+            await self.app(scope, receive, watched)
+            return
+        except ServeError as error:
+            response = failure(error, shape_of(scope["path"]))
+        except Exception:  # the request that caused it is answered, others go on
+            LOG.exception("a request failed: %s", scope["path"])
+            response = failure(ServeError(500, "the server failed"), shape_of(scope["path"]))
+        if not started:
+            await response(scope, receive, send)
+
+    def _refused(self, scope: Any, headers: dict[bytes, bytes]) -> ServeError | None:
+        """Why a request is refused before its body is read."""
+        host = headers.get(b"host", b"").lower()
+        name = host[: host.rfind(b"]") + 1] or host.split(b":")[0]
+        if self.hosts and name not in self.hosts:
+            return ServeError(403, "this host name is not served here: see serve --allow-host")
+        path, method = scope["path"], scope["method"]
+        if method == "OPTIONS" or (method in ("GET", "HEAD") and path in OPEN):
+            return None
+        if self.key is not None:
+            given = hashlib.sha256(headers.get(b"authorization", b"")).digest()
+            if not hmac.compare_digest(given, self.key):
+                more = {"WWW-Authenticate": "Bearer"}
+                return ServeError(401, "the API key is missing or wrong", headers=more)
+        length = headers.get(b"content-length", b"")
+        if length.isdigit() and (len(length) > 15 or int(length) > self.settings.max_body):
+            return self._too_large()
+        if method == "POST" and self.work.models.full:
+            return next(iter(self.work.models)).batcher.overloaded()
+        return None
+
+    def _too_large(self) -> ServeError:
+        most = self.settings.max_body
+        return ServeError(413, f"the request has more than {most:,} bytes: send less at once")
+
+    def _note(self, scope: Any, usage: Usage, status: int, seconds: float, number: bytes) -> None:
+        metrics, route = self.work.metrics, usage.route or "other"
+        metrics.requests.labels(route, str(status)).inc()
+        metrics.duration.labels(route).observe(seconds)
+        if usage.model:
+            metrics.tokenise.labels(route, usage.model).observe(usage.tokenise)
+            metrics.wait.labels(route, usage.model).observe(usage.wait)
+            metrics.compute.labels(route, usage.model).observe(usage.compute)
+            metrics.tokens.labels(route, usage.model).inc(usage.tokens)
+        if self.settings.json_logs:
+            entry = {
+                "request_id": number.decode(),
+                "method": scope["method"],
+                "path": scope["path"][:200],
+                "status": status,
+                "model": usage.model or None,
+                "tokens": usage.tokens,
+                "total_ms": round(1000 * seconds, 2),
+                "tokenization_ms": round(1000 * usage.tokenise, 2),
+                "queue_ms": round(1000 * usage.wait, 2),
+                "inference_ms": round(1000 * usage.compute, 2),
+            }
+            LOG.info(json.dumps(entry))
+
+
+def _usage_headers(usage: Usage, start: float) -> list[tuple[bytes, bytes]]:
+    def milliseconds(seconds: float) -> bytes:
+        return str(round(1000 * seconds)).encode()
+
+    total = (b"x-total-time", milliseconds(perf_counter() - start))
+    if not usage.model:
+        return [total]
+    return [
+        total,
+        (b"x-compute-tokens", str(usage.tokens).encode()),
+        (b"x-tokenization-time", milliseconds(usage.tokenise)),
+        (b"x-queue-time", milliseconds(usage.wait)),
+        (b"x-inference-time", milliseconds(usage.compute)),
+    ]

@@ -1,0 +1,179 @@
+"""The models of a server: their names, what each can do, and which one a request means."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from time import time
+from typing import Any
+
+import torch
+
+from bertsmith.errors import BertsmithError
+from bertsmith.ledger import Ledger
+from bertsmith.serve.batcher import Batch, Batcher
+from bertsmith.serve.errors import ServeError
+from bertsmith.serve.metrics import Metrics
+from bertsmith.serve.settings import Settings
+from bertsmith.tasks.embedding import embed
+from bertsmith.tasks.following import HEADS as PAIR_HEADS
+from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.registry import task_of
+
+# What a model can be asked for, and the heads of which it needs one; none: every model can.
+ABILITIES: Mapping[str, tuple[str, ...]] = {
+    "fill-mask": ("masked_lm",),
+    "classify": ("classify",),
+    "tag": ("tag",),
+    "answer": ("answer",),
+    "choose": ("choose",),
+    "follows": PAIR_HEADS,
+    "embed": (),
+}
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A loaded model with its name, queue and worker."""
+
+    name: str
+    bert: LoadedModel
+    batcher: Batcher
+    created: int
+
+    @property
+    def can(self) -> list[str]:
+        """What it can be asked for."""
+        heads = self.bert.model.heads
+        return [
+            name
+            for name, needed in ABILITIES.items()
+            if not needed or any(head in heads for head in needed)
+        ]
+
+    @property
+    def reranks(self) -> bool:
+        """Is it a cross-encoder: one score for a pair of texts?"""
+        return "classify" in self.can and len(self.bert.checkpoint.labels) == 1
+
+    @property
+    def max_length(self) -> int:
+        """Tokens that it reads at once when it embeds."""
+        return min(self.bert.max_length, self.bert.sentence.max_length or self.bert.max_length)
+
+    def for_request(self, long: str) -> LoadedModel:
+        """The same model with a ledger of its own and a rule for long texts."""
+        own = copy.copy(self.bert)
+        own.ledger, own.long = Ledger(), long
+        return own
+
+    def describe(self) -> dict[str, Any]:
+        """What clients and the playground need to know."""
+        bert = self.bert
+        return {
+            "id": self.name,
+            "can": self.can,
+            "task": task_of(bert).name,
+            "family": bert.checkpoint.family.name,
+            "layers": len(bert.checkpoint.config.plan),
+            "heads": bert.checkpoint.config.attention_heads,
+            "width": bert.checkpoint.config.width,
+            "max_length": bert.max_length,
+            "labels": list(bert.checkpoint.labels) if {"classify", "tag"} & {*self.can} else [],
+            "mask": bert.tokenizer.mask_token,
+            "pooling": "cls" if bert.sentence.pool == "first" else "mean",
+            "normalise": bert.sentence.normalise,
+        }
+
+
+class Models:
+    """All models of a server, in the order in which they were named."""
+
+    def __init__(
+        self, models: Mapping[str, LoadedModel], settings: Settings, metrics: Metrics
+    ) -> None:
+        if not models:
+            raise BertsmithError("a server needs at least one model")
+        self.served: dict[str, ServedModel] = {}
+        turns: dict[torch.device, threading.Lock] = {}
+        for name, bert in models.items():
+            batcher = Batcher(
+                bert,
+                budget=settings.batch_tokens,
+                queue_batches=settings.queue_batches,
+                exact=settings.exact,
+                turn=turns.setdefault(bert.device, threading.Lock()),
+                watch=_watch(metrics, name),
+            )
+            metrics.queue(name, batcher)
+            metrics.fill.labels(name).set(0)
+            embed(bert, ["A first pass is slower than those that follow."])
+            self.served[name] = ServedModel(name, bert, batcher, int(time()))
+
+    def __iter__(self) -> Any:
+        return iter(self.served.values())
+
+    @property
+    def can(self) -> list[str]:
+        """What at least one model can be asked for."""
+        return [name for name in ABILITIES if any(name in one.can for one in self)]
+
+    @property
+    def full(self) -> bool:
+        """Would every model refuse a request?"""
+        return all(one.batcher.full for one in self)
+
+    def pick(self, name: str | None, ability: str) -> ServedModel:
+        """The model of this name, else the first that can do it."""
+        if name is None:
+            able = [one for one in self if ability in one.can]
+            if ability == "embed":  # a model that was trained to embed comes first
+                able.sort(key=lambda one: task_of(one.bert).name != "similarity")
+            if not able:
+                raise ServeError(424, f"no model of this server can {ability}")
+            return able[0]
+        if name not in self.served:
+            known = ", ".join(self.served)
+            raise ServeError(
+                404,
+                f"there is no model {name[:100]!r} here; the models are: {known}",
+                param="model",
+                code="model_not_found",
+            )
+        if ability not in self.served[name].can:
+            can = ", ".join(self.served[name].can)
+            raise ServeError(424, f"the model {name} cannot {ability}; it can {can}", param="model")
+        return self.served[name]
+
+    def close(self) -> None:
+        """Stop all workers once their queues are empty."""
+        for one in self:
+            one.batcher.close()
+
+
+def named(arguments: Sequence[str]) -> dict[str, str]:
+    """Names and places of models: NAME=PLACE, or a place whose last part is the name."""
+    places: dict[str, str] = {}
+    for argument in arguments:
+        name, equals, place = argument.partition("=")
+        if not equals:
+            place = argument
+            name = place.rstrip("/").rsplit("/", 1)[-1] or place
+        if name in places:
+            raise BertsmithError(f"two models are named {name}: write NAME={place} for one of them")
+        if not name or not place:
+            raise BertsmithError(f"{argument!r} is no model: write MODEL or NAME=MODEL")
+        places[name] = place
+    return places
+
+
+def _watch(metrics: Metrics, name: str) -> Any:
+    def watch(batch: Batch) -> None:
+        metrics.batch_size.labels(name).observe(batch.requests)
+        metrics.batch_tokens.labels(name).observe(batch.tokens)
+        metrics.batch_seconds.labels(name).observe(batch.seconds)
+        metrics.fill.labels(name).set(batch.tokens)
+
+    return watch

@@ -1,0 +1,46 @@
+"""Which characters of its texts an answer is based on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.windows import Window
+
+Spans = list[tuple[int, int]]  # text[start:end] of each part that was read
+PARTIAL = ("long texts cut", "masks read in a window of a long text")
+
+
+def read_spans(
+    bert: LoadedModel, texts: Sequence[str], windows: Sequence[Window], prompt: int = 0
+) -> list[Spans]:
+    """For each text the characters that the model has read; nearly always all of them.
+
+    `prompt` is the number of characters that the model puts before each text.
+    """
+    whole: list[Spans] = [[(0, len(text))] for text in texts]
+    if not any(bert.ledger.counts[what] for what in PARTIAL):
+        return whole
+    parts: dict[int, set[tuple[int, int]]] = {}
+    for window in windows:
+        parts.setdefault(window.number, set()).add((window.tokens.start, window.tokens.stop))
+    for number, ranges in parts.items():
+        if number >= len(texts):
+            continue
+        text = bert.sentence.prepared(texts[number]) if prompt else texts[number]
+        encoded = bert.tokenizer.encode(text, special=False).offsets
+        offsets = [(max(0, start - prompt), max(0, end - prompt)) for start, end in encoded]
+        spans: Spans = []
+        for start, stop in sorted(ranges):
+            if start == stop:
+                continue
+            first = offsets[start][0] if start < len(offsets) else len(texts[number])
+            last = offsets[min(stop, len(offsets)) - 1][1]
+            begin = 0 if start == 0 else first
+            end = len(texts[number]) if stop >= len(offsets) else last
+            if spans and begin <= spans[-1][1]:
+                spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
+            else:
+                spans.append((begin, end))
+        whole[number] = spans
+    return whole

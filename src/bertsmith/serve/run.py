@@ -1,0 +1,154 @@
+"""A server process: it listens, drains on SIGTERM, and may share its socket with others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import multiprocessing.process
+import os
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from prometheus_client.multiprocess import mark_process_dead
+
+from bertsmith.errors import BertsmithError
+from bertsmith.serve.gate import State
+from bertsmith.serve.metrics import FOLDER
+
+LOG = logging.getLogger("bertsmith.serve")
+BACKLOG = 2048  # connections that wait to be accepted
+FAILED = 2  # the exit status of a worker that could not begin
+
+Build = Callable[[State], Any]  # makes the application, in the process that serves it
+
+
+class Server(uvicorn.Server):
+    """A server that goes on for a moment after SIGTERM, and then finishes what it has admitted.
+
+    In that moment it is not ready, and its answers close their connections, so that no client
+    sends a request to a connection that is about to be closed.
+    """
+
+    def __init__(self, config: uvicorn.Config, state: State, drain: float) -> None:
+        super().__init__(config)
+        self.serving, self.drain = state, drain
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to drain; the second signal ends at once."""
+        if self.serving.draining or not self.started:
+            super().handle_exit(sig, frame)
+            return
+        self.serving.draining = True
+        if sig == signal.SIGINT and not self.serving.active:
+            self._leave()
+            return
+        loop = asyncio.get_event_loop()
+        loop.call_soon_threadsafe(lambda: loop.call_later(self.drain, self._leave))
+
+    def _leave(self) -> None:
+        self.should_exit = True
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens there, or one line that says why not."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+        listener.set_inheritable(True)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise BertsmithError(f"cannot listen on {host}:{port} ({error})") from error
+    return listener
+
+
+def serve(
+    build: Build,
+    listener: socket.socket,
+    *,
+    workers: int = 1,
+    drain: float = 1.0,
+    log_level: str = "warning",
+) -> None:
+    """Serve until a signal ends it; with several workers, each is a process of its own."""
+    if workers == 1:
+        work(listener, build, drain, log_level)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[FOLDER] = folder  # where their metrics are added up
+        _supervise(lambda: _start(listener, build, drain, log_level), workers)
+
+
+def _start(
+    listener: socket.socket, build: Build, drain: float, log_level: str
+) -> multiprocessing.process.BaseProcess:
+    process = multiprocessing.get_context("spawn").Process(
+        target=work, args=(listener, build, drain, log_level)
+    )
+    process.start()
+    return process
+
+
+def _supervise(start: Callable[[], multiprocessing.process.BaseProcess], count: int) -> None:
+    """Keep so many processes running until a signal; each then drains by itself."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    processes = [start() for _ in range(count)]
+    while not stop.wait(0.5):
+        for place, process in enumerate(processes):
+            if process.is_alive():
+                continue
+            if process.exitcode == FAILED:  # it could not begin: others would not either
+                stop.set()
+                continue
+            LOG.error("worker %s ended with status %s", process.pid, process.exitcode)
+            mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
+            processes[place] = start()
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join()
+
+
+def work(listener: socket.socket, build: Build, drain: float, log_level: str) -> None:
+    """One process: make the application, then answer requests."""
+    _log_to_stderr()
+    state = State()
+    try:
+        app = build(state)
+    except BertsmithError as error:
+        if multiprocessing.parent_process() is None:
+            raise
+        LOG.error("bertsmith: %s", error)
+        sys.exit(FAILED)
+    config = uvicorn.Config(
+        app,
+        log_level=log_level,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=75,
+        lifespan="on",
+    )
+    Server(config, state, drain).run(sockets=[listener])
+
+
+def _log_to_stderr() -> None:
+    if not LOG.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        LOG.addHandler(handler)
+        LOG.setLevel(logging.INFO)
+        LOG.propagate = False

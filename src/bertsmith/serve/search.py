@@ -1,0 +1,53 @@
+"""Search in an index of documents, if the server was given one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Protocol
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from bertsmith.serve.route import Body, JsonRoute
+from bertsmith.serve.work import USAGE, Work
+
+
+class Index(Protocol):
+    """What is needed of an index: `bertsmith.search.Index` has it."""
+
+    def search(self, query: str, top: int = ...) -> Any:
+        """The best passages for a query."""
+
+
+class SearchBody(Body):
+    """A query."""
+
+    query: Annotated[str, Field(min_length=1)]
+    top: Annotated[int, Field(ge=1, le=100)] = 10
+
+
+def search_routes(work: Work, index: Index | None) -> APIRouter:
+    """/search, where there is an index."""
+    router = APIRouter(route_class=JsonRoute, tags=["bertsmith"])
+    if index is None:
+        return router
+    lock = asyncio.Lock()
+
+    @router.post("/search")
+    async def search(body: SearchBody) -> dict[str, Any]:
+        """The best passages of the indexed documents."""
+        work.check([body.query])
+        loop = asyncio.get_running_loop()
+        async with lock:
+            hits = await loop.run_in_executor(
+                work.threads, lambda: index.search(body.query, top=body.top)
+            )
+        USAGE.get().model = "index"
+        return {"results": [_plain(hit) for hit in hits]}
+
+    return router
+
+
+def _plain(hit: Any) -> dict[str, Any]:
+    value: dict[str, Any] = hit.to_dict()
+    return value

@@ -1,0 +1,24 @@
+"""The limits and options of a server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a server accepts, how long it works on it, and who may ask."""
+
+    max_body: int = 2_000_000  # bytes of a request
+    max_inputs: int = 1024  # texts in a request
+    max_characters: int = 1_000_000  # of all texts in a request
+    max_tokens: int = 131_072  # of all windows of a request, special tokens included
+    batch_tokens: int | None = None  # tokens encoded together; None: by device
+    queue_batches: float = 2.0  # full batches that may wait before requests are refused
+    timeout: float = 60.0  # seconds until a request is given up
+    long: str = "window"  # texts beyond the model's length: "window" or "refuse"
+    exact: bool = False  # encode every window by itself: the same bits whatever else is asked
+    api_key: str | None = None
+    hosts: tuple[str, ...] = ()  # values of the Host header that are answered; (): all
+    json_logs: bool = False
+    drain: float = 1.0  # seconds between SIGTERM and the end of new connections

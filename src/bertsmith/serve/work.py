@@ -1,0 +1,338 @@
+"""The work behind every route: texts → encoder passes in shared batches → results."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, TypeVar
+
+import numpy as np
+
+from bertsmith.analysis.attention import AttentionView
+from bertsmith.analysis.attention import attention as look_at_attention
+from bertsmith.errors import BertsmithError
+from bertsmith.serve.batcher import Job, NotFinite
+from bertsmith.serve.errors import ServeError
+from bertsmith.serve.metrics import Metrics
+from bertsmith.serve.models import Models, ServedModel
+from bertsmith.serve.read import Spans, read_spans
+from bertsmith.serve.settings import Settings
+from bertsmith.serve.tokens import TokenVectors, token_vectors
+from bertsmith.tasks import embedding
+from bertsmith.tasks.classification import raw
+from bertsmith.tasks.embedding import Vectors
+from bertsmith.tasks.labels import vote
+from bertsmith.tasks.loaded import EncoderTask, LoadedModel
+from bertsmith.tasks.run import Steps
+from bertsmith.tokenizer import Tokenizer
+
+Result = TypeVar("Result")
+INLINE = 4000  # characters that are tokenized on the event loop: less than a change of threads
+MOST_MASKS = 64  # masks in a request: each costs a probability for every token of the vocabulary
+MOST_WEIGHTS = 4_000_000  # attention weights in an answer
+
+
+@dataclass
+class Usage:
+    """What a request has cost so far; the gate writes it into headers and metrics."""
+
+    route: str = ""
+    model: str = ""
+    seconds: float = 60.0  # after which it is given up
+    tokens: int = 0
+    tokenise: float = 0.0
+    wait: float = 0.0
+    compute: float = 0.0
+    read: list[Spans] = field(default_factory=list)
+
+
+USAGE: ContextVar[Usage] = ContextVar("usage")
+
+
+class Work:
+    """All models, and the ways in which requests use them."""
+
+    def __init__(self, models: Models, settings: Settings, metrics: Metrics) -> None:
+        self.models, self.settings, self.metrics = models, settings, metrics
+        self.threads = ThreadPoolExecutor(2, thread_name_prefix="tokenizer")
+
+    async def run(
+        self,
+        served: ServedModel,
+        task: EncoderTask[..., Result],
+        *args: Any,
+        texts: Sequence[str],
+        seconds: Sequence[str] = (),
+        long: str | None = None,
+        windowed: Sequence[str] | None = None,
+        prompt: int = 0,
+    ) -> Result:
+        """Run a task in shared batches.
+
+        `texts` and `seconds` (of pairs) are what the limits apply to; `windowed` are those of the
+        pass that are read in windows where they are long, by default the last of each input;
+        `prompt` is the number of characters that the model itself puts before each.
+        """
+        usage = USAGE.get()
+        usage.model = served.name
+        self.check([*texts, *seconds])
+        characters = sum(map(len, texts)) + sum(map(len, seconds))
+        bert = served.for_request(long or self.settings.long)
+        steps = task.steps(bert, *args)
+        start = perf_counter()
+        needed = await self._call(characters, lambda: next(steps))
+        usage.tokenise += perf_counter() - start
+        tokens = sum(len(window.ids) for window in needed.windows)
+        if tokens > self.settings.max_tokens:
+            raise ServeError(
+                413,
+                f"the request has {tokens:,} tokens, at most {self.settings.max_tokens:,} are "
+                "accepted: send less at once",
+            )
+        if sum(len(window.masks) for window in needed.windows) > MOST_MASKS:
+            raise ServeError(422, f"a request may have {MOST_MASKS} masks: send fewer at once")
+        usage.tokens += tokens
+        job = served.batcher.submit(needed)
+        results = await self._wait(served, job)
+        value = await self._call(characters, lambda: _finish(steps, results))
+        usage.read += read_spans(bert, windowed or seconds or texts, needed.windows, prompt)
+        return value
+
+    async def alone(
+        self, served: ServedModel, texts: Sequence[str], call: Callable[[LoadedModel], Result]
+    ) -> Result:
+        """Run a call that has the model to itself."""
+        usage = USAGE.get()
+        usage.model = served.name
+        self.check(texts)
+        tokens = sum(map(len, served.bert.token_ids(texts)))
+        usage.tokens += tokens
+        bert = served.for_request("refuse")
+        job = served.batcher.submit_call(lambda: call(bert), tokens)
+        usage.read += [[(0, len(text))] for text in texts]
+        value: Result = await self._wait(served, job)
+        return value
+
+    async def _wait(self, served: ServedModel, job: Job) -> Any:
+        """The results of a job; it is dropped if the request is."""
+        usage = USAGE.get()
+        try:
+            results = await job.future
+        except asyncio.CancelledError:
+            served.batcher.cancel(job)
+            raise
+        except (BertsmithError, ServeError):
+            raise
+        except NotFinite as error:
+            raise ServeError(424, f"{error}: this request was not answered") from error
+        except Exception as error:
+            raise ServeError(424, f"the model failed on this request: {_named(error)}") from error
+        usage.wait += job.started - job.arrived if job.started else 0.0
+        usage.compute += job.compute
+        return results
+
+    async def _call(self, characters: int, call: Callable[[], Result]) -> Result:
+        if characters <= INLINE:
+            return call()
+        return await asyncio.get_running_loop().run_in_executor(self.threads, call)
+
+    def check(self, texts: Sequence[str]) -> None:
+        """Refuse too many texts or characters."""
+        settings = self.settings
+        if len(texts) > settings.max_inputs:
+            raise ServeError(
+                413, f"{len(texts):,} texts, at most {settings.max_inputs:,} are accepted at once"
+            )
+        characters = sum(map(len, texts))
+        if characters > settings.max_characters:
+            raise ServeError(
+                413,
+                f"{characters:,} characters, at most {settings.max_characters:,} are accepted at "
+                "once",
+            )
+
+    # ------------------------------------------------------------------ what routes share
+
+    async def embed(
+        self,
+        served: ServedModel,
+        texts: Sequence[str],
+        *,
+        pooling: str | None = None,
+        normalise: bool | None = None,
+        long: str | None = None,
+        dimensions: int | None = None,
+        prompt: str | None = None,
+    ) -> Vectors:
+        """A vector for every text; `prompt` replaces the model's own."""
+        bert = served.bert
+        width, start = bert.checkpoint.config.width, len(bert.sentence.prompt)
+        task: Any = embedding.embed
+        if prompt is not None:
+            task, start = _prompted(prompt), len(prompt)
+        if dimensions is not None and not 1 <= dimensions <= width:
+            raise ServeError(
+                422, f"dimensions must be from 1 to {width}, not {dimensions}", param="dimensions"
+            )
+        unit = bert.sentence.normalise if normalise is None else normalise
+        cut = dimensions is not None and dimensions < width
+        # A vector that is cut is normalised afterwards.
+        vectors: Vectors = await self.run(
+            served, task, texts, pooling, unit and not cut, texts=texts, long=long, prompt=start
+        )
+        if cut:
+            vectors = vectors[:, :dimensions]
+            vectors = _unit(vectors) if unit else vectors
+        if not np.isfinite(vectors).all():
+            raise ServeError(424, "a vector has values that are not numbers")
+        return vectors
+
+    async def relevance(
+        self,
+        served: ServedModel,
+        firsts: Sequence[str],
+        seconds: Sequence[str],
+        *,
+        long: str | None = None,
+        raw_scores: bool = False,
+    ) -> list[float]:
+        """How relevant each second text is to its first.
+
+        A cross-encoder reads both together; of other models it is the cosine of their vectors.
+        """
+        if served.reranks:
+            rows = await self.run(
+                served, vote, firsts, seconds, raw, texts=firsts, seconds=seconds, long=long
+            )
+            logits = np.asarray(rows, dtype=np.float64)[:, 0]
+            scores = logits if raw_scores else 1 / (1 + np.exp(-np.clip(logits, -700, 700)))
+            return [float(one) for one in scores]
+        unique = list(dict.fromkeys([*firsts, *seconds]))
+        self.check([*firsts, *seconds])
+        vectors = await self.embed(served, unique, normalise=True, long=long)
+        place = {text: row for row, text in enumerate(unique)}
+        pairs = zip(firsts, seconds, strict=True)
+        return [float(vectors[place[one]] @ vectors[place[two]]) for one, two in pairs]
+
+    async def tokens(
+        self, served: ServedModel, texts: Sequence[str], long: str | None = None
+    ) -> list[TokenVectors]:
+        """The final state of every token of every text."""
+        return await self.run(served, token_vectors, texts, texts=texts, long=long)
+
+    async def attention(
+        self,
+        served: ServedModel,
+        text: str,
+        pair: str | None,
+        use: Callable[[AttentionView], Any],
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+    ) -> Any:
+        """What `use` makes of the attention in a text."""
+
+        def call(bert: LoadedModel) -> Any:
+            view = look_at_attention(bert, text, pair, layers=layers, heads=heads, name=served.name)
+            if len(view.layers) * len(view.heads) * len(view) ** 2 > MOST_WEIGHTS:
+                raise ServeError(
+                    422,
+                    f"{len(view)} tokens have too many attention weights for one answer: name "
+                    "fewer layers or heads",
+                )
+            return use(view)
+
+        return await self.alone(served, [text, *([] if pair is None else [pair])], call)
+
+    async def gather(self, *jobs: Awaitable[Any]) -> list[Any]:
+        """Several parts of one request; if one fails, the others are dropped."""
+        tasks = [asyncio.ensure_future(job) for job in jobs]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+def tokens_to_text(tokenizer: Tokenizer, ids: Sequence[int], *, whole: bool) -> str:
+    """The text that token ids stand for; ids that are no text of this tokenizer are refused.
+
+    With `whole`, ids must have this model's special tokens around them: those of another
+    tokenizer, which may well be in the range of this one, never do.
+    """
+    hint = (
+        "send text instead (langchain: OpenAIEmbeddings(check_embedding_ctx_length=False)); only "
+        "ids that this server's /tokenize returns are accepted"
+    )
+    wrong = [number for number in ids if not 0 <= number < tokenizer.size]
+    if wrong:
+        raise ServeError(
+            422,
+            f"token id {wrong[0]} is not in the model's vocabulary of {tokenizer.size:,}, so these "
+            f"are ids of another tokenizer: {hint}",
+            param="input",
+        )
+    before, after = _around(tokenizer)
+    inner = list(ids)
+    framed = inner[: len(before)] == before and inner[len(inner) - len(after) :] == after
+    if framed and len(inner) >= len(before) + len(after) and before + after:
+        inner = inner[len(before) : len(inner) - len(after)]
+    elif whole:
+        raise ServeError(
+            422,
+            "these token ids do not begin and end with the model's special tokens, so they may be "
+            f"ids of another tokenizer: {hint}",
+            param="input",
+        )
+    text = tokenizer.decode(inner, skip_special=False)
+    if tokenizer.encode_ids([text])[0] != inner:
+        raise ServeError(
+            422, f"these token ids are not those of any text with this model: {hint}", param="input"
+        )
+    return text
+
+
+def _around(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+    """The special tokens before and after a text."""
+    ids, _ = tokenizer.build([-1])
+    place = ids.index(-1)
+    return ids[:place], ids[place + 1 :]
+
+
+def _prompted(prompt: str) -> EncoderTask[..., Vectors]:
+    """`embed` with another prompt than the model's own."""
+
+    def steps(bert: LoadedModel, texts: Sequence[str], *args: Any) -> Steps[Vectors]:
+        more = {**bert.sentence.more, "prompts": {"own": prompt}, "default_prompt_name": "own"}
+        bert.sentence = type(bert.sentence)(
+            bert.sentence.pool,
+            bert.sentence.normalise,
+            bert.sentence.max_length,
+            bert.sentence.lowercase,
+            more,
+        )
+        return (yield from embedding.embed.steps(bert, texts, *args))
+
+    return EncoderTask(steps)
+
+
+def _finish(steps: Steps[Result], results: list[Any]) -> Result:
+    try:
+        steps.send(results)
+    except StopIteration as stop:
+        value: Result = stop.value
+        return value
+    raise RuntimeError("a task asked for a second pass")  # none does
+
+
+def _unit(vectors: Vectors) -> Vectors:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit: Vectors = vectors / np.maximum(lengths, np.float32(1e-12))
+    return unit
+
+
+def _named(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"

@@ -1,0 +1,57 @@
+"""A server in a thread of the test's own process, and tiny models that can do everything."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import uvicorn
+
+from bertsmith import Bert, create
+from bertsmith.serve import Settings
+from bertsmith.serve.app import create_app
+from bertsmith.serve.run import listen
+from tasks.words import tokenizer
+
+ALL = ("masked_lm", "next_sentence", "classify", "tag", "answer", "choose")
+LABELS = {"0": "O", "1": "B-PER", "2": "I-PER"}
+
+
+def tiny(heads: tuple[str, ...] = ALL, seed: int = 0, **settings: Any) -> Bert:
+    """A BERT of two small layers with random weights, large enough to tell texts apart."""
+    words = tokenizer("bert")
+    changes = {
+        "vocab_size": words.size,
+        "max_position_embeddings": 64,
+        "id2label": LABELS,
+        "initializer_range": 0.3,
+        **settings,
+    }
+    checkpoint = create("bert-tiny", heads=heads, seed=seed, **changes)
+    return Bert(checkpoint, words)
+
+
+@contextmanager
+def serving(
+    models: dict[str, Bert], settings: Settings | None = None, **more: Any
+) -> Iterator[httpx.Client]:
+    """A client of a server on a free port of this machine."""
+    app = create_app(models, settings, **more)
+    listener = listen("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on"))
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    try:
+        with httpx.Client(base_url=address, timeout=30) as client:
+            client.app = app  # type: ignore[attr-defined]
+            yield client
+    finally:
+        server.should_exit = True
+        thread.join()

@@ -1,0 +1,229 @@
+"""Batches: shared by requests, fair, bounded; a failure hits only who caused it."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+
+from bertsmith import Bert
+from bertsmith.batch import Batch as TokenBatch
+from bertsmith.model import Hidden
+from bertsmith.serve.batcher import Batch, Batcher, NotFinite
+from bertsmith.serve.errors import Overloaded, ServeError
+from bertsmith.tasks.embedding import embed
+from bertsmith.tasks.run import EncoderPass
+from bertsmith.tasks.windows import Window
+
+
+def lengths_of(hidden: Hidden, batch: TokenBatch, windows: Sequence[Window]) -> list[int]:
+    return [len(window.ids) for window in windows]
+
+
+def job(*lengths: int, id: int = 5) -> EncoderPass:
+    windows = [Window(0, [id] * n, [0] * n, range(n), 0) for n in lengths]
+    return EncoderPass(windows, lengths_of, "lengths")
+
+
+@contextmanager
+def batching(bert: Bert, **settings: Any) -> Iterator[tuple[Batcher, list[Batch]]]:
+    batches: list[Batch] = []
+    batcher = Batcher(bert, watch=batches.append, **settings)
+    try:
+        yield batcher, batches
+    finally:
+        batcher.close()
+
+
+@contextmanager
+def held(batcher: Batcher) -> Iterator[None]:
+    """Keep the worker from computing, so that jobs gather."""
+    with batcher._turn:
+        yield
+
+
+def test_requests_share_batches_and_get_their_own_results(bert: Bert) -> None:
+    async def ask(batcher: Batcher) -> list[Any]:
+        with held(batcher):
+            first = batcher.submit(job(3))  # the worker takes this one alone
+            while batcher.jobs:
+                await asyncio.sleep(0.001)
+            others = [batcher.submit(job(n, n + 1)) for n in range(1, 20)]
+        return [await one.future for one in (first, *others)]
+
+    with batching(bert, budget=2000) as (batcher, batches):
+        results = asyncio.run(ask(batcher))
+        assert results == [[3], *([n, n + 1] for n in range(1, 20))]
+        assert [batch.requests for batch in batches] == [1, 19]
+
+
+def test_a_long_job_delays_short_ones_by_one_batch(bert: Bert) -> None:
+    order: list[str] = []
+
+    async def ask(batcher: Batcher) -> None:
+        with held(batcher):
+            long = batcher.submit(job(*[60] * 40))
+            while long.taken == 0:
+                await asyncio.sleep(0.001)
+            shorts = [batcher.submit(job(4)) for _ in range(5)]
+        long.future.add_done_callback(lambda _: order.append("long"))
+        for short in shorts:
+            short.future.add_done_callback(lambda _: order.append("short"))
+        await asyncio.gather(long.future, *(short.future for short in shorts))
+
+    with batching(bert, budget=240, queue_batches=100) as (batcher, batches):
+        asyncio.run(ask(batcher))
+        assert order == ["short"] * 5 + ["long"]
+        # The first batch is the long job's own; the second has all short ones.
+        assert batches[1].requests == 6
+        assert len(batches) <= 12
+
+
+def test_a_long_job_is_not_starved_by_short_ones(bert: Bert) -> None:
+    async def ask(batcher: Batcher) -> int:
+        long = batcher.submit(job(*[60] * 8))
+        count = 0
+        while not long.future.done():
+            await asyncio.gather(*(batcher.submit(job(30)).future for _ in range(8)))
+            count += 1
+            assert count < 100
+        return count
+
+    with batching(bert, budget=120, queue_batches=1000) as (batcher, _):
+        assert asyncio.run(ask(batcher)) < 40
+
+
+def test_windows_beyond_the_budget_alternate_with_short_jobs(bert: Bert) -> None:
+    async def ask(batcher: Batcher) -> None:
+        long = batcher.submit(job(*[60] * 3))
+        short = [batcher.submit(job(5)) for _ in range(3)]
+        await asyncio.gather(long.future, *(one.future for one in short))
+
+    with batching(bert, budget=32, queue_batches=100) as (batcher, batches):
+        asyncio.run(ask(batcher))
+        assert sum(batch.tokens for batch in batches) == 195
+
+
+def test_a_full_queue_refuses(bert: Bert) -> None:
+    async def ask(batcher: Batcher) -> None:
+        with held(batcher):
+            jobs = [batcher.submit(job(50))]
+            while batcher.jobs:
+                await asyncio.sleep(0.001)
+            jobs += [batcher.submit(job(50)) for _ in range(3)]
+            assert batcher.full
+            with pytest.raises(Overloaded) as refusal:
+                batcher.submit(job(1))
+            assert int(refusal.value.headers["Retry-After"]) >= 1
+        for one in jobs:
+            await one.future
+        assert batcher.waiting == 0
+
+    with batching(bert, budget=64, queue_batches=2) as (batcher, _):
+        asyncio.run(ask(batcher))
+
+
+def test_what_is_cancelled_is_not_computed(bert: Bert) -> None:
+    async def ask(batcher: Batcher) -> None:
+        with held(batcher):
+            first = batcher.submit(job(5))
+            while batcher.jobs:
+                await asyncio.sleep(0.001)
+            gone = batcher.submit(job(*[60] * 20))
+            stays = batcher.submit(job(7))
+            batcher.cancel(gone)
+        assert await stays.future == [7]
+        assert await first.future == [5]
+        assert batcher.waiting == 0
+
+    with batching(bert, budget=64, queue_batches=100) as (batcher, batches):
+        asyncio.run(ask(batcher))
+        assert sum(batch.tokens for batch in batches) == 12
+
+
+@pytest.mark.parametrize("kind", ["nan", "memory"])
+def test_only_the_guilty_request_fails(
+    bert: Bert, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = bert.model.encoder
+    forward: Callable[..., Any] = encoder.forward
+
+    def failing(batch: TokenBatch, trace: Any = None) -> Any:
+        hidden = forward(batch, trace)
+        guilty = batch.ids == 7
+        if kind == "memory" and guilty.any():
+            raise torch.OutOfMemoryError("no memory is left")
+        return hidden._replace(last=hidden.last.masked_fill(guilty[:, None], float("nan")))
+
+    monkeypatch.setattr(encoder, "forward", failing)
+
+    async def ask(batcher: Batcher) -> list[Any]:
+        with held(batcher):
+            jobs = [batcher.submit(job(3))]
+            while batcher.jobs:
+                await asyncio.sleep(0.001)
+            jobs += [batcher.submit(job(4, 5, id=7 if n == 3 else 5)) for n in range(8)]
+        return await asyncio.gather(*(one.future for one in jobs), return_exceptions=True)
+
+    with batching(bert, budget=1000) as (batcher, _):
+        results = asyncio.run(ask(batcher))
+        wrong = [n for n, one in enumerate(results) if isinstance(one, Exception)]
+        assert wrong == [4]
+        assert isinstance(results[4], NotFinite if kind == "nan" else torch.OutOfMemoryError)
+        assert results[5] == [4, 5]
+        assert batcher.alive
+        assert batcher.waiting == 0
+
+
+def test_calls_run_alone_and_are_not_starved(bert: Bert) -> None:
+    async def ask(batcher: Batcher) -> str:
+        call = batcher.submit_call(lambda: threading.current_thread().name, 500)
+        count = 0
+        while not call.future.done():
+            await asyncio.gather(*(batcher.submit(job(5)).future for _ in range(4)))
+            count += 1
+            assert count < 100
+        return str(await call.future)
+
+    with batching(bert, budget=64, queue_batches=1000) as (batcher, _):
+        assert asyncio.run(ask(batcher)) == "encoder"
+
+
+def test_exact_gives_the_same_bits_in_any_company(bert: Bert) -> None:
+    texts = ["The river flows.", "bees " * 40, "A storm.", *(f"number {n}" for n in range(20))]
+
+    async def ask(batcher: Batcher, some: Sequence[str]) -> list[bytes]:
+        async def one(text: str) -> bytes:
+            steps = embed.steps(bert, [text])
+            results = await batcher.submit(next(steps)).future
+            try:
+                steps.send(results)
+            except StopIteration as stop:
+                vectors: bytes = stop.value.tobytes()
+                return vectors
+            raise AssertionError
+
+        return list(await asyncio.gather(*map(one, some)))
+
+    with batching(bert, exact=True) as (batcher, _):
+        together = asyncio.run(ask(batcher, texts))
+        alone = [asyncio.run(ask(batcher, [text]))[0] for text in texts]
+        assert together == alone
+        assert alone[0] == bert.embed([texts[0]]).tobytes()
+
+
+def test_a_closed_batcher_finishes_what_it_has(bert: Bert) -> None:
+    async def ask(batcher: Batcher) -> None:
+        jobs = [batcher.submit(job(5)) for _ in range(50)]
+        closing = threading.Thread(target=batcher.close)
+        closing.start()
+        assert [await one.future for one in jobs] == [[5]] * 50
+        closing.join()
+        with pytest.raises(ServeError, match="shutting down"):
+            batcher.submit(job(5))
+
+    batcher = Batcher(bert, budget=20, queue_batches=100)
+    asyncio.run(ask(batcher))

@@ -1,0 +1,216 @@
+"""Limits, keys, health and malformed requests: always a status of the dialect, never a 500."""
+
+import json
+import socket
+import time
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertsmith import Bert
+from bertsmith.serve import Settings
+from serve.live import serving
+
+BAD: list[tuple[str, bytes, int]] = [
+    ("/embed", b"", 422),
+    ("/embed", b"{", 422),
+    ("/embed", b"[]", 422),
+    ("/embed", b"null", 422),
+    ("/embed", b'{"inputs": "\\ud800"}', 422),
+    ("/embed", b'{"inputs": "\xff"}', 422),
+    ("/embed", b'{"inputs": NaN}', 422),
+    ("/embed", b'{"inputs": [1e400]}', 422),
+    ("/embed", b'{"inputs": [' + b"9" * 5000 + b"]}", 422),
+    ("/embed", b'{"inputs": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", 422),
+    ("/embed", b'{"inputs": []}', 400),
+    ("/embed", b'{"inputs": ["a", 1]}', 422),
+    ("/embed", b'{"inputs": [-1]}', 422),
+    ("/embed", b'{"inputs": [999999]}', 422),
+    ("/embed", b'{"inputs": [true]}', 422),
+    ("/embed", b'{"inputs": "a", "dimensions": 0}', 422),
+    ("/embed", b'{"inputs": "a", "dimensions": 100000}', 422),
+    ("/embed", b'{"inputs": "a", "truncate": "yes"}', 422),
+    ("/embed", b'{"inputs": "a", "prompt_name": "x"}', 422),
+    ("/decode", b'{"ids": [-1]}', 422),
+    ("/decode", b'{"ids": [1e3]}', 422),
+    ("/decode", b'{"ids": [99999999999999999999]}', 422),
+    ("/fill-mask", b'{"inputs": "no mask"}', 422),
+    ("/fill-mask", b'{"inputs": "[MASK]", "top": 0}', 422),
+    ("/fill-mask", b'{"inputs": "[MASK]", "top": 1e99}', 422),
+    ("/fill-mask", b'{"inputs": "[MASK]", "tpo": 1}', 422),
+    ("/answer", b'{"question": "a", "passage": "b", "longest": 100000}', 422),
+    ("/choose", b'{"prompt": "a", "choices": []}', 400),
+    ("/follows", b'{"first": ["a"], "second": ["b", "c"]}', 422),
+    ("/attention", b'{"text": "a", "layers": [99]}', 422),
+    ("/states", b'{"inputs": "a", "depths": [-1]}', 422),
+    ("/predict", b'{"inputs": [["a", "b", "c"]]}', 422),
+    ("/v1/embeddings", b'{"input": "a"}', 400),
+    ("/v1/embeddings", b'{"input": [], "model": "tiny"}', 400),
+    ("/v1/embeddings", b'{"input": "a", "model": "tiny", "encoding_format": "hex"}', 400),
+    ("/v1/embeddings", b'{"input": "a", "model": 5}', 400),
+    ("/v1/rerank", b'{"query": "a", "documents": []}', 400),
+    ("/v1/rerank", b'{"query": "a", "documents": [1]}', 400),
+    ("/rerank", b'{"query": "a", "documents": 5}', 400),
+    ("/score", b'{"text_1": ["a", "b"], "text_2": ["a", "b", "c"]}', 400),
+    ("/nothing", b"{}", 404),
+    ("/v1/nothing", b"{}", 404),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "status"), BAD)
+def test_malformed_requests(http: httpx.Client, path: str, body: bytes, status: int) -> None:
+    response = http.post(path, content=body)
+    assert response.status_code == status, response.text
+    error = response.json()
+    if path in ("/v1/rerank",) or b'"documents"' in body:
+        assert isinstance(error["message"], str)
+    elif path.startswith("/v1/") or path == "/score":
+        assert {*error["error"]} == {"message", "type", "param", "code"}
+    else:
+        assert {*error} == {"error", "error_type"}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda some: (
+        st.lists(some, max_size=4) | st.dictionaries(st.text(max_size=8), some, max_size=4)
+    ),
+    max_leaves=12,
+)
+KEYS = [
+    "inputs",
+    "input",
+    "model",
+    "top",
+    "truncate",
+    "query",
+    "texts",
+    "documents",
+    "ids",
+    "first",
+]
+KEYS += [
+    "second",
+    "text_1",
+    "text_2",
+    "question",
+    "passage",
+    "choices",
+    "prompt",
+    "layers",
+    "depths",
+]
+PATHS = ["/", "/embed", "/embed_all", "/predict", "/rerank", "/similarity", "/tokenize", "/decode"]
+PATHS += ["/fill-mask", "/classify", "/tag", "/answer", "/choose", "/follows", "/states"]
+PATHS += ["/attention", "/v1/embeddings", "/v1/rerank", "/score"]
+
+
+@settings(max_examples=60)
+@given(path=st.sampled_from(PATHS), body=st.dictionaries(st.sampled_from(KEYS), JSON, max_size=5))
+def test_no_body_breaks_the_server(http: httpx.Client, path: str, body: Any) -> None:
+    response = http.post(path, content=json.dumps(body).encode("utf-8", "surrogatepass"))
+    assert response.status_code in (200, 400, 404, 413, 422, 424), (body, response.text)
+
+
+def test_limits(bert: Bert) -> None:
+    small = Settings(max_body=5000, max_inputs=3, max_characters=500, max_tokens=100)
+    with serving({"tiny": bert}, small) as http:
+        for body in ("x" * 6000, ["a"] * 4, "bees " * 101, ["bees " * 30] * 4, "b " * 120):
+            response = http.post("/embed", json={"inputs": body})
+            assert response.status_code == 413, body
+            assert response.json()["error_type"] == "Validation"
+        chunks = iter([b'{"inputs": "'] + [b"x" * 1000] * 10 + [b'"}'])
+        assert http.post("/embed", content=chunks).status_code == 413
+        assert http.post("/embed", json={"inputs": "still there"}).is_success
+
+
+def test_a_key(bert: Bert) -> None:
+    with serving({"tiny": bert}, Settings(api_key="secret")) as http:
+        for path in ("/health", "/live", "/ready", "/ping", "/metrics", "/"):
+            assert http.get(path).status_code == 200
+        for key in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "secret"}):
+            refused = http.post("/v1/embeddings", json={"input": "a", "model": "tiny"}, headers=key)
+            assert refused.status_code == 401
+            assert refused.headers["www-authenticate"] == "Bearer"
+            assert "key" in refused.json()["error"]["message"]
+        good = {"Authorization": "Bearer secret"}
+        assert http.post("/embed", json={"inputs": "a"}, headers=good).is_success
+
+
+def test_other_host_names_are_not_answered(bert: Bert) -> None:
+    with serving({"tiny": bert}, Settings(hosts=("127.0.0.1", "localhost"))) as http:
+        assert http.get("/info").is_success
+        assert http.get("/info", headers={"Host": "evil.example:80"}).status_code == 403
+
+
+def test_a_full_queue_is_429_at_once_with_retry_after(bert: Bert) -> None:
+    with serving({"tiny": bert}, Settings(batch_tokens=16, queue_batches=1)) as http:
+        batcher = next(iter(http.app.state.work.models)).batcher  # type: ignore[attr-defined]
+        batcher.waiting += 1000
+        try:
+            start = time.perf_counter()
+            response = http.post("/v1/embeddings", json={"input": "a", "model": "tiny"})
+            assert time.perf_counter() - start < 1
+            assert response.status_code == 429
+            assert int(response.headers["retry-after"]) >= 1
+            assert response.json()["error"]["type"] == "rate_limit_error"
+            assert http.get("/health").is_success
+        finally:
+            batcher.waiting -= 1000
+
+
+def test_timeouts_and_clients_that_leave(bert: Bert) -> None:
+    with serving({"tiny": bert}, Settings(timeout=0.2)) as http:
+        batcher = next(iter(http.app.state.work.models)).batcher  # type: ignore[attr-defined]
+        with batcher._turn:
+            late = http.post("/embed", json={"inputs": "a"})
+            assert (late.status_code, late.json()["error_type"]) == (503, "Timeout")
+    with serving({"tiny": bert}) as http:
+        batcher = next(iter(http.app.state.work.models)).batcher  # type: ignore[attr-defined]
+        with batcher._turn:
+            address = (http.base_url.host, http.base_url.port)
+            body = json.dumps({"inputs": ["text"] * 50}).encode()
+            head = f"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+            for _ in range(2):  # the worker holds the first
+                with socket.create_connection(address) as client:
+                    client.sendall(head.encode() + body)
+                    until(lambda: batcher.waiting or batcher.jobs)
+            until(lambda: not batcher.jobs and batcher.waiting == 0)
+        assert http.post("/embed", json={"inputs": "a"}).is_success
+
+
+def until(holds: Any) -> None:
+    end = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_output_that_is_no_number_is_an_error(bert: Bert, monkeypatch: pytest.MonkeyPatch) -> None:
+    forward = bert.model.encoder.forward
+
+    def failing(batch: Any, trace: Any = None) -> Any:
+        hidden = forward(batch, trace)
+        return hidden._replace(last=hidden.last * float("nan"))
+
+    with serving({"tiny": bert}) as http:
+        monkeypatch.setattr(bert.model.encoder, "forward", failing)
+        response = http.post("/embed", json={"inputs": "a"})
+        assert (response.status_code, response.json()["error_type"]) == (424, "Backend")
+        monkeypatch.undo()
+        assert http.post("/embed", json={"inputs": "a"}).is_success
+
+
+def test_metrics_and_request_ids(http: httpx.Client) -> None:
+    response = http.post("/embed", json={"inputs": "a"}, headers={"X-Request-ID": "mine-1"})
+    assert response.headers["x-request-id"] == "mine-1"
+    assert {"x-total-time", "x-queue-time", "x-inference-time"} <= {*response.headers}
+    assert http.get("/live", headers={"X-Request-ID": "a b"}).headers["x-request-id"] != "a b"
+    text = http.get("/metrics").text
+    assert 'te_request_count_total{route="/embed",status="200"}' in text
+    assert 'te_request_inference_duration_count{model="tiny",route="/embed"}' in text
+    assert 'te_queue_size{model="tiny"} 0.0' in text
+    assert 'te_batch_next_tokens_count{model="tiny"}' in text

@@ -1,0 +1,193 @@
+"""Answers of all routes equal those of `bs.load`, and say what was read."""
+
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from bertsmith import Bert
+from serve.live import serving, tiny
+
+TEXTS = ["The river flows.", "Anna lives in Kraków 😀", "bees " * 90]
+FIRSTS = ["Who?", "", "A storm."]
+
+
+def post(http: httpx.Client, path: str, **body: Any) -> Any:
+    response = http.post(path, json=body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def close(one: Any, other: Any) -> None:
+    """Equal but for the last digits of floats."""
+    if isinstance(other, dict):
+        assert one.keys() == other.keys()
+        for key in other:
+            close(one[key], other[key])
+    elif isinstance(other, list | tuple):
+        assert len(one) == len(other)
+        for left, right in zip(one, other, strict=True):
+            close(left, right)
+    elif isinstance(other, float):
+        assert one == pytest.approx(other, abs=1e-5)
+    else:
+        assert one == other
+
+
+def test_own_routes(http: httpx.Client, bert: Bert) -> None:
+    masked = "The [MASK] flows to the [MASK]."
+    guesses = [guess.to_dict() for guess in bert.fill_mask(masked, top=3)]
+    close(post(http, "/fill-mask", inputs=masked, top=3)["results"], [guesses])
+    labels = [one.to_dict() for one in bert.classify(TEXTS)]
+    close(post(http, "/classify", inputs=TEXTS)["results"], labels)
+    pairs = [one.to_dict() for one in bert.classify(FIRSTS, TEXTS)]
+    close(post(http, "/classify", inputs=FIRSTS, pairs=TEXTS)["results"], pairs)
+    entities = [[one.to_dict() for one in row] for row in bert.tag(TEXTS)]
+    close(post(http, "/tag", inputs=TEXTS)["results"], entities)
+    words = [[one.to_dict() for one in row] for row in bert.tag(TEXTS, words=True)]
+    close(post(http, "/tag", inputs=TEXTS, words=True)["results"], words)
+    answers = [one.to_dict() for one in bert.answer("Who?", TEXTS[2], top=3)]
+    close(post(http, "/answer", question="Who?", passage=TEXTS[2], top=3)["results"], answers)
+    best = bert.choose(TEXTS[2], ["a storm", "bees"]).to_dict()
+    close(post(http, "/choose", prompt=TEXTS[2], choices=["a storm", "bees"])["results"], best)
+    follows = bert.follows(FIRSTS, TEXTS)
+    close(post(http, "/follows", first=FIRSTS, second=TEXTS)["results"], follows)
+    states = bert.states("The river", depth=1)
+    answer = post(http, "/states", inputs="The river", depths=[1])["results"][0]
+    close(answer["vectors"][0], states.vectors.tolist())
+    maps = bert.attention("The river").maps()
+    close(post(http, "/attention", text="The river")["weights"], maps.round(5).tolist())
+    assert "<html" in http.post("/attention", json={"text": "a", "format": "html"}).text
+
+
+def test_tei_routes(http: httpx.Client, bert: Bert) -> None:
+    close(post(http, "/embed", inputs=TEXTS), bert.embed(TEXTS, normalise=True).tolist())
+    raw = bert.embed(TEXTS, normalise=False, long="cut").tolist()
+    close(post(http, "/embed", inputs=TEXTS, normalize=False, truncate=True), raw)
+    left = post(
+        http, "/embed", inputs=TEXTS[2] + "river", truncate=True, truncation_direction="left"
+    )
+    assert left != post(http, "/embed", inputs=TEXTS[2] + "river", truncate=True)
+    part = np.asarray(post(http, "/embed", inputs="a", dimensions=8)[0])
+    assert part.shape == (8,)
+    assert np.linalg.norm(part) == pytest.approx(1, abs=1e-5)
+    states = bert.states(TEXTS, special=True)
+    close(post(http, "/embed_all", inputs=TEXTS), [one.vectors.tolist() for one in states])
+    one = bert.classify("a", "b")
+    ranked = post(http, "/predict", inputs=["a", "b"])
+    assert [row["label"] for row in ranked] == sorted(
+        one.scores, key=lambda name: -one.scores[name]
+    )
+    close(
+        {row["label"]: row["score"] for row in ranked},
+        dict(sorted(one.scores.items())) | one.scores,
+    )
+    batch = post(http, "/predict", inputs=[["a"], ["b", "c"], ["d"]], raw_scores=True)
+    assert len(batch) == 3
+    assert batch[1] != post(http, "/predict", inputs=[["b"]], raw_scores=True)[0]
+    vectors = bert.embed(["a", *TEXTS], normalise=True)
+    sentences = {"source_sentence": "a", "sentences": TEXTS}
+    close(post(http, "/similarity", inputs=sentences), (vectors[1:] @ vectors[0]).tolist())
+    tokens = post(http, "/tokenize", inputs="The river")[0]
+    assert [token["special"] for token in tokens] == [True, *[False] * (len(tokens) - 2), True]
+    assert "The river"[tokens[1]["start"] : tokens[1]["stop"]] == "The"
+    ids = [token["id"] for token in tokens]
+    assert post(http, "/decode", ids=ids) == ["the river"]
+    close(post(http, "/embed", inputs=ids), bert.embed(["The river"], normalise=True).tolist())
+    assert http.get("/info").json()["max_input_length"] == 64
+
+
+def test_tokens_of_two_texts_are_compared(http: httpx.Client, bert: Bert) -> None:
+    answer = post(http, "/similarity", first="The river flows.", second="A river!")
+    one, two = bert.states(["The river flows.", "A river!"])
+    expected = float(np.dot(*bert.embed(["The river flows.", "A river!"], normalise=True)))
+    assert answer["similarity"] == pytest.approx(expected, abs=1e-5)
+    assert np.asarray(answer["tokens"]).shape == (len(one.spans), len(two.spans))
+    first, second = one.vectors[1], two.vectors[1]
+    cosine = first @ second / np.linalg.norm(first) / np.linalg.norm(second)
+    assert answer["tokens"][1][1] == pytest.approx(float(cosine), abs=1e-4)
+
+
+def test_rerank_in_three_dialects(http: httpx.Client) -> None:
+    work = http.app.state.work  # type: ignore[attr-defined]
+    reranker = work.models.served["reranker"].bert
+    logits = [one.score for one in reranker.classify(["who"] * 3, TEXTS)]
+    order = sorted(range(3), key=lambda n: -logits[n])
+    ours = post(http, "/rerank", query="who", texts=TEXTS, raw_scores=True, return_text=True)
+    assert [row["index"] for row in ours] == order
+    close([row["score"] for row in ours], [logits[n] for n in order])
+    assert ours[0]["text"] == TEXTS[order[0]]
+    theirs = post(http, "/rerank", query="who", documents=TEXTS, top_n=2, return_documents=True)
+    assert [row["index"] for row in theirs["results"]] == order[:2]
+    sigmoid = 1 / (1 + np.exp(-logits[order[0]]))
+    assert theirs["results"][0]["relevance_score"] == pytest.approx(sigmoid, abs=1e-5)
+    assert theirs["results"][0]["document"] == {"text": TEXTS[order[0]]}
+    scored = post(http, "/score", text_1="who", text_2=TEXTS)["data"]
+    assert scored[order[0]]["score"] == pytest.approx(sigmoid, abs=1e-5)
+    cosine = post(http, "/rerank", query="a", texts=TEXTS, model="reranker")
+    assert len(cosine) == 3
+    wrong = http.post("/rerank", json={"query": "a", "texts": TEXTS, "model": "tiny"})
+    assert (wrong.status_code, wrong.json()["error_type"]) == (424, "Backend")
+
+
+def test_vllm_classify(http: httpx.Client, bert: Bert) -> None:
+    data = post(http, "/classify", input=TEXTS)["data"]
+    expected = bert.classify(TEXTS)
+    assert [row["label"] for row in data] == [one.label for one in expected]
+    close([row["probs"] for row in data], [[*one.scores.values()] for one in expected])
+
+
+def test_answers_say_what_was_read(http: httpx.Client, bert: Bert) -> None:
+    long = "bees " * 90 + "end"
+    windows = post(http, "/classify", inputs=["a", long], read=True)
+    assert windows["read"] == [[[0, 1]], [[0, len(long)]]]
+    cut = post(http, "/embed", inputs=["a", long], truncate=True, read=True)
+    (start, end), *_ = cut["read"][1]
+    assert start == 0
+    assert long[:end] == ("bees " * 90)[: len("bees " * 62) - 1][:end]
+    assert end < len(long)
+    masked = "[MASK] " + "bees " * 300 + "[MASK]"
+    spans = post(http, "/fill-mask", inputs=masked, read=True)["read"][0]
+    assert spans[0][0] == 0
+    assert spans[-1][1] == len(masked)
+    assert len(spans) == 2
+    body = {"input": long, "model": "tiny", "truncate": True, "read": True}
+    assert post(http, "/v1/embeddings", **body)["data"][0]["read"] == cut["read"][1:][0]
+    response = http.post("/embed", json={"inputs": ["a b", "c"]})
+    count = sum(len(one) for one in bert.tokenizer.encode_many(["a b", "c"]))
+    assert response.headers["x-compute-tokens"] == str(count)
+
+
+def test_long_texts_can_be_refused(bert: Bert) -> None:
+    from bertsmith.serve import Settings
+
+    with serving({"tiny": bert}, Settings(long="refuse")) as http:
+        refused = http.post("/embed", json={"inputs": "bees " * 90})
+        assert refused.status_code == 422
+        assert "tokens, but the model reads" in refused.json()["error"]
+        assert http.post("/embed", json={"inputs": "bees " * 90, "truncate": True}).is_success
+        assert http.post("/classify", json={"inputs": "bees " * 90, "long": "window"}).is_success
+
+
+def test_models_are_chosen_by_name(http: httpx.Client) -> None:
+    names = [model["id"] for model in http.get("/v1/models").json()["data"]]
+    assert names == ["tiny", "reranker"]
+    one, other = (post(http, "/embed", inputs="a", model=name) for name in names)
+    assert one != other
+    missing = http.post("/v1/embeddings", json={"input": "a", "model": "/etc/passwd"})
+    assert missing.status_code == 404
+    assert missing.json()["error"]["code"] == "model_not_found"
+    assert (
+        http.post("/fill-mask", json={"inputs": "[MASK]", "model": "reranker"}).status_code == 424
+    )
+
+
+def test_only_what_models_can_do_is_there() -> None:
+    with serving({"plain": tiny(())}) as http:
+        assert http.post("/fill-mask", json={"inputs": "a"}).status_code == 404
+        assert http.post("/predict", json={"inputs": "a"}).status_code == 404
+        paths = http.get("/openapi.json").json()["paths"]
+        assert "/embed" in paths
+        assert "/tag" not in paths
+        assert "/search" not in paths
