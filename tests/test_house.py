@@ -450,7 +450,11 @@ def test_every_extra_is_used() -> None:
     ]
     used = {name.split(".")[0] for name in names}
     used |= {".".join(name.split(".")[:3]) for name in names}
-    modules = {"scikit-learn": "sklearn", "tensorboard": "torch.utils.tensorboard"}
+    modules = {
+        "prometheus-client": "prometheus_client",
+        "scikit-learn": "sklearn",
+        "tensorboard": "torch.utils.tensorboard",
+    }
     for extra, texts in project["optional-dependencies"].items():
         for name in (Requirement(text).name for text in texts if extra != "dev"):
             assert modules.get(name, name) in used, f"{extra}: nothing imports {name}"

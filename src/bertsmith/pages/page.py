@@ -21,16 +21,19 @@ def page(
     *,
     styles: Sequence[str] = (),
     scripts: Sequence[str] = ("page.js",),
+    connects: bool = False,
     **context: Any,
 ) -> str:
     """Render a template of this package to a whole page; text in `context` is escaped.
 
     The template extends frame.html. `styles` are assets beyond page.css, `scripts` all scripts,
     in their order. The content policy admits these by their hashes and nothing else, so templates
-    must use neither style attributes nor event handlers.
+    must use neither style attributes nor event handlers. A page that `connects` may send requests
+    to the server that it came from.
     """
     style, script = _assets("page.css", *styles), _assets(*scripts)
     allowed = f"script-src '{_hash(script)}'; " if script else ""
+    allowed += "connect-src 'self'; " if connects else ""
     policy = (
         f"default-src 'none'; style-src '{_hash(style)}'; {allowed}"
         "img-src data:; base-uri 'none'; form-action 'none'"

@@ -7,15 +7,36 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import HTMLResponse
 
+from bertsmith.pages import page
 from bertsmith.serve.work import Work
+
+
+def playground(work: Work, *, index: bool) -> str:
+    """The page; it shows only what can be asked of these models."""
+    models = [one.describe() for one in work.models]
+    key = work.settings.api_key is not None
+    names = ", ".join(one["id"] for one in models)
+    return page(
+        "playground.html",
+        "Playground",
+        styles=("playground.css",),
+        scripts=("playground.js",),
+        connects=True,
+        about=f"Try {names} in this browser.",
+        key=key,
+        settings={"models": models, "index": index, "key": key},
+    )
 
 
 def playground_routes(work: Work, index: Any) -> APIRouter:
     """The page at /."""
     router = APIRouter()
+    html = playground(work, index=index is not None)
+    # The page is the same for all: browsers keep it from being framed by others.
+    headers = {"X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff"}
 
     @router.get("/", include_in_schema=False)
-    async def page() -> HTMLResponse:
-        return HTMLResponse("bertsmith")
+    async def show() -> HTMLResponse:
+        return HTMLResponse(html, headers=headers)
 
     return router
