@@ -106,6 +106,18 @@ def test_a_frozen_encoder_reads_each_text_once(
     assert "forward" not in bert.model.encoder.__dict__
 
 
+def test_of_many_epochs_some_are_scored(base: Base, write: Write) -> None:
+    file = write("t.jsonl", labelled(8))
+    scored = {}
+    for given in ({"epochs": 25}, {"epochs": 4}, {"epochs": 25, "patience": 30}):
+        result = finetune(base().folder, file, dev=file, device="cpu", **{**FAST, **given})
+        rows = result.kept.history.epochs
+        scored[tuple(given.values())] = [row["epoch"] for row in rows if "accuracy" in row]
+    assert scored[25,] == [1, 3, 6, 9, 12, 15, 18, 21, 24, 25]
+    assert scored[4,] == [1, 2, 3, 4]
+    assert scored[25, 30] == list(range(1, 26))
+
+
 def test_the_head_alone_may_be_trained_first(base: Base, write: Write) -> None:
     folder, file = base().folder, write("t.jsonl", labelled(24))
     tiny = {"learning_rate": 1e-9, "weight_decay": 0.0, "epochs": 1}

@@ -21,6 +21,7 @@ from bertsmith.tasks.training import Sample, Training
 from bertsmith.train.guard import PATIENCE
 
 Scores = dict[str, float]
+EVALUATIONS = 10  # scores on dev data in a run of more epochs than that
 HEAD_RATE = 2e-3  # learning rate where only the head is trained
 
 
@@ -97,12 +98,14 @@ def train(
             history.examples += len(samples)
             bert.model.eval()
             bert.model.use_kernel(None)
+            evaluated = look is None or is_evaluated(epoch, settings)
             with training.as_used(bert.model):
-                row = _epoch(epoch, history, each, look)
+                row = _epoch(epoch, history, each, look if evaluated else None)
                 score = math.nan if row.get(settings.metric) is None else row[settings.metric]
-                session.consider(
-                    None if look is None else score, bert.model, settings.keep == "last"
-                )
+                if evaluated:
+                    session.consider(
+                        None if look is None else score, bert.model, settings.keep == "last"
+                    )
             history.epochs.append(row)
             watch.epoch({"seed": settings.seed, **row})
             session.store(bert.model, steps.optimizer, bert.ledger)
@@ -113,6 +116,12 @@ def train(
         bert.model.eval()
     session.restore(bert.model)
     return history
+
+
+def is_evaluated(epoch: int, settings: Settings) -> bool:
+    """Is the dev data scored after this epoch? Of many epochs, some ten are: they are short."""
+    every = 1 if settings.patience else -(-settings.epochs // EVALUATIONS)
+    return epoch in (1, settings.epochs) or epoch % every == 0
 
 
 def train_head(
