@@ -44,7 +44,7 @@ def weights(folder: Path) -> dict[str, bytes]:
 def report(folder: Path) -> dict[str, Any]:
     content = json.loads((folder / "report.json").read_text())
     del content["examples_per_second"]
-    if content["baseline"]:
+    if content.get("baseline"):
         content["baseline"].pop("seconds", None)  # how long it took, too
     return content
 
