@@ -64,8 +64,7 @@ def check_layers(config: Config, layers: Sequence[int]) -> tuple[int, ...]:
             f"layers are rising numbers from 0 to {depth - 1} for this teacher, not"
             f" {listed or 'none'}"
         )
-    blocks = len({*config.plan})
-    if blocks < depth and blocks > 1:
+    if config.order and len({*config.plan}) > 1:
         raise BertsmithError(
             "the layers of this teacher share weights in groups: none can be left out"
         )

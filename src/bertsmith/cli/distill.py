@@ -3,62 +3,152 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
+from bertsmith.cli.finetune import SETTINGS, Progress
+from bertsmith.errors import BertsmithError
+from bertsmith.numbers import parse_whole
 
 if TYPE_CHECKING:
     from bertsmith.distill import Distilled
 
+# Settings of fine-tuning that mean the same here.
+NAMES = (
+    *("learning_rate", "epochs", "batch_size", "max_length", "seed", "warmup", "schedule"),
+    *("optimizer", "matrix_learning_rate", "weight_decay", "layer_decay", "freeze", "patience"),
+    *("keep", "metric", "dtype"),
+)
 
+
+@tasks.takes({name: SETTINGS[name] for name in NAMES}, "settings")
+@tasks.takes(tasks.COLUMNS, "columns")
 def distill(
     teacher: Annotated[
         str, typer.Argument(help="The teacher: a model directory, bertsmith-small, or a hub id.")
     ],
-    out: Annotated[Path, typer.Option(help="The directory to write the student to.")],
+    data: Annotated[
+        str | None, typer.Argument(help="Texts to learn from; labels in it are not needed.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The directory to write the student to.")] = ...,  # type: ignore[assignment]
     to: Annotated[
-        Literal["static"], typer.Option(help="What the student is: static vectors.")
-    ] = "static",
+        Literal["layers", "static"],
+        typer.Option(help="The student: layers of the teacher, or static vectors."),
+    ] = "layers",
+    layers: Annotated[
+        str | None,
+        typer.Option(
+            help="Layers that the student keeps: a number, or 0,2,4 [default: half of them].",
+            show_default=False,
+        ),
+    ] = None,
+    student: Annotated[
+        str | None, typer.Option(help="Another model as the student, instead of layers.")
+    ] = None,
+    learn: Annotated[
+        Literal["task", "vectors"] | None,
+        typer.Option(
+            help="What the student learns [default: the teacher's task, if it has a head for one].",
+            show_default=False,
+        ),
+    ] = None,
+    dev: Annotated[
+        Path | None, typer.Option(help="A labelled file to choose the epoch on.")
+    ] = None,
+    test: Annotated[Path | None, typer.Option(help="A labelled file to score on.")] = None,
+    temperature: Annotated[
+        float, typer.Option(help="Temperature of the teacher's probabilities.")
+    ] = 2.0,
+    labels: Annotated[
+        float,
+        typer.Option(help="Weight of the file's own labels, from 0 (not read) to 1."),
+    ] = 0.0,
+    loss: Annotated[
+        Literal["cosine", "mse"], typer.Option(help="How vectors are compared.")
+    ] = "cosine",
+    hold_out: Annotated[
+        float, typer.Option(help="Fraction of the texts to choose the epoch on, without --dev.")
+    ] = 0.1,
     width: Annotated[
         int, typer.Option(help="Dimensions of static vectors (principal components).")
     ] = 256,
     smoothing: Annotated[
         float, typer.Option(help="a of the weights a / (a + frequency) of static vectors.")
     ] = 1e-4,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the interrupted run of the same command.")
+    ] = False,
     overwrite: shared.Overwrite = False,
     device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
     as_json: shared.Json = False,
+    settings: Any = None,
+    columns: Any = None,
 ) -> None:
     """Make a smaller or faster student of a model.
 
-    `--to static` needs no data: every entry of the vocabulary is encoded alone.
+    A fine-tuned teacher labels the texts, and the student learns its probabilities; a sentence
+    encoder's student learns its vectors. `--to static` needs no data: every entry of the
+    vocabulary is encoded alone. Student and teacher are measured side by side.
     """
     from bertsmith.distill import distill as make
+    from bertsmith.finetune import Interrupted
 
-    result = make(
-        teacher,
-        out=out,
-        to=to,
-        width=width,
-        smoothing=smoothing,
-        device=device,
-        dtype=dtype,
-        overwrite=overwrite,
-    )
+    try:
+        result = make(
+            teacher,
+            data,
+            out,
+            to=to,
+            layers=_layers(layers),
+            student=student,
+            learn=learn,
+            dev=dev,
+            test=test,
+            temperature=temperature,
+            labels=labels,
+            loss=loss,
+            hold_out=hold_out,
+            width=width,
+            smoothing=smoothing,
+            reading=tasks.reading(columns),
+            device=device,
+            overwrite=overwrite,
+            resume=resume,
+            watch=Progress((), quiet=as_json),
+            **{name: value for name, value in settings.items() if value is not None},
+        )
+    except Interrupted as stop:
+        typer.echo(f"\nbertsmith: {stop}", err=True)
+        raise typer.Exit(130) from None
     _show(result, as_json)
 
 
-def _show(result: Distilled, as_json: bool) -> None:
-    from bertsmith.distill.result import rows
+def _layers(text: str | None) -> int | list[int] | None:
+    """A number of layers, or which ones."""
+    if text is None:
+        return None
+    numbers = [parse_whole(one) for one in text.split(",")]
+    if None in numbers:
+        raise BertsmithError(f"--layers is a number, or numbers between commas, not {text[:60]!r}")
+    whole = [one for one in numbers if one is not None]
+    return whole[0] if "," not in text else whole
 
+
+def _show(result: Distilled, as_json: bool) -> None:
     if as_json:
         shared.print_json([result.to_dict()])
         return
-    tasks.show_table(("", "teacher", "student"), list(rows(result.content)))
+    content = result.content
+    tasks.show_table(("", "teacher", "student"), content["table"])
+    for split, one in (content.get("comparison") or {}).items():
+        kept = f"{one['kept']:.1%} kept" if one["kept"] is not None else "not comparable"
+        typer.echo(
+            f"{split} {one['metric']}: student less teacher is {one['difference']:+.4f} "
+            f"(95 %: {one['low']:+.4f} to {one['high']:+.4f}), p = {one['p_value']:.3g}; {kept}"
+        )
     for note in result.notes:
         shared.note(note)
     typer.echo(f"student in {result.out}; all numbers in {result.out}/distill.json")

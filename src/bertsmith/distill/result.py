@@ -22,6 +22,7 @@ class Distilled:
     student: LoadedModel
     content: dict[str, Any] = field(default_factory=dict)
     out: Path | None = None
+    training_notes: list[str] = field(default_factory=list)  # as in report.json
 
     @property
     def model(self) -> Any:
@@ -32,7 +33,7 @@ class Distilled:
     @property
     def notes(self) -> list[str]:
         """What a reader of the numbers should know."""
-        return list(self.content.get("notes", ()))
+        return [*self.content.get("notes", ()), *self.training_notes]
 
     def to_dict(self) -> dict[str, Any]:
         """The content of distill.json as plain values."""

@@ -134,8 +134,10 @@ def _labels(training: SoftTraining, outputs: Tensor, batch: Batch, targets: Targ
 
 def _multilabel(training: SoftTraining, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
     warm = training.temperature
-    goal = (targets["teacher"] / warm).sigmoid()
+    teacher = targets["teacher"] / warm
+    goal = teacher.sigmoid()
     loss = F.binary_cross_entropy_with_logits(outputs / warm, goal, reduction="none")
+    loss = loss - F.binary_cross_entropy_with_logits(teacher, goal, reduction="none")
     return (loss.mean(-1) * targets["weights"]).sum() * warm**2
 
 

@@ -41,7 +41,8 @@ def _lines(name: str, checkpoint: Checkpoint, content: Mapping[str, Any]) -> Ite
     if labels := content["labels"]:
         more = f" and {len(labels) - MOST} more" if len(labels) > MOST else ""
         yield f"- Labels ({len(labels)}): {', '.join(labels[:MOST])}{more}"
-    yield from ("", "## Scores", "", *_scores(content), *_baseline(content), "", "## Training", "")
+    yield from ("", "## Scores", "", *_scores(content), *_baseline(content), *_teacher(content))
+    yield from ("", "## Training", "")
     yield _settings(content)
     for note in content["notes"]:
         yield from ("", f"{note[0].upper()}{note[1:]}.")
@@ -87,6 +88,14 @@ def _baseline(content: Mapping[str, Any]) -> Iterator[str]:
             yield ""
             yield f"{simple['name']}: {split} {content['metric']} {scores[content['metric']]:.4g}."
             return
+
+
+def _teacher(content: Mapping[str, Any]) -> Iterator[str]:
+    """A distilled model beside its teacher: size, speed and scores."""
+    if one := content.get("distillation"):
+        yield from ("", f"Distilled from `{Path(one['teacher']['model']).name}`:", "")
+        yield from ("| | teacher | student |", "| --- | --- | --- |")
+        yield from (f"| {' | '.join(row)} |" for row in one["table"])
 
 
 def _settings(content: Mapping[str, Any]) -> str:

@@ -91,7 +91,7 @@ def finetune(
         )
     splits = _one_scheme(splits)
     defaults = default_settings(model, given)
-    settings = _decided(splits, settings_for(splits.train.task, defaults, **given))
+    settings = with_metric(splits, settings_for(splits.train.task, defaults, **given))
     few = ""
     if given.get("epochs") is None and "epochs" not in defaults:
         epochs = enough_epochs(settings, splits.train.task, len(splits.train.gold()))
@@ -387,7 +387,7 @@ def _one_scheme(splits: Splits) -> Splits:
     return replace(splits, dev=dev, test=test) if scheme else splits
 
 
-def _decided(splits: Splits, settings: Settings) -> Settings:
+def with_metric(splits: Splits, settings: Settings) -> Settings:
     """The settings with the score that decides, which must be one of the task's."""
     known = task_named(splits.train.task).metrics(splits.train)
     metric = settings.metric or known[0]
