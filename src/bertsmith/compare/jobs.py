@@ -41,10 +41,8 @@ def run_jobs(worker: Worker, parts: list[Part], jobs: int, say: Callable[[str], 
     )
     try:
         _schedule(worker, parts, jobs, pool, finished)
-    except KeyboardInterrupt:
-        pool.shutdown(wait=True, cancel_futures=True)  # runs save their state
-        raise
-    pool.shutdown()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)  # interrupted runs save their state
 
 
 def _schedule(

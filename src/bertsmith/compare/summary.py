@@ -73,24 +73,25 @@ def _task(spec: Spec, results: dict[str, Any], budget: str, task: str) -> list[s
     ]
     worse = [_other(row, best) for row in rows if row["different"]]
     alike = [row for row in rows if not row["different"]]
-    place = f"On {task} ({metric}, {budget_name(spec, budget)})"
-    line = f"{place}, {best} scores highest: {_interval(scores[best])}."
+    several = len(results["scores"]) > 1
+    place = f"{metric}, {budget_name(spec, budget)}" if several else metric
+    line = f"On {task} ({place}), {best} scores highest: {_interval(scores[best])}."
     if worse:
         line += f" It is better than {_listed(worse)} (p < 0.05 after Holm's correction)."
     if alike:
         names = _listed([_other(row, best) for row in alike])
         line += f" No difference from {names} can be detected."
     lines = [line]
-    closest = min(alike, key=lambda row: -abs(row["difference"]), default=None)
-    if closest is not None:
-        lines += _needed(spec, results, task, best, closest)
+    widest = max(alike, key=lambda row: abs(row["difference"]), default=None)
+    if widest is not None:
+        lines += _needed(spec, results, task, best, widest)
     return lines
 
 
 def _needed(
     spec: Spec, results: dict[str, Any], task: str, best: str, row: dict[str, Any]
 ) -> list[str]:
-    """What it would take to tell the best from the worst of those that cannot be told apart."""
+    """What it would take to detect the largest difference that was not detected."""
     other, count = _other(row, best), results["tasks"][task]["test"]
     if row["seeds_needed"] is not None:
         more = row["seeds_needed"] - spec.seeds

@@ -106,6 +106,7 @@ def interval_chart(
             "low": None if one.low is None else axis.place(one.low),
             "high": None if one.high is None else axis.place(one.high),
             "value": _value(one, unit),
+            "short": f"{one.y:.3f}{unit}" if abs(one.y) < 10 else f"{one.y:.4g}{unit}",
         }
         for place, one in enumerate(kept)
     ]
@@ -116,7 +117,7 @@ def interval_chart(
         unit=unit,
         rows=rows,
         ticks=axis.marks(),
-        size=(WIDTH, ROW * len(kept) + 44),
+        size=(WIDTH, ROW * len(kept) + (40 if x_label else 24)),
         bottom=ROW * len(kept),
         edges=(NAME_WIDTH, RIGHT - 50),
     )

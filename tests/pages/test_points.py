@@ -1,0 +1,56 @@
+"""Charts of named points: the Pareto front, labels, intervals."""
+
+import math
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertsmith.pages import Point, interval_chart, pareto_front, point_chart
+
+numbers = st.floats(-1e6, 1e6)
+
+
+@given(st.lists(st.tuples(numbers, numbers), max_size=12))
+def test_the_front_is_not_beaten(points: list[tuple[float, float]]) -> None:
+    front = pareto_front(points)
+    for number in front:
+        x, y = points[number]
+        assert not any(a <= x and b > y for a, b in points)
+    best = [
+        n
+        for n, (x, y) in enumerate(points)
+        if not any((a <= x and b > y) or (a < x and b == y) for a, b in points)
+    ]
+    assert {points[n] for n in best} == {points[n] for n in front}
+
+
+def test_points_have_names_and_intervals() -> None:
+    points = [
+        Point("one", 10, 0.5, 0.4, 0.6),
+        Point("two <b>", 100, 0.7, 0.65, 0.75, color=1),
+        Point("lost", math.nan, 0.7),
+    ]
+    chart = str(point_chart("Cost", points, x_label="FLOPs", y_label="score", log_x=True))
+    assert chart.count("<circle") == 2
+    assert chart.count('class="whisker') == 2
+    assert "two &lt;b&gt;" in chart
+    assert "lost" not in chart
+    assert "<polyline" in chart  # from the cheap one to the better one
+    assert "No data yet" in str(point_chart("Cost", [], x_label="x", y_label="y"))
+
+
+def test_labels_do_not_cover_each_other() -> None:
+    points = [Point(f"variant-{n}", 10.0, 0.5) for n in range(5)]
+    chart = str(point_chart("Cost", points, x_label="x", y_label="y"))
+    rows = re.findall(r'<text class="point" x="[\d.]+" y="([\d.]+)"', chart)
+    assert len(set(rows)) == 5
+
+
+def test_intervals() -> None:
+    rows = [Point("one", 0, 0.5, 0.4, 0.6), Point("two", 0, 0.7), Point("nan", 0, math.nan)]
+    chart = str(interval_chart("Scores", rows))
+    assert chart.count("<circle") == 2
+    assert chart.count('class="whisker') == 1
+    assert "0.5 (0.4 to 0.6)" in chart
+    assert "No data yet" in str(interval_chart("Scores", []))
