@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bertsmith.families import presets
     from bertsmith.finetune import finetune
     from bertsmith.finetune.classifier import Classifier
+    from bertsmith.search import Index
     from bertsmith.serve.client import connect
     from bertsmith.tokenizer import Tokenizer
     from bertsmith.verbs import evaluate, pretrain
@@ -22,6 +23,7 @@ _HOMES = {
     "Bert": "bert",
     "BertsmithError": "errors",
     "Classifier": "finetune.classifier",
+    "Index": "search",
     "Tokenizer": "tokenizer",
     "connect": "serve.client",
     "create": "checkpoint",
@@ -31,8 +33,8 @@ _HOMES = {
     "presets": "families",
     "pretrain": "verbs",
 }
-__all__ = ["Bert", "BertsmithError", "Classifier", "Tokenizer", "connect", "create", "distill"]
-__all__ += ["evaluate", "finetune", "load", "predict", "presets", "pretrain"]
+__all__ = ["Bert", "BertsmithError", "Classifier", "Index", "Tokenizer", "connect", "create"]
+__all__ += ["distill", "evaluate", "finetune", "load", "predict", "presets", "pretrain"]
 
 
 def __getattr__(name: str) -> Any:

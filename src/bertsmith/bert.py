@@ -11,9 +11,7 @@ import torch
 
 from bertsmith.analysis import attention as look_at_attention
 from bertsmith.analysis.attention import AttentionView
-from bertsmith.checkpoint import Sentence, locate, read, read_sentence
 from bertsmith.errors import BertsmithError
-from bertsmith.model import prepare
 from bertsmith.tasks import (
     answering,
     choice,
@@ -23,10 +21,10 @@ from bertsmith.tasks import (
     following,
     tagging,
 )
-from bertsmith.tasks.loaded import LoadedModel, pick_device, pick_dtype, positive
+from bertsmith.tasks.loaded import LoadedModel, positive
+from bertsmith.tasks.opening import open_model
 from bertsmith.tasks.states import TextStates, all_depths, hidden_states
 from bertsmith.tasks.stream import predict_source
-from bertsmith.tokenizer import Tokenizer
 
 Texts = list[str] | tuple[str, ...]
 
@@ -71,18 +69,16 @@ def load(
     those that must be there, `family` says what a config.json without model_type is, `budget`
     is the number of tokens in a batch.
     """
-    directory = locate(name)
-    chosen = pick_device(device)
-    sentence = read_sentence(directory)
-    directory, how = sentence or (directory, Sentence())
-    settings = {"model_type": family} if family else None
-    needed = [heads] if isinstance(heads, str) else heads
-    checkpoint = read(
-        directory, heads=needed, settings=settings, dtype=pick_dtype(dtype), device=chosen
+    loaded = open_model(
+        name,
+        device=device,
+        dtype=dtype,
+        heads=heads,
+        family=family,
+        budget=budget,
+        progress=progress,
     )
-    prepare(checkpoint.model)
-    tokenizer = Tokenizer.load(directory, family=checkpoint.family.name)
-    return Bert(checkpoint, tokenizer, sentence=how, budget=budget, progress=progress)
+    return Bert.of(loaded)
 
 
 class Bert(LoadedModel):

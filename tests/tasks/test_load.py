@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from bertsmith import Bert, create, load
-from bertsmith.bert import pick_device, pick_dtype
 from bertsmith.checkpoint import Sentence, locate, read_sentence
 from bertsmith.errors import BertsmithError
+from bertsmith.tasks.loaded import pick_device, pick_dtype
 from tasks.models import Made, Maker, save, tokenizer
 
 

@@ -1,0 +1,132 @@
+"""`bertsmith evaluate-search`: score an index on queries with judgements."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from bertsmith.cli import options as shared
+from bertsmith.cli.search import IndexFolder, parse_weights
+
+if TYPE_CHECKING:
+    from bertsmith.search.evaluate import SearchScores
+
+
+def evaluate_search(
+    index: IndexFolder,
+    queries: Annotated[
+        Path, typer.Option(help="Queries: BEIR's jsonl, id<tab>text, TREC topics or SMART.")
+    ],
+    judgements: Annotated[
+        Path, typer.Option(help="Judgements: BEIR's tsv, TREC's four columns or SMART's three.")
+    ],
+    mode: Annotated[
+        list[Literal["keywords", "vectors", "hybrid"]] | None,
+        typer.Option(help="Score only this way to search; may be repeated. Default: all three."),
+    ] = None,
+    weights: Annotated[
+        str, typer.Option(help="Weights of keywords and vectors in hybrid search.")
+    ] = "1,1",
+    fusion: Annotated[
+        Literal["min-max", "rrf"], typer.Option(help="How both rankings are fused.")
+    ] = "min-max",
+    best_grade: Annotated[
+        int | None,
+        typer.Option(help="The best grade, where 1 is better than 4, as in Cranfield's file."),
+    ] = None,
+    run: Annotated[
+        Path | None, typer.Option(help="Write the last ranking in TREC's format.")
+    ] = None,
+    per_query: Annotated[
+        bool, typer.Option("--per-query", help="With --json, the scores of each query too.")
+    ] = False,
+    draws: Annotated[int, typer.Option(help="Bootstrap samples for intervals.", min=1)] = 1000,
+    model: Annotated[
+        str | None, typer.Option(help="Where the model of the index is now, if it was moved.")
+    ] = None,
+    device: shared.Device = None,
+    as_json: shared.Json = False,
+) -> None:
+    """Score an index: nDCG@10, recall@100 and MRR, with 95% intervals.
+
+    Passages are collapsed to documents (their ids, or the names of files) by the best passage.
+    The ways to search are compared with a paired bootstrap over queries.
+    """
+    from bertsmith.files import check_writable
+    from bertsmith.search import Index
+    from bertsmith.search import evaluate as scoring
+
+    if run is not None:
+        check_writable(run)
+    texts = scoring.read_queries(queries)
+    grades = scoring.read_judgements(judgements, best_grade)
+    pair = parse_weights(weights)
+    with Index.open(index, model=model, device=device) as opened:
+        chosen = list(dict.fromkeys(mode or ["keywords", "vectors", "hybrid"]))
+        if mode is None and opened.about["model"] is None:
+            chosen = ["keywords"]
+        results: list[SearchScores] = []
+        for name in chosen:
+            with _progress(name) as report:
+                results.append(
+                    scoring.evaluate_search(
+                        opened, texts, grades, name, draws, report, weights=pair, fusion=fusion
+                    )
+                )
+    comparisons = [
+        scoring.compare(one, results[-1], draws=draws)
+        for one in results[:-1]
+        if results[-1].mode == "hybrid"
+    ]
+    if run is not None:
+        scoring.write_run(run, results[-1])
+    missing = len(grades) - len(results[0].queries)
+    if missing:
+        shared.note(f"judged queries that are not among the queries, not scored: {missing:,}")
+    if as_json:
+        modes = [one.to_dict(per_query) for one in results]
+        count = len(results[0].queries)
+        shared.print_json([{"queries": count, "modes": modes, "comparisons": comparisons}])
+        return
+    _show(results, comparisons)
+
+
+def _show(results: list[SearchScores], comparisons: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    from bertsmith.search.evaluate import METRICS
+
+    table = Table(box=None, padding=(0, 3, 0, 0))
+    for heading in ("", *METRICS):
+        table.add_column(heading)
+    for one in results:
+        cells = [
+            f"{value:.4f} ({one.intervals[name]['low']:.3f} to {one.intervals[name]['high']:.3f})"
+            for name, value in one.means.items()
+        ]
+        table.add_row(one.mode, *cells)
+    shared.console().print(table)
+    typer.echo(f"{len(results[0].queries):,} queries; 95% bootstrap intervals")
+    for two in comparisons:
+        typer.echo(
+            f"{two['second']} less {two['first']}: {two['difference']:+.4f} {two['metric']} "
+            f"(95%: {two['low']:+.4f} to {two['high']:+.4f}), p = {two['p_value']:.3g}"
+        )
+
+
+@contextmanager
+def _progress(name: str) -> Iterator[Callable[[int, int], None]]:
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(name)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,232 @@
+"""`bertsmith index`: build a search index of folders, keep it up to date, export its vectors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from typer.core import TyperGroup
+
+from bertsmith.cli import options as shared
+from bertsmith.errors import BertsmithError
+
+if TYPE_CHECKING:
+    from bertsmith.ledger import Ledger
+    from bertsmith.search import Update
+    from bertsmith.search.update import Report
+
+SHOWN = 20  # problems that are listed
+
+
+class FoldersFirst(TyperGroup):
+    """`index FOLDER...` is `index build FOLDER...`; `index export INDEX` is a verb of its own."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the name of the default verb before arguments that begin with none."""
+        if not args or args[0] not in self.commands:
+            args = ["build", *args]
+        return list(super().parse_args(ctx, args))
+
+
+app = typer.Typer(
+    cls=FoldersFirst,
+    add_help_option=False,
+    help="Build a search index of folders and keep it up to date; export its vectors.",
+)
+
+
+@app.command("build")
+def build(
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[FOLDER]...",
+            help="Folders or files; with none, those that the index was built of.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder of the index.", show_default=False)
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="The model of the vectors: a directory, a built-in name or a hub id. "
+            "Default: bertsmith-small.",
+            show_default=False,
+        ),
+    ] = None,
+    keywords_only: Annotated[
+        bool, typer.Option("--keywords-only", help="Build an index without vectors.")
+    ] = False,
+    passage_size: Annotated[
+        int | None,
+        typer.Option(help="Characters of a passage; default 1600.", show_default=False),
+    ] = None,
+    overlap: Annotated[
+        int | None,
+        typer.Option(help="Characters that passages share; default 200.", show_default=False),
+    ] = None,
+    vector_dtype: Annotated[
+        Literal["float32", "float16"] | None,
+        typer.Option(help="Number format of stored vectors; default float32.", show_default=False),
+    ] = None,
+    re_embed: Annotated[
+        bool,
+        typer.Option(
+            "--re-embed",
+            help="Make all vectors anew, with another model, passage size or number format; the "
+            "old index serves until the new one is complete.",
+        ),
+    ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on, and follow changes until Ctrl-C.")
+    ] = False,
+    device: shared.Device = None,
+    dtype: shared.Dtype = "float32",
+    as_json: shared.Json = False,
+) -> None:
+    """Index folders of documents for `bertsmith search`.
+
+    Reads text, Markdown, HTML, csv, jsonl, parquet, Excel, PDF, Word and source code. A second
+    run embeds only what is new or changed and forgets what is gone. `bertsmith index export
+    INDEX --out vectors.parquet` writes the vectors.
+    """
+    from bertsmith.ledger import Ledger
+    from bertsmith.search.build import Settings, update_folders
+
+    if out is None:
+        raise BertsmithError("say where the index is to be with --out INDEX")
+    settings = Settings(
+        model=model,
+        size=passage_size,
+        overlap=overlap,
+        dtype=vector_dtype,
+        device=device,
+        precision=dtype,
+        keywords_only=keywords_only,
+    )
+    ledger = Ledger()
+    with progress() as report:
+        update = update_folders(out, folders or [], settings, ledger, report, re_embed)
+    _report(out, update, ledger, as_json)
+    if watch:
+        _follow(out, as_json)
+
+
+@app.command("export")
+def export(
+    index: Annotated[Path, typer.Argument(metavar="INDEX", help="A folder with an index.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write vectors to a .parquet file, or to a .sql file for psql."),
+    ] = None,
+    qdrant: Annotated[
+        str | None, typer.Option(help="Send them to Qdrant: http://localhost:6333")
+    ] = None,
+    collection: Annotated[
+        str, typer.Option(help="The collection of Qdrant, or the table of the .sql file.")
+    ] = "passages",
+    as_json: shared.Json = False,
+) -> None:
+    """Write passages, ids and vectors to parquet, PostgreSQL (pgvector) or Qdrant."""
+    from bertsmith.files import check_writable
+    from bertsmith.search import Index
+    from bertsmith.search.export import export as write
+    from bertsmith.search.export import send_to_qdrant
+
+    if (out is None) == (qdrant is None):
+        raise BertsmithError("give --out FILE.parquet, --out FILE.sql or --qdrant ADDRESS")
+    if out is not None:
+        check_writable(out)
+    with Index.open(index) as opened:
+        if out is not None:
+            count = write(opened, out, collection)
+        else:
+            count = send_to_qdrant(
+                opened, str(qdrant), collection, os.environ.get("QDRANT_API_KEY")
+            )
+    where = str(out or f"{qdrant}, collection {collection}")
+    if as_json:
+        shared.print_json([{"out": where, "passages": count}])
+    else:
+        typer.echo(f"{count:,} passages with vectors in {where}")
+
+
+def _report(out: Path, update: Update, ledger: Ledger, as_json: bool) -> None:
+    from bertsmith.search import Index
+
+    with Index.open(out) as index:
+        about = index.about
+    if as_json:
+        shared.print_json(
+            [{"out": str(out), **update.to_dict(), "total": about, "notes": ledger.lines()}]
+        )
+        return
+    typer.echo(
+        f"{update.added:,} files added, {update.changed:,} changed, {update.removed:,} removed, "
+        f"{update.unchanged:,} unchanged; {update.embedded:,} passages embedded "
+        f"in {update.seconds:.1f} s"
+    )
+    typer.echo(f"{about['files']:,} files, {about['passages']:,} passages in {out}")
+    for name in update.repaired:
+        shared.note(f"the segment {name} was damaged, and was rebuilt from the text")
+    for problem in update.problems[:SHOWN]:
+        shared.note(f"not indexed: {problem['file']}: {problem['reason']}")
+    if len(update.problems) > SHOWN:
+        shared.note(f"and {len(update.problems) - SHOWN:,} more files; --json lists all")
+    for line in ledger.lines():
+        shared.note(line)
+
+
+def _follow(out: Path, as_json: bool) -> None:
+    """Update the index whenever its folders change."""
+    try:
+        from watchfiles import watch
+    except ImportError:
+        raise BertsmithError("--watch needs watchfiles: pip install bertsmith[search]") from None
+    from bertsmith.search import Index
+
+    with Index.open(out) as index:
+        roots = [Path(root) for root in index.about["roots"]]
+        own = out.resolve()
+        shared.note(f"following {', '.join(map(str, roots))}; Ctrl-C ends it")
+
+        def relevant(change: Any, path: str) -> bool:
+            return not Path(path).is_relative_to(own)
+
+        for _ in watch(*roots, watch_filter=relevant, raise_interrupt=True, debounce=1000):
+            update = index.update()
+            if update.added or update.changed or update.removed or update.problems:
+                _report(out, update, index.ledger, as_json)
+
+
+@contextmanager
+def progress() -> Iterator[Report]:
+    """A bar with an estimate of the time that is left, where a person watches."""
+    import sys
+
+    from bertsmith.search.update import silent
+
+    if not sys.stderr.isatty():
+        yield silent
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        BarColumn(),
+        TextColumn("{task.percentage:3.0f}%  {task.fields[passages]:,} passages"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None, passages=0)
+
+        def show(done: int, total: int, update: Update) -> None:
+            bar.update(task, completed=done, total=total or None, passages=update.passages)
+
+        yield show

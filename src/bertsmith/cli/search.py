@@ -1,0 +1,198 @@
+"""`bertsmith search`: ask an index; passages with file, line and score."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from bertsmith.cli import options as shared
+from bertsmith.errors import BertsmithError, printable
+from bertsmith.numbers import real_number
+
+if TYPE_CHECKING:
+    from bertsmith.search import Hit
+
+LONGEST = 400  # characters of a passage that are shown
+IndexFolder = Annotated[
+    Path, typer.Argument(metavar="INDEX", help="A folder that bertsmith index wrote.")
+]
+Top = Annotated[int, typer.Option(help="Number of results.", min=1, max=10_000)]
+
+
+def search(
+    index: IndexFolder,
+    query: Annotated[
+        str | None,
+        typer.Argument(
+            help='Words, "exact phrases" and beginnings of words (begin*).', show_default=False
+        ),
+    ] = None,
+    top: Top = 10,
+    keywords: Annotated[bool, typer.Option("--keywords", help="Rank by keywords alone.")] = False,
+    vectors: Annotated[bool, typer.Option("--vectors", help="Rank by vectors alone.")] = False,
+    weights: Annotated[
+        str, typer.Option(help="Weights of keywords and vectors in hybrid search.")
+    ] = "1,1",
+    fusion: Annotated[
+        Literal["min-max", "rrf"],
+        typer.Option(help="How both rankings are fused: by scaled scores, or by ranks."),
+    ] = "min-max",
+    file: Annotated[
+        list[str] | None,
+        typer.Option(help="Only files that match a pattern: *.md; may be repeated."),
+    ] = None,
+    kind: Annotated[
+        list[str] | None, typer.Option(help="Only files of a kind: pdf, markdown, code, ...")
+    ] = None,
+    after: Annotated[
+        str | None, typer.Option(help="Only files changed on or after a date.")
+    ] = None,
+    before: Annotated[
+        str | None, typer.Option(help="Only files changed on or before a date.")
+    ] = None,
+    by_document: Annotated[
+        bool, typer.Option("--by-document", help="Show the best passage of each document.")
+    ] = False,
+    rerank: Annotated[
+        str | None,
+        typer.Option(
+            help="Order the best 50 passages anew with this model: a pair classifier, or late "
+            "interaction of token states; index: the model of the index."
+        ),
+    ] = None,
+    answer: Annotated[
+        str | None,
+        typer.Option(help="Extract answers from the passages with this model for answering."),
+    ] = None,
+    page: Annotated[
+        bool, typer.Option("--page", help="Open a search page in the browser until Ctrl-C.")
+    ] = False,
+    port: Annotated[int, typer.Option(help="With --page; 0: any free port.", min=0)] = 0,
+    model: Annotated[
+        str | None, typer.Option(help="Where the model of the index is now, if it was moved.")
+    ] = None,
+    device: shared.Device = None,
+    as_json: shared.Json = False,
+) -> None:
+    """Search an index: keywords and vectors, fused.
+
+    Results are passages with their file and line. --json prints one object for each hit.
+    """
+    from bertsmith.search import Index, Reranker, answers
+
+    if keywords and vectors:
+        raise BertsmithError("--keywords and --vectors exclude each other; hybrid is the default")
+    if page:
+        _serve(index, model, device, port)
+        return
+    if query is None:
+        raise BertsmithError("what is to be found? Give a query after the index")
+    mode = "keywords" if keywords else "vectors" if vectors else "hybrid"
+    with Index.open(index, model=model, device=device) as opened:
+        named = opened.about["model"] if rerank == "index" else {"name": rerank}
+        reranker = Reranker(named["name"], device) if rerank and named else None
+        hits = opened.search(
+            query,
+            top,
+            mode=mode,
+            weights=parse_weights(weights),
+            fusion=fusion,
+            files=file or (),
+            kinds=kind or (),
+            after=after,
+            before=before,
+            by_document=by_document,
+            rerank=reranker,
+        )
+    extracted = answers(answer, query, hits, device=device) if answer else []
+    if as_json:
+        shared.print_json({"answer": one.to_dict()} for one in extracted)
+        shared.print_json(hit.to_dict() for hit in hits)
+        return
+    for one in extracted:
+        place = f"{one.file}:{one.line}" if one.unit == "line" else f"{one.file}, {one.line}"
+        typer.echo(f"answer: {_one_line(one.text)}  ({one.score:.2f}, {printable(place)})")
+    show(hits)
+
+
+def _serve(index: Path, model: str | None, device: str | None, port: int) -> None:
+    """Serve the search page on this machine until Ctrl-C."""
+    import webbrowser
+
+    from bertsmith.search import Index
+    from bertsmith.search.page import server
+
+    with Index.open(index, model=model, device=device) as opened, server(opened, port) as one:
+        address = f"http://127.0.0.1:{one.server_port}/"
+        shared.note(f"{address} until Ctrl-C")
+        webbrowser.open(address)
+        one.serve_forever()
+
+
+def parse_weights(text: str) -> tuple[float, float]:
+    """Two numbers, not both 0."""
+    parts = text.split(",")
+    if len(parts) != 2:
+        raise BertsmithError(f"--weights are two numbers such as 1,0.5, not {text[:40]!r}")
+    first, second = (real_number(part, "--weights", 0.0, 1e6) for part in parts)
+    if not first and not second:
+        raise BertsmithError("--weights: one of the two must be above 0")
+    return first, second
+
+
+def show(hits: list[Hit]) -> None:
+    """Print hits with the words that match in bold."""
+    from rich.text import Text
+
+    console = shared.console()
+    if not hits:
+        typer.echo("nothing matches")
+        return
+    for number, hit in enumerate(hits, 1):
+        above = " > ".join(dict.fromkeys(part for part in (hit.title, hit.heading) if part))
+        if hit.heading.startswith(hit.title):
+            above = hit.heading or hit.title
+        line = Text(f"{number}. ")
+        line.append(printable(_near(hit)), style="bold cyan")
+        line.append(f"  {hit.score:.3f}", style="dim")
+        if hit.document:
+            line.append(f"  {shared.clipped(hit.document, 60)}", style="dim")
+        console.print(line, soft_wrap=True)
+        if above:
+            console.print(Text(f"   {shared.clipped(above, 120)}", style="italic"), soft_wrap=True)
+        console.print(_excerpt(hit, Text("   ")), soft_wrap=True)
+        console.print()
+
+
+def _near(hit: Hit) -> str:
+    """The place of a hit, relative to the current folder where that is shorter."""
+    here = str(Path.cwd()) + os.sep
+    return hit.place.removeprefix(here)
+
+
+def _excerpt(hit: Hit, line: Any) -> Any:
+    """The part of a passage around its first match, on one line, matches in bold."""
+    first = hit.highlights[0][0] if hit.highlights else 0
+    start = max(0, first - LONGEST // 4) if len(hit.text) > LONGEST else 0
+    if start:
+        start = hit.text.find(" ", start, first) + 1 or start
+    end = min(len(hit.text), start + LONGEST)
+    line.append("…" if start else "")
+    place = start
+    for low, high in [*hit.highlights, (end, end)]:
+        low, high = max(low, place), min(high, end)
+        if low >= end and place >= end:
+            break
+        line.append(_one_line(hit.text[place : min(low, end)]))
+        if low < high:
+            line.append(_one_line(hit.text[low:high]), style="bold yellow")
+        place = max(place, high, min(low, end))
+    line.append("…" if end < len(hit.text) else "")
+    return line
+
+
+def _one_line(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text)

@@ -1,0 +1,236 @@
+"""Writing an index: create it, bring it up to date, embed it anew with another model."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bertsmith.errors import BertsmithError
+from bertsmith.files import sync, writing
+from bertsmith.ledger import Ledger
+from bertsmith.search.documents import HALVES, Document
+from bertsmith.search.encoder import DEFAULT_MODEL, Encoder, model_hash, open_encoder
+from bertsmith.search.passages import Chunking
+from bertsmith.search.scan import resolved_roots
+from bertsmith.search.segments import DTYPES
+from bertsmith.search.store import DATABASE, Store, _connect, damage_named, is_index, writer
+from bertsmith.search.update import ADDED, Report, Update, Updater, silent
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How an index is built; None: as it is stamped, or the default."""
+
+    model: str | Path | None = None
+    size: int | None = None  # characters of a passage
+    overlap: int | None = None
+    dtype: str | None = None  # of stored vectors
+    device: str | None = None
+    precision: str = "float32"  # of the model
+    keywords_only: bool = False
+    encoder: Encoder | None = None  # the model, where it is loaded already
+
+    def chunking(self, stamped: Mapping[str, int] | None = None) -> Chunking:
+        """The size and overlap of passages."""
+        base = Chunking(**stamped) if stamped else Chunking()
+        size = base.size if self.size is None else self.size
+        overlap = min(base.overlap, size // 4) if self.overlap is None else self.overlap
+        return Chunking(size, overlap)
+
+
+def update_folders(
+    root: Path,
+    folders: Sequence[str | Path],
+    settings: Settings,
+    ledger: Ledger | None = None,
+    report: Report = silent,
+    re_embed: bool = False,
+) -> Update:
+    """Create an index of folders, or bring it up to date; without folders, with its own.
+
+    `re_embed` makes all vectors anew, with another model or passage size, beside the old ones.
+    """
+    notes = ledger or Ledger()
+    if not folders and not is_index(root):
+        raise BertsmithError(f"{root}: there is no index yet: name the folders to index")
+    roots = resolved_roots(folders)
+    with writer(root), opened(root, settings, re_embed) as (store, encoder):
+        if not roots:
+            roots = resolved_roots(store.meta().get("roots", []))
+        return Updater(store, encoder, notes, report).folders(roots)
+
+
+def add_documents(
+    root: Path, documents: Iterable[str | Mapping[str, Any]], settings: Settings
+) -> Update:
+    """Add documents that are not files."""
+    with writer(root), opened(root, settings) as (store, encoder):
+        return Updater(store, encoder, Ledger()).documents(map(_document, documents))
+
+
+def remove_documents(root: Path, names: Sequence[str], settings: Settings) -> Update:
+    """Forget documents and files."""
+    with writer(root), opened(root, settings) as (store, encoder):
+        return Updater(store, encoder, Ledger()).remove(names)
+
+
+def _document(value: str | Mapping[str, Any]) -> tuple[str, Document]:
+    """The id and text of a document from Python."""
+    if isinstance(value, str):
+        value = {"id": value[:200], "text": value}
+    if not isinstance(value, Mapping) or not isinstance(value.get("text"), str):
+        raise BertsmithError('a document is a text, or {"id": ..., "text": ..., "title": ...}')
+    text, title = value["text"], str(value.get("title") or "")
+    name = str(value.get("id") or value.get("_id") or text[:200])
+    texts = [HALVES.sub("\N{REPLACEMENT CHARACTER}", one) for one in (name, text, title)]
+    return texts[0], Document(texts[1], texts[0], texts[2])
+
+
+# ------------------------------------------------------------------ opening
+
+
+@contextmanager
+def opened(
+    root: Path, settings: Settings, re_embed: bool = False
+) -> Iterator[tuple[Store, Encoder | None]]:
+    """The store to write, and the model for it; a new or copied one becomes current at the end."""
+    if settings.dtype is not None and settings.dtype not in DTYPES:
+        raise BertsmithError(f"unknown dtype {settings.dtype!r}; known: {', '.join(DTYPES)}")
+    if not is_index(root):
+        store, encoder = _created(root, settings)
+        fresh = True
+    else:
+        store = Store.open(root, write=True)
+        try:
+            if re_embed:
+                store, encoder = _copied(store, settings)
+            else:
+                encoder = _fitting(root, store, settings)
+        except BaseException:
+            store.close()
+            raise
+        fresh = re_embed
+    try:
+        yield store, encoder
+        if fresh:
+            store.switch()
+    finally:
+        store.close()
+
+
+def _created(root: Path, settings: Settings) -> tuple[Store, Encoder | None]:
+    encoder = settings.encoder
+    if encoder is None and not settings.keywords_only:
+        encoder = _load(settings, settings.model or DEFAULT_MODEL)
+    return Store.create(root, _stamp(encoder, settings.chunking(), settings)), encoder
+
+
+def _stamp(encoder: Encoder | None, chunking: Chunking, settings: Settings) -> dict[str, Any]:
+    return {
+        "model": encoder.stamp if encoder else None,
+        "chunking": asdict(chunking),
+        "dtype": settings.dtype or "float32",
+    }
+
+
+def _load(settings: Settings, name: str | Path) -> Encoder:
+    return open_encoder(name, settings.device, settings.precision)
+
+
+def _fitting(root: Path, store: Store, settings: Settings) -> Encoder | None:
+    """The model of an index; other settings than it was built with are refused."""
+    meta = store.meta()
+    chunking = settings.chunking(meta["chunking"])
+    if asdict(chunking) != meta["chunking"]:
+        size, overlap = meta["chunking"]["size"], meta["chunking"]["overlap"]
+        raise BertsmithError(
+            f"{root}: its passages have {size} characters, {overlap} of them shared; --re-embed"
+            " cuts and embeds everything anew"
+        )
+    if settings.dtype is not None and settings.dtype != meta["dtype"]:
+        raise BertsmithError(f"{root}: its vectors are {meta['dtype']}; --re-embed changes that")
+    stamp = meta["model"]
+    if stamp is None:
+        if settings.model is not None:
+            raise BertsmithError(f"{root}: was built without vectors; --re-embed makes them")
+        return None
+    if settings.keywords_only:
+        raise BertsmithError(f"{root}: was built with vectors; name another folder")
+    if settings.encoder is not None:
+        return settings.encoder
+    name = settings.model or stamp["name"]
+    if model_hash(name) != stamp["hash"]:
+        raise another_model(root, stamp, str(name))
+    return _load(settings, name)
+
+
+def another_model(path: Path, stamp: Mapping[str, Any], name: str) -> BertsmithError:
+    """The error for a model that did not make the vectors of an index."""
+    return BertsmithError(
+        f"{path}: its vectors are those of {stamp['name']}, and {name} is another model (or its"
+        f" files changed); bertsmith index --out {path} --model {name} --re-embed makes new ones"
+    )
+
+
+def _copied(store: Store, settings: Settings) -> tuple[Store, Encoder | None]:
+    """A copy of the database without vectors, in a folder of its own; the old one stays."""
+    meta = store.meta()
+    stamp = meta["model"] or {}
+    encoder = settings.encoder
+    if encoder is None and not settings.keywords_only:
+        encoder = _load(settings, settings.model or stamp.get("name") or DEFAULT_MODEL)
+    chunking = settings.chunking(meta["chunking"])
+    folder = store.root / os.urandom(4).hex()
+    with writing(store.root):
+        folder.mkdir()
+        sync(store.root)
+    with damage_named(folder / DATABASE):
+        database = _connect(folder / DATABASE)
+        store.database.backup(database)
+        store.close()
+        database.execute("PRAGMA journal_mode = WAL")
+    copy = Store(store.root, folder, database)
+    with copy.transaction():
+        copy.database.execute("DELETE FROM vectors")
+        copy.database.execute("DELETE FROM segments")
+        changed = asdict(chunking) != meta["chunking"]
+        copy.set_meta(**{**_stamp(encoder, chunking, settings), "roots": meta.get("roots", [])})
+        if settings.dtype is None:
+            copy.set_meta(dtype=meta["dtype"])
+        if changed:  # files are read anew; what was added is put together from its passages
+            copy.database.execute(
+                "UPDATE files SET modified = -1, sha256 = '' WHERE kind != ?", (ADDED,)
+            )
+    if changed:
+        _cut_anew(copy, encoder)
+    return copy, encoder
+
+
+def _cut_anew(store: Store, encoder: Encoder | None) -> None:
+    """Documents that were added from Python, in passages of the new size."""
+    names = store.database.execute("SELECT id, path FROM files WHERE kind = ?", (ADDED,)).fetchall()
+
+    def documents() -> Iterator[tuple[str, Document]]:
+        for number, name in names:
+            yield name, _whole(store.database, number, name)
+
+    with store.transaction():
+        store.database.execute("UPDATE files SET sha256 = '' WHERE kind = ?", (ADDED,))
+    Updater(store, encoder, Ledger()).documents(documents())
+
+
+def _whole(database: sqlite3.Connection, file: int, name: str) -> Document:
+    """A document put together from its passages; between them there was only space."""
+    rows = database.execute(
+        "SELECT first, last, title, text FROM passages WHERE file = ? ORDER BY first", (file,)
+    ).fetchall()
+    text = ""
+    for first, last, _, part in rows:
+        text += " " * (first - len(text)) if first > len(text) else ""
+        text = text[:first] + part if last >= len(text) else text
+    return Document(text, name, rows[0][2] if rows else "")

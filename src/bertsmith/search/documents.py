@@ -1,0 +1,260 @@
+"""Readers: a file → documents, each a text that knows its lines and headings."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from bertsmith.data.sources import Options, source_tables
+from bertsmith.data.streams import Stream, suffix_of
+from bertsmith.data.tables import Row, Table, is_absent
+from bertsmith.errors import BertsmithError
+from bertsmith.files import PACKED, open_bytes, read_whole, reading
+from bertsmith.ledger import Ledger
+from bertsmith.search.encodings import decode, encoding_of, is_text
+from bertsmith.search.formats import read_docx, read_html, read_pdf
+
+LARGEST_WHOLE = 64 << 20  # bytes of a file that is read at once
+PORTION = 4 << 20  # characters of a larger text that become a document
+BINARY = "holds no text (a binary file)"
+HALVES = re.compile("[\ud800-\udfff]")  # of surrogate pairs, which JSON may spell and no text holds
+KINDS: dict[str, str] = {
+    **dict.fromkeys((".txt", ".text", ".log", ".srt", ".eml"), "text"),
+    **dict.fromkeys((".md", ".markdown", ".mdown", ".qmd", ".rmd"), "markdown"),
+    **dict.fromkeys((".html", ".htm", ".xhtml"), "html"),
+    **dict.fromkeys((".csv", ".tsv", ".tab"), "csv"),
+    **dict.fromkeys((".jsonl", ".ndjson"), "jsonl"),
+    ".json": "json",
+    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+    **dict.fromkeys((".xlsx", ".xlsm"), "xlsx"),
+    ".pdf": "pdf",
+    ".docx": "docx",
+}
+CODE = ".py .pyi .js .mjs .ts .tsx .jsx .c .h .cc .cpp .hpp .cs .java .kt .scala .go .rs .rb .php"
+CODE += " .swift .m .r .jl .lua .pl .sh .bash .zsh .ps1 .sql .css .scss .toml .yaml .yml .ini .cfg"
+CODE += " .xml .tex .el .clj .hs .ml .ex .erl .dart .vue .make .cmake .dockerfile .ipynb .proto"
+KINDS |= dict.fromkeys(CODE.split(), "code")
+TABLES = {"csv", "jsonl", "json", "parquet", "xlsx"}
+# The columns of a table that are read, in this order, by their names in lower case.
+IDS = ("_id", "id", "docid", "doc_id", "document_id", "docno", "pid", "uuid")
+TITLES = ("title", "headline", "subject", "name", "heading")
+TEXTS: tuple[str, ...] = (
+    "text",
+    "abstract",
+    "body",
+    "content",
+    "contents",
+    "passage",
+    "document",
+    "description",
+)
+TEXTS += ("message", "article", "summary", "question", "answer", "sentence", "comment", "review")
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text of a file: all of it, or one record of a table."""
+
+    text: str
+    id: str = ""  # of a record; "" where the file is the document
+    title: str = ""
+    line: int = 1  # on which the text begins
+    unit: str = "line"  # or "row", "page", "paragraph"
+    lines: list[tuple[int, int]] | None = None  # (character, line); None: line feeds are counted
+    headings: list[tuple[int, int, str]] = field(default_factory=list)  # (character, level, text)
+    offset: int = 0  # characters of the file before the text, where it is a part of a large one
+
+    @cached_property
+    def _feeds(self) -> list[int]:
+        return [match.start() for match in re.finditer("\n", self.text)]
+
+    def line_at(self, place: int) -> int:
+        """The line (or row, page, paragraph) of a character."""
+        if self.lines is None:
+            return self.line + bisect_left(self._feeds, place)
+        at = bisect_right(self.lines, (place, 1 << 60)) - 1
+        return self.lines[at][1] if at >= 0 else self.line
+
+
+def kind_of(path: Path) -> str:
+    """What a file is, by its name; "text" where the name does not say."""
+    return KINDS.get(suffix_of(path), "text")
+
+
+def read_documents(path: Path, ledger: Ledger) -> Iterator[Document]:
+    """Yield the documents of a file; a file that holds no text raises a one-line error."""
+    kind = kind_of(path)
+    if kind in TABLES:
+        yield from _records(path, kind, ledger)
+        return
+    readers: dict[str, Callable[[Path], Document]] = {"pdf": read_pdf_file, "docx": read_docx_file}
+    if kind in readers:
+        yield readers[kind](path)
+        return
+    if kind != "html" and path.stat().st_size > LARGEST_WHOLE // (8 if packed(path) else 1):
+        yield from _portions(path, ledger)
+        return
+    data = read_whole(path, LARGEST_WHOLE)
+    if not is_text(data):
+        raise BertsmithError(f"{path}: {BINARY}")
+    text = decode(data, path, ledger)
+    if kind == "html":
+        yield _placed(*read_html(text, path))
+    elif text.startswith(".I ") and "\n.W" in text:
+        yield from _smart(text)
+    else:
+        headings = _markdown_headings(text) if kind == "markdown" else []
+        yield Document(text, title=headings[0][2] if headings else "", headings=headings)
+
+
+def _portions(path: Path, ledger: Ledger) -> Iterator[Document]:
+    """A large text in parts of bounded size, cut at blank lines where there are some."""
+    with reading(path), open_bytes(path) as (stream, _):
+        if not is_text(stream.read(8192)):
+            raise BertsmithError(f"{path}: {BINARY}")
+    parts: list[str] = []
+    size, line, offset = 0, 1, 0
+    for row in Stream(path, encoding_of(path, ledger)):
+        parts.append(row)
+        size += len(row)
+        if size > 2 * PORTION or (size > PORTION and not row.strip()):
+            yield Document("".join(parts), line=line, offset=offset)
+            line, offset = line + len(parts), offset + size
+            parts, size = [], 0
+    if parts:
+        yield Document("".join(parts), line=line, offset=offset)
+
+
+def packed(path: Path) -> bool:
+    """Whether a file is compressed."""
+    return path.suffix in PACKED
+
+
+def read_pdf_file(path: Path) -> Document:
+    """The text of a PDF; its unit is the page."""
+    text, pages, title = read_pdf(path, read_whole(path, LARGEST_WHOLE))
+    return Document(text, title=title, lines=pages, unit="page")
+
+
+def read_docx_file(path: Path) -> Document:
+    """The text of a Word document; its unit is the paragraph."""
+    text, lines, headings, title = read_docx(path, read_whole(path, LARGEST_WHOLE))
+    return Document(text, title=title, lines=lines, unit="paragraph", headings=headings)
+
+
+def _placed(
+    text: str, lines: list[tuple[int, int]], headings: list[tuple[int, int, str]], title: str
+) -> Document:
+    return Document(text, title=title, lines=lines, headings=headings)
+
+
+# ------------------------------------------------------------------ tables
+
+
+def _records(path: Path, kind: str, ledger: Ledger) -> Iterator[Document]:
+    """A document for each row: its id, title and texts by the names of the columns."""
+    encoding = encoding_of(path, ledger) if kind in ("csv", "jsonl", "json") else None
+    options = Options(encoding=encoding)
+    notes = Ledger()  # of columns and cells, which concern labels and not texts
+    try:
+        for table in source_tables(path, "text", options, notes):
+            yield from _rows(table, ledger)
+    except BertsmithError:
+        if kind != "json":
+            raise
+        data = read_whole(path, LARGEST_WHOLE)  # JSON that is no list of records is plain text
+        yield Document(decode(data, path, ledger))
+
+
+def _rows(table: Table, ledger: Ledger) -> Iterator[Document]:
+    by_name = {name.lower(): name for name in table.names}
+    id_column = next((by_name[name] for name in IDS if name in by_name), None)
+    title_column = next((by_name[name] for name in TITLES if name in by_name), None)
+    texts = [by_name[name] for name in TEXTS if name in by_name]
+    unused = [name for name in table.names if name not in {id_column, title_column, *texts}]
+    if texts:
+        for name in unused:
+            if any(isinstance(row.cells.get(name), str) for row in table.rows):
+                ledger.note(f"values of the column {name!r}, not indexed", len(table.rows))
+    for row in table.rows:
+        names = texts or unused
+        cells = {name: _cell(row, name) for name in names}
+        if texts:
+            text = "\n".join(cell for cell in cells.values() if cell)
+        else:  # no column is known to hold texts: all of them do, by their names
+            text = "\n".join(
+                cell if table.names == ("text",) or not table.header else f"{name}: {cell}"
+                for name, cell in cells.items()
+                if cell
+            )
+        title = _cell(row, title_column) if title_column else ""
+        if not text.strip() and not title.strip():
+            ledger.note("rows without a text, left out")
+            continue
+        identity = _cell(row, id_column) if id_column else ""
+        line = row.number
+        yield Document(text, identity, title, line, table.unit, lines=[(0, line)])
+
+
+def _cell(row: Row, column: str) -> str:
+    value: Any = row.cells.get(column)
+    if is_absent(value):
+        return ""
+    if isinstance(value, str):
+        return value if value.isascii() else HALVES.sub("\N{REPLACEMENT CHARACTER}", value)
+    if isinstance(value, bool | int | float):
+        return str(value)
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return HALVES.sub("\N{REPLACEMENT CHARACTER}", " ".join(value))
+    return ""
+
+
+# ------------------------------------------------------------------ texts
+
+
+FENCE = re.compile(r" {0,3}(```|~~~)")
+HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*\r?$")
+UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*\r?$")
+
+
+def _markdown_headings(text: str) -> list[tuple[int, int, str]]:
+    """Headings outside code blocks: (character, level, text)."""
+    headings: list[tuple[int, int, str]] = []
+    fenced, place, before = False, 0, (0, "")
+    for line in text.split("\n"):
+        if FENCE.match(line):
+            fenced = not fenced
+        elif not fenced:
+            if (match := HEADING.match(line)) and match[2]:
+                headings.append((place, len(match[1]), match[2]))
+            elif (match := UNDERLINE.match(line)) and before[1].strip() and match[1][:2] != "-":
+                if not HEADING.match(before[1]) and len(match[1]) > 2:
+                    headings.append((before[0], 1 if match[1][0] == "=" else 2, before[1].strip()))
+        before = (place, line)
+        place += len(line) + 1
+    return headings
+
+
+def _smart(text: str) -> Iterator[Document]:
+    """A collection of the SMART format (.I number, .T title, .W text), as Cranfield's is."""
+    line = 1
+    for record in re.split(r"^\.I ", text, flags=re.MULTILINE):
+        number, _, rest = record.partition("\n")
+        parts: dict[str, list[str]] = {}
+        where, first = "", line + 1
+        for place, row in enumerate(rest.split("\n"), line + 1):
+            if re.fullmatch(r"\.[A-Z]\s*", row):
+                where = row.strip()
+                first = place + 1 if where == ".W" else first
+            else:
+                parts.setdefault(where, []).append(row)
+        if number.strip():
+            body = "\n".join(parts.get(".W", [])).strip("\n")
+            title = " ".join(" ".join(parts.get(".T", [])).split())
+            yield Document(body, number.strip(), title, first)
+        line += record.count("\n")

@@ -1,0 +1,85 @@
+"""The encoder of an index: texts → unit vectors; its hash says whether two are the same."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertsmith.checkpoint import locate, read_sentence
+from bertsmith.files import reading
+from bertsmith.tasks.embedding import Vectors, embed
+from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.opening import open_model
+
+DEFAULT_MODEL = "bertsmith-small"
+HASHED: tuple[str, ...] = (
+    "*.safetensors",
+    "config.json",
+    "tokenizer.json",
+    "vocab.txt",
+    "*.model",
+    "modules.json",
+)
+HASHED += ("1_Pooling/config.json", "sentence_*_config.json", "config_sentence_transformers.json")
+
+
+@dataclass
+class Encoder:
+    """A model that turns texts into vectors of length 1."""
+
+    name: str  # as it can be opened again
+    model: LoadedModel
+    hash: str  # of all files that decide the vectors
+
+    @property
+    def dimension(self) -> int:
+        """The width of the vectors."""
+        return self.model.checkpoint.config.width
+
+    @property
+    def stamp(self) -> dict[str, Any]:
+        """What an index says of the model that made its vectors."""
+        sentence = self.model.sentence
+        limit = min(self.model.max_length, sentence.max_length or self.model.max_length)
+        return {
+            "name": self.name,
+            "hash": self.hash,
+            "pooling": sentence.pool,
+            "dimension": self.dimension,
+            "max_length": limit,
+        }
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors (N, D) of texts; long ones are read in windows."""
+        vectors = embed(self.model, list(texts), normalise=True)
+        # A text without tokens of its own, or an overflow in half precision, is like no other.
+        return np.nan_to_num(vectors, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def open_encoder(
+    name: str | Path, device: str | None = None, dtype: str = "float32", progress: bool = False
+) -> Encoder:
+    """Load a model for an index."""
+    directory = locate(name)
+    model = open_model(name, device=device, dtype=dtype, progress=progress)
+    lasting = str(name) if not Path(name).exists() else str(directory.resolve())
+    return Encoder(lasting, model, model_hash(directory))
+
+
+def model_hash(name: str | Path) -> str:
+    """A SHA-256 over the files of a model that decide its vectors."""
+    directory = locate(name)
+    sentence = read_sentence(directory)
+    total = hashlib.sha256()
+    folders = {directory, sentence[0]} if sentence else {directory}
+    for folder in sorted(folders):
+        for path in sorted({path for pattern in HASHED for path in folder.glob(pattern)}):
+            with reading(path), path.open("rb") as stream:
+                total.update(f"{path.name}\0".encode())
+                total.update(hashlib.file_digest(stream, "sha256").digest())
+    return total.hexdigest()

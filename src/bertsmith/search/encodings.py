@@ -1,0 +1,92 @@
+"""Character encodings: found out from the bytes of a file."""
+
+from __future__ import annotations
+
+import codecs
+from pathlib import Path
+
+from bertsmith.data.streams import MARKS
+from bertsmith.files import open_bytes, reading
+from bertsmith.ledger import Ledger
+
+SAMPLE = 1 << 18  # bytes that a guess is made from
+PORTION = 1 << 20
+GUESSED = "files whose character encoding was guessed"
+
+
+def is_text(data: bytes) -> bool:
+    """Whether bytes are text: without NUL, or with a byte order mark."""
+    head = data[:8192]
+    if any(head.startswith(mark) for mark in MARKS):
+        return True
+    if b"\0" not in head:
+        return True
+    return _wide(head) is not None
+
+
+def _wide(head: bytes) -> str | None:
+    """UTF-16 without a mark, known by the place of its NUL bytes."""
+    even, odd = head[0::2].count(0), head[1::2].count(0)
+    half = max(1, len(head) // 2)
+    if odd > 0.4 * half and even < 0.05 * half:
+        return "utf-16-le"
+    return "utf-16-be" if even > 0.4 * half and odd < 0.05 * half else None
+
+
+def decode(data: bytes, path: Path, ledger: Ledger) -> str:
+    """The text of a file in whatever encoding it is."""
+    name = _marked(data) or _wide(data[:8192]) or "utf-8"
+    try:
+        return data.decode(name).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        start = max(0, error.start - SAMPLE // 2)
+        guess = _guess(data[start : start + SAMPLE], ledger)
+        return data.decode(guess, "replace")
+
+
+def encoding_of(path: Path, ledger: Ledger) -> str | None:
+    """The encoding of a file that is read in portions; None for UTF-8 and byte order marks."""
+    with reading(path), open_bytes(path) as (stream, _):
+        first = stream.read(PORTION)
+        if _marked(first):
+            return None
+        if wide := _wide(first[:8192]):
+            return wide
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        part = first
+        while part:
+            try:
+                decoder.decode(part)
+            except UnicodeDecodeError:
+                return _guess(part[:SAMPLE] if part is first else part, ledger)
+            part = stream.read(PORTION)
+        try:
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return _guess(first[:SAMPLE], ledger)
+    return None
+
+
+def _marked(data: bytes) -> str | None:
+    return next((name for mark, name in MARKS.items() if data.startswith(mark)), None)
+
+
+def _guess(sample: bytes, ledger: Ledger) -> str:
+    """The likeliest encoding; the one of Windows in western Europe where nothing can guess."""
+    ledger.note(GUESSED)
+    try:
+        from charset_normalizer import from_bytes
+    except ImportError:
+        return "cp1252" if _decodes(sample, "cp1252") else "latin-1"
+    best = from_bytes(sample).best()
+    if best is None or best.encoding in ("utf_8", "ascii"):
+        return "cp1252" if _decodes(sample, "cp1252") else "latin-1"
+    return best.encoding
+
+
+def _decodes(sample: bytes, encoding: str) -> bool:
+    try:
+        sample.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True

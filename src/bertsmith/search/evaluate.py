@@ -1,0 +1,228 @@
+"""How good is a search? Queries and judgements of BEIR, TREC or SMART files → scores."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertsmith.data.records import parse_json
+from bertsmith.data.streams import Stream
+from bertsmith.errors import BertsmithError
+from bertsmith.files import atomic
+from bertsmith.ledger import Ledger
+from bertsmith.metrics.intervals import resample
+from bertsmith.metrics.paired import Comparison, resample_pair
+from bertsmith.metrics.ranking import ndcg, ordered, recall, reciprocal_rank
+from bertsmith.numbers import whole_number
+from bertsmith.search.encodings import encoding_of
+from bertsmith.search.index import Index
+
+DEPTH = 100  # documents that are ranked for each query
+METRICS: dict[str, Callable[[Sequence[str], Mapping[str, int]], float]] = {
+    "ndcg@10": ndcg,
+    "recall@100": recall,
+    "mrr": reciprocal_rank,
+}
+Judgements = dict[str, dict[str, int]]
+Run = dict[str, dict[str, float]]  # query → document → score
+
+
+# ------------------------------------------------------------------ files
+
+
+def read_queries(path: Path) -> dict[str, str]:
+    """Queries by their ids: BEIR's jsonl, `id<tab>text` lines, TREC topics or SMART."""
+    lines = list(_lines(path))
+    text = "\n".join(line for _, line in lines)
+    start = text.lstrip()
+    if start.startswith("{"):
+        queries = dict(_json_queries(path, lines))
+    elif start.startswith(".I"):
+        # Judgements of SMART collections count queries from 1; their own numbers have gaps.
+        texts = re.findall(r"^\.W[ \t]*\n(.*?)(?=^\.I|\Z)", text, re.MULTILINE | re.DOTALL)
+        queries = {str(number): " ".join(one.split()) for number, one in enumerate(texts, 1)}
+    elif "<top>" in start[:2000].lower():
+        queries = _topics(text)
+    else:
+        queries = dict(_tabbed(path, lines))
+    if not queries:
+        raise BertsmithError(f"{path}: there are no queries in it")
+    return queries
+
+
+def _json_queries(path: Path, lines: list[tuple[int, str]]) -> Iterator[tuple[str, str]]:
+    for number, line in lines:
+        if line.strip():
+            row = parse_json(line, f"{path}, line {number}")
+            name = row.get("_id", row.get("id")) if isinstance(row, dict) else None
+            text = row.get("text", row.get("query")) if isinstance(row, dict) else None
+            if not isinstance(name, str | int) or not isinstance(text, str):
+                raise BertsmithError(f'{path}, line {number}: no "_id" and "text" of a query')
+            yield str(name), text
+
+
+def _topics(text: str) -> dict[str, str]:
+    """TREC topics: <num> Number: 401 <title> the query."""
+    queries = {}
+    for topic in re.split(r"</?top>", text, flags=re.IGNORECASE):
+        fields = {name.lower(): value for name, value in re.findall(r"<(\w+)>([^<]*)", topic)}
+        number = re.sub(r"^\s*Number:", "", fields.get("num", "")).strip()
+        title = re.sub(r"^\s*Topic:", "", fields.get("title", ""))
+        if number and title.strip():
+            queries[number] = " ".join(title.split())
+    return queries
+
+
+def _tabbed(path: Path, lines: list[tuple[int, str]]) -> Iterator[tuple[str, str]]:
+    for number, line in lines:
+        name, tab, text = line.partition("\t")
+        if not line.strip():
+            continue
+        if not tab:
+            raise BertsmithError(
+                f"{path}, line {number}: not a query; known: BEIR's queries.jsonl, lines of an id,"
+                " a tab and a text, TREC topics, SMART's .I and .W"
+            )
+        yield name.strip(), text.strip()
+
+
+def read_judgements(path: Path, best: int | None = None) -> Judgements:
+    """Relevance by query and document: BEIR's tsv, TREC's four columns, SMART's three.
+
+    `best` is the grade of the most relevant documents in files where 1 is the best, as
+    Cranfield's: grades from it up are turned around.
+    """
+    judgements: Judgements = {}
+    for number, line in _lines(path):
+        parts = line.split()
+        if not parts or (number == 1 and parts[0] in ("query-id", "query_id", "qid", "query")):
+            continue
+        if len(parts) not in (3, 4):
+            raise BertsmithError(
+                f"{path}, line {number}: {len(parts)} columns; judgements have three (query,"
+                " document, grade) or TREC's four (query, 0, document, grade)"
+            )
+        query, document = parts[0], parts[-2]
+        grade = whole_number(parts[-1], f"{path}, line {number}: the grade", -1000, 1000)
+        judgements.setdefault(query, {})[document] = grade
+    if not judgements:
+        raise BertsmithError(f"{path}: there are no judgements in it")
+    if best is not None:
+        worst = max(grade for grades in judgements.values() for grade in grades.values())
+        judgements = {
+            query: {d: worst + best - g if g >= best else g for d, g in grades.items()}
+            for query, grades in judgements.items()
+        }
+    return judgements
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    if not path.is_file():
+        raise BertsmithError(f"{path}: there is no such file")
+    yield from Stream(path, encoding_of(path, Ledger())).numbered()
+
+
+# ------------------------------------------------------------------ scores
+
+
+@dataclass(frozen=True)
+class SearchScores:
+    """Scores of one way to search: the mean over queries, intervals, and each query's."""
+
+    mode: str
+    run: Run
+    queries: dict[str, dict[str, float]]  # query → metric → score
+    intervals: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def means(self) -> dict[str, float]:
+        """The mean of each metric over all judged queries."""
+        return {
+            name: float(np.mean([scores[name] for scores in self.queries.values()]))
+            for name in METRICS
+        }
+
+    def to_dict(self, per_query: bool = False) -> dict[str, Any]:
+        """Means and intervals; with `per_query` the scores of each query."""
+        content: dict[str, Any] = {"mode": self.mode, **self.means, "intervals": self.intervals}
+        return {**content, "queries": self.queries} if per_query else content
+
+
+def evaluate_search(
+    index: Index,
+    queries: Mapping[str, str],
+    judgements: Judgements,
+    mode: str = "hybrid",
+    draws: int = 1000,
+    report: Callable[[int, int], None] = lambda done, total: None,
+    **options: Any,
+) -> SearchScores:
+    """Rank documents for every judged query and score the rankings.
+
+    A document's score is that of its best passage. Queries that find nothing count as 0.
+    `options` are those of `Index.search`.
+    """
+    asked = [name for name in judgements if name in queries]
+    if not asked:
+        some = ", ".join(list(queries)[:3]), ", ".join(list(judgements)[:3])
+        raise BertsmithError(
+            f"no query is judged: queries are called {some[0]}, ..., judgements {some[1]}, ..."
+        )
+    run: Run = {}
+    for done, name in enumerate(asked, 1):
+        hits = index.search(queries[name], DEPTH + 50, mode=mode, by_document=True, **options)
+        scores: dict[str, float] = {}
+        for hit in hits:
+            scores.setdefault(document_name(hit.document, hit.file), hit.score)
+        run[name] = {document: scores[document] for document in ordered(scores)[:DEPTH]}
+        report(done, len(asked))
+    return score_run(run, judgements, mode, draws)
+
+
+def document_name(document: str, file: str) -> str:
+    """The name by which judgements know a document: its id, or the name of its file."""
+    return document or Path(file).stem
+
+
+def score_run(
+    run: Run, judgements: Judgements, mode: str = "run", draws: int = 1000
+) -> SearchScores:
+    """Scores of a run with bootstrap intervals over queries."""
+    scores = {
+        name: {
+            metric: compute(ordered(ranking), judgements[name])
+            for metric, compute in METRICS.items()
+        }
+        for name, ranking in run.items()
+    }
+    intervals = {}
+    for metric in METRICS:
+        values = np.array([one[metric] for one in scores.values()])
+        summary = resample(lambda w, v=values: float(w @ v / w.sum()), len(values), draws=draws)
+        intervals[metric] = {"low": summary.low, "high": summary.high}
+    return SearchScores(mode, run, scores, intervals)
+
+
+def compare(
+    first: SearchScores, second: SearchScores, metric: str = "ndcg@10", draws: int = 1000
+) -> dict[str, Any]:
+    """The lead of the second over the first on the same queries, with its interval."""
+    names = list(first.queries)
+    values = [np.array([one.queries[n][metric] for n in names]) for one in (first, second)]
+    sides = [lambda w, v=side: float(w @ v / w.sum()) for side in values]
+    result: Comparison = resample_pair(sides[0], sides[1], len(names), draws=draws)
+    return {"first": first.mode, "second": second.mode, "metric": metric, **asdict(result)}
+
+
+def write_run(path: Path, scores: SearchScores) -> None:
+    """A run in TREC's format, which trec_eval reads."""
+    with atomic(path, "w") as stream:
+        for query, ranking in scores.run.items():
+            for rank, (document, score) in enumerate(ranking.items(), 1):
+                name = "_".join(document.split()) or "-"
+                stream.write(f"{query} Q0 {name} {rank} {score:.9g} {scores.mode}\n")

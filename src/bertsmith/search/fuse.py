@@ -1,0 +1,35 @@
+"""Fusion: two rankings → one, by scores on a common scale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+Ranking = Sequence[tuple[int, float]]
+
+
+def min_max(ranking: Ranking) -> dict[int, float]:
+    """Scores moved to the range from 0 to 1; a ranking of equal scores is 1 throughout."""
+    if not ranking:
+        return {}
+    high, low = max(score for _, score in ranking), min(score for _, score in ranking)
+    width = high - low
+    return {number: (score - low) / width if width > 0 else 1.0 for number, score in ranking}
+
+
+def reciprocal_rank(ranking: Ranking, k: int = 60) -> dict[int, float]:
+    """1 / (k + rank), by which scores of any scale can be added."""
+    return {number: 1 / (k + rank) for rank, (number, _) in enumerate(ranking, 1)}
+
+
+SCALES = {"min-max": min_max, "rrf": reciprocal_rank}
+
+
+def fuse(
+    keywords: Ranking, vectors: Ranking, weights: tuple[float, float], how: str
+) -> list[tuple[int, float]]:
+    """The weighted sum of both; what one ranking lacks counts 0 there. Ties by the smaller id."""
+    scores: dict[int, float] = {}
+    for ranking, weight in zip((keywords, vectors), weights, strict=True):
+        for number, score in SCALES[how](ranking).items():
+            scores[number] = scores.get(number, 0.0) + weight * score
+    return sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))

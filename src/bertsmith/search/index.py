@@ -1,0 +1,434 @@
+"""`Index`: open, search, add, remove, update."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertsmith.errors import BertsmithError
+from bertsmith.ledger import Ledger
+from bertsmith.numbers import real_number, whole_number
+from bertsmith.search.build import (
+    Settings,
+    add_documents,
+    another_model,
+    remove_documents,
+    update_folders,
+)
+from bertsmith.search.encoder import Encoder, model_hash, open_encoder
+from bertsmith.search.filters import Filters
+from bertsmith.search.fuse import SCALES, fuse
+from bertsmith.search.keywords import TITLE_WEIGHT, Analyzer, Query, expression, parse, quoted
+from bertsmith.search.segments import DamagedSegmentError
+from bertsmith.search.store import DATABASE, Store, Stored, current, damage_named
+from bertsmith.search.update import Report, Update, silent
+from bertsmith.search.vectors import GRAPH_FROM, VectorTable
+
+MODES = ("hybrid", "keywords", "vectors")
+WEIGHTS = (1.0, 1.0)  # of keywords and vectors in hybrid search
+FUSION = "min-max"
+DEPTH = 1000  # passages of each ranking that are fused, at least
+FIRST = 50  # passages that are read from the database at once, and by a reranker
+MOST = 10_000  # results of one search
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A passage that matches a query, and where it stands."""
+
+    file: str
+    line: int  # or row, page, paragraph: see `unit`
+    unit: str
+    start: int  # characters of the file's text
+    end: int
+    document: str  # the id of a record, "" where the file is the document
+    title: str
+    heading: str
+    kind: str
+    modified: float  # seconds since 1970
+    text: str
+    score: float
+    keywords: float | None  # BM25, if the keyword ranking has it
+    vectors: float | None  # cosine, if the vector ranking has it
+    passage: int  # its id
+    highlights: tuple[tuple[int, int], ...] = ()  # spans of `text` that match the query's words
+
+    def to_dict(self) -> dict[str, Any]:
+        """The hit as plain values, for JSON."""
+        return {**asdict(self), "highlights": [list(span) for span in self.highlights]}
+
+    @property
+    def place(self) -> str:
+        """File and line, as editors understand it; of other units by name."""
+        return (
+            f"{self.file}:{self.line}"
+            if self.unit == "line"
+            else (f"{self.file}, {self.unit} {self.line}")
+        )
+
+
+class Index:
+    """An index of documents: a folder that `bertsmith index` wrote.
+
+    Searching may go on in several threads; an update by another process is noticed.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        model: str | Path | Encoder | None = None,
+        device: str | None = None,
+        dtype: str = "float32",
+        graph_from: int = GRAPH_FROM,
+    ) -> None:
+        self.path = Path(path)
+        self.ledger = Ledger()
+        self._lock = threading.RLock()
+        self._device, self._dtype, self._graph_from = device, dtype, graph_from
+        self._store = Store.open(self.path)
+        self._folder = self._store.folder
+        self._table: VectorTable | None = None
+        self._analyzer = Analyzer()
+        self._encoder = model if isinstance(model, Encoder) else None
+        self._model = None if isinstance(model, Encoder) else model
+        if self._encoder is not None:
+            self._check(self._encoder.hash, self._encoder.name)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        model: str | Path | None = None,
+        device: str | None = None,
+        dtype: str = "float32",
+    ) -> Index:
+        """Open an index. Its model is loaded when it is first needed.
+
+        `model` is where the model is now, if it was moved; another model is refused.
+        """
+        return cls(path, model=model, device=device, dtype=dtype)
+
+    @classmethod
+    def create(
+        cls,
+        path: str | Path,
+        *,
+        model: str | Path | None = None,
+        passage_size: int | None = None,
+        overlap: int | None = None,
+        device: str | None = None,
+    ) -> Index:
+        """Create an empty index, to which documents are added."""
+        settings = Settings(model=model, size=passage_size, overlap=overlap, device=device)
+        add_documents(Path(path), [], settings)
+        return cls.open(path, device=device)
+
+    def __len__(self) -> int:
+        with self._lock:
+            return self._store.count()
+
+    def __repr__(self) -> str:
+        return f"<index of {len(self):,} passages in {self.path}>"
+
+    def __enter__(self) -> Index:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the database."""
+        with self._lock:
+            self._store.close()
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the index is stamped with, and how much it holds."""
+        with self._lock:
+            meta = self._store.meta()
+            counts = {name: self._store.count(name) for name in ("files", "passages")}
+        known = ("model", "chunking", "dtype", "roots", "generation")
+        return {"path": str(self.path), **counts, **{key: meta.get(key) for key in known}}
+
+    def kinds(self) -> list[str]:
+        """The kinds of files that the index holds."""
+        with self._lock:
+            rows = self._store.database.execute("SELECT DISTINCT kind FROM files ORDER BY kind")
+            return [kind for (kind,) in rows]
+
+    # -------------------------------------------------------------- changes
+
+    def add(self, documents: Iterable[str | Mapping[str, Any]]) -> Update:
+        """Add documents: {"id": ..., "text": ..., "title": ...}, or texts, which are their own ids.
+
+        A document whose id is there already replaces it.
+        """
+        return self._changed(add_documents(self.path, documents, self._settings()))
+
+    def remove(self, names: str | Sequence[str]) -> Update:
+        """Forget documents by their ids, or files by their paths."""
+        listed = [names] if isinstance(names, str) else list(names)
+        return self._changed(remove_documents(self.path, listed, self._settings()))
+
+    def update(self, folders: Sequence[str | Path] = (), report: Report = silent) -> Update:
+        """Bring the index up to date with folders; with none, those that it was built of."""
+        return self._changed(
+            update_folders(self.path, folders, self._settings(), self.ledger, report)
+        )
+
+    def _settings(self) -> Settings:
+        return Settings(
+            model=self._model, device=self._device, precision=self._dtype, encoder=self._encoder
+        )
+
+    def _changed(self, update: Update) -> Update:
+        self._refresh()
+        return update
+
+    def _refresh(self) -> None:
+        """See the newest state: another one may have been switched to."""
+        with self._lock:
+            if current(self.path) != self._folder:
+                self._store.close()
+                self._store = Store.open(self.path)
+                self._folder, self._table = self._store.folder, None
+                self._encoder = None
+
+    # -------------------------------------------------------------- search
+
+    def search(
+        self,
+        query: str,
+        top: int = 10,
+        *,
+        mode: str = "hybrid",
+        weights: tuple[float, float] = WEIGHTS,
+        fusion: str = FUSION,
+        files: str | Sequence[str] = (),
+        kinds: str | Sequence[str] = (),
+        after: str | float | None = None,
+        before: str | float | None = None,
+        by_document: bool = False,
+        rerank: Any = None,
+    ) -> list[Hit]:
+        """The passages that match a query best, best first.
+
+        `mode` is "hybrid" (keywords and vectors, fused with `weights`), "keywords" or "vectors".
+        `files` are patterns such as "*.md", `kinds` such as "pdf", `after` and `before` dates of
+        the files ("2024-05-01"). `by_document` keeps the best passage of each document. `rerank`
+        is a reranker (`bertsmith.search.Reranker`).
+        """
+        asked = self._asked(query, mode, weights, fusion)
+        top = whole_number(top, "top", 1, MOST)
+        filters = Filters.of(files, kinds, after, before)
+        with self._lock, damage_named(self._folder / DATABASE):
+            self._refresh()
+            if asked.blank:
+                return []
+            asked = self._completed(asked)
+            depth = max(DEPTH, 2 * top)
+            ranking, scores = self._ranked(asked, mode, weights, fusion, filters, depth)
+            hits: list[Hit] = []
+            while ranking and len(hits) < top:
+                step = max(FIRST, top)
+                part, ranking = ranking[:step], ranking[step:]
+                passages = self._store.passages([number for number, _ in part])
+                pairs = zip(passages, part, strict=True)
+                more = [_hit(passage, score, scores) for passage, (_, score) in pairs]
+                if rerank is not None and not hits:
+                    more = rerank.rerank(query, more)
+                hits = best_of_documents([*hits, *more]) if by_document else [*hits, *more]
+            hits = hits[:top]
+            marks = [tuple(self._analyzer.highlights(hit.text, asked)) for hit in hits]
+            return [replace(hit, highlights=m) for hit, m in zip(hits, marks, strict=True)]
+
+    def _asked(self, query: str, mode: str, weights: tuple[float, float], fusion: str) -> Query:
+        if not isinstance(query, str):
+            raise BertsmithError(f"a query is a text, not a {type(query).__name__}")
+        if mode not in MODES:
+            raise BertsmithError(f"unknown mode {mode!r}; known: {', '.join(MODES)}")
+        if fusion not in SCALES:
+            raise BertsmithError(f"unknown fusion {fusion!r}; known: {', '.join(SCALES)}")
+        for weight in weights:
+            real_number(weight, "a weight", 0.0)
+        return parse(query)
+
+    def _completed(self, query: Query) -> Query:
+        words = {word: None for p in query.prefixes for word in self._store.completions(p)}
+        return replace(query, completions=tuple(words))
+
+    def _ranked(
+        self,
+        query: Query,
+        mode: str,
+        weights: tuple[float, float],
+        fusion: str,
+        filters: Filters,
+        depth: int,
+    ) -> tuple[list[tuple[int, float]], tuple[dict[int, float], dict[int, float]]]:
+        """Passages by score, and the scores of each method."""
+        allowed = self._allowed(query, filters)
+        words: list[tuple[int, float]] = []
+        near: list[tuple[int, float]] = []
+        if self._meta_model() is None and mode == "hybrid":
+            mode = "keywords"  # an index without vectors
+        if mode != "vectors":
+            words = self._by_keywords(query, depth, allowed)
+        if mode != "keywords":
+            near = self._by_vectors(query, depth, allowed)
+        ranking = fuse(words, near, weights, fusion) if mode == "hybrid" else words or near
+        return ranking, (dict(words), dict(near))
+
+    def _allowed(self, query: Query, filters: Filters) -> Any:
+        """The ids that filters and phrases allow, sorted; None: all."""
+        where, values = filters.condition()
+        if not where and not query.required:
+            return None
+        sql = "SELECT p.id FROM passages p"
+        if where:
+            sql += f" JOIN files f ON f.id = p.file WHERE {where}"
+        if query.required:
+            sql += (" AND" if where else " WHERE") + (
+                " p.id IN (SELECT rowid FROM words WHERE words MATCH ?)"
+            )
+            values = [*values, query.required]
+        rows = self._store.database.execute(sql, values).fetchall()
+        return np.sort(np.array([row[0] for row in rows], dtype=np.int64))
+
+    def _by_keywords(self, query: Query, depth: int, allowed: Any) -> list[tuple[int, float]]:
+        clauses = query.clauses
+        if not clauses or (allowed is not None and not len(allowed)):
+            return []
+        asked = expression(query, self._frequencies(query), self._store.count())
+        limit = depth if allowed is None else -1
+        rows = self._store.database.execute(
+            f"SELECT rowid, bm25(words, {TITLE_WEIGHT}, 1.0) AS score FROM words"
+            " WHERE words MATCH ? ORDER BY score, rowid LIMIT ?",
+            (asked, limit),
+        )
+        if allowed is None:
+            return [(number, -score) for number, score in rows]
+        permitted = set(allowed.tolist())
+        ranking = [(number, -score) for number, score in rows if number in permitted]
+        return ranking[:depth]
+
+    def _frequencies(self, query: Query) -> dict[str, int]:
+        """In how many passages each word of a query stands."""
+        words = [*query.completions, *query.terms]
+        stems = self._analyzer.stems(words)
+        frequency = {}
+        for word, parts in zip(words, stems, strict=True):
+            counts = [
+                self._store.database.execute(
+                    "SELECT doc FROM frequency WHERE term = ?", (stem,)
+                ).fetchone()
+                for stem in parts
+            ]
+            frequency[quoted(word)] = min((row[0] if row else 0 for row in counts), default=0)
+        return frequency
+
+    def _by_vectors(self, query: Query, depth: int, allowed: Any) -> list[tuple[int, float]]:
+        table = self._vectors()
+        if not len(table):
+            return []
+        vector = self._model_of_index().embed([query.text])[0]
+        return table.nearest(vector, depth, allowed)
+
+    def _vectors(self) -> VectorTable:
+        """The vectors of the newest state; segments may have been merged while it was read."""
+        if self._meta_model() is None:
+            raise BertsmithError(
+                f"{self.path}: was built without vectors; search it with --keywords, or build it"
+                " again with a model"
+            )
+        for attempt in range(3):
+            if self._table is not None and self._table.generation == self._store.generation():
+                break
+            try:
+                self._table = VectorTable(self._store, self._graph_from)
+            except DamagedSegmentError as error:
+                if attempt == 2 or self._knows(error):
+                    raise BertsmithError(
+                        f"{error}; bertsmith index --out {self.path} rebuilds it from the text,"
+                        " and search --keywords needs no vectors"
+                    ) from error
+        assert self._table is not None
+        return self._table
+
+    def _knows(self, error: DamagedSegmentError) -> bool:
+        """Whether the database still lists a segment that cannot be read."""
+        return any(one.name == error.segment.name for one in self._store.segments())
+
+    def portions(self, size: int = 1024) -> Iterator[tuple[list[Stored], Any]]:
+        """All passages that have vectors, with these (N, D), in order of their ids."""
+        with self._lock, damage_named(self._folder / DATABASE):
+            self._refresh()
+            table = self._vectors()
+            order = np.argsort(table.ids)
+            for start in range(0, len(order), size):
+                rows = order[start : start + size]
+                yield self._store.passages(table.ids[rows].tolist()), table.rows(rows)
+
+    # -------------------------------------------------------------- the model
+
+    def _meta_model(self) -> dict[str, Any] | None:
+        model: dict[str, Any] | None = self._store.meta().get("model")
+        return model
+
+    def _model_of_index(self) -> Encoder:
+        if self._encoder is None:
+            stamp = self._meta_model() or {}
+            name = str(self._model or stamp.get("name"))
+            try:
+                self._check(model_hash(name), name)
+            except BertsmithError as error:
+                if "another model" in str(error):
+                    raise
+                raise BertsmithError(
+                    f"{self.path}: its model cannot be opened ({error}); say where it is with"
+                    " --model, or search with --keywords"
+                ) from error
+            self._encoder = open_encoder(name, self._device, self._dtype)
+            self._encoder.model.ledger = self.ledger
+        return self._encoder
+
+    def _check(self, other: str, name: str) -> None:
+        stamp = self._meta_model()
+        if stamp is not None and stamp["hash"] != other:
+            raise another_model(self.path, stamp, name)
+
+
+def best_of_documents(hits: Iterable[Hit]) -> list[Hit]:
+    """The first hit of each document: a record of a table, or a file."""
+    best: dict[tuple[str, str], Hit] = {}
+    for hit in hits:
+        best.setdefault((hit.file, hit.document), hit)
+    return list(best.values())
+
+
+def _hit(passage: Stored, score: float, scores: tuple[dict[int, float], dict[int, float]]) -> Hit:
+    words, near = scores
+    return Hit(
+        file=passage.file,
+        line=passage.line,
+        unit=passage.unit,
+        start=passage.start,
+        end=passage.end,
+        document=passage.document,
+        title=passage.title,
+        heading=passage.heading,
+        kind=passage.kind,
+        modified=max(0, passage.modified) / 1e9,
+        text=passage.text,
+        score=score,
+        keywords=words.get(passage.id),
+        vectors=near.get(passage.id),
+        passage=passage.id,
+    )

@@ -1,0 +1,210 @@
+"""Keyword search: how texts are written to SQLite's FTS5, and how queries are asked of it."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+# Words are letters, numbers and marks (which Indic scripts write vowels with); English endings
+# are stripped, accents too.
+TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
+TITLE_WEIGHT = 2.0  # of a word in the title or heading; of one in the text it is 1
+# Scripts that are written without spaces (and Hangul, whose words carry endings): Thai, Lao,
+# Myanmar, Khmer, kana, Han with its extensions, Hangul.
+RUN = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
+RUN += "\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003134f"
+RUNS = re.compile(f"[{RUN}]+")
+PARTS = re.compile(r'"([^"]*)"|([^\s"]+)|"')
+WORD = re.compile(r"[^\W_]+")
+LONGEST_WORD = 40
+MOST_COMPLETIONS = 40
+MOST_TERMS = 64  # of a query; the rarest are kept
+LONGEST_QUERY = 20_000  # characters that are read
+COMMON = 0.25  # share of passages above which a word is left out, if rarer ones remain
+FEW = 1000  # passages below which all words count
+
+
+def spaced(text: str) -> str:
+    """A text as it is indexed: compatibility forms unified, scripts without spaces in bigrams.
+
+    東京都 is written 東京 京都 都, so that every pair of characters, and every single one as the
+    beginning of a word, is found.
+    """
+    if text.isascii():
+        return text
+    return RUNS.sub(_bigrams, folded(text))
+
+
+def folded(text: str) -> str:
+    """Compatibility forms unified and case folded: ß is ss, ﬁ is fi."""
+    return unicodedata.normalize("NFKC", text).casefold()
+
+
+def _bigrams(match: re.Match[str]) -> str:
+    run = match[0]
+    return " " + " ".join(run[place : place + 2] for place in range(len(run))) + " "
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query's words, the beginnings of words, and the phrases that must be there."""
+
+    text: str
+    terms: tuple[str, ...]
+    prefixes: tuple[str, ...] = ()
+    phrases: tuple[str, ...] = ()
+    completions: tuple[str, ...] = ()  # words of the index that begin with one of the prefixes
+
+    @property
+    def blank(self) -> bool:
+        """Whether there is nothing to look for."""
+        return not self.text.strip()
+
+    @property
+    def clauses(self) -> list[str]:
+        """Each word, prefix and phrase as FTS5 writes it, none of it as syntax."""
+        prefixes = [f"{quoted(prefix)} *" for prefix in self.prefixes]
+        words = [*self.completions, *self.terms]
+        return [*map(quoted, self.phrases), *prefixes, *map(quoted, words)]
+
+    @property
+    def required(self) -> str:
+        """The expression that every result must match; "" where there is none."""
+        return " AND ".join(map(quoted, self.phrases))
+
+
+def distinct_words(text: str) -> set[str]:
+    """The words of a text as they can be completed, without scripts that have no spaces."""
+    words = WORD.findall(text.lower() if text.isascii() else folded(text))
+    return {word for word in words if len(word) <= LONGEST_WORD and not RUNS.search(word)}
+
+
+def quoted(term: str) -> str:
+    """A string of FTS5, in which nothing is syntax."""
+    return '"' + term.replace('"', '""') + '"'
+
+
+def parse(text: str) -> Query:
+    """Read what a person typed: words, "exact phrases" and the beginnings of words (pre*)."""
+    text = text[:LONGEST_QUERY].replace("\0", " ").encode("utf-8", "replace").decode()
+    terms: dict[str, None] = {}
+    prefixes: dict[str, None] = {}
+    phrases: dict[str, None] = {}
+    for match in PARTS.finditer(folded(text)):
+        if match[1] is not None:
+            words = [word for part in _words(match[1]) for word in _asked(part)]
+            if words:
+                phrases[" ".join(words)] = None
+            continue
+        words = _words(match[2] or "")
+        if words and match[2].endswith("*"):
+            last = words.pop()
+            prefixes[last] = None
+        for word in words:
+            for part in _asked(word):
+                run = RUNS.fullmatch(part)
+                (prefixes if run and len(part) == 1 else terms)[part] = None
+    return Query(text, tuple(terms), tuple(prefixes), tuple(phrases))
+
+
+def _words(text: str) -> list[str]:
+    """Runs of letters, numbers and marks."""
+    kept = "".join(c if unicodedata.category(c)[0] in "LNM" else " " for c in text)
+    return kept.split()
+
+
+def _asked(word: str) -> Iterable[str]:
+    """A word, or the bigrams of the parts of it that are written without spaces."""
+    if word.isascii():
+        return [word]
+    parts: list[str] = []
+    place = 0
+    for match in RUNS.finditer(word):
+        parts.append(word[place : match.start()])
+        run = match[0]
+        parts += [run[n : n + 2] for n in range(max(1, len(run) - 1))]
+        place = match.end()
+    parts.append(word[place:])
+    return [part for part in parts if part]
+
+
+class Analyzer:
+    """FTS5 in memory: the stems of words, and where a query's words stand in a text."""
+
+    def __init__(self) -> None:
+        self.database = sqlite3.connect(":memory:", check_same_thread=False)
+        quoted = TOKENIZER.replace("'", "''")
+        self.database.execute(f"CREATE VIRTUAL TABLE t USING fts5(x, tokenize='{quoted}')")
+        self.database.execute("CREATE VIRTUAL TABLE v USING fts5vocab(t, instance)")
+
+    def stems(self, words: Sequence[str]) -> list[list[str]]:
+        """The stems of each word, as the index holds them."""
+        self.database.execute("DELETE FROM t")
+        rows = list(enumerate(words, 1))
+        self.database.executemany("INSERT INTO t(rowid, x) VALUES (?, ?)", rows)
+        stems: list[list[str]] = [[] for _ in words]
+        for term, row in self.database.execute("SELECT term, doc FROM v ORDER BY doc, offset"):
+            stems[row - 1].append(term)
+        return stems
+
+    def highlights(self, text: str, query: Query) -> list[tuple[int, int]]:
+        """The spans of a text that match a query's words, in order, not overlapping."""
+        spans = [
+            (match.start(), match.end())
+            for run in {run for run in RUNS.findall(query.text) if run}
+            for part in ([run] if run in text else _asked(run))
+            for match in re.finditer(re.escape(part), text)
+        ]
+        plain = [clause for clause in query.clauses if not RUNS.search(clause)]
+        if plain:
+            self.database.execute("DELETE FROM t")
+            clean = text.replace("\1", " ").replace("\2", " ").replace("\0", " ")
+            self.database.execute("INSERT INTO t(rowid, x) VALUES (1, ?)", (clean,))
+            row = self.database.execute(
+                "SELECT highlight(t, 0, char(1), char(2)) FROM t WHERE t MATCH ?",
+                (" OR ".join(plain[: 2 * MOST_TERMS]),),
+            ).fetchone()
+            if row:
+                spans += _marked(row[0])
+        return _merged(spans)
+
+
+def _marked(text: str) -> list[tuple[int, int]]:
+    """The spans between the marks that highlight() set."""
+    spans, place, start = [], 0, 0
+    for part in re.split("([\1\2])", text):
+        if part == "\1":
+            start = place
+        elif part == "\2":
+            spans.append((start, place))
+        else:
+            place += len(part)
+    return spans
+
+
+def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        elif start < end:
+            merged.append((start, end))
+    return merged
+
+
+def expression(query: Query, frequency: dict[str, int], passages: int) -> str:
+    """What FTS5 is asked: any of the words, without those that are nearly everywhere.
+
+    `frequency` is the number of passages that hold each clause of the query. Phrases must match.
+    """
+    rare = sorted(query.clauses, key=lambda clause: frequency.get(clause, 0))[:MOST_TERMS]
+    if passages >= FEW:
+        kept = [clause for clause in rare if frequency.get(clause, 0) <= COMMON * passages]
+        rare = kept or rare[:1]
+    chosen = " OR ".join(clause for clause in query.clauses if clause in set(rare))
+    if query.required:  # phrases count for the score too
+        return f"({query.required}) AND ({chosen})"
+    return chosen

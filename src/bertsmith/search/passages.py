@@ -1,0 +1,124 @@
+"""Passages: a document cut at headings, paragraphs and sentences, with overlap."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bertsmith.errors import BertsmithError
+from bertsmith.search.documents import Document
+
+# The end of a sentence: punctuation (with closing quotes) before a space, or that of scripts
+# without spaces; a line feed ends a unit too, so that verse, lists and code are cut at lines.
+SENTENCE = re.compile(r"(?<=[.!?…])[\"'»”’)\]]*\s+|(?<=[。！？｡।॥؟])[\"'»”’」』)\]]*\s*|\n+")
+MOST_HEADING = 300  # characters of the path of headings
+
+
+@dataclass(frozen=True)
+class Chunking:
+    """How documents are cut, in characters."""
+
+    size: int = 1600
+    overlap: int = 200
+
+    def __post_init__(self) -> None:
+        if not 50 <= self.size <= 100_000:
+            raise BertsmithError(f"the size of passages is from 50 to 100,000, not {self.size}")
+        if not 0 <= self.overlap <= self.size // 2:
+            raise BertsmithError(
+                f"the overlap of passages is from 0 to half of their size, not {self.overlap}"
+            )
+
+
+@dataclass(frozen=True)
+class Passage:
+    """Characters `start` to `end` of a text, with the line and the headings above them."""
+
+    text: str
+    start: int
+    end: int
+    line: int
+    heading: str = ""
+
+
+def cut(document: Document, how: Chunking) -> Iterator[Passage]:
+    """Yield the passages of a document in their order; all of its text is in one of them."""
+    text = document.text
+    for first, last, heading in _sections(document):
+        for start, end in _spans(text, first, last, how):
+            line, shift = document.line_at(start), document.offset
+            yield Passage(text[start:end], start + shift, end + shift, line, heading)
+    if not text.strip() and document.title.strip():
+        yield Passage("", 0, 0, document.line)
+
+
+def _sections(document: Document) -> Iterator[tuple[int, int, str]]:
+    """The parts between headings, each with the path of the headings above it."""
+    open_headings: list[tuple[int, str]] = []
+    start, path = 0, ""
+    for place, level, heading in document.headings:
+        if place > start and document.text[start:place].strip():
+            yield start, place, path
+            start = place
+        open_headings = [one for one in open_headings if one[0] < level]
+        open_headings.append((level, heading))
+        path = " > ".join(one[1] for one in open_headings)[:MOST_HEADING]
+    yield start, len(document.text), path
+
+
+def _spans(text: str, first: int, last: int, how: Chunking) -> Iterator[tuple[int, int]]:
+    """Spans of at most `size` characters that begin and end with whole units."""
+    units = list(_units(text, first, last, how.size))
+    begin = 0
+    while begin < len(units):
+        stop = begin + 1
+        while stop < len(units) and units[stop][1] - units[begin][0] <= how.size:
+            stop += 1
+        if stop < len(units):
+            stop = _paragraph_end(text, units, begin, stop)
+        yield units[begin][0], units[stop - 1][1]
+        if stop >= len(units):
+            return
+        begin_next = stop
+        while (
+            begin_next - 1 > begin and units[stop - 1][1] - units[begin_next - 1][0] <= how.overlap
+        ):
+            begin_next -= 1
+        begin = begin_next
+
+
+def _paragraph_end(text: str, units: list[tuple[int, int]], begin: int, stop: int) -> int:
+    """Rather end with a paragraph, if that leaves at least half of the passage."""
+    half = (units[begin][0] + units[stop - 1][1]) / 2
+    for place in range(stop, begin, -1):
+        if units[place - 1][1] < half:
+            break
+        if text.count("\n", units[place - 1][1], units[place][0]) > 1:
+            return place
+    return stop
+
+
+def _units(text: str, first: int, last: int, size: int) -> Iterator[tuple[int, int]]:
+    """Sentences and lines, without the space around them; longer ones are cut at spaces."""
+    start = first
+    ends = [match.end() for match in SENTENCE.finditer(text, first, last)]
+    for end in [*ends, last]:
+        yield from _shortened(text, start, end, size)
+        start = end
+
+
+def _shortened(text: str, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
+    while True:
+        while start < end and text[start].isspace():
+            start += 1
+        while end > start and text[end - 1].isspace():
+            end -= 1
+        if start >= end:
+            return
+        if end - start <= size:
+            yield start, end
+            return
+        cut_at = text.rfind(" ", start + size // 2, start + size) + 1 or start + size
+        yield from _shortened(text, start, cut_at, size)
+        start = cut_at

@@ -1,0 +1,119 @@
+"""Reranking and answers: a second, slower model reads the best passages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertsmith.errors import BertsmithError
+from bertsmith.search.index import Hit
+from bertsmith.search.update import joined_text
+from bertsmith.tasks.answering import find_answers
+from bertsmith.tasks.classification import classify, positive
+from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.opening import open_model
+from bertsmith.tasks.states import hidden_states
+
+CANDIDATES = 50  # passages that are read again
+LONGEST_QUERY = 400  # characters of a query that a reranker reads
+
+
+class Reranker:
+    """Orders passages anew: a classifier of (query, passage) pairs, or late interaction.
+
+    A model with a classification head reads query and passage together; its score is that of the
+    only output, or of the label that means "relevant". Any other encoder compares token states: each
+    token of the query with its nearest token of the passage (ColBERT's MaxSim).
+    """
+
+    def __init__(self, model: str | Path | LoadedModel, device: str | None = None) -> None:
+        opened = isinstance(model, LoadedModel)
+        self.model = model if opened else open_model(model, device=device, progress=False)
+        self.pairs = "classify" in self.model.model.heads
+
+    def rerank(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
+        """The first hits in their new order, then the others as they were."""
+        head, rest = list(hits[:CANDIDATES]), list(hits[CANDIDATES:])
+        if not head:
+            return rest
+        texts = [joined_text(hit.title, hit.heading, hit.text) for hit in head]
+        query = query[:LONGEST_QUERY]
+        scores = self._pairs(query, texts) if self.pairs else self._late(query, texts)
+        order = sorted(range(len(head)), key=lambda place: (-scores[place], place))
+        return [replace(head[place], score=scores[place]) for place in order] + rest
+
+    def _pairs(self, query: str, texts: list[str]) -> list[float]:
+        labels = self.model.checkpoint.labels
+        results = classify(self.model, [query] * len(texts), texts)
+        if len(labels) == 1:
+            return [one.score for one in results]
+        label = positive(labels) or labels[-1]
+        return [one.scores[label] for one in results]
+
+    def _late(self, query: str, texts: list[str]) -> list[float]:
+        depth = [len(self.model.checkpoint.config.plan)]
+        states = [one.vectors[0] for one in hidden_states(self.model, [query, *texts], depth)]
+        units = [_units(one) for one in states]
+        asked = units[0]
+        if not len(asked):
+            return [0.0] * len(texts)
+        return [float((asked @ one.T).max(1).mean()) if len(one) else -1.0 for one in units[1:]]
+
+
+def _units(states: Any) -> Any:
+    return states / np.maximum(np.linalg.norm(states, axis=1, keepdims=True), 1e-12)
+
+
+@dataclass(frozen=True)
+class FoundAnswer:
+    """An answer that stands in a file."""
+
+    text: str
+    score: float  # probability within its passage
+    file: str
+    line: int
+    unit: str
+    start: int  # characters of the file's text
+    end: int
+    passage: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain values."""
+        return asdict(self)
+
+
+def answers(
+    model: str | Path | LoadedModel,
+    question: str,
+    hits: Sequence[Hit],
+    top: int = 3,
+    device: str | None = None,
+) -> list[FoundAnswer]:
+    """The best extractive answers from the passages of a search, each with its place."""
+    opened = isinstance(model, LoadedModel)
+    loaded = model if opened else open_model(model, device=device, progress=False)
+    if "answer" not in loaded.model.heads:
+        raise BertsmithError(
+            "--answer needs a model that was fine-tuned for answering: bertsmith finetune answering"
+        )
+    chosen = [hit for hit in hits if hit.text.strip()]
+    if not chosen or not question.strip():
+        return []
+    ranked = find_answers(loaded, [question] * len(chosen), [hit.text for hit in chosen])
+    candidates = []
+    for hit, one in zip(chosen, ranked, strict=True):
+        for start, end, logit in one.ranked[:1]:
+            # Scores of passages are comparable as the lead over "no answer".
+            score = 1 - one.no_answer
+            line = hit.line + (hit.text.count("\n", 0, start) if hit.unit == "line" else 0)
+            place = (hit.file, line, hit.unit, hit.start + start, hit.start + end, hit.passage)
+            found = FoundAnswer(hit.text[start:end], score, *place)
+            candidates.append((logit - one.nothing, found))
+    best: dict[str, FoundAnswer] = {}
+    for _, one in sorted(candidates, key=lambda pair: -pair[0]):
+        best.setdefault(one.text.lower(), one)
+    return list(best.values())[:top]

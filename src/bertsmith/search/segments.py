@@ -1,0 +1,86 @@
+"""Segments: immutable files of vectors, known by their SHA-256 sums."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertsmith.errors import BertsmithError
+from bertsmith.files import UNREADABLE, atomic, cause, sync, writing
+
+Matrix = np.ndarray[Any, np.dtype[Any]]
+DTYPES = ("float32", "float16")
+BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A file of vectors (rows, dimension) as the database knows it."""
+
+    id: int
+    name: str
+    sha256: str
+    rows: int
+    dimension: int
+    dtype: str
+
+
+class DamagedSegmentError(BertsmithError):
+    """A segment that is missing, or is not what was written."""
+
+    def __init__(self, segment: Segment, message: str) -> None:
+        super().__init__(message)
+        self.segment = segment
+
+
+def write_segment(folder: Path, parts: Iterable[Matrix], dtype: str) -> tuple[str, str, int, int]:
+    """Write vectors to a new file that is on the disk when this returns.
+
+    Returns its name, SHA-256 sum, rows and dimension. `parts` are matrices of one width.
+    """
+    blocks = [np.ascontiguousarray(part, dtype=np.dtype(dtype)) for part in parts]
+    rows, dimension = sum(len(block) for block in blocks), blocks[0].shape[1]
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header,
+        {
+            "descr": np.lib.format.dtype_to_descr(np.dtype(dtype)),
+            "fortran_order": False,
+            "shape": (rows, dimension),
+        },
+    )
+    total = hashlib.sha256(header.getvalue())
+    for block in blocks:
+        total.update(block.data)
+    name = f"{total.hexdigest()[:24]}.npy"
+    with atomic(folder / name) as stream:
+        stream.write(header.getvalue())
+        for block in blocks:
+            stream.write(block.data)
+    with writing(folder):
+        sync(folder)
+    return name, total.hexdigest(), rows, dimension
+
+
+def open_segment(folder: Path, segment: Segment) -> Matrix:
+    """The vectors of a segment, mapped into memory, after its sum was checked."""
+    path = folder / segment.name
+    try:
+        with path.open("rb") as stream:
+            total = hashlib.file_digest(stream, "sha256").hexdigest()
+        if total != segment.sha256:
+            raise DamagedSegmentError(segment, f"{path}: damaged (its SHA-256 sum is another one)")
+        vectors = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise DamagedSegmentError(segment, f"{path}: missing") from None
+    except (*UNREADABLE, ValueError) as error:
+        raise DamagedSegmentError(segment, f"{path}: cannot be read ({cause(error)})") from None
+    if vectors.shape != (segment.rows, segment.dimension) or vectors.dtype.name != segment.dtype:
+        raise DamagedSegmentError(segment, f"{path}: not the vectors that the database describes")
+    return vectors

@@ -1,0 +1,469 @@
+"""The store: a folder with a SQLite database and segments of vectors, changed by transactions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from bertsmith.errors import BertsmithError
+from bertsmith.files import cause, locked, one_line, sweep, sync, write_json, writing
+from bertsmith.foreign import read_json
+from bertsmith.numbers import parse_whole
+from bertsmith.search.keywords import MOST_COMPLETIONS, TOKENIZER, distinct_words, spaced
+from bertsmith.search.segments import Segment
+
+POINTER = "index.json"  # names the folder that holds the current database and its segments
+DATABASE, SUM = "index.db", "index.sum"
+FORMAT = 1
+MOST_SEEN = 500_000  # words in memory
+PATIENCE = 30.0  # seconds that a reader waits for SQLite's short locks
+QUOTED = TOKENIZER.replace("'", "''")
+SCHEMA = f"""
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE files (
+    id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, size INTEGER NOT NULL,
+    modified INTEGER NOT NULL, sha256 TEXT NOT NULL
+);
+CREATE TABLE passages (
+    id INTEGER PRIMARY KEY, file INTEGER NOT NULL, document TEXT NOT NULL, title TEXT NOT NULL,
+    heading TEXT NOT NULL, line INTEGER NOT NULL, unit TEXT NOT NULL, first INTEGER NOT NULL,
+    last INTEGER NOT NULL, text TEXT NOT NULL, key BLOB NOT NULL, sum INTEGER NOT NULL
+);
+CREATE INDEX passages_file ON passages (file);
+CREATE INDEX passages_key ON passages (key);
+CREATE TABLE segments (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, sha256 TEXT NOT NULL,
+    rows INTEGER NOT NULL, dimension INTEGER NOT NULL, dtype TEXT NOT NULL
+);
+CREATE TABLE vectors (passage INTEGER PRIMARY KEY, segment INTEGER NOT NULL, row INTEGER NOT NULL);
+CREATE TABLE vocabulary (word TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE VIRTUAL TABLE words USING fts5(title, text, content='', tokenize='{QUOTED}');
+CREATE VIRTUAL TABLE frequency USING fts5vocab(words, row);
+"""
+COLUMNS = "document, title, heading, line, unit, first, last, text"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A passage as the database holds it, with its file."""
+
+    id: int
+    file: str
+    kind: str
+    modified: int  # nanoseconds since 1970
+    document: str
+    title: str
+    heading: str
+    line: int
+    unit: str
+    start: int
+    end: int
+    text: str
+
+
+def checksum(values: Sequence[Any]) -> int:
+    """A CRC of what a row says, by which a damaged one is noticed."""
+    return zlib.crc32("\0".join(map(str, values)).encode("utf-8", "replace"))
+
+
+class Store:
+    """The database and the folder of its segments."""
+
+    def __init__(self, root: Path, folder: Path, database: sqlite3.Connection) -> None:
+        self.root, self.folder, self.database = root, folder, database
+        self._seen: set[str] = set()  # words that the vocabulary has
+
+    # -------------------------------------------------------------- opening
+
+    @classmethod
+    def create(cls, root: Path, meta: dict[str, Any]) -> Store:
+        """A new, empty store in a fresh folder of `root`; `switch` makes it the current one."""
+        with writing(root):
+            folder = root / os.urandom(4).hex()
+            folder.mkdir(parents=True)
+            sync(root)
+        store = cls(root, folder, _connect(folder / DATABASE))
+        with damage_named(folder / DATABASE):
+            store.database.execute("PRAGMA journal_mode = WAL")
+            store.database.executescript(f"BEGIN; {SCHEMA} COMMIT;")
+            with store.transaction():
+                store.set_meta(format=FORMAT, generation=0, **meta)
+        return store
+
+    @classmethod
+    def open(cls, root: Path, write: bool = False) -> Store:
+        """The current store of a folder; a damaged database is a one-line error."""
+        folder = current(root)
+        path = folder / DATABASE
+        if not path.is_file():
+            raise damaged(path, "missing")
+        database = _connect(path) if write else _connect_reader(path)
+        store = cls(root, folder, database)
+        try:
+            with damage_named(path):
+                written = parse_whole(store.meta().get("format"))
+                if written != FORMAT:
+                    raise BertsmithError(
+                        f"{root}: its format is {written}, this version of bertsmith reads {FORMAT}"
+                    )
+                store.verify()
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def switch(self) -> None:
+        """Make this store the one that is opened from now on, and remove the former."""
+        former = self.root / str(_pointed(self.root)) if (self.root / POINTER).exists() else None
+        write_json(self.root / POINTER, {"format": FORMAT, "current": self.folder.name})
+        sync(self.root)
+        if former is not None and former != self.folder:
+            remove_folder(former)
+
+    def close(self) -> None:
+        """Close the database."""
+        self.database.close()
+
+    # -------------------------------------------------------------- integrity
+
+    def seal(self) -> None:
+        """Write the sum of the database, once all of it is in one file."""
+        with damage_named(self.folder / DATABASE):
+            self.database.execute("PRAGMA optimize")
+            busy, *_ = self.database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            generation = self.generation()
+        if not busy:
+            path = self.folder / DATABASE
+            sync(path)
+            content = {"generation": generation, "sum": _sum(path)}
+            write_json(self.folder / SUM, content)
+
+    def verify(self) -> None:
+        """Compare the database with its sum; where there is none for this state, check its pages.
+
+        A writer may be at work meanwhile, so only a state that stays the same can be judged.
+        """
+        path = self.folder / DATABASE
+        for _ in range(3):
+            before = self._state()
+            recorded = self._recorded()
+            if recorded is None or self._wal() or recorded[0] != self.generation():
+                row = self.database.execute("PRAGMA quick_check(1)").fetchone()
+                if row != ("ok",):
+                    raise damaged(path, one_line(row[0]))
+                return
+            if _sum(path) == recorded[1]:
+                return
+            if before == self._state() and recorded == self._recorded() and not self._wal():
+                raise damaged(path, "its sum is another one")
+
+    def _state(self) -> tuple[int, int, int]:
+        state = (self.folder / DATABASE).stat()
+        return self.generation(), state.st_mtime_ns, state.st_size
+
+    def _wal(self) -> int:
+        try:
+            return (self.folder / f"{DATABASE}-wal").stat().st_size
+        except OSError:
+            return 0
+
+    def _recorded(self) -> tuple[int, str] | None:
+        """The generation and sum that were written last, if they can be read."""
+        try:
+            content = read_json(self.folder / SUM, limit=1 << 16)
+            return int(content["generation"]), str(content["sum"])
+        except (BertsmithError, LookupError, ValueError, TypeError):
+            return None
+
+    # -------------------------------------------------------------- meta
+
+    def meta(self) -> dict[str, Any]:
+        """What the index is stamped with: model, dimension, chunking, roots, ..."""
+        rows = self.database.execute("SELECT key, value FROM meta")
+        return {key: json.loads(value) for key, value in rows}
+
+    def set_meta(self, **values: Any) -> None:
+        """Change some of it, within a transaction."""
+        rows = [(key, json.dumps(value)) for key, value in values.items()]
+        self.database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
+
+    def generation(self) -> int:
+        """The number of changes so far."""
+        row = self.database.execute("SELECT value FROM meta WHERE key = 'generation'").fetchone()
+        return int(row[0]) if row else 0
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Changes that become visible at once at the end, or not at all."""
+        with damage_named(self.folder / DATABASE):
+            self.database.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self.set_meta(generation=self.generation() + 1)
+                self.database.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    self.database.execute("ROLLBACK")
+                raise
+
+    # -------------------------------------------------------------- writing
+
+    def add_file(self, path: str, kind: str, size: int, modified: int, sha256: str) -> int:
+        """A file without passages; one of this path must not be there."""
+        row = self.database.execute(
+            "INSERT INTO files (path, kind, size, modified, sha256) VALUES (?, ?, ?, ?, ?)",
+            (path, kind, size, modified, sha256),
+        )
+        assert row.lastrowid is not None
+        return row.lastrowid
+
+    def remove_file(self, file: int) -> int:
+        """Forget a file with its passages; the number of passages."""
+        rows = self.database.execute(
+            "SELECT id, title, heading, text FROM passages WHERE file = ?", (file,)
+        ).fetchall()
+        for number, title, heading, text in rows:
+            self.database.execute(
+                "INSERT INTO words (words, rowid, title, text) VALUES ('delete', ?, ?, ?)",
+                (number, *_indexed(title, heading, text)),
+            )
+        self.database.execute(
+            "DELETE FROM vectors WHERE passage IN (SELECT id FROM passages WHERE file = ?)", (file,)
+        )
+        self.database.execute("DELETE FROM passages WHERE file = ?", (file,))
+        self.database.execute("DELETE FROM files WHERE id = ?", (file,))
+        return len(rows)
+
+    def add_passage(self, file: int, values: Sequence[Any], key: bytes) -> int:
+        """A passage: document, title, heading, line, unit, start, end, text."""
+        _, title, heading, *_, text = values
+        row = self.database.execute(
+            f"INSERT INTO passages (file, {COLUMNS}, key, sum) VALUES (?{', ?' * 10})",
+            (file, *values, key, checksum(values)),
+        )
+        number = row.lastrowid
+        assert number is not None
+        self.database.execute(
+            "INSERT INTO words (rowid, title, text) VALUES (?, ?, ?)",
+            (number, *_indexed(title, heading, text)),
+        )
+        new = distinct_words(f"{title} {heading} {text}") - self._seen
+        self.database.executemany(
+            "INSERT OR IGNORE INTO vocabulary VALUES (?)", [(word,) for word in new]
+        )
+        if len(self._seen) > MOST_SEEN:
+            self._seen.clear()
+        self._seen |= new
+        return number
+
+    def rolled_back(self) -> None:
+        """Words that were new within what was undone are new again."""
+        self._seen.clear()
+
+    def add_segment(self, name: str, sha256: str, rows: int, dimension: int, dtype: str) -> int:
+        """A segment whose file is on the disk; the same content twice is one segment."""
+        row = self.database.execute("SELECT id FROM segments WHERE name = ?", (name,)).fetchone()
+        if row:
+            return int(row[0])
+        written = self.database.execute(
+            "INSERT INTO segments (name, sha256, rows, dimension, dtype) VALUES (?, ?, ?, ?, ?)",
+            (name, sha256, rows, dimension, dtype),
+        )
+        assert written.lastrowid is not None
+        return written.lastrowid
+
+    def set_vectors(self, rows: Iterable[tuple[int, int, int]]) -> None:
+        """Where the vectors of passages are: (passage, segment, row)."""
+        self.database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
+
+    def vector_of(self, key: bytes) -> tuple[int, int] | None:
+        """The segment and row of a passage with the same content, if there is one."""
+        row = self.database.execute(
+            "SELECT segment, row FROM vectors WHERE passage IN"
+            " (SELECT id FROM passages WHERE key = ? LIMIT 4) LIMIT 1",
+            (key,),
+        ).fetchone()
+        return row and (int(row[0]), int(row[1]))
+
+    # -------------------------------------------------------------- reading
+
+    def segments(self) -> list[Segment]:
+        """All segments."""
+        rows = self.database.execute(
+            "SELECT id, name, sha256, rows, dimension, dtype FROM segments ORDER BY id"
+        )
+        return [Segment(*row) for row in rows]
+
+    def completions(self, prefix: str) -> list[str]:
+        """Words of the index that begin so: stems, which keywords are found by, may be shorter."""
+        rows = self.database.execute(
+            "SELECT word FROM vocabulary WHERE word >= ? AND word < ? LIMIT ?",
+            (prefix, prefix + "\U0010ffff", MOST_COMPLETIONS),
+        )
+        return [word for (word,) in rows]
+
+    def count(self, table: str = "passages") -> int:
+        """The number of passages, files or vectors."""
+        assert table in ("passages", "files", "vectors", "segments")
+        return int(self.database.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+    def passages(self, ids: Sequence[int]) -> list[Stored]:
+        """Passages by their ids, in this order; a damaged one is an error that names the index."""
+        listed = ", ".join(str(int(number)) for number in ids)
+        rows = self.database.execute(
+            f"SELECT p.id, p.sum, f.path, f.kind, f.modified, {COLUMNS}"
+            f" FROM passages p JOIN files f ON f.id = p.file WHERE p.id IN ({listed})"
+        )
+        by_id: dict[int, Stored] = {}
+        for number, total, path, kind, modified, *values in rows:
+            if checksum(values) != total:
+                raise damaged(self.folder / DATABASE, f"passage {number} is not what was written")
+            by_id[number] = Stored(number, path, kind, modified, *values)
+        missing = [number for number in ids if number not in by_id]
+        if missing:
+            raise damaged(self.folder / DATABASE, f"passage {missing[0]} is missing")
+        return [by_id[number] for number in ids]
+
+
+def _indexed(title: str, heading: str, text: str) -> tuple[str, str]:
+    """The two columns of the keyword index; a heading that repeats the title counts once."""
+    above = f"{title} {heading}" if heading and heading != title else title
+    return spaced(above), spaced(text)
+
+
+# ------------------------------------------------------------------ folders and files
+
+
+def current(root: Path) -> Path:
+    """The folder that holds the current database of an index."""
+    if not (root / POINTER).is_file():
+        what = "is no index" if root.exists() else "there is no such index"
+        raise BertsmithError(f"{root}: {what}; bertsmith index FOLDER --out {root} builds one")
+    return root / _pointed(root)
+
+
+def _pointed(root: Path) -> str:
+    content = read_json(root / POINTER, limit=1 << 16)
+    name = content.get("current")
+    if not isinstance(name, str) or not name.isalnum():
+        raise BertsmithError(f"{root / POINTER}: damaged; {_way_out(root)}")
+    return name
+
+
+def is_index(folder: Path) -> bool:
+    """Whether a folder is an index, which must not index itself."""
+    return (folder / POINTER).is_file()
+
+
+@contextmanager
+def writer(root: Path) -> Iterator[None]:
+    """Be the only one who writes an index; remove what killed writers left behind."""
+    if root.exists() and not root.is_dir():
+        raise BertsmithError(f"{root}: a file of this name exists; name a folder")
+    strange = root.is_dir() and any(entry.name != ".lock" for entry in root.iterdir())
+    if strange and not is_index(root) and not _leftover(root):
+        raise BertsmithError(f"{root}: holds other files; name a new folder for the index")
+    with locked(root):
+        with writing(root):
+            sweep(root)
+            kept = _pointed(root) if is_index(root) else ""
+            for entry in root.iterdir():
+                if entry.is_dir() and entry.name != kept and _is_ours(entry):
+                    remove_folder(entry)
+        yield
+
+
+def _leftover(root: Path) -> bool:
+    """Whether a folder holds nothing but what a killed first run has left."""
+    return all(_is_ours(entry) or entry.name.startswith(".") for entry in root.iterdir())
+
+
+def _is_ours(entry: Path) -> bool:
+    name = entry.name
+    hexadecimal = len(name) == 8 and all(char in "0123456789abcdef" for char in name)
+    known = (".npy", ".part", ".faiss", DATABASE, SUM, f"{DATABASE}-wal", f"{DATABASE}-shm")
+    return (
+        hexadecimal and entry.is_dir() and all(one.name.endswith(known) for one in entry.iterdir())
+    )
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder of a former state; what is still open elsewhere stays for later."""
+    with suppress(OSError):
+        for entry in folder.iterdir():
+            with suppress(OSError):
+                entry.unlink()
+        folder.rmdir()
+
+
+def sweep_segments(store: Store) -> None:
+    """Remove segments that no transaction made visible, or that were merged."""
+    known = {segment.name for segment in store.segments()}
+    sweep(store.folder)
+    for path in store.folder.glob("*.npy"):
+        if path.name not in known:
+            with suppress(OSError):
+                path.unlink()
+
+
+# ------------------------------------------------------------------ SQLite
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    with damage_named(path):
+        database = sqlite3.connect(
+            path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
+        )
+        database.execute("PRAGMA synchronous = FULL")
+        database.execute("PRAGMA cache_size = -65536")
+        return database
+
+
+def _connect_reader(path: Path) -> sqlite3.Connection:
+    """A connection that cannot write; also on media where nobody can."""
+    address = f"file:{quote(str(path.resolve()))}?mode=ro"
+    if not os.access(path.parent, os.W_OK):
+        address += "&immutable=1"
+    with damage_named(path):
+        return sqlite3.connect(
+            address, uri=True, timeout=PATIENCE, isolation_level=None, check_same_thread=False
+        )
+
+
+@contextmanager
+def damage_named(path: Path) -> Iterator[None]:
+    """Turn what SQLite raises into one line that names the database."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        text = str(error)
+        if "locked" in text:
+            raise BertsmithError(f"{path}: another process is writing to it; try again") from error
+        if "full" in text or "readonly" in text or "unable to open" in text:
+            raise BertsmithError(f"{path}: cannot be used ({cause(error)})") from error
+        raise damaged(path, one_line(error)) from error
+    except (sqlite3.Error, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise damaged(path, one_line(error)) from error
+
+
+def damaged(path: Path, why: str) -> BertsmithError:
+    """The error for a database that is not what was written."""
+    return BertsmithError(f"{path}: damaged ({why}); {_way_out(path.parent.parent)}")
+
+
+def _way_out(root: Path) -> str:
+    return f"remove {root} and build it again: bertsmith index FOLDER --out {root}"
+
+
+def _sum(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "blake2b").hexdigest()

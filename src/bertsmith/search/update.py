@@ -1,0 +1,433 @@
+"""Updates: what is new or changed is read, cut, embedded and made visible by transactions."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bertsmith.errors import BertsmithError
+from bertsmith.files import digest, open_bytes, reading
+from bertsmith.ledger import Ledger
+from bertsmith.search.documents import BINARY, Document, kind_of, read_documents
+from bertsmith.search.encoder import Encoder
+from bertsmith.search.encodings import is_text
+from bertsmith.search.passages import Chunking, Passage, cut
+from bertsmith.search.scan import SourceFile, scan, under
+from bertsmith.search.segments import DamagedSegmentError, Matrix, open_segment, write_segment
+from bertsmith.search.store import Store, sweep_segments
+
+ADDED = "added"  # the kind of documents that were given from Python
+BATCH = 256  # passages that are embedded at once
+SEGMENT_ROWS = 16_384  # vectors of a segment while it is written
+COMMIT_PASSAGES, COMMIT_SECONDS = 8192, 60.0  # after which a transaction ends, at a file's end
+FRESH = 2_000_000_000  # nanoseconds; a file this young may change without a new time
+MOST_SEGMENTS = 8  # small ones, before they are merged
+MERGED_BYTES = 128 << 20
+
+
+@dataclass
+class Update:
+    """What an update did."""
+
+    added: int = 0
+    changed: int = 0
+    removed: int = 0
+    unchanged: int = 0
+    passages: int = 0  # written
+    embedded: int = 0  # of them; the others had vectors already
+    repaired: list[str] = field(default_factory=list)  # segments that were damaged
+    problems: list[dict[str, str]] = field(default_factory=list)  # files that cannot be read
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The counts as plain values."""
+        return asdict(self)
+
+
+Report = Callable[[int, int, Update], None]  # bytes done, bytes in all, counts so far
+
+
+def silent(done: int, total: int, update: Update) -> None:
+    """Report nothing."""
+
+
+class Updater:
+    """One writer's work on a store, by whom its lock is held."""
+
+    def __init__(
+        self,
+        store: Store,
+        encoder: Encoder | None,
+        ledger: Ledger,
+        report: Report = silent,
+    ) -> None:
+        self.store, self.encoder, self.ledger, self.report = store, encoder, ledger, report
+        meta = store.meta()
+        self.chunking = Chunking(**meta["chunking"])
+        self.dtype = str(meta["dtype"])
+        self.update = Update()
+        self.texts: list[tuple[int, str]] = []  # passages that have no vector yet
+        self.rows: list[int] = []  # the passages of the segment that is being filled
+        self.vectors: list[Matrix] = []
+        # Segments on the disk that the database does not know yet, and the passages of their rows.
+        self.ready: list[tuple[tuple[str, str, int, int], list[int]]] = []
+        self.written = 0  # passages since the last commit
+        self.since = time.monotonic()
+        self.done = self.total = 0
+
+    # -------------------------------------------------------------- folders
+
+    def folders(self, roots: Sequence[Path]) -> Update:
+        """Bring the index up to date with folders: what is new, changed and gone."""
+        start = time.monotonic()
+        self._repair()
+        checked = int(self.store.meta().get("checked", 0))
+        now = time.time_ns()
+        known = {
+            path: (number, size, modified, sha256)
+            for number, path, size, modified, sha256 in self.store.database.execute(
+                "SELECT id, path, size, modified, sha256 FROM files WHERE kind != ?", (ADDED,)
+            )
+        }
+        files = list(scan(roots, self.ledger))
+        seen = {file.key for file in files}
+        fresh = checked - FRESH
+        work = [file for file in files if not _same(file, known.get(file.key), fresh)]
+        self.update.unchanged = len(files) - len(work)
+        self.total = sum(file.size for file in work)
+        gone = [key for key in known if key not in seen and any(under(key, r) for r in roots)]
+        with self._portions() as end_of_file:
+            for file in work:
+                self._one_file(file, known.get(file.key))
+                self.done += file.size
+                self.report(self.done, self.total, self.update)
+                end_of_file()
+            for key in gone:  # last, so that the vectors of a file that was moved are known
+                self.store.remove_file(known[key][0])
+                self.update.removed += 1
+            self.store.set_meta(checked=now)
+            self._remember(roots)
+        self._finish()
+        self.update.seconds = round(time.monotonic() - start, 3)
+        return self.update
+
+    def _remember(self, roots: Sequence[Path]) -> None:
+        former = self.store.meta().get("roots", [])
+        listed = list(dict.fromkeys([*former, *map(str, roots)]))
+        self.store.set_meta(roots=listed)
+
+    def _one_file(self, file: SourceFile, known: tuple[int, int, int, str] | None) -> None:
+        """Read a file anew, or leave everything as it was where it cannot be read."""
+        kept, floor = self.store.database, 1 << 62
+        counts = self.update.passages, self.update.embedded, self.written
+        try:
+            if kind_of(file.path) in ("text", "code") and not _holds_text(file.path):
+                raise BertsmithError(BINARY)
+            with reading(file.path):
+                sha256 = digest(file.path)
+            if known and known[3] == sha256:
+                kept.execute(
+                    "UPDATE files SET size = ?, modified = ? WHERE id = ?",
+                    (file.size, file.modified, known[0]),
+                )
+                self.update.unchanged += 1
+                return
+            kept.execute("SAVEPOINT one_file")
+            try:
+                former = self._take_vectors(known[0]) if known else {}
+                if known:
+                    self.store.remove_file(known[0])
+                floor = kept.execute("SELECT coalesce(max(id), 0) FROM passages").fetchone()[0]
+                number = self.store.add_file(
+                    file.key, kind_of(file.path), file.size, file.modified, sha256
+                )
+                for document in read_documents(file.path, self.ledger):
+                    self._passages(number, document, former)
+                with reading(file.path):
+                    state = file.path.stat()
+                if (state.st_size, state.st_mtime_ns) != (file.size, file.modified):
+                    kept.execute("UPDATE files SET modified = -1 WHERE id = ?", (number,))
+            except BaseException:
+                kept.execute("ROLLBACK TO one_file")
+                raise
+            finally:
+                kept.execute("RELEASE one_file")
+        except BertsmithError as error:
+            self._forget_above(floor)
+            self.store.rolled_back()
+            self.update.passages, self.update.embedded, self.written = counts
+            self._problem(file, error, known is not None)
+            return
+        if known:
+            self.update.changed += 1
+        else:
+            self.update.added += 1
+
+    def _forget_above(self, floor: int) -> None:
+        """Drop what a file that failed has left behind: its passages have ids above `floor`."""
+        self.texts = [(number, text) for number, text in self.texts if number <= floor]
+        for passages in (self.rows, *(passages for _, passages in self.ready)):
+            passages[:] = [number if number <= floor else -1 for number in passages]
+
+    def _problem(self, file: SourceFile, error: BertsmithError, known: bool) -> None:
+        if BINARY in str(error):
+            self.ledger.note("files that hold no text (binary), left out")
+            if not known:
+                return
+        reason = str(error).removeprefix(f"{file.path}: ")
+        if known:
+            reason += "; its former content is kept"
+        self.update.problems.append({"file": file.key, "reason": reason})
+
+    # -------------------------------------------------------------- documents from Python
+
+    def documents(self, documents: Iterable[tuple[str, Document]]) -> Update:
+        """Add documents by their ids; one that is there already is replaced."""
+        start = time.monotonic()
+        self._repair()
+        with self._portions() as end_of_file:
+            for name, document in documents:
+                content = f"{document.title}\0{document.text}".encode("utf-8", "replace")
+                sha256 = hashlib.sha256(content).hexdigest()
+                row = self.store.database.execute(
+                    "SELECT id, sha256 FROM files WHERE path = ?", (name,)
+                ).fetchone()
+                if row and row[1] == sha256:
+                    self.update.unchanged += 1
+                    continue
+                former = self._take_vectors(row[0]) if row else {}
+                if row:
+                    self.store.remove_file(row[0])
+                    self.update.changed += 1
+                else:
+                    self.update.added += 1
+                now = time.time_ns()
+                number = self.store.add_file(name, ADDED, len(content), now, sha256)
+                self._passages(number, document, former)
+                end_of_file()
+        self._finish()
+        self.update.seconds = round(time.monotonic() - start, 3)
+        return self.update
+
+    def remove(self, names: Sequence[str]) -> Update:
+        """Forget files, or documents that were added, by their paths or ids."""
+        self._repair()
+        with self._portions():
+            for name in names:
+                row = self.store.database.execute(
+                    "SELECT id FROM files WHERE path = ?", (name,)
+                ).fetchone()
+                if row is None:
+                    raise BertsmithError(f"{name}: there is no such file or document in the index")
+                self.store.remove_file(row[0])
+                self.update.removed += 1
+        self._finish()
+        return self.update
+
+    # -------------------------------------------------------------- passages and vectors
+
+    def _passages(
+        self, file: int, document: Document, former: dict[bytes, tuple[int, int]]
+    ) -> None:
+        for passage in cut(document, self.chunking):
+            text = embedded_text(document, passage)
+            key = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
+            place = former.get(key) or self.store.vector_of(key)
+            values = (
+                document.id,
+                document.title,
+                passage.heading,
+                passage.line,
+                document.unit,
+                passage.start,
+                passage.end,
+                passage.text,
+            )
+            number = self.store.add_passage(file, values, key)
+            self.update.passages += 1
+            self.written += 1
+            if place is not None:
+                self.store.set_vectors([(number, *place)])
+            elif self.encoder is not None:
+                self.texts.append((number, text))
+                if len(self.texts) >= BATCH:
+                    self._embed()
+                    self.report(self.done, self.total, self.update)
+
+    def _take_vectors(self, file: int) -> dict[bytes, tuple[int, int]]:
+        """Where the vectors of a file's passages are, before it is read anew."""
+        rows = self.store.database.execute(
+            "SELECT p.key, v.segment, v.row FROM passages p JOIN vectors v ON v.passage = p.id"
+            " WHERE p.file = ?",
+            (file,),
+        )
+        return {key: (segment, row) for key, segment, row in rows}
+
+    def _embed(self) -> None:
+        """Give vectors to the passages that wait for them."""
+        if not self.texts or self.encoder is None:
+            return
+        waiting, self.texts = self.texts, []
+        self.vectors.append(self.encoder.embed([text for _, text in waiting]))
+        self.rows += [number for number, _ in waiting]
+        self.update.embedded += len(waiting)
+        if len(self.rows) >= SEGMENT_ROWS:
+            self._write_segment()
+
+    def _write_segment(self) -> None:
+        if self.rows:
+            written = write_segment(self.store.folder, self.vectors, self.dtype)
+            self.ready.append((written, self.rows))
+            self.rows, self.vectors = [], []
+
+    def _flush(self) -> None:
+        """Embed what waits, and let the database know of all segments."""
+        self._embed()
+        self._write_segment()
+        for (name, sha256, rows, dimension), passages in self.ready:
+            segment = self.store.add_segment(name, sha256, rows, dimension, self.dtype)
+            pairs = enumerate(passages)
+            self.store.set_vectors((number, segment, row) for row, number in pairs if number >= 0)
+        self.ready = []
+
+    @contextmanager
+    def _portions(self) -> Iterator[Callable[[], None]]:
+        """A transaction that is committed now and then, each time at the end of a file."""
+        database = self.store.transaction()
+        database.__enter__()
+        open_transaction = [database]
+
+        def end_of_file() -> None:
+            late = time.monotonic() - self.since > COMMIT_SECONDS
+            if self.written >= COMMIT_PASSAGES or (late and self.written):
+                self._flush()
+                open_transaction.pop().__exit__(None, None, None)
+                self.written, self.since = 0, time.monotonic()
+                following = self.store.transaction()
+                following.__enter__()
+                open_transaction.append(following)
+
+        try:
+            yield end_of_file
+            self._flush()
+        except BaseException as error:
+            last = open_transaction.pop()
+            last.__exit__(type(error), error, error.__traceback__)
+            raise
+        open_transaction.pop().__exit__(None, None, None)
+
+    # -------------------------------------------------------------- repair and merging
+
+    def _repair(self) -> None:
+        """Rebuild damaged segments from the text, and vectors that are missing."""
+        sweep_segments(self.store)
+        damaged = []
+        for segment in self.store.segments():
+            try:
+                open_segment(self.store.folder, segment)
+            except DamagedSegmentError as error:
+                damaged.append(error)
+        if damaged:
+            with self.store.transaction():
+                for one in damaged:
+                    number = (one.segment.id,)
+                    self.store.database.execute("DELETE FROM vectors WHERE segment = ?", number)
+                    self.store.database.execute("DELETE FROM segments WHERE id = ?", number)
+                # A new file of the same content takes the place of the damaged one.
+                self._fill()
+            self.update.repaired = [one.segment.name for one in damaged]
+
+    def _fill(self) -> None:
+        """Embed every passage that has no vector, within a transaction."""
+        if self.encoder is None:
+            return
+        missing = self.store.count() - self.store.count("vectors")
+        last, done = 0, 0
+        while missing:
+            rows = self.store.database.execute(
+                "SELECT id, title, heading, text FROM passages WHERE id > ? AND id NOT IN"
+                " (SELECT passage FROM vectors) ORDER BY id LIMIT ?",
+                (last, BATCH),
+            ).fetchall()
+            if not rows:
+                break
+            last, done = rows[-1][0], done + len(rows)
+            self.texts += [(n, joined_text(*parts)) for n, *parts in rows]
+            self._embed()
+            self.report(done, missing, self.update)
+        self._flush()
+
+    def _finish(self) -> None:
+        if self.encoder is not None and self.store.count() > self.store.count("vectors"):
+            with self.store.transaction():
+                self._fill()
+        self.merge()
+        sweep_segments(self.store)
+        self.store.seal()
+
+    def merge(self) -> None:
+        """Write many small segments, and those of which little is in use, as few."""
+        used = dict(
+            self.store.database.execute(
+                "SELECT segment, count(DISTINCT row) FROM vectors GROUP BY segment"
+            )
+        )
+        segments = self.store.segments()
+        unused = [one for one in segments if not used.get(one.id)]
+        small = [one for one in segments if used.get(one.id) and one.rows < SEGMENT_ROWS]
+        sparse = [one for one in segments if 0 < 2 * used.get(one.id, 0) < one.rows]
+        chosen = sparse + (
+            [one for one in small if one not in sparse] if len(small) > MOST_SEGMENTS else []
+        )
+        if not chosen and not unused:
+            return
+        with self.store.transaction():
+            for segment in unused:
+                self.store.database.execute("DELETE FROM segments WHERE id = ?", (segment.id,))
+            for segment in chosen:
+                self._move(segment)
+            self._flush()
+            for segment in chosen:
+                self.store.database.execute("DELETE FROM segments WHERE id = ?", (segment.id,))
+
+    def _move(self, segment: Any) -> None:
+        """Copy the vectors of a segment that are in use to the one that is being filled."""
+        rows = self.store.database.execute(
+            "SELECT passage, row FROM vectors WHERE segment = ? ORDER BY row", (segment.id,)
+        ).fetchall()
+        matrix = open_segment(self.store.folder, segment)
+        self.vectors.append(matrix[[row for _, row in rows]])
+        self.rows += [passage for passage, _ in rows]
+        width = segment.dimension * (2 if self.dtype == "float16" else 4)
+        if len(self.rows) * width >= MERGED_BYTES:
+            self._write_segment()
+
+
+def embedded_text(document: Document, passage: Passage) -> str:
+    """What is embedded of a passage: the title, the headings and the text."""
+    return joined_text(document.title, passage.heading, passage.text)
+
+
+def joined_text(title: str, heading: str, text: str) -> str:
+    """Title, headings and text, one below the other; what repeats another is left out."""
+    above = [heading] if title and heading.startswith(title) else [title, heading]
+    return "\n".join(part for part in [*above, text] if part)
+
+
+def _same(file: SourceFile, known: tuple[int, int, int, str] | None, fresh: int) -> bool:
+    """Whether size and time say that a file is as it was; a very young one is read to be sure."""
+    return (
+        known is not None
+        and (known[1], known[2]) == (file.size, file.modified)
+        and file.modified < fresh
+    )
+
+
+def _holds_text(path: Path) -> bool:
+    with reading(path), open_bytes(path) as (stream, _):
+        return is_text(stream.read(8192))

@@ -1,0 +1,151 @@
+"""Vector search: exact by matrix products, or with a graph of neighbours that can be rebuilt."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertsmith.errors import BertsmithError
+from bertsmith.files import atomic, write_json
+from bertsmith.foreign import read_json
+from bertsmith.search.segments import Matrix, open_segment
+from bertsmith.search.store import Store
+
+Ids = np.ndarray[Any, np.dtype[np.int64]]
+BLOCK_BYTES = 32 << 20  # of float32 vectors that are multiplied at once
+GRAPH_FROM = 1_000_000  # passages from which a graph of neighbours is used, if faiss is there
+NEIGHBOURS, BREADTH = 32, 128  # of a node of the graph; how many are looked at
+
+
+class VectorTable:
+    """All vectors of an index at one state, and the passages that they belong to."""
+
+    def __init__(self, store: Store, graph_from: int = GRAPH_FROM) -> None:
+        self.generation = store.generation()
+        self.folder = store.folder
+        self.parts: list[tuple[Matrix, Any, Ids]] = []  # vectors, rows in use, their passages
+        rows = store.database.execute("SELECT segment, row, passage FROM vectors").fetchall()
+        table = np.array(rows, dtype=np.int64).reshape(-1, 3)
+        table = table[np.lexsort((table[:, 1], table[:, 0]))]
+        for segment in store.segments():
+            low, high = np.searchsorted(table[:, 0], [segment.id, segment.id + 1])
+            if low == high:
+                continue
+            mine = table[low:high]
+            matrix = open_segment(store.folder, segment)
+            if mine[-1, 1] >= len(matrix):
+                raise BertsmithError(f"{store.folder / segment.name}: has too few vectors")
+            whole = len(mine) == len(matrix) and np.array_equal(mine[:, 1], np.arange(len(mine)))
+            self.parts.append((matrix, None if whole else mine[:, 1], mine[:, 2]))
+        ids = [part[2] for part in self.parts]
+        self.ids: Ids = np.concatenate(ids) if ids else np.zeros(0, np.int64)
+        self.graph_from = graph_from
+        self._graph: Any = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def dimension(self) -> int:
+        """The width of the vectors."""
+        return int(self.parts[0][0].shape[1]) if self.parts else 0
+
+    def scores(self, query: Matrix) -> Matrix:
+        """The cosine of a query with every passage, in the order of `ids`."""
+        scores = np.zeros(len(self.ids), np.float32)
+        place = 0
+        for matrix, rows, ids in self.parts:
+            alone = np.empty(len(matrix), np.float32)
+            step = max(1, BLOCK_BYTES // (4 * matrix.shape[1]))
+            for start in range(0, len(matrix), step):
+                block = np.asarray(matrix[start : start + step], dtype=np.float32)
+                alone[start : start + step] = block @ query
+            scores[place : place + len(ids)] = alone if rows is None else alone[rows]
+            place += len(ids)
+        return scores
+
+    def rows(self, places: Ids) -> Matrix:
+        """The vectors at some places of `ids`, as float32 (N, D)."""
+        vectors = np.empty((len(places), self.dimension), np.float32)
+        start = 0
+        for matrix, rows, ids in self.parts:
+            inside = np.flatnonzero((places >= start) & (places < start + len(ids)))
+            chosen = places[inside] - start
+            vectors[inside] = matrix[chosen if rows is None else rows[chosen]]
+            start += len(ids)
+        return vectors
+
+    def nearest(
+        self, query: Matrix, top: int, allowed: Ids | None = None
+    ) -> list[tuple[int, float]]:
+        """The passages nearest to a query with their cosines; ties by the smaller id."""
+        if not len(self.ids) or (allowed is not None and not len(allowed)):
+            return []
+        if allowed is None and len(self.ids) >= self.graph_from:
+            if (near := self._from_graph(query, top)) is not None:
+                return near
+        scores, ids = self.scores(query), self.ids
+        if allowed is not None:
+            chosen = np.isin(ids, allowed)
+            scores, ids = scores[chosen], ids[chosen]
+        most = min(top, len(ids))
+        if most < len(ids):
+            limit = np.partition(scores, len(ids) - most)[len(ids) - most]
+            kept = np.flatnonzero(scores >= limit)
+        else:
+            kept = np.arange(len(ids))
+        order = kept[np.lexsort((ids[kept], -scores[kept]))][:most]
+        return [(int(ids[place]), float(scores[place])) for place in order]
+
+    # -------------------------------------------------------------- a graph of neighbours
+
+    def _from_graph(self, query: Matrix, top: int) -> list[tuple[int, float]] | None:
+        """The nearest by the graph; None where faiss is not installed."""
+        try:
+            import faiss
+        except ImportError:
+            return None
+        if self._graph is None:
+            self._graph = self._stored_graph(faiss) or self._new_graph(faiss)
+        scores, rows = self._graph.search(query[None], top)
+        pairs = zip(rows[0].tolist(), scores[0].tolist(), strict=True)
+        return [(int(self.ids[row]), float(score)) for row, score in pairs if row >= 0]
+
+    def _stored_graph(self, faiss: Any) -> Any:
+        """The graph of this state, if the cache holds it undamaged."""
+        path = self.folder / "neighbours.faiss"
+        try:
+            about = read_json(path.with_suffix(".faiss.sum"), limit=1 << 16)
+            if about.get("generation") != self.generation or about.get("sum") != _sum(path):
+                return None
+        except (BertsmithError, OSError):
+            return None
+        graph = faiss.read_index(str(path))
+        return graph if graph.ntotal == len(self.ids) else None
+
+    def _new_graph(self, faiss: Any) -> Any:
+        """Build the graph, and keep it for others where the folder can be written."""
+        graph = faiss.IndexHNSWFlat(self.dimension, NEIGHBOURS, faiss.METRIC_INNER_PRODUCT)
+        graph.hnsw.efSearch = BREADTH
+        for matrix, rows, _ in self.parts:
+            step = max(1, BLOCK_BYTES // (4 * matrix.shape[1]))
+            chosen = np.arange(len(matrix)) if rows is None else rows
+            for start in range(0, len(chosen), step):
+                graph.add(np.asarray(matrix[chosen[start : start + step]], dtype=np.float32))
+        path = self.folder / "neighbours.faiss"
+        try:
+            with atomic(path) as stream:
+                stream.write(faiss.serialize_index(graph))
+            about = {"generation": self.generation, "sum": _sum(path)}
+            write_json(path.with_suffix(".faiss.sum"), about)
+        except BertsmithError:  # a folder that cannot be written: it is built again next time
+            pass
+        return graph
+
+
+def _sum(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "blake2b").hexdigest()

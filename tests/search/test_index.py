@@ -1,0 +1,304 @@
+"""Building, updating and searching an index."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bertsmith as bs
+from bertsmith.errors import BertsmithError
+from bertsmith.files import locked
+from bertsmith.search.build import Settings, update_folders
+from bertsmith.search.index import Index
+from bertsmith.search.store import current
+from search.conftest import HashedWords
+
+
+def names(hits: list[bs.Index]) -> list[str]:
+    return [Path(hit.file).name for hit in hits]
+
+
+def touch(path: Path, text: str) -> None:
+    path.write_text(text, "utf-8")
+    os.utime(path, (1, path.stat().st_mtime + 10))
+
+
+def test_hits_know_their_place(index: Index, folder: Path) -> None:
+    hit = index.search("fish mice", top=1)[0]
+    assert hit.file == str(folder / "cats.md")
+    assert (hit.line, hit.unit, hit.heading, hit.title) == (5, "line", "Cats > Food", "Cats")
+    text = (folder / "cats.md").read_text()
+    assert text[hit.start : hit.end] == hit.text == "## Food\n\nCats eat fish and mice."
+    assert [hit.text[a:b] for a, b in hit.highlights] == ["fish", "mice"]
+    assert hit.to_dict()["kind"] == "markdown"
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "keywords", "vectors"])
+def test_modes(index: Index, mode: str) -> None:
+    assert names(index.search("birds sing in the morning", mode=mode))[0] == "birds.html"
+
+
+@pytest.mark.parametrize(
+    ("query", "first"),
+    [
+        ('"eat fish"', "cats.md"),
+        ("mornin*", "birds.html"),
+        ("東京", "cities.csv"),
+        ("都", "cities.csv"),
+        ("runs", "dogs.txt"),  # a stem
+        ('"cat.HAPPY"', "code.py"),
+        ("yellow", "fruit.jsonl"),
+    ],
+)
+def test_keyword_queries(index: Index, query: str, first: str) -> None:
+    assert names(index.search(query, mode="keywords"))[0] == first
+
+
+def test_a_phrase_must_match(index: Index) -> None:
+    assert index.search('"fish eat"') == []
+    assert names(index.search('"eat fish" birds')) == ["cats.md"]
+
+
+def test_scripts_without_spaces_are_highlighted(index: Index) -> None:
+    hit = index.search("日本の首都", mode="keywords")[0]
+    assert [hit.text[a:b] for a, b in hit.highlights] == ["日本の首都"]
+
+
+ODD = st.text(st.one_of(st.sampled_from('"*()^:-+{}[]~\\ \0\n,.AND OR NEAR'), st.characters()))
+
+
+@given(ODD)
+def test_no_query_is_a_traceback(shared_index: Index, query: str) -> None:
+    for mode in ("keywords", "hybrid"):
+        shared_index.search(query, mode=mode)
+
+
+@pytest.fixture(scope="module")
+def shared_index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    place = tmp_path_factory.mktemp("shared")
+    (place / "a.txt").write_text("near the AND gate, or not", "utf-8")
+    encoder = HashedWords()
+    update_folders(place / "index", [place / "a.txt"], Settings(encoder=encoder))
+    return Index(place / "index", model=encoder)
+
+
+@pytest.mark.parametrize("query", ["", "  \n", "x " * 5000, "word" * 2500, "東" * 10_000])
+def test_blank_and_long_queries(index: Index, query: str) -> None:
+    hits = index.search(query)
+    assert not query.strip() or hits
+
+
+def test_filters(index: Index, folder: Path) -> None:
+    os.utime(folder / "dogs.txt", (1, 1_000_000_000))  # 2001
+    index.update()
+    assert set(names(index.search("cats dogs birds", files="*.md"))) == {"cats.md"}
+    assert set(names(index.search("cats dogs", kinds=["text", "code"]))) == {"dogs.txt", "code.py"}
+    assert set(names(index.search("dogs cats", before="2001-12-31"))) == {"dogs.txt"}
+    assert "dogs.txt" not in names(index.search("dogs cats", after="2002-01-01"))
+    with pytest.raises(BertsmithError, match=r"unknown kind 'pfd'.*did you mean pdf"):
+        index.search("x", kinds="pfd")
+    with pytest.raises(BertsmithError, match="after is 'soon', not a date"):
+        index.search("x", after="soon")
+
+
+def test_an_update_embeds_what_is_new(index: Index, folder: Path, encoder: HashedWords) -> None:
+    assert index.update().embedded == 0
+    encoder.calls = 0
+    touch(folder / "cats.md", (folder / "cats.md").read_text() + "\nMilk is no food for cats.\n")
+    touch(folder / "new.txt", "Whales live in the sea.\n")
+    (folder / "dogs.txt").unlink()
+    (folder / "fruit.jsonl").rename(folder / "moved.jsonl")
+    update = index.update()
+    assert (update.added, update.changed, update.removed) == (2, 1, 2)
+    assert encoder.calls == 2  # the new passage and the changed one; what moved is known
+    assert names(index.search("whales sea"))[0] == "new.txt"
+    assert "dogs.txt" not in names(index.search("dogs bark night"))
+    assert names(index.search("yellow fruit"))[0] == "moved.jsonl"
+
+
+def test_updates_equal_a_new_index(index: Index, folder: Path, tmp_path: Path) -> None:
+    for number in range(12):
+        touch(folder / f"n{number}.txt", f"Number {number} of many words.\n")
+        index.update()
+    (folder / "n3.txt").unlink()
+    index.update()
+    encoder = HashedWords()
+    update_folders(tmp_path / "fresh", [folder], Settings(encoder=encoder))
+    fresh = Index(tmp_path / "fresh", model=encoder)
+    for query in ("number many words", "cats", "fruit"):
+        for mode in ("hybrid", "keywords", "vectors"):
+            old, new = (one.search(query, top=50, mode=mode) for one in (index, fresh))
+            key = [(hit.file, hit.start, round(hit.score, 5)) for hit in old]
+            assert sorted(key) == sorted((h.file, h.start, round(h.score, 5)) for h in new)
+    assert len(list(current(index.path).glob("*.npy"))) < 10  # small segments were merged
+
+
+def test_documents_from_python(tmp_path: Path) -> None:
+    encoder = HashedWords()
+    update_folders(tmp_path / "i", [__file__], Settings(encoder=encoder))
+    index = Index(tmp_path / "i", model=encoder)
+    index.add([{"id": "w", "text": "Whales live in the sea.", "title": "Whales"}, "A plain text"])
+    assert index.search("whales")[0].document == "w"
+    index.add([{"id": "w", "text": "Now of elephants."}])
+    assert not index.search("whales", mode="keywords", kinds="added")
+    assert index.remove(["w", "A plain text"]).removed == 2
+    with pytest.raises(BertsmithError, match="w: there is no such file or document"):
+        index.remove("w")
+    with pytest.raises(BertsmithError, match="a document is a text"):
+        index.add([{"id": "no text"}])
+
+
+def test_another_model_is_refused(index: Index, folder: Path, encoder: HashedWords) -> None:
+    other = HashedWords("another one")
+    with pytest.raises(BertsmithError, match=r"another model.*--re-embed"):
+        Index(index.path, model=other)
+    before = current(index.path)
+    update_folders(index.path, [], Settings(encoder=other), re_embed=True)
+    assert current(index.path) != before
+    assert not before.exists()
+    assert other.calls == len(index)
+    assert Index(index.path, model=other).search("cats fish")
+    with pytest.raises(BertsmithError, match="passages have 1600 characters"):
+        update_folders(index.path, [], Settings(encoder=other, size=60))
+    update_folders(index.path, [], Settings(encoder=other, size=60), re_embed=True)
+    assert names(Index(index.path, model=other).search("cats purr"))[0] == "cats.md"
+
+
+def test_a_damaged_segment_is_named_and_rebuilt(index: Index) -> None:
+    want = [(hit.file, hit.score) for hit in index.search("cats eat", mode="vectors")]
+    segment = next(current(index.path).glob("*.npy"))
+    content = bytearray(segment.read_bytes())
+    content[-3] ^= 4
+    for damage in (bytes(content), content[:100], None):
+        segment.unlink()
+        if damage is not None:
+            segment.write_bytes(damage)
+        again = Index(index.path, model=HashedWords())
+        with pytest.raises(BertsmithError, match=rf"{segment.name}: .*rebuilds it from the text"):
+            again.search("cats eat")
+        assert again.search("cats eat", mode="keywords")
+        assert again.update().repaired == [segment.name]
+        assert [(hit.file, hit.score) for hit in again.search("cats eat", mode="vectors")] == want
+
+
+def test_a_damaged_database_is_named(index: Index) -> None:
+    index.close()
+    path = current(index.path) / "index.db"
+    content = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for place in rng.integers(0, len(content), 20).tolist():
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(flipped)
+        with pytest.raises(BertsmithError, match=r"index\.db: damaged.*build it again"):
+            Index.open(index.path)
+    for cut in (0, 50, len(content) // 2):
+        path.write_bytes(content[:cut])
+        with pytest.raises(BertsmithError, match=r"index\.db: damaged"):
+            Index.open(index.path)
+    path.write_bytes(content)
+    assert Index.open(index.path).search("cats", mode="keywords")
+
+
+def test_a_damaged_row_is_never_shown(index: Index) -> None:
+    path = current(index.path) / "index.db"
+    database = sqlite3.connect(path)
+    database.execute("UPDATE passages SET text = replace(text, 'fish', 'dust')")
+    database.commit()
+    database.close()
+    (current(index.path) / "index.sum").unlink()
+    with pytest.raises(BertsmithError, match="is not what was written"):
+        Index.open(index.path).search("cats fish", mode="keywords")
+
+
+def test_two_writers(index: Index, folder: Path) -> None:
+    with locked(index.path), pytest.raises(BertsmithError, match="another bertsmith process"):
+        subprocess_locked(index.path, folder)
+
+
+def subprocess_locked(index: Path, folder: Path) -> None:
+    code = "import sys; from bertsmith.search.build import *; from pathlib import Path\n"
+    code += "try: update_folders(Path(sys.argv[1]), [sys.argv[2]], Settings())\n"
+    code += "except Exception as error: sys.exit(str(error))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, index, folder], capture_output=True, text=True
+    )
+    raise BertsmithError(done.stderr)
+
+
+def test_readers_see_one_state(index: Index, folder: Path, encoder: HashedWords) -> None:
+    """A transaction that is not finished is invisible, and one that failed leaves no trace."""
+    before = len(index)
+
+    class Failing(HashedWords):
+        def embed(self, texts: list[str]) -> np.ndarray:
+            assert len(index) == before
+            raise KeyboardInterrupt
+
+    touch(folder / "new.txt", "Whales live in the sea.\n")
+    with pytest.raises(KeyboardInterrupt):
+        update_folders(index.path, [], Settings(encoder=Failing()))
+    assert len(index) == before
+    assert not index.search("whales", mode="keywords")
+    assert index.update().added == 1
+    assert names(index.search("whales"))[0] == "new.txt"
+
+
+def test_files_that_cannot_be_read(index: Index, folder: Path) -> None:
+    (folder / "broken.jsonl").write_text('{"text": "fine"}\n{"text": \n')
+    (folder / "picture.png").write_bytes(b"\x89PNG\0\0" * 50)
+    touch(folder / "fruit.jsonl", '{"_id": "a", "text": "changed"}\nnot JSON\n')
+    update = index.update()
+    reasons = {Path(one["file"]).name: one["reason"] for one in update.problems}
+    assert set(reasons) == {"broken.jsonl", "fruit.jsonl"}
+    assert "line 2: not JSON" in reasons["broken.jsonl"]
+    assert "its former content is kept" in reasons["fruit.jsonl"]
+    assert index.search("yellow fruit", mode="keywords")
+    assert not index.search("fine changed", mode="keywords")
+    assert "files that hold no text (binary), left out: 1" in index.ledger.lines()
+
+
+@pytest.mark.parametrize("name", ["missing", "documents/cats.md", "documents"])
+def test_no_index(tmp_path: Path, folder: Path, name: str) -> None:
+    with pytest.raises(BertsmithError, match="index FOLDER --out"):
+        Index.open(tmp_path / name)
+    if name != "missing":
+        with pytest.raises(BertsmithError, match=r"exists|holds other files"):
+            update_folders(tmp_path / name, [folder], Settings(encoder=HashedWords()))
+
+
+def test_without_vectors(folder: Path, tmp_path: Path) -> None:
+    update_folders(tmp_path / "i", [folder], Settings(keywords_only=True))
+    index = Index.open(tmp_path / "i")
+    assert names(index.search("cats fish"))[0] == "cats.md"
+    with pytest.raises(BertsmithError, match="without vectors"):
+        index.search("cats", mode="vectors")
+
+
+def test_half_precision_is_close(folder: Path, tmp_path: Path, index: Index) -> None:
+    encoder = HashedWords()
+    update_folders(tmp_path / "half", [folder], Settings(encoder=encoder, dtype="float16"))
+    half = Index(tmp_path / "half", model=encoder)
+    pairs = zip(*(one.search("cats eat", mode="vectors") for one in (half, index)), strict=True)
+    assert all(abs(a.score - b.score) < 1e-3 for a, b in pairs)
+
+
+def test_a_graph_of_neighbours(index: Index, encoder: HashedWords) -> None:
+    pytest.importorskip("faiss")
+    graph = Index(index.path, model=encoder, graph_from=1)
+    want = index.search("cats eat fish", mode="vectors", top=5)
+    for _ in range(2):  # built, then read
+        hits = graph.search("cats eat fish", mode="vectors", top=5)
+        assert [(h.file, round(h.score, 5)) for h in hits] == [
+            (h.file, round(h.score, 5)) for h in want
+        ]
+        graph = Index(index.path, model=encoder, graph_from=1)
+    cache = next(current(index.path).glob("*.faiss"))
+    cache.write_bytes(cache.read_bytes()[:-40])
+    assert graph.search("cats eat fish", mode="vectors")[0].file == want[0].file
