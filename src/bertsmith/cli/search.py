@@ -92,8 +92,9 @@ def search(
         raise BertsmithError("what is to be found? Give a query after the index")
     mode = "keywords" if keywords else "vectors" if vectors else "hybrid"
     with Index.open(index, model=model, device=device) as opened:
-        named = opened.about["model"] if rerank == "index" else {"name": rerank}
-        reranker = Reranker(named["name"], device) if rerank and named else None
+        if rerank == "index" and (stamp := opened.about["model"]):
+            rerank = str(model or stamp["name"])
+        reranker = Reranker(rerank, device) if rerank else None
         hits = opened.search(
             query,
             top,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from bertsmith.metrics.ranking import ndcg, ordered, recall, reciprocal_rank
 from bertsmith.numbers import whole_number
 from bertsmith.search.encodings import encoding_of
 from bertsmith.search.index import Index
+from bertsmith.tasks.task import weighted_mean
 
 DEPTH = 100  # documents that are ranked for each query
 METRICS: dict[str, Callable[[Sequence[str], Mapping[str, int]], float]] = {
@@ -202,8 +204,8 @@ def score_run(
     }
     intervals = {}
     for metric in METRICS:
-        values = np.array([one[metric] for one in scores.values()])
-        summary = resample(lambda w, v=values: float(w @ v / w.sum()), len(values), draws=draws)
+        values = [one[metric] for one in scores.values()]
+        summary = resample(partial(weighted_mean, values), len(values), draws=draws)
         intervals[metric] = {"low": summary.low, "high": summary.high}
     return SearchScores(mode, run, scores, intervals)
 
@@ -213,9 +215,9 @@ def compare(
 ) -> dict[str, Any]:
     """The lead of the second over the first on the same queries, with its interval."""
     names = list(first.queries)
-    values = [np.array([one.queries[n][metric] for n in names]) for one in (first, second)]
-    sides = [lambda w, v=side: float(w @ v / w.sum()) for side in values]
-    result: Comparison = resample_pair(sides[0], sides[1], len(names), draws=draws)
+    one, two = ([side.queries[name][metric] for name in names] for side in (first, second))
+    means = partial(weighted_mean, one), partial(weighted_mean, two)
+    result: Comparison = resample_pair(*means, len(names), draws=draws)
     return {"first": first.mode, "second": second.mode, "metric": metric, **asdict(result)}
 
 

@@ -108,7 +108,13 @@ def _sql(index: Index, out: Path, table: str) -> int:
 
 def _copied(text: str) -> str:
     """A text as COPY reads it; PostgreSQL holds no NUL."""
-    escapes = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\0": ""}
+    escapes: dict[str, str | int | None] = {
+        "\\": "\\\\",
+        "\t": "\\t",
+        "\n": "\\n",
+        "\r": "\\r",
+        "\0": "",
+    }
     return text.translate(str.maketrans(escapes))
 
 

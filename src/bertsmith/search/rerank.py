@@ -26,13 +26,12 @@ class Reranker:
     """Orders passages anew: a classifier of (query, passage) pairs, or late interaction.
 
     A model with a classification head reads query and passage together; its score is that of the
-    only output, or of the label that means "relevant". Any other encoder compares token states: each
-    token of the query with its nearest token of the passage (ColBERT's MaxSim).
+    only output, or of the label that means "relevant". Any other encoder compares token states:
+    each token of the query with its nearest token of the passage (ColBERT's MaxSim).
     """
 
     def __init__(self, model: str | Path | LoadedModel, device: str | None = None) -> None:
-        opened = isinstance(model, LoadedModel)
-        self.model = model if opened else open_model(model, device=device, progress=False)
+        self.model = _opened(model, device)
         self.pairs = "classify" in self.model.model.heads
 
     def rerank(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
@@ -62,6 +61,12 @@ class Reranker:
         if not len(asked):
             return [0.0] * len(texts)
         return [float((asked @ one.T).max(1).mean()) if len(one) else -1.0 for one in units[1:]]
+
+
+def _opened(model: str | Path | LoadedModel, device: str | None) -> LoadedModel:
+    if isinstance(model, LoadedModel):
+        return model
+    return open_model(model, device=device, progress=False)
 
 
 def _units(states: Any) -> Any:
@@ -94,8 +99,7 @@ def answers(
     device: str | None = None,
 ) -> list[FoundAnswer]:
     """The best extractive answers from the passages of a search, each with its place."""
-    opened = isinstance(model, LoadedModel)
-    loaded = model if opened else open_model(model, device=device, progress=False)
+    loaded = _opened(model, device)
     if "answer" not in loaded.model.heads:
         raise BertsmithError(
             "--answer needs a model that was fine-tuned for answering: bertsmith finetune answering"
@@ -111,9 +115,9 @@ def answers(
             score = 1 - one.no_answer
             line = hit.line + (hit.text.count("\n", 0, start) if hit.unit == "line" else 0)
             place = (hit.file, line, hit.unit, hit.start + start, hit.start + end, hit.passage)
-            found = FoundAnswer(hit.text[start:end], score, *place)
-            candidates.append((logit - one.nothing, found))
+            extracted = FoundAnswer(hit.text[start:end], score, *place)
+            candidates.append((logit - one.nothing, extracted))
     best: dict[str, FoundAnswer] = {}
-    for _, one in sorted(candidates, key=lambda pair: -pair[0]):
-        best.setdefault(one.text.lower(), one)
+    for _, extracted in sorted(candidates, key=lambda pair: -pair[0]):
+        best.setdefault(extracted.text.lower(), extracted)
     return list(best.values())[:top]
