@@ -26,8 +26,10 @@ def evaluate_search(
         Path, typer.Option(help="Judgements: BEIR's tsv, TREC's four columns or SMART's three.")
     ],
     mode: Annotated[
-        list[Literal["keywords", "vectors", "hybrid"]] | None,
-        typer.Option(help="Score only this way to search; may be repeated. Default: all three."),
+        list[str] | None,
+        typer.Option(
+            help="Score only keywords, vectors or hybrid; may be repeated. Default: all three."
+        ),
     ] = None,
     weights: Annotated[
         str, typer.Option(help="Weights of keywords and vectors in hybrid search.")

@@ -44,7 +44,7 @@ def build(
     folders: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[FOLDER]...",
+            metavar="FOLDER",
             help="Folders or files; with none, those that the index was built of.",
             show_default=False,
         ),
