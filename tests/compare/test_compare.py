@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bertsmith.checkpoint import Sentence, create, save
-from bertsmith.compare import compare
+from bertsmith.compare import budget, compare
 from bertsmith.compare.parts import PRETRAIN, RATE, SCORE, Part, parts_of
 from bertsmith.compare.spec import Spec
 from bertsmith.compare.work import Stopped, Worker
@@ -168,6 +168,7 @@ def test_parts_and_their_order(make_spec: Make) -> None:
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
+        ({"corpus": ""}, "no corpus to pre-train pairs on"),
         ({"corpus": "nowhere"}, "variants.pairs: .*nowhere"),
         ({"budget": {"tokens": 100}}, "less than 4 steps; it needs at least"),
         ({"tasks": {"x": {"data": "no.csv"}}}, "tasks.x: no.csv: there is no such file"),
@@ -212,3 +213,23 @@ def test_static_vectors_of_another_variant(make_spec: Make, tmp_path: Path) -> N
     results = run(spec, tmp_path)
     assert results["variants"]["static"]["flops_per_token"] == 0
     assert set(results["scores"]["tokens"]["words"]) == {"masked", "static"}
+
+
+def test_minutes_become_steps_once(
+    make_spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several budgets side by side, without tasks; a continued comparison keeps its steps."""
+    spec = make_spec(
+        seeds=1,
+        budget={"tokens": 600, "minutes": 0.1},
+        variants={"masked": {"recipe": "tiny-bert-no-nsp"}},
+        tasks={},
+    )
+    for steps in (9, 400):
+        monkeypatch.setattr(budget, "plan", lambda *_, steps=steps, **__: {"steps": steps})
+        results = run(spec, tmp_path)
+        costs = results["variants"]["masked"]["budgets"]
+        assert {kind: cost["steps"] for kind, cost in costs.items()} == {"tokens": 4, "minutes": 8}
+    assert len(results["summary"]) == 2
+    assert all("lowest held-out loss of masked_lm" in line for line in results["summary"])
+    assert "0.1 minutes" in results["summary"][1]

@@ -42,7 +42,7 @@ def test_speed_is_measured_once_for_a_shape() -> None:
     first, second = compare_presets(["bert-tiny", "bert-tiny"])
     assert first.tokens_per_second == second.tokens_per_second
     assert first.latency is not None
-    (large,) = compare_presets(["bert-tiny"], largest=1000)
+    (large,) = compare_presets(["bert-tiny"], largest=1000.0)
     assert large.tokens_per_second is None
 
 

@@ -43,7 +43,7 @@ def test_points_have_names_and_intervals() -> None:
 def test_labels_do_not_cover_each_other() -> None:
     points = [Point(f"variant-{n}", 10.0, 0.5) for n in range(5)]
     chart = str(point_chart("Cost", points, x_label="x", y_label="y"))
-    rows = re.findall(r'<text class="point" x="[\d.]+" y="([\d.]+)"', chart)
+    rows = re.findall(r'<text class="point" x="([-\d.]+)" y="([\d.]+)"', chart)
     assert len(set(rows)) == 5
 
 

@@ -92,6 +92,11 @@ def _usual_jobs(spec: Spec) -> int:
 
 def _check(spec: Spec) -> None:
     """Find what would stop a part later, before anything is trained."""
+    trained = [name for name, part in spec.variants.items() if part.recipe]
+    if trained and not spec.corpus:
+        raise BertsmithError(
+            f"no corpus to pre-train {trained[0]} on: give --data, or set corpus in the spec"
+        )
     for name, part in spec.variants.items():
         try:
             if part.model:

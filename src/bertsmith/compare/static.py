@@ -21,7 +21,7 @@ from bertsmith.train.memory import inference_memory, parameters_of, training_mem
 
 LENGTH, BATCH, RATE = 128, 8, 0.15
 VOCABULARY = 1024  # of models whose speed is measured: lookups take no time
-LARGEST = 250_000_000  # parameters of a model whose speed is measured
+LARGEST = 300e6  # FLOPs per token of a model whose speed is measured
 REPEATS, SECONDS = 3, 1.0  # of one measurement
 
 
@@ -66,16 +66,16 @@ def count_preset(name: str) -> Counts:
 
 
 def compare_presets(
-    names: Iterable[str] = (), *, speed: bool = True, device: str = "cpu", largest: int = LARGEST
+    names: Iterable[str] = (), *, speed: bool = True, device: str = "cpu", largest: float = LARGEST
 ) -> Iterator[Counts]:
     """Counts of published sizes, by default of all, one after the other.
 
-    With `speed`, models of at most `largest` parameters run here with random weights; sizes that
-    differ only in their vocabulary are measured once.
+    With `speed`, models of at most `largest` FLOPs per token run here with random weights; sizes
+    that differ only in their vocabulary are measured once.
     """
     measured: dict[str, tuple[float, float]] = {}
     for counts in [count_preset(name) for name in (tuple(names) or presets())]:
-        if not speed or counts.parameters > largest:
+        if not speed or counts.flops > largest:
             yield counts
             continue
         settings = {**preset(counts.name), "vocab_size": VOCABULARY}

@@ -52,6 +52,8 @@ def static_page(counts: Sequence[Counts], device: str) -> str:
             y_label=f"tokens/s on {device}",
             log_x=True,
             log_y=True,
+            front=False,
+            groups=families,
         )
     ] * bool(measured)
     charts.append(
@@ -62,6 +64,8 @@ def static_page(counts: Sequence[Counts], device: str) -> str:
             y_label="FLOPs/token, forward",
             log_x=True,
             log_y=True,
+            front=False,
+            groups=families,
         )
     )
     return page(

@@ -48,10 +48,13 @@ def point_chart(
     unit: str = "",
     log_x: bool = False,
     log_y: bool = False,
+    front: bool = True,
+    groups: Sequence[str] = (),
 ) -> Markup:
     """Draw labelled points with intervals; a line joins the Pareto front.
 
     The front are the points that no other is above and left of: the best score at each cost.
+    `groups` are the names of colors, for a legend.
     """
     kept = [one for one in points if _drawable(one, log_x, log_y)]
     if not kept:
@@ -60,8 +63,8 @@ def point_chart(
     ys = [*(one.y for one in kept), *ends]
     x_axis = axis_over([one.x for one in kept], LEFT + 14, RIGHT - 40, log_x, loose=False)
     y_axis = axis_over(ys, BOTTOM, TOP, log_y, loose=True)
-    front = pareto_front([(one.x, one.y) for one in kept])
-    line = [(x_axis.place(kept[n].x), y_axis.place(kept[n].y)) for n in front]
+    best = pareto_front([(one.x, one.y) for one in kept]) if front else []
+    line = [(x_axis.place(kept[n].x), y_axis.place(kept[n].y)) for n in best]
     return render(
         "points.html",
         title=title,
@@ -74,6 +77,7 @@ def point_chart(
         y_ticks=y_axis.marks(),
         size=(WIDTH, HEIGHT),
         edges=(LEFT, RIGHT, TOP, BOTTOM),
+        groups=[(name, f"c{number % COLORS}") for number, name in enumerate(groups)],
         short=short,
     )
 
@@ -135,21 +139,12 @@ def _drawable(point: Point, log_x: bool, log_y: bool) -> bool:
 
 
 def _placed(points: Sequence[Point], x_axis: Axis, y_axis: Axis) -> list[dict[str, object]]:
-    """Where dots and their labels are; a label that would cover another is moved down."""
+    """Where dots and their labels are; a label that finds no free place is left out."""
+    dots = [(x_axis.place(one.x), y_axis.place(one.y)) for one in points]
+    taken: list[tuple[float, float, float]] = []  # left, right and y of labels
     placed: list[dict[str, object]] = []
-    taken: list[tuple[float, float, float]] = []  # left, right, y of labels
-    for one in sorted(points, key=lambda point: -point.y):
-        x, y = x_axis.place(one.x), y_axis.place(one.y)
-        width = LETTER * len(one.name)
-        left = x + width + 8 > WIDTH
-        start = x - 8 - width if left else x + 8
-        label = y
-        for _ in range(len(points)):
-            near = [t for t in taken if abs(t[2] - label) < 13 and t[0] < start + width]
-            if not any(start < t[1] for t in near):
-                break
-            label += 13
-        taken.append((start, start + width, label))
+    for one, (x, y) in zip(points, dots, strict=True):
+        label = _free(x, y, LETTER * len(one.name), dots, taken)
         placed.append(
             {
                 "name": one.name,
@@ -158,9 +153,28 @@ def _placed(points: Sequence[Point], x_axis: Axis, y_axis: Axis) -> list[dict[st
                 "y": y,
                 "low": None if one.low is None else y_axis.place(one.low),
                 "high": None if one.high is None else y_axis.place(one.high),
-                "label_x": round(start, 1),
-                "label_y": round(label, 1),
+                "label": label,
                 "at": (one.x, one.y),
             }
         )
     return placed
+
+
+def _free(
+    x: float,
+    y: float,
+    width: float,
+    dots: Sequence[tuple[float, float]],
+    taken: list[tuple[float, float, float]],
+) -> tuple[float, float] | None:
+    """The nearest place of a label, which is then taken; None where there is none."""
+    for shift in (0, 13, -13, 26, -26):
+        for left in (x + 8, x - 8 - width):
+            right, row = left + width, y + shift
+            outside = left < LEFT or right > WIDTH or not TOP - 12 < row < BOTTOM - 4
+            on_labels = any(abs(row - r) < 13 and a < right and left < b for a, b, r in taken)
+            on_dots = any(abs(row - b) < 9 and left - 5 < a < right + 5 for a, b in dots)
+            if not (outside or on_labels or on_dots):
+                taken.append((left, right, row))
+                return round(left, 1), round(row, 1)
+    return None
