@@ -15,7 +15,15 @@ from bertsmith.train.planning import random_example
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_recipe_can_be_planned(name: str) -> None:
-    start = ["model.start=bertsmith-small"] if name == "adapt" else []
+    start = ["model.start=bertsmith-small"] if name in ("adapt", "distilbert") else []
+    start += (
+        []
+        if name not in ("distilbert", "minilm")
+        else [
+            "teacher.model=bertsmith-small",
+            "teacher.relation_heads=4",
+        ]
+    )
     size = None if start else 1000
     if name.startswith("tiny-"):
         result = plan(load_recipe(name, ["train.micro_tokens=128"]), size, "cpu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -78,6 +79,20 @@ def distill(
     smoothing: Annotated[
         float, typer.Option(help="a of the weights a / (a + frequency) of static vectors.")
     ] = 1e-4,
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            help="For a prepared corpus: distilbert, minilm or a file [default: distilbert].",
+            show_default=False,
+        ),
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change a key of the recipe: train.steps=2000."),
+    ] = None,
+    view: Annotated[
+        str | None, typer.Option(help="Of a run by a recipe: live, lines or none.")
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the interrupted run of the same command.")
     ] = False,
@@ -90,8 +105,9 @@ def distill(
     """Make a smaller or faster student of a model.
 
     A fine-tuned teacher labels the texts, and the student learns its probabilities; a sentence
-    encoder's student learns its vectors. `--to static` needs no data: every entry of the
-    vocabulary is encoded alone. Student and teacher are measured side by side.
+    encoder's student learns its vectors. On a corpus that `bertsmith prepare` wrote, the student is
+    pre-trained by a recipe (DistilBERT's, MiniLM's). `--to static` needs no data: every entry of
+    the vocabulary is encoded alone. Student and teacher are measured side by side.
     """
     from bertsmith.distill import distill as make
     from bertsmith.finetune import Interrupted
@@ -113,6 +129,9 @@ def distill(
             hold_out=hold_out,
             width=width,
             smoothing=smoothing,
+            recipe=recipe,
+            changes=changes or (),
+            show=view,
             reading=tasks.reading(columns),
             device=device,
             overwrite=overwrite,
@@ -138,6 +157,8 @@ def _layers(text: str | None) -> int | list[int] | None:
 
 
 def _show(result: Distilled, as_json: bool) -> None:
+    if os.environ.get("RANK", "0") != "0":  # of several processes, the first speaks
+        return
     if as_json:
         shared.print_json([result.to_dict()])
         return
@@ -151,4 +172,4 @@ def _show(result: Distilled, as_json: bool) -> None:
         )
     for note in result.notes:
         shared.note(note)
-    typer.echo(f"student in {result.out}; all numbers in {result.out}/distill.json")
+    typer.echo(f"student in {result.out}; distill.json has all numbers")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.data import Splits, read_data
+from bertsmith.distill.pretraining import distill_text, is_corpus, taught_recipe
 from bertsmith.distill.result import Distilled, rows, write_distilled
 from bertsmith.distill.speed import compare_speed, random_texts, size_of
 from bertsmith.distill.static import SMOOTHING, WIDTH, Projection, to_static, token_frequencies
@@ -56,12 +57,15 @@ def distill(
     hold_out: float = 0.1,
     width: int = WIDTH,
     smoothing: float = SMOOTHING,
+    recipe: str | Path | None = None,
+    changes: Sequence[str] = (),
     reading: dict[str, Any] | None = None,
     device: str | None = None,
     dtype: str = "float32",
     overwrite: bool = False,
     resume: bool = False,
     watch: Watcher | None = None,
+    show: Any = None,
     **given: Any,
 ) -> Distilled:
     """Make a smaller or faster student of a teacher, and measure it beside the teacher.
@@ -72,8 +76,25 @@ def distill(
     (`learn="task"`, soft targets at a `temperature`; `labels` is the weight of the file's own
     labels), or its vectors (`learn="vectors"`). `reading` has options of `open_data`; further
     arguments are those of `finetune.Settings`.
+
+    With a corpus that `prepare` wrote, the student is pre-trained by a `recipe` ("distilbert",
+    "minilm" or a file), whose keys `changes` set; `out` is then the folder of the run.
     """
     _check(to, learn, loss, temperature, labels)
+    if recipe is not None or is_corpus(data):
+        if out is None or data is None or to == "static":
+            raise BertsmithError(
+                "a recipe needs a corpus that `bertsmith prepare` wrote, and --out"
+            )
+        if given or dev is not None or test is not None or learn is not None:
+            names = ", ".join([*given, *(["dev or test"] if dev or test else [])]) or "learn"
+            raise BertsmithError(
+                f"a recipe sets {names}: change its keys with --set train.steps=100"
+            )
+        made = taught_recipe(teacher, data, recipe, changes, student=student, layers=layers)
+        return distill_text(made, Path(out), resume=resume, show=show)
+    if changes:
+        raise BertsmithError("--set changes keys of a recipe, and there is none without a corpus")
     if out is not None:
         check_out(out, overwrite, resume)
     opened = open_model(teacher, device, dtype if to == "static" and data is None else "float32")

@@ -14,6 +14,7 @@ from torch import Tensor
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.model import Hidden, Model
+from bertsmith.objectives.distilled import soft_cross_entropy
 from bertsmith.tasks.labels import texts_of, vote
 from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.training import Sample, Targets, Training, TrainingItem, zero_padded
@@ -114,17 +115,6 @@ class SoftTraining(Training):
         """The model as it will be used."""
         with self.base.as_used(model):
             yield
-
-
-def soft_cross_entropy(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-    """Cross entropy with a teacher's probabilities at a temperature: two (M, C) → (M,).
-
-    Times the temperature squared, so that gradients have the same size at every temperature
-    (Hinton et al. 2015); less the teacher's own entropy, so that 0 is the best.
-    """
-    goal = (teacher / temperature).log_softmax(-1)
-    logs = (student / temperature).log_softmax(-1)
-    return F.kl_div(logs, goal, reduction="none", log_target=True).sum(-1) * temperature**2
 
 
 def _labels(training: SoftTraining, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:

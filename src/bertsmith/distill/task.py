@@ -30,6 +30,7 @@ from bertsmith.finetune.run import Command
 from bertsmith.finetune.settings import Settings
 from bertsmith.finetune.setup import find_encoder, freeze, open_fresh, open_model, reinitialise
 from bertsmith.finetune.trials import model_sum
+from bertsmith.model import Config
 from bertsmith.tasks.evaluate import Evaluation, compare, evaluate, labelled
 from bertsmith.tasks.loaded import LoadedModel, pick_device
 from bertsmith.tasks.registry import task_named
@@ -69,13 +70,7 @@ class Student:
                     "a student is another model or layers of the teacher, not both"
                 )
             return cls(path, model)
-        if not config.plan:
-            raise BertsmithError("the teacher has no layers to keep: name another student")
-        depth = len(config.plan)
-        if layers is None:
-            layers = max(1, depth // 2)
-        chosen = spread_layers(depth, layers) if isinstance(layers, int) else tuple(layers)
-        return cls(path, None, check_layers(config, chosen))
+        return cls(path, None, chosen_layers(config, layers))
 
     @property
     def start(self) -> str | Path:
@@ -104,6 +99,17 @@ class Student:
         reinitialise(checkpoint.model, checkpoint.config, settings.reinitialise, settings.seed)
         freeze(checkpoint.model, settings.freeze)
         return LoadedModel(checkpoint, tokenizer, sentence=sentence, progress=False)
+
+
+def chosen_layers(config: Config, layers: int | Sequence[int] | None) -> tuple[int, ...]:
+    """The layers that a student keeps: so many, or these; by default half of them."""
+    depth = len(config.plan)
+    if not depth:
+        raise BertsmithError("the teacher has no layers to keep: name another student")
+    if layers is None:
+        layers = max(1, depth // 2)
+    chosen = spread_layers(depth, layers) if isinstance(layers, int) else tuple(layers)
+    return check_layers(config, chosen)
 
 
 class DistillCommand(Command):

@@ -6,6 +6,15 @@ file with a class as `Objective` describes, and list it in OBJECTIVES.
 
 from collections.abc import Callable
 
+from bertsmith.objectives.distilled import (
+    TAUGHT,
+    CosineStates,
+    Distilled,
+    Relations,
+    SoftTargets,
+    Teacher,
+    check_teacher,
+)
 from bertsmith.objectives.following import FollowingTokens
 from bertsmith.objectives.masked import MaskedTokens
 from bertsmith.objectives.multi import MultiObjective
@@ -15,9 +24,14 @@ from bertsmith.objectives.replaced import ReplacedTokens, generator_config
 
 OBJECTIVES: dict[str, Callable[..., Objective]] = {
     objective.name: objective
-    for objective in (MaskedTokens, NextSentence, SentenceOrder, ReplacedTokens, FollowingTokens)
+    for objective in (
+        *(MaskedTokens, NextSentence, SentenceOrder, ReplacedTokens, FollowingTokens),
+        *(SoftTargets, CosineStates, Relations),
+    )
 }
 
 __all__ = ["OBJECTIVES", "EncoderPass", "FollowingTokens", "LossTerm", "MaskedTokens"]
 __all__ += ["MultiObjective", "NextSentence", "Objective", "ReplacedTokens", "SentenceOrder"]
 __all__ += ["generator_config"]
+__all__ += ["CosineStates", "Distilled", "Relations", "SoftTargets", "Teacher", "check_teacher"]
+__all__ += ["TAUGHT"]

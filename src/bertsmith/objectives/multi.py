@@ -40,7 +40,8 @@ class MultiObjective(nn.Module):
         Those are the loss and the number of correct predictions of each term; and of each
         reported ratio, whose count is not known beforehand, denominator and numerator.
         """
-        encoder_pass = EncoderPass(self.model, example)
+        states = any(objective.reads_states for objective in self.objectives)
+        encoder_pass = EncoderPass(self.model, example, states=states)
         losses, sums = [], {}
         for objective in self.objectives:
             for term in objective.terms(encoder_pass, example):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bertsmith.batch import Batch
 from bertsmith.examples import Example
-from bertsmith.model import Config, HeadConfig, Hidden, Model
+from bertsmith.model import Config, HeadConfig, Hidden, Model, Trace
 
 
 class LossTerm(NamedTuple):
@@ -24,24 +24,37 @@ class LossTerm(NamedTuple):
 class EncoderPass:
     """One pass of a model over an example's batch, computed when it is first needed."""
 
-    def __init__(self, model: Model, example: Example) -> None:
-        self.model, self.batch = model, example.batch
+    def __init__(self, model: Model, example: Example, *, states: bool = False) -> None:
+        self.model, self.example, self.batch = model, example, example.batch
+        self.states = states  # are the states of every depth kept?
+        self.trace = Trace(states=states) if states else None
+        self.outputs: dict[str, Tensor] = {}  # of heads at the example's masked tokens
 
     @cached_property
     def hidden(self) -> Hidden:
         """The hidden states of the batch."""
-        return self.model.encoder(self.batch)
+        return self.model.encoder(self.batch, self.trace)
+
+    def before(self, depth: int) -> Tensor:
+        """The states that the layer at this depth reads, where states are kept."""
+        assert self.trace is not None
+        _ = self.hidden
+        return self.trace.hidden[depth]
 
     def head(self, kind: str, rows: Tensor | None = None, batch: Batch | None = None) -> Tensor:
-        """The outputs of one head on these hidden states."""
-        return self.model.heads[kind](self.hidden, batch or self.batch, rows)
+        """The outputs of one head on these hidden states; at masked tokens, computed once."""
+        if batch is not None or rows is not self.example.rows or rows is None:
+            return self.model.heads[kind](self.hidden, batch or self.batch, rows)
+        if kind not in self.outputs:
+            self.outputs[kind] = self.model.heads[kind](self.hidden, self.batch, rows)
+        return self.outputs[kind]
 
 
 class HeadPass(NamedTuple):
     """A head that an objective runs, for counts of operations."""
 
     model: Model
-    head: str
+    head: str  # "": the encoder alone
     rows: float  # of hidden states that it reads
     reads: str = "batch"  # passes of the encoder that are called alike are the same pass
 
@@ -51,6 +64,7 @@ class Objective(nn.Module):
 
     name: ClassVar[str]
     kind: ClassVar[str]  # the head it trains
+    reads_states: ClassVar[bool] = False  # does it need the states of every depth?
     format: ClassVar[str] = ""  # the data.format it needs: "next", "order"; "" is any
     # May a CUDA graph replay it? All of it then happens on the device, `before_step` does nothing,
     # and rows that are added with targets of -100 leave the loss as it is.

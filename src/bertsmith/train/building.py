@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bertsmith.checkpoint import Checkpoint, create, locate, read
+from bertsmith.checkpoint import Checkpoint, create, keep_layers, locate, read
 from bertsmith.checkpoint.checkpoint import configure, entry_of
 from bertsmith.corpus import Corpus
 from bertsmith.errors import BertsmithError, nearest
@@ -17,10 +17,14 @@ from bertsmith.families import Family, family_of, preset
 from bertsmith.model import Config, Model, build, build_head, initialise
 from bertsmith.objectives import (
     OBJECTIVES,
+    TAUGHT,
+    Distilled,
     MaskedTokens,
     MultiObjective,
     Objective,
     ReplacedTokens,
+    Teacher,
+    check_teacher,
     generator_config,
 )
 from bertsmith.tokenizer import Tokenizer
@@ -46,7 +50,7 @@ def built(recipe: Recipe, tokenizer: Tokenizer, *, device: str = "cpu") -> Built
     A new one on the device "meta" takes no memory and has shapes only.
     """
     objectives = _objectives(recipe)
-    kinds = tuple(dict.fromkeys(objective.kind for objective in objectives))
+    kinds = tuple(dict.fromkeys(filter(None, (objective.kind for objective in objectives))))
     if recipe.model.start:
         checkpoint, ignored = _continued(recipe.model, tokenizer, kinds)
         device = "cpu"
@@ -62,8 +66,8 @@ def built(recipe: Recipe, tokenizer: Tokenizer, *, device: str = "cpu") -> Built
     deviation, seed = config.initial_deviation, recipe.train.seed
     extra = tuple(kind for kind in kinds if kind not in model.heads)
     for objective in objectives:
-        head = objective.head(config)
-        if objective.kind not in model.heads:
+        if objective.kind and objective.kind not in model.heads:
+            head = objective.head(config)
             with torch.device(device):
                 model.heads[objective.kind] = build_head(config, model.encoder, head)
             own = [
@@ -76,6 +80,7 @@ def built(recipe: Recipe, tokenizer: Tokenizer, *, device: str = "cpu") -> Built
                 initialise(model, deviation, random, only=set(own) - tied)
     made: list[Objective] = []
     generator = None
+    teacher = _teacher(recipe, tokenizer, config)
     for objective in objectives:
         if objective is ReplacedTokens:
             shape = recipe.generator
@@ -86,10 +91,49 @@ def built(recipe: Recipe, tokenizer: Tokenizer, *, device: str = "cpu") -> Built
                 initialise(guessing, deviation, torch.Generator(device).manual_seed(seed + 2))
             made.append(ReplacedTokens(model, guessing, shape.sharing, shape.fills))
             generator = _stored_generator(checkpoint, small, guessing)
+        elif issubclass(objective, Distilled):
+            made.append(objective(teacher))
         elif objective is not MaskedTokens or recipe.generator.fills == 1:
             made.append(objective())
     learner = MultiObjective(model.train(), made, recipe.objectives)
     return Built(checkpoint, learner, generator, extra, ignored)
+
+
+def _teacher(recipe: Recipe, tokenizer: Tokenizer, student: Config) -> Teacher | None:
+    """The teacher of a distillation, checked against its student; None where there is none."""
+    part, name = recipe.teacher, recipe.teacher.model
+    learned = recipe.objectives.keys() & TAUGHT
+    if not learned:
+        return None
+    if not name:
+        raise BertsmithError(f"the objective {min(learned)} needs a teacher: set teacher.model")
+    directory = locate(name)
+    known = isinstance(tokenizer, Tokenizer)  # of a plan there may be the size alone
+    if known and Tokenizer.load(directory).vocabulary() != tokenizer.vocabulary():
+        raise BertsmithError(
+            f"{name}: the teacher's vocabulary is not the one that the corpus was prepared with;"
+            f" prepare the text with --tokenizer {name}"
+        )
+    if "relations" in learned and (recipe.train.compile or recipe.train.parallel == "fsdp"):
+        raise BertsmithError(
+            "the objective relations reads inside of layers: it needs train.compile = false and"
+            ' train.parallel = "ddp"'
+        )
+    checkpoint = read(directory)
+    config = checkpoint.config
+    heads = check_teacher(config, student, learned, part.layer, part.relation_heads)
+    longest = max(length for length, _, _ in recipe.lengths())
+    if longest > config.max_length:
+        raise BertsmithError(
+            f"the teacher reads {config.max_length} tokens, and the recipe makes sequences of"
+            f" {longest}: lower data.length"
+        )
+    return Teacher(
+        checkpoint.model,
+        temperature=part.temperature,
+        layer=part.layer,
+        relation_heads=heads,
+    )
 
 
 def _objectives(recipe: Recipe) -> list[Any]:
@@ -148,7 +192,10 @@ def _continued(
     new = [kind for kind in wanted if kind not in stored.entries]
     old = [kind for kind in wanted if kind in stored.entries]
     dropout = {key: v for key, v in part.settings.items() if _sets_dropout(stored.family, key)}
-    return read(directory, heads=old, new=new, settings=dropout or None), _ignored(part, stored)
+    checkpoint = read(directory, heads=old, new=new, settings=dropout or None)
+    if part.keep:
+        checkpoint = keep_layers(checkpoint, part.keep)
+    return checkpoint, _ignored(part, stored)
 
 
 def _sets_dropout(family: Family, key: str) -> bool:
@@ -224,7 +271,7 @@ def source_of(recipe: Recipe, corpus: Corpus, length: int) -> Source:
 
 def examples_of(recipe: Recipe, corpus: Corpus, length: int, segments: int) -> Examples:
     """Masked samples of this length."""
-    masks = {"masked_lm", "replaced"} & recipe.objectives.keys()
+    masks = {"masked_lm", "replaced", "soft_targets"} & recipe.objectives.keys()
     part = recipe.masking
     masking = Masking(
         corpus.tokenizer,

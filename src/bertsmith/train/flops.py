@@ -39,8 +39,9 @@ def training_flops(
             if one.reads not in done:
                 total += encoder_flops(one.model.encoder, length, sequences)
                 done.add(one.reads)
-            head = one.model.heads[one.head]
-            total += head_flops(head, one.rows, one.model.encoder, length, sequences)
+            if one.head:
+                head = one.model.heads[one.head]
+                total += head_flops(head, one.rows, one.model.encoder, length, sequences)
     return 3 * total / tokens
 
 

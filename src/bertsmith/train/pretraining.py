@@ -40,6 +40,7 @@ from bertsmith.train.state import Checkpoints
 from bertsmith.train.step import allow_signals
 from bertsmith.train.watch import MakeWatch, Watch, check_view, watcher
 
+LATER = ("teacher", "model.keep")  # keys that older runs do not have; a teacher's objectives ask
 STORED = {"model": "model", "report": "report.html"}  # what a finished run leaves for a person
 
 
@@ -395,13 +396,13 @@ def _same(recipe: Recipe, folder: RunFolder) -> Recipe:
     values = parsed(folder.recipe(), where)
     # It was written with every key: defaults in place of lost ones would be another run.
     known = {key: value for key, value in Recipe().model_dump().items() if key != "stages"}
-    lost = [key for key in known if key not in values]
+    lost = [key for key in known if key not in values and key not in LATER]
     lost += [
         f"{key}.{own}"
         for key, table in known.items()
-        if isinstance(table, dict) and key not in lost and key != "objectives"
+        if isinstance(table, dict) and key in values and key != "objectives"
         for own in table
-        if own not in values[key]
+        if own not in values[key] and f"{key}.{own}" not in LATER
     ]
     if lost:
         raise BertsmithError(f"{where}: damaged, since {lost[0]} is missing")

@@ -40,11 +40,28 @@ class ModelPart(Part):
         " only dropout then counts",
     )
 
+    keep: tuple[Annotated[int, Field(ge=0, le=1000)], ...] = Field(
+        default=(), description="the layers of `start` that are kept, from 0; empty: all"
+    )
+
     @field_validator("settings")
     @classmethod
     def _plain(cls, settings: dict[str, Any]) -> dict[str, Any]:
         _demand_plain("", settings)
         return settings
+
+
+class TeacherPart(Part):
+    """The teacher of a distillation: objectives soft_targets, cosine and relations."""
+
+    model: str = Field(default="", description="its directory, or the name of a built-in model")
+    temperature: float = Field(default=2.0, gt=0, le=1000, description="of soft_targets")
+    layer: int = Field(
+        default=0, ge=0, le=1000, description="whose relations are learned, from 1; 0: the last"
+    )
+    relation_heads: int = Field(
+        default=0, ge=0, le=4096, description="parts of queries, keys, values; 0: the teacher's"
+    )
 
 
 class DataPart(Part):
@@ -213,6 +230,7 @@ class Recipe(Part):
     masking: MaskingPart = Field(default_factory=MaskingPart)
     objectives: dict[str, Weight] = Field(default={"masked_lm": 1.0}, min_length=1)
     generator: GeneratorPart = Field(default_factory=GeneratorPart)
+    teacher: TeacherPart = Field(default_factory=TeacherPart)
     stages: tuple[Stage, ...] = ()
     train: TrainPart = Field(default_factory=TrainPart)
     evaluate: EvaluatePart = Field(default_factory=EvaluatePart)
