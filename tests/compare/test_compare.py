@@ -233,3 +233,17 @@ def test_minutes_become_steps_once(
     assert len(results["summary"]) == 2
     assert all("lowest held-out loss of masked_lm" in line for line in results["summary"])
     assert "0.1 minutes" in results["summary"][1]
+
+
+def test_damaged_parts_are_one_line(make_spec: Make, tmp_path: Path) -> None:
+    folder = tmp_path / "parts" / "pairs" / "tokens"
+    folder.mkdir(parents=True)
+    for text, fault in (("{", "not valid JSON"), ("{}", "not the result of a part")):
+        (folder / "seed-0.json").write_text(text)
+        with pytest.raises(BertsmithError, match=fault):
+            run(make_spec(), tmp_path)
+    (folder / "seed-0.json").write_text("{")
+    with pytest.raises(BertsmithError, match="not valid JSON"):
+        run(make_spec(), tmp_path / "new", merge=[tmp_path])
+    with pytest.raises(BertsmithError, match="no such folder with parts"):
+        run(make_spec(), tmp_path / "new", merge=[tmp_path / "nowhere"])

@@ -11,9 +11,11 @@ from typing import Any
 
 from bertsmith.compare.spec import Spec
 from bertsmith.errors import BertsmithError
-from bertsmith.files import UNREADABLE, finite, one_line, write_json, writing
+from bertsmith.files import finite, write_json, writing
+from bertsmith.foreign import read_json
 
 PRETRAIN, RATE, SCORE = "pretrain", "rate", "score"
+LARGEST = 1 << 28  # bytes of a result, which has a prediction for each test example
 
 
 @dataclass(frozen=True)
@@ -105,13 +107,11 @@ class Store:
         path = self.path(part)
         if not path.is_file():
             return None
-        try:
-            content = json.loads(path.read_bytes())
-            if not isinstance(content["result"], dict) or not isinstance(content["inputs"], str):
-                raise ValueError("not the result of a part")
-        except (*UNREADABLE, ValueError, LookupError, TypeError, RecursionError) as error:
-            raise BertsmithError(f"{path}: damaged ({one_line(error)}); remove it") from error
-        return dict(content)
+        content: dict[str, Any] = read_json(path, limit=LARGEST)
+        kinds = {"inputs": str, "result": dict, "measured": dict}
+        if not all(isinstance(content.get(key), kind) for key, kind in kinds.items()):
+            raise BertsmithError(f"{path}: not the result of a part; remove it")
+        return content
 
     def result(self, part: Part) -> dict[str, Any] | None:
         """The result of a finished part."""
@@ -152,8 +152,8 @@ class Store:
             target = self.folder / path.relative_to(source)
             if target.exists():
                 continue
+            content = read_json(path, limit=LARGEST)
             with writing(target):
-                content = json.loads(path.read_bytes())
                 target.parent.mkdir(parents=True, exist_ok=True)
             write_json(target, content)
             count += 1

@@ -5,7 +5,6 @@ The same spec and seeds give the same content on a CPU; times are in timings.jso
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -25,7 +24,8 @@ from bertsmith.compare.summary import summarised
 from bertsmith.compare.tasks import metric_of
 from bertsmith.compare.work import Worker
 from bertsmith.corpus import Corpus
-from bertsmith.files import write_json
+from bertsmith.files import write_json, writing
+from bertsmith.foreign import read_json
 from bertsmith.metrics import MultiBootstrap, holm, multi_bootstrap
 from bertsmith.model import Model, build
 from bertsmith.tasks.registry import task_named
@@ -311,10 +311,7 @@ def _speed(spec: Spec, worker: Worker, name: str, out: Path) -> dict[str, Any]:
     """CPU speed of a variant's encoder, measured once."""
     path = out / "parts" / name / "speed.json"
     if path.is_file():
-        try:
-            return dict(json.loads(path.read_bytes()))
-        except (OSError, ValueError, TypeError):
-            pass  # measured again
+        return dict(read_json(path))
     encoder = encoder_of(spec, worker, name)
     if encoder is None:
         return {}
@@ -330,6 +327,8 @@ def _speed(spec: Spec, worker: Worker, name: str, out: Path) -> dict[str, Any]:
         "threads": spec.threads,
         "cpu": cpu_name(),
     }
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, content)
     return content
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 
 from bertsmith.checkpoint import locate, read_config
-from bertsmith.compare.budget import cost_of
+from bertsmith.compare.budget import Cost, cost_of
 from bertsmith.compare.jobs import run_jobs
 from bertsmith.compare.parts import parts_of
 from bertsmith.compare.report import write_report
@@ -24,6 +23,7 @@ from bertsmith.corpus import Corpus
 from bertsmith.errors import BertsmithError, nearest
 from bertsmith.files import finite, locked, write_json, write_text, writing
 from bertsmith.folders import check_output
+from bertsmith.foreign import read_json
 from bertsmith.train.building import built, examples_of, open_corpus
 
 STATIC_TASKS = ("classification", "multilabel", "regression", "tagging", "choice")
@@ -61,7 +61,7 @@ def compare(
         for other in merge:
             worker = Worker(spec, {}, out)
             say(f"{other}: {worker.store.merge(Path(other))} parts taken")
-        costs = {variant: _costs(spec, variant, out) for variant in spec.variants}
+        costs = {name: _costs(spec, name, out, name in chosen) for name in spec.variants}
         worker = Worker(spec, costs, out)
         parts = parts_of(spec, tuple(only))
         for part in parts:
@@ -123,33 +123,33 @@ def _check(spec: Spec) -> None:
             )
 
 
-def _costs(spec: Spec, variant: str, out: Path) -> dict[str, dict[str, Any]]:
-    """What each budget buys a variant, as stored in the folder where it was worked out before.
+def _costs(spec: Spec, variant: str, out: Path, runs: bool) -> dict[str, dict[str, Any]]:
+    """What each budget buys a variant.
 
-    Steps that fit into minutes depend on the machine: they are measured once, and a comparison
-    that is continued uses the same.
+    Steps that fit into minutes depend on the machine: they are measured once, where the variant
+    first `runs`, and stored; a comparison that is continued or merged uses the same.
     """
     recipe = spec.recipe(variant)
     if recipe is None:
         return {}
     if spec.variants[variant].static:
-        return _costs(spec, spec.variants[variant].static, out)
+        return _costs(spec, spec.variants[variant].static, out, runs)
     tokenizer = Corpus.open(Path(spec.corpus)).tokenizer
     path = out / "parts" / variant / "steps.json"
-    stored = {}
-    if path.is_file():
-        try:
-            stored = dict(json.loads(path.read_bytes()))
-        except (OSError, ValueError, TypeError) as error:
-            raise BertsmithError(f"{path}: damaged; remove it") from error
+    stored = read_json(path) if path.is_file() else {}
     costs = {}
     for kind in spec.budget.kinds():
         amount = getattr(spec.budget, kind)
-        known = stored.get(kind, {})
-        if kind == "minutes" and known.get("amount") == amount:
-            costs[kind] = known["cost"]
-            continue
-        costs[kind] = vars(cost_of(recipe, tokenizer, kind, amount, f"variants.{variant}"))
+        known = stored.get(kind)
+        if kind == "minutes" and isinstance(known, dict) and known.get("amount") == amount:
+            try:
+                costs[kind] = vars(Cost(**known["cost"]))
+            except (LookupError, TypeError) as error:
+                raise BertsmithError(f"{path}: damaged; remove it") from error
+        elif kind != "minutes" or runs:
+            costs[kind] = vars(cost_of(recipe, tokenizer, kind, amount, f"variants.{variant}"))
+    if not runs:
+        return costs
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     amounts = {kind: getattr(spec.budget, kind) for kind in costs}

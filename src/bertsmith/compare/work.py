@@ -24,6 +24,7 @@ from bertsmith.finetune.work import data_sum
 from bertsmith.train import Recipe, pretrain
 from bertsmith.train.pretraining import store_checkpoint
 
+WEIGHTS = (".safetensors", ".bin", ".json")
 KEPT = 64  # checkpoints, where models of earlier quarters are fine-tuned too
 
 
@@ -53,7 +54,7 @@ class Worker:
             if variant.model:
                 return fingerprint("model", self._sum(f"model {variant.model}"))
             recipe = self._recipe(part)
-            plain = recipe.model_dump(exclude={"about", "evaluate", "checkpoint"})
+            plain = recipe.model_dump(exclude={"about", "checkpoint"})
             plain["data"] |= {"corpus": self._sum(f"corpus {spec.corpus}"), "workers": 0}
             plain["train"].pop("device")
             return fingerprint("static" if variant.static else "", plain)
@@ -71,8 +72,8 @@ class Worker:
             if kind == "corpus":
                 self.sums[what] = Corpus.open(Path(name)).fingerprint()
             elif kind == "model":
-                weights = sorted(locate(name).glob("*.safetensors"))
-                self.sums[what] = fingerprint([digest(path) for path in weights])
+                files = [path for path in locate(name).iterdir() if path.suffix in WEIGHTS]
+                self.sums[what] = fingerprint([digest(path) for path in sorted(files)])
             else:
                 self.sums[what] = data_sum(self.splits(name))
         return self.sums[what]
