@@ -107,8 +107,9 @@ def test_they_can_be_fine_tuned(made: Maker, write: Write, tmp_path: Path) -> No
 
 def test_what_cannot_be(made: Maker, tmp_path: Path) -> None:
     teacher = made("bert", "Model")
-    with pytest.raises(BertsmithError, match="width is from 1 to"):
-        bs.distill(teacher.folder, to="static", width=100_000)
+    for width in (100_000, 0, "x", 4.5, True, None):
+        with pytest.raises(BertsmithError, match=r"width is .*, not a whole number from 1 to 32"):
+            bs.distill(teacher.folder, to="static", width=width)
     with pytest.raises(BertsmithError, match="smoothing"):
         bs.distill(teacher.folder, to="static", width=4, smoothing=0.0)
     static(made).save(tmp_path / "static")

@@ -46,6 +46,18 @@ def test_pairs_with_scores_are_scored(base: Base, write: Write) -> None:
     assert result.content["comparison"]["dev"]["metric"] == "spearman"
 
 
+def test_vectors_of_a_classifier(made: Maker, write: Write) -> None:
+    """Whatever a teacher was trained for, it makes vectors; dev files need scores."""
+    file = write("texts.jsonl", TEXTS[:20])
+    teacher = made("bert", "ForSequenceClassification").folder
+    pairs = [{"sentence1": "a", "sentence2": f"river {n}", "score": float(n)} for n in range(5)]
+    result = bs.distill(teacher, file, learn="vectors", dev=write("dev.jsonl", pairs), epochs=1)
+    assert "spearman" in result.content["scores"]["dev"]["student"]
+    bare = write("bare.jsonl", [{"sentence1": "a", "sentence2": "b", "score": None}])
+    with pytest.raises(BertsmithError, match="no labels"):
+        bs.distill(teacher, file, learn="vectors", dev=bare, epochs=1)
+
+
 def test_a_narrower_student(base: Base, made: Maker, write: Write) -> None:
     file = write("texts.jsonl", TEXTS)
     narrow = made("roberta", "Model", hidden_size=16).folder

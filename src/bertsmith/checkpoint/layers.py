@@ -20,7 +20,7 @@ def spread_layers(depth: int, count: int) -> tuple[int, ...]:
 
     Those are the layers that DistilBERT's authors kept. A single layer is the first.
     """
-    if not 1 <= count <= depth:
+    if type(count) is not int or not 1 <= count <= depth:
         raise BertsmithError(f"a teacher of {depth} layers has no {count} to keep")
     if count == 1:
         return (0,)
@@ -58,8 +58,14 @@ def check_layers(config: Config, layers: Sequence[int]) -> tuple[int, ...]:
     """Refuse layers that a model does not have, or cannot do without."""
     depth = len(config.plan)
     chosen = tuple(layers)
-    listed = ", ".join(map(str, chosen))
-    if not chosen or sorted({*chosen}) != list(chosen) or not 0 <= chosen[0] <= chosen[-1] < depth:
+    listed = ", ".join(map(str, chosen))[:80]
+    plain = all(type(one) is int for one in chosen)
+    if (
+        not plain
+        or not chosen
+        or sorted({*chosen}) != list(chosen)
+        or not 0 <= chosen[0] <= chosen[-1] < depth
+    ):
         raise BertsmithError(
             f"layers are rising numbers from 0 to {depth - 1} for this teacher, not"
             f" {listed or 'none'}"

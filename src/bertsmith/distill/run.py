@@ -20,7 +20,7 @@ from bertsmith.distill.task import (
     demand_tokens,
     teacher_splits,
 )
-from bertsmith.distill.vectors import VectorCommand, read_plain
+from bertsmith.distill.vectors import VectorCommand, headless, read_plain
 from bertsmith.errors import BertsmithError
 from bertsmith.finetune.defaults import default_settings
 from bertsmith.finetune.loop import Watcher
@@ -31,6 +31,7 @@ from bertsmith.finetune.work import check_out, terminable
 from bertsmith.folders import reserved
 from bertsmith.numbers import real_number
 from bertsmith.tasks.embedding import embed
+from bertsmith.tasks.evaluate import labelled
 from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.registry import task_of
 
@@ -80,7 +81,7 @@ def distill(
     With a corpus that `prepare` wrote, the student is pre-trained by a `recipe` ("distilbert",
     "minilm" or a file), whose keys `changes` set; `out` is then the folder of the run.
     """
-    _check(to, learn, loss, temperature, labels)
+    _check(to, learn, loss, temperature, labels, hold_out)
     if recipe is not None or is_corpus(data):
         if out is None or data is None or to == "static":
             raise BertsmithError(
@@ -175,8 +176,10 @@ class Asked:
         """Vectors: those that the teacher gives to texts are learned."""
         train, held = texts or read_plain(self.data, **self.reading)
         others = [
-            None if one is None else read_data(one, "similarity") for one in (self.dev, self.test)
+            None if one is None else labelled(read_data(one, "similarity"))
+            for one in (self.dev, self.test)
         ]
+        self.teacher = headless(self.teacher)
         splits = Splits(train, others[0], others[1])
         usual = {**default_settings(student.start, self.given), **defaults}
         settings = settings_for("similarity", usual, **self.given)
@@ -254,7 +257,9 @@ def _centred(projection: Projection) -> Callable[[Any], Any]:
     return lambda vectors: projection(vectors, vectors.mean(0, dtype="float64"))
 
 
-def _check(to: str, learn: str | None, loss: str, temperature: float, labels: float) -> None:
+def _check(
+    to: str, learn: str | None, loss: str, temperature: float, labels: float, hold_out: float
+) -> None:
     if to not in TO:
         raise BertsmithError(f"to is {' or '.join(TO)}, not {to!r:.40}")
     if learn not in (None, *LEARN):
@@ -263,3 +268,4 @@ def _check(to: str, learn: str | None, loss: str, temperature: float, labels: fl
         raise BertsmithError(f"loss is cosine or mse, not {loss!r:.40}")
     real_number(temperature, "temperature", 0.01, 1000)
     real_number(labels, "labels", 0, 1)
+    real_number(hold_out, "hold_out", 0, 0.9)

@@ -15,6 +15,7 @@ from bertsmith.checkpoint import Sentence, create
 from bertsmith.errors import BertsmithError
 from bertsmith.model import Hidden
 from bertsmith.model.pooling import POOLS
+from bertsmith.numbers import real_number, whole_number
 from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.windows import Window
 
@@ -56,13 +57,12 @@ def to_static(
     """
     if not teacher.model.encoder.plan:
         raise BertsmithError("the teacher consists of static vectors already")
-    size = teacher.tokenizer.size
-    vectors = token_vectors(teacher)
     special = sorted(teacher.tokenizer.special_ids)
-    plain = np.setdiff1d(np.arange(size), special)
-    if not 1 <= width <= min(vectors.shape[1], len(plain) - 1):
-        most = min(vectors.shape[1], len(plain) - 1)
-        raise BertsmithError(f"width is from 1 to {most} for this teacher, not {width}")
+    plain = np.setdiff1d(np.arange(teacher.tokenizer.size), special)
+    most = min(teacher.checkpoint.config.width, len(plain) - 1)
+    width = whole_number(width, "width", 1, most)
+    smoothing = real_number(smoothing, "smoothing", 1e-12, 1e6)
+    vectors = token_vectors(teacher)
     projection = principal_components(vectors[plain], width)
     table = np.zeros((teacher.checkpoint.config.vocabulary, width))
     weights = smooth_inverse_frequency(plain, frequencies, smoothing)
@@ -112,8 +112,6 @@ def smooth_inverse_frequency(
 
     p is the share of a token among all, or by Zipf's law 1 / (rank + 2) over the sum of these.
     """
-    if not smoothing > 0:
-        raise BertsmithError(f"smoothing must be above 0, not {smoothing}")
     if frequencies is None:
         counts = 1.0 / (np.arange(len(tokens), dtype=np.float64) + 2.0)
     else:

@@ -223,6 +223,8 @@ def teacher_splits(
     train = answered(teacher, train)
     notes = [f"{len(train):,} examples labelled by the teacher"]
     files = [None if one is None else read_data(one, task, **options) for one in (dev, test)]
+    for one in filter(None, files):
+        labelled(one)  # an error where there are no labels to score on
     for one in filter(None, (train if labels else None, *files)):
         demand_known(teacher, one)
     if files[0] is None and hold_out:
@@ -334,9 +336,3 @@ def demand_distillable(task: str) -> None:
         raise BertsmithError(
             "the teacher has no head for a task: distil its vectors, or --to static"
         )
-
-
-def demand_labelled(dataset: Dataset[Any] | None) -> None:
-    """Refuse a file to score on that has no labels."""
-    if dataset is not None:
-        labelled(dataset)

@@ -24,6 +24,7 @@ from bertsmith.finetune.run import Command
 from bertsmith.finetune.settings import Settings
 from bertsmith.finetune.trials import model_sum
 from bertsmith.metrics import spearman
+from bertsmith.model import Model
 from bertsmith.tasks.embedding import embed
 from bertsmith.tasks.evaluate import evaluate
 from bertsmith.tasks.loaded import LoadedModel
@@ -180,6 +181,13 @@ def agreement(teacher: LoadedModel, student: LoadedModel, texts: Sequence[str]) 
     if first.shape == second.shape:
         result["mean_cosine"] = float(np.einsum("nd,nd->n", first, second).mean())
     return result
+
+
+def headless(bert: LoadedModel) -> LoadedModel:
+    """The same encoder without heads: whatever it was trained for, it makes vectors."""
+    model = Model(bert.model.encoder, {}).eval()
+    checkpoint = replace(bert.checkpoint, model=model, entries={})
+    return LoadedModel(checkpoint, bert.tokenizer, sentence=bert.sentence, progress=False)
 
 
 def read_plain(data: Any, **options: Any) -> tuple[Dataset[Any], list[str]]:
