@@ -1,10 +1,11 @@
-"""A model directory: read, write, create, convert. The layout is the ecosystem's own."""
+"""A model directory: read, write, create, convert, export. The layout is the ecosystem's own."""
 
 from bertsmith.checkpoint.checkpoint import Checkpoint, Report, create
 from bertsmith.checkpoint.convert import convert, save
 from bertsmith.checkpoint.extend import extend_vocabulary
 from bertsmith.checkpoint.layers import check_layers, keep_layers, spread_layers
 from bertsmith.checkpoint.locate import built_in, locate
+from bertsmith.checkpoint.onnx import export_model
 from bertsmith.checkpoint.read import read, read_config, read_notes
 from bertsmith.checkpoint.sentence import Sentence, read_sentence
 from bertsmith.checkpoint.write import write
@@ -12,6 +13,7 @@ from bertsmith.checkpoint.write import write
 __all__ = ["Checkpoint", "Report", "Sentence", "built_in", "convert", "create"]
 __all__ += [
     "check_layers",
+    "export_model",
     "extend_vocabulary",
     "keep_layers",
     "locate",

@@ -28,6 +28,7 @@ from bertsmith.cli import (
     embed,
     evaluate,
     evaluate_search,
+    export,
     fill_mask,
     finetune,
     follows,
@@ -93,6 +94,7 @@ SECTIONS: dict[str, dict[str, Callable[..., Any] | typer.Typer]] = {
     "System": {
         "doctor": doctor.doctor,
         "convert": convert.convert,
+        "export": export.export,
         "verify-resume": pretrain.verify_resume,
     },
 }

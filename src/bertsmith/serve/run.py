@@ -12,6 +12,7 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -24,6 +25,8 @@ from bertsmith.serve.gate import State
 from bertsmith.serve.metrics import FOLDER
 
 LOG = logging.getLogger("bertsmith.serve")
+QUIET = 10  # twentieths of a second without a request after which a closing server ends
+LAST = 60.0  # seconds after which it ends with requests left
 BACKLOG = 2048  # connections that wait to be accepted
 FAILED = 2  # the exit status of a worker that could not begin
 
@@ -34,12 +37,15 @@ class Server(uvicorn.Server):
     """A server that goes on for a moment after SIGTERM, and then finishes what it has admitted.
 
     In that moment it is not ready, and its answers close their connections, so that no client
-    sends a request to a connection that is about to be closed.
+    sends a request to a connection that is about to be closed. Then it stops to accept
+    connections, answers what those that it has still send, and ends.
     """
 
-    def __init__(self, config: uvicorn.Config, state: State, drain: float) -> None:
+    def __init__(
+        self, config: uvicorn.Config, state: State, drain: float, listener: socket.socket
+    ) -> None:
         super().__init__(config)
-        self.serving, self.drain = state, drain
+        self.serving, self.drain, self.listener = state, drain, listener
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to drain; the second signal ends at once."""
@@ -51,7 +57,25 @@ class Server(uvicorn.Server):
             self._leave()
             return
         loop = asyncio.get_event_loop()
-        loop.call_soon_threadsafe(lambda: loop.call_later(self.drain, self._leave))
+        loop.call_soon_threadsafe(lambda: loop.call_later(self.drain, self._shrink))
+
+    def _shrink(self) -> None:
+        """Let hardly any connection wait, so that none is dropped when the socket closes."""
+        self.listener.listen(0)
+        asyncio.get_running_loop().call_later(0.2, self._close)
+
+    def _close(self) -> None:
+        """Accept no more connections; those that are open have a moment to finish."""
+        for server in self.servers:
+            server.close()
+        self._waiting = asyncio.get_running_loop().create_task(self._wait())
+
+    async def _wait(self) -> None:
+        quiet, end = 0, time.monotonic() + LAST
+        while quiet < QUIET and time.monotonic() < end:
+            await asyncio.sleep(0.05)
+            quiet = 0 if self.serving.active else quiet + 1
+        self._leave()
 
     def _leave(self) -> None:
         self.should_exit = True
@@ -86,7 +110,7 @@ def serve(
         return
     with tempfile.TemporaryDirectory() as folder:
         os.environ[FOLDER] = folder  # where their metrics are added up
-        _supervise(lambda: _start(listener, build, drain, log_level), workers)
+        _supervise(lambda: _start(listener, build, drain, log_level), workers, listener)
 
 
 def _start(
@@ -99,7 +123,9 @@ def _start(
     return process
 
 
-def _supervise(start: Callable[[], multiprocessing.process.BaseProcess], count: int) -> None:
+def _supervise(
+    start: Callable[[], multiprocessing.process.BaseProcess], count: int, listener: socket.socket
+) -> None:
     """Keep so many processes running until a signal; each then drains by itself."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -115,6 +141,7 @@ def _supervise(start: Callable[[], multiprocessing.process.BaseProcess], count: 
             LOG.error("worker %s ended with status %s", process.pid, process.exitcode)
             mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
             processes[place] = start()
+    listener.close()
     for process in processes:
         process.terminate()
     for process in processes:
@@ -142,7 +169,7 @@ def work(listener: socket.socket, build: Build, drain: float, log_level: str) ->
         timeout_keep_alive=75,
         lifespan="on",
     )
-    Server(config, state, drain).run(sockets=[listener])
+    Server(config, state, drain, listener).run(sockets=[listener])
 
 
 def _log_to_stderr() -> None:

@@ -1,0 +1,347 @@
+"""`bertsmith serve` beside sentence-transformers and onnxruntime behind FastAPI, under load.
+
+One run, the same model, texts, HTTP stack and number of threads. The load comes from another
+process over kept-open connections. Measured are throughput at saturation (closed loop), and
+latencies of `bertsmith serve` at 80% of its throughput and at 10 times (open loop, Poisson
+arrivals).
+
+    python benchmarks/serve.py MODEL [--seconds 15] [--threads 2]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from statistics import fmean, quantiles
+from typing import Any
+
+from pydantic import BaseModel
+
+RESULTS = Path(__file__).parent / "results" / "serve.json"
+WORDS = [
+    *("the", "of", "and", "in", "to", "a", "is", "was", "for", "on", "as", "by", "with", "he"),
+    *("that", "from", "at", "his", "it", "an", "were", "are", "which", "this", "be", "river"),
+    *("mountain", "music", "history", "science", "city", "government", "language", "education"),
+    *("building", "species", "station", "album", "football", "season", "railway", "village"),
+    *("population", "university", "company"),
+]
+WINDOW = 0.005  # seconds that the baselines gather requests for
+MOST = 32  # requests that the baselines encode together
+
+
+class Body(BaseModel):
+    """A request of the baselines."""
+
+    inputs: str
+
+
+def texts(count: int, seed: int = 0) -> list[str]:
+    """Texts of mixed lengths: half have fewer than 20 words, some have 300."""
+    draw = random.Random(seed)
+    lengths = [min(300, max(2, int(draw.lognormvariate(3.0, 0.9)))) for _ in range(count)]
+    return [" ".join(draw.choices(WORDS, k=length)) for length in lengths]
+
+
+# ------------------------------------------------------------------ the baselines
+
+
+def baseline(kind: str, model: str, port: int, threads: int) -> None:
+    """FastAPI with dynamic batching: whatever arrives within 5 ms, at most 32 texts at once."""
+    import torch
+    import uvicorn
+    from fastapi import FastAPI
+
+    torch.set_num_threads(threads)
+    encode = {"st": by_sentence_transformers, "onnx": by_onnxruntime}[kind](model, threads)
+
+    queue: asyncio.Queue[tuple[str, asyncio.Future[Any]]] = asyncio.Queue()
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            batch = [await queue.get()]
+            end = loop.time() + WINDOW
+            while len(batch) < MOST and (left := end - loop.time()) > 0:
+                try:
+                    batch.append(await asyncio.wait_for(queue.get(), left))
+                except TimeoutError:
+                    break
+            rows = await loop.run_in_executor(None, encode, [text for text, _ in batch])
+            for (_, future), row in zip(batch, rows, strict=True):
+                future.set_result(row.tolist())
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> Any:
+        worker = asyncio.create_task(work())
+        yield
+        worker.cancel()
+
+    app = FastAPI(lifespan=lifespan)
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.post("/embed")
+    async def embed(body: Body) -> list[list[float]]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        await queue.put((body.inputs, future))
+        return [await future]
+
+    uvicorn.run(app, port=port, log_level="error", access_log=False)
+
+
+def by_sentence_transformers(model: str, threads: int) -> Any:
+    from sentence_transformers import SentenceTransformer
+
+    loaded = SentenceTransformer(model, device="cpu")
+    return lambda some: loaded.encode(some, batch_size=MOST, normalize_embeddings=True)
+
+
+def by_onnxruntime(model: str, threads: int) -> Any:
+    """The graph that `bertsmith export --onnx` writes, padded batches sorted by nothing."""
+    import tempfile
+
+    import numpy as np
+    import onnxruntime
+    from tokenizers import Tokenizer
+
+    folder = tempfile.mkdtemp()
+    subprocess.run(
+        [sys.executable, "-m", "bertsmith.cli", "export", model, "--onnx", f"{folder}/onnx"],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(f"{folder}/onnx/model.onnx", options)
+    tokenizer = Tokenizer.from_file(f"{folder}/onnx/tokenizer.json")
+    tokenizer.enable_truncation(256)
+    tokenizer.enable_padding()
+    names = [one.name for one in session.get_inputs()]
+    output = [one.name for one in session.get_outputs()].index("sentence_embedding")
+
+    def encode(some: list[str]) -> Any:
+        rows = tokenizer.encode_batch(some)
+        fields = {
+            "input_ids": [row.ids for row in rows],
+            "attention_mask": [row.attention_mask for row in rows],
+            "token_type_ids": [row.type_ids for row in rows],
+        }
+        feeds = {name: np.asarray(fields[name], np.int64) for name in names}
+        return session.run(None, feeds)[output]
+
+    return encode
+
+
+# ------------------------------------------------------------------ the load, in its own process
+
+
+async def one_request(streams: Any, text: str) -> tuple[int, float, int]:
+    """(status, seconds, tokens) of one request on an open connection."""
+    reader, writer = streams
+    body = json.dumps({"inputs": text}).encode()
+    head = f"POST /embed HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
+    start = time.perf_counter()
+    writer.write(head.encode() + body)
+    answer = await reader.readuntil(b"\r\n\r\n")
+    status = int(answer[9:12])
+    lower = answer.lower()
+    size = int(lower.split(b"content-length:")[1].split(b"\r\n")[0])
+    await reader.readexactly(size)
+    return status, time.perf_counter() - start, size
+
+
+async def closed_loop(port: int, seconds: float, connections: int) -> dict[str, Any]:
+    """So many clients that each ask again as soon as they are answered."""
+    many = texts(4000)
+    done: list[float] = []
+    refused = 0
+    end = time.perf_counter() + seconds
+
+    async def client(number: int) -> None:
+        nonlocal refused
+        streams = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
+        place = number * 37
+        while time.perf_counter() < end:
+            status, took, _ = await one_request(streams, many[place % len(many)])
+            place += 1
+            if status == 200:
+                done.append(took)
+            else:
+                refused += 1
+                await asyncio.sleep(0.05)
+        streams[1].close()
+
+    start = time.perf_counter()
+    await asyncio.gather(*map(client, range(connections)))
+    took = time.perf_counter() - start
+    return {"requests_per_second": round(len(done) / took, 2), "refused": refused, **spread(done)}
+
+
+async def open_loop(port: int, seconds: float, rate: float) -> dict[str, Any]:
+    """Requests at random moments, `rate` a second on average, whatever the server does."""
+    many, draw = texts(4000, seed=1), random.Random(2)
+    admitted: list[float] = []
+    refusals: list[float] = []
+    lost = 0
+    idle: list[Any] = []
+
+    async def client(text: str) -> None:
+        nonlocal lost
+        try:
+            streams = idle.pop() if idle else await asyncio.open_connection("127.0.0.1", port)
+            status, took, _ = await one_request(streams, text)
+            idle.append(streams)
+        except (OSError, asyncio.IncompleteReadError):
+            lost += 1
+            return
+        (admitted if status == 200 else refusals).append(took)
+
+    tasks, start, due, number = [], time.perf_counter(), 0.0, 0
+    while due < seconds:
+        wait = start + due - time.perf_counter()
+        if wait > 0:
+            await asyncio.sleep(wait)
+        tasks.append(asyncio.create_task(client(many[number % len(many)])))
+        number += 1
+        due += draw.expovariate(rate)
+    await asyncio.gather(*tasks)
+    late = time.perf_counter() - start - seconds
+    return {
+        "asked_per_second": round(number / seconds, 2),
+        "admitted": {"count": len(admitted), **spread(admitted)},
+        "refused": {"count": len(refusals), **spread(refusals)},
+        "lost": lost,
+        "seconds_behind": round(late, 2),
+    }
+
+
+def spread(seconds: list[float]) -> dict[str, float]:
+    """Median, 99th percentile and mean in milliseconds."""
+    if len(seconds) < 2:
+        return {}
+    cuts = quantiles(seconds, n=100)
+    named = {"p50_ms": cuts[49], "p99_ms": cuts[98], "mean_ms": fmean(seconds)}
+    return {name: round(1000 * value, 2) for name, value in named.items()}
+
+
+def load(kind: str, port: int, **options: Any) -> dict[str, Any]:
+    """Run a load in a process of its own."""
+    command = [sys.executable, __file__, "--load", kind, "--port", str(port)]
+    command += ["--options", json.dumps(options)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+# ------------------------------------------------------------------ the run
+
+
+@contextmanager
+def server(command: list[str], port: int) -> Any:
+    """A server process, ended with SIGTERM."""
+    import urllib.request
+
+    process = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL)
+    try:
+        for _ in range(600):
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1).read()
+                break
+            except OSError:
+                if process.poll() is not None:
+                    raise SystemExit(f"the server ended: {command}") from None
+                time.sleep(0.2)
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", nargs="?")
+    parser.add_argument("--seconds", type=float, default=15)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--port", type=int, default=8971)
+    parser.add_argument("--baseline")
+    parser.add_argument("--load")
+    parser.add_argument("--options", default="{}")
+    chosen = parser.parse_args()
+    if chosen.baseline:
+        baseline(chosen.baseline, chosen.model, chosen.port, chosen.threads)
+        return
+    if chosen.load:
+        loop = {"closed": closed_loop, "open": open_loop}[chosen.load]
+        print(json.dumps(asyncio.run(loop(chosen.port, **json.loads(chosen.options)))))
+        return
+    os.environ["OMP_NUM_THREADS"] = str(chosen.threads)
+    port, seconds = chosen.port, chosen.seconds
+    ours = ["-m", "bertsmith.cli", "serve", chosen.model, "--port", str(port)]
+    ours += ["--threads", str(chosen.threads)]
+    baselines = {
+        name: [__file__, chosen.model, "--baseline", kind, "--port", str(port), "--threads",
+               str(chosen.threads)]
+        for name, kind in (("sentence-transformers", "st"), ("onnxruntime", "onnx"))
+    }  # fmt: skip
+    saturation: dict[str, Any] = {}
+    closed = {"seconds": seconds, "connections": chosen.connections}
+    deep = [*ours, "--queue-batches", "16"]  # as the baselines, which refuse nobody
+    for name, command in {"bertsmith": deep, **baselines}.items():
+        with server(command, port):
+            load("closed", port, seconds=3, connections=chosen.connections)
+            saturation[name] = load("closed", port, **closed)
+            print(name, saturation[name], file=sys.stderr)
+    capacity = saturation["bertsmith"]["requests_per_second"]
+    with server(ours, port):
+        load("closed", port, seconds=3, connections=8)
+        calm = load("open", port, seconds=seconds, rate=0.8 * capacity)
+        print("80%", calm, file=sys.stderr)
+        storm = load("open", port, seconds=seconds, rate=10 * capacity)
+        print("10x", storm, file=sys.stderr)
+    result = {
+        "what": "requests of one text each, mixed lengths, from another process",
+        "model": Path(chosen.model).parent.name if "/" in chosen.model else chosen.model,
+        "threads": chosen.threads,
+        "seconds_each": seconds,
+        "connections": chosen.connections,
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "load_average_at_the_end": [round(one, 1) for one in os.getloadavg()],
+        "python": platform.python_version(),
+        "saturation": saturation,
+        "faster_than_sentence_transformers": _ratio(saturation, "sentence-transformers"),
+        "faster_than_onnxruntime": _ratio(saturation, "onnxruntime"),
+        "at_80_percent": calm,
+        "at_10_times": storm,
+    }
+    RESULTS.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result, indent=1))
+
+
+def _ratio(rows: dict[str, Any], other: str) -> float:
+    ours = rows["bertsmith"]["requests_per_second"]
+    return float(round(ours / rows[other]["requests_per_second"], 2))
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.is_file() else []
+    named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,295 @@
+"""A model directory → an ONNX graph of padded batches, checked against torch.
+
+The graph reads `input_ids`, `attention_mask` and, where the model knows segments,
+`token_type_ids`, each (batch, length) with any sizes. It returns `last_hidden_state`,
+`sentence_embedding` (pooled, and normalised where the model says so), and an output for each head,
+named after it.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertsmith.batch import Batch
+from bertsmith.checkpoint.checkpoint import Checkpoint
+from bertsmith.checkpoint.sentence import Sentence
+from bertsmith.errors import BertsmithError
+from bertsmith.files import write_json
+from bertsmith.folders import check_replaceable, replace_directory
+from bertsmith.model import Model
+from bertsmith.model.attend import KERNELS, Scores
+from bertsmith.model.block import ConvolutionBlock
+from bertsmith.model.heads import Head
+from bertsmith.model.pooling import POOLS
+from bertsmith.tokenizer import Tokenizer
+
+CLOSE = 1e-4  # the largest difference from torch that is accepted, relative to the outputs' size
+LENGTHS = (1, 2, 512)  # tokens of the sequences that are compared
+KERNEL = "padded"
+LARGEST = 1_900_000_000  # bytes of weights: one ONNX file holds 2 GB
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A padded batch in the place of a `Layout`: rows are tokens, padding included."""
+
+    mask: Tensor  # (B, n) where tokens are real
+    positions: Tensor  # (B * n,)
+    first: Tensor  # (B,) the row of each sequence's first token
+    owner: Tensor  # (B * n,) the sequence of each row
+    longest: Any  # n, which the graph leaves open
+    most: int = 0
+
+    @classmethod
+    def of(cls, mask: Tensor) -> Grid:
+        """Where each token is, by an attention mask."""
+        count, length = mask.shape
+        real = mask > 0
+        places = (real.long().cumsum(1) - 1).clamp(min=0)
+        sequences = torch.arange(count, device=mask.device)
+        owner = sequences[:, None].expand(count, length)
+        first = sequences * length + real.long().argmax(1)
+        return cls(real, places.flatten(), first, owner.flatten(), length)
+
+
+class PaddedModel(nn.Module):
+    """The encoder and all heads on padded batches; pooling and normalisation included."""
+
+    def __init__(self, model: Model, sentence: Sentence, segments: bool) -> None:
+        super().__init__()
+        self.model, self.sentence, self.segments = model, sentence, segments
+        model.use_kernel(KERNEL)
+        for module in model.modules():
+            if isinstance(module, Head) and module.pool is POOLS["mean"]:
+                module.pool = mean_of_grid
+            if isinstance(module, ConvolutionBlock):
+                module.convolve = _convolve(module)  # type: ignore[method-assign]
+
+    @property
+    def inputs(self) -> list[str]:
+        """The names of the graph's inputs."""
+        return ["input_ids", "attention_mask", *(["token_type_ids"] if self.segments else [])]
+
+    @staticmethod
+    def names(model: Model) -> list[str]:
+        """The names of the graph's outputs."""
+        return ["last_hidden_state", "sentence_embedding", *model.heads]
+
+    def forward(self, ids: Tensor, mask: Tensor, types: Tensor | None = None) -> tuple[Tensor, ...]:
+        """(B, n) → states (B, n, D), vectors (B, D), and the outputs of heads."""
+        grid: Any = Grid.of(mask)
+        flat = ids.flatten()
+        batch = Batch(flat, torch.zeros_like(flat) if types is None else types.flatten(), grid)
+        hidden = self.model.encoder(batch)
+        last = hidden.last * grid.mask.flatten()[:, None]
+        hidden = hidden._replace(last=last)
+        pool = POOLS["first"] if self.sentence.pool == "first" else mean_of_grid
+        vectors = pool(last, grid, None)
+        if self.sentence.normalise:
+            vectors = F.normalize(vectors, dim=-1)
+        shape = grid.mask.shape
+        outputs = [last.unflatten(0, shape), vectors]
+        for head in self.model.heads.values():
+            output = head(hidden, batch)
+            outputs.append(output.unflatten(0, shape) if _reads_all(head) else output)
+        return tuple(outputs)
+
+
+def _reads_all(head: nn.Module) -> bool:
+    """Has a head an output for every token?"""
+    return isinstance(head, Head) and head.pool is POOLS["every"]
+
+
+def mean_of_grid(x: Tensor, grid: Any, rows: Tensor | None = None) -> Tensor:
+    """The mean state of each sequence, without its padding: (B * n, D) → (B, D)."""
+    mask = grid.mask[:, :, None].to(x.dtype)
+    states = x.unflatten(0, grid.mask.shape) * mask
+    mean: Tensor = states.sum(1) / mask.sum(1).clamp(min=1)
+    return mean
+
+
+def _padded(
+    query: Tensor, key: Tensor, value: Tensor, grid: Any, scores: Scores, dropout: float
+) -> Tensor:
+    """Attention on a padded grid: three (B * n, H, d) → (B * n, H, d)."""
+    shape, length = grid.mask.shape, grid.mask.shape[1]
+    q, k, v = (x.unflatten(0, shape).transpose(1, 2) for x in (query, key, value))
+    q, bias = q * scores.scale, scores.bias
+    total = q @ k.mT  # (B, H, n, n)
+    places = torch.arange(length, device=q.device)
+    distance = places[:, None] - places[None, :]
+    if bias is not None:
+        row = bias.rows[length - 1 + distance].expand(total.shape)
+        if bias.keys is not None:
+            total = total + (q @ bias.keys.permute(1, 2, 0)).gather(3, row)
+        if bias.queries is not None:
+            met = (k * scores.scale) @ bias.queries.permute(1, 2, 0)
+            total = total + met.gather(3, row.mT).mT
+    hidden = ~grid.mask[:, None, None, :]
+    if scores.window is not None:
+        hidden = hidden | (distance.abs() > scores.window)
+    weights = total.masked_fill(hidden, torch.finfo(total.dtype).min).softmax(-1)
+    return (weights @ v).transpose(1, 2).flatten(0, 1)
+
+
+KERNELS[KERNEL] = _padded
+
+
+def _convolve(block: ConvolutionBlock) -> Any:
+    def convolve(x: Tensor, grid: Any) -> Tensor:
+        conv = block.convolution
+        rows = (x * grid.mask.flatten()[:, None]).unflatten(0, grid.mask.shape).mT
+        gap = conv.kernel_size[0] // 2
+        out = F.conv1d(rows, conv.weight, conv.bias, padding=gap, groups=conv.groups)
+        return out.mT.flatten(0, 1)
+
+    return convolve
+
+
+def export_model(
+    out: str | Path,
+    checkpoint: Checkpoint,
+    tokenizer: Tokenizer,
+    sentence: Sentence,
+    *,
+    longest: int,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Write a directory with model.onnx, config.json and the tokenizer; report what it holds.
+
+    The directory takes its name only after the graph was compared with torch.
+    """
+    _check_installed()
+    check_replaceable(out, overwrite)
+    size = sum(p.numel() for p in checkpoint.model.parameters()) * 4
+    if size > LARGEST:
+        raise BertsmithError(
+            f"the model has {size / 1e9:.1f} GB of weights, but an ONNX file holds at most 2 GB"
+        )
+    differences: dict[str, float] = {}
+
+    def fill(part: Path) -> None:
+        differences.update(export_onnx(checkpoint, sentence, part / "model.onnx", longest))
+        config = checkpoint.config
+        tokenizer.save(part, segments=config.segments > 1, longest=config.max_length)
+        write_json(part / "config.json", dict(checkpoint.settings))
+
+    replace_directory(out, fill, overwrite)
+    outputs = PaddedModel.names(checkpoint.model)
+    segments = ["token_type_ids"] if checkpoint.config.segments > 1 else []
+    return {
+        "out": str(out),
+        "inputs": ["input_ids", "attention_mask", *segments],
+        "outputs": outputs,
+        "differences": {name: differences[name] for name in outputs},
+        "lengths": sorted({min(length, longest) for length in LENGTHS}),
+        "bytes": (Path(out) / "model.onnx").stat().st_size,
+    }
+
+
+def _check_installed() -> None:
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise BertsmithError(
+            f"the export needs {error.name}: pip install 'bertsmith[onnx]'"
+        ) from error
+
+
+def export_onnx(
+    checkpoint: Checkpoint, sentence: Sentence, path: Path, longest: int
+) -> dict[str, float]:
+    """Write the graph to a file; return how far each output is from torch's."""
+    model = copy.deepcopy(checkpoint.model).float().cpu().eval()
+    segments = checkpoint.config.segments > 1
+    padded = PaddedModel(model, sentence, segments)
+    ids = torch.randint(0, checkpoint.config.vocabulary, (2, 5))
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+    arguments = (ids, mask, torch.zeros_like(ids))[: 2 + segments]
+    axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
+    try:
+        with warnings.catch_warnings(), torch.enable_grad():
+            warnings.simplefilter("ignore")
+            logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+            torch.onnx.export(
+                padded,
+                arguments,
+                str(path),
+                input_names=padded.inputs,
+                output_names=PaddedModel.names(model),
+                dynamic_shapes=tuple(dict(axes) for _ in arguments),
+                dynamo=True,
+                external_data=False,
+                verbose=False,
+            )
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise BertsmithError(
+            f"this {checkpoint.family.name} model cannot be expressed in ONNX "
+            f"({type(error).__name__}: {reason})"
+        ) from error
+    return check_onnx(checkpoint, sentence, path, longest)
+
+
+def check_onnx(
+    checkpoint: Checkpoint, sentence: Sentence, path: Path, longest: int
+) -> dict[str, float]:
+    """Compare the graph in onnxruntime with our own ragged encoder; refuse one that differs."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    model = copy.deepcopy(checkpoint.model).float().cpu().eval()
+    model.use_kernel(None)
+    config, generator = checkpoint.config, np.random.default_rng(0)
+    lengths = [min(length, longest) for length in LENGTHS]
+    rows = [generator.integers(0, config.vocabulary, length).tolist() for length in lengths]
+    differences: dict[str, float] = {}
+    for group in (rows, rows[:1], rows[1:2], rows[2:]):
+        batch = Batch.of(group)
+        with torch.inference_mode():
+            hidden = model.encoder(batch)
+            pool = POOLS[sentence.pool]
+            vectors = pool(hidden.last.float(), batch.layout, None)
+            vectors = F.normalize(vectors, dim=-1) if sentence.normalise else vectors
+            expected = {"sentence_embedding": vectors, "last_hidden_state": hidden.last}
+            expected |= {name: head(hidden, batch) for name, head in model.heads.items()}
+        outputs = _run(session, group)
+        for name, ours in expected.items():
+            theirs = torch.from_numpy(outputs[name])
+            if theirs.ndim > 2 or name == "last_hidden_state":
+                parts = [theirs[row, : len(one)] for row, one in enumerate(group)]
+                theirs = torch.cat(parts)
+            scale = max(1.0, float(ours.abs().max()))
+            apart = float((theirs.reshape(ours.shape) - ours).abs().max()) / scale
+            differences[name] = max(differences.get(name, 0.0), apart)
+            if not apart <= CLOSE:
+                raise BertsmithError(
+                    f"{name} of the ONNX graph differs from torch by {apart:.1e}: not exported"
+                )
+    return differences
+
+
+def _run(session: Any, rows: Sequence[Sequence[int]]) -> dict[str, Any]:
+    longest = max(map(len, rows))
+    ids, mask = np.zeros((len(rows), longest), np.int64), np.zeros((len(rows), longest), np.int64)
+    for number, row in enumerate(rows):
+        ids[number, : len(row)], mask[number, : len(row)] = row, 1
+    feeds = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+    names = [one.name for one in session.get_outputs()]
+    inputs = [one.name for one in session.get_inputs()]
+    return dict(zip(names, session.run(None, {name: feeds[name] for name in inputs}), strict=True))
