@@ -3,11 +3,11 @@
     python benchmarks/search.py --model MODEL --passages 100000 --rate-model all-MiniLM --rate 300
 
 Articles of the Wikipedia extract become one text file each, until the index holds `--passages`
-passages of about 1,000 characters. Measured: the first run, a run without changes, one after 1% of
-the files changed, peak memory of each (a process each), disk, and p50 and p99 of 200 queries (random
-sentences of the text) by keywords, vectors and hybrid in one warm process. `--rate N` embeds N
-passages with `--rate-model` here and with sentence-transformers' `encode`, the same weights,
-threads and dtype, in turns; the best of each counts. `--model` decides the time of the
+passages of about 1,000 characters. Measured: the first run, a run without changes, one after 1%
+of the files changed, peak memory of each (a process each), disk, and p50 and p99 of 200 queries
+(random sentences of the text) by keywords, vectors and hybrid in one warm process. `--rate N`
+embeds N passages with `--rate-model` here and with sentence-transformers' `encode`, the same
+weights, threads and dtype, in turns; the best of each counts. `--model` decides the time of the
 first run: say which it was when numbers are quoted.
 """
 

@@ -15,8 +15,8 @@ import bertsmith as bs
 from bertsmith.errors import BertsmithError
 from bertsmith.files import locked
 from bertsmith.search.build import Settings, update_folders
+from bertsmith.search.database import current
 from bertsmith.search.index import Index
-from bertsmith.search.store import current
 from search.conftest import HashedWords
 
 

@@ -13,13 +13,15 @@ from typing import Any
 from bertsmith.errors import BertsmithError
 from bertsmith.files import sync, writing
 from bertsmith.ledger import Ledger
+from bertsmith.search.database import DATABASE, connect, damage_named, is_index
 from bertsmith.search.documents import HALVES, Document
 from bertsmith.search.encoder import DEFAULT_MODEL, Encoder, model_hash, open_encoder
 from bertsmith.search.passages import Chunking
 from bertsmith.search.scan import resolved_roots
 from bertsmith.search.segments import DTYPES
-from bertsmith.search.store import DATABASE, Store, _connect, damage_named, is_index, writer
+from bertsmith.search.store import Store
 from bertsmith.search.update import ADDED, Report, Update, Updater, silent
+from bertsmith.search.writer import writer
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,8 @@ def opened(
         raise BertsmithError(f"unknown dtype {settings.dtype!r}; known: {', '.join(DTYPES)}")
     if not is_index(root):
         store, encoder = _created(root, settings)
-        fresh = True
+        store.switch()  # at once, so that a first run that is killed goes on from where it was
+        fresh = False
     else:
         store = Store.open(root, write=True)
         try:
@@ -190,7 +193,7 @@ def _copied(store: Store, settings: Settings) -> tuple[Store, Encoder | None]:
         folder.mkdir()
         sync(store.root)
     with damage_named(folder / DATABASE):
-        database = _connect(folder / DATABASE)
+        database = connect(folder / DATABASE)
         store.database.backup(database)
         store.close()
         database.execute("PRAGMA journal_mode = WAL")

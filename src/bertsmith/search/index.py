@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,14 @@ from bertsmith.search.build import (
     remove_documents,
     update_folders,
 )
+from bertsmith.search.database import DATABASE, current, damage_named
 from bertsmith.search.encoder import Encoder, model_hash, open_encoder
 from bertsmith.search.filters import Filters
 from bertsmith.search.fuse import SCALES, fuse
+from bertsmith.search.hits import Hit, best_of_documents, hit_of
 from bertsmith.search.keywords import TITLE_WEIGHT, Analyzer, Query, expression, parse, quoted
 from bertsmith.search.segments import DamagedSegmentError
-from bertsmith.search.store import DATABASE, Store, Stored, current, damage_named
+from bertsmith.search.store import Store, Stored
 from bertsmith.search.update import Report, Update, silent
 from bertsmith.search.vectors import GRAPH_FROM, VectorTable
 
@@ -35,41 +38,6 @@ FUSION = "min-max"
 DEPTH = 1000  # passages of each ranking that are fused, at least
 FIRST = 50  # passages that are read from the database at once, and by a reranker
 MOST = 10_000  # results of one search
-
-
-@dataclass(frozen=True)
-class Hit:
-    """A passage that matches a query, and where it stands."""
-
-    file: str
-    line: int  # or row, page, paragraph: see `unit`
-    unit: str
-    start: int  # characters of the file's text
-    end: int
-    document: str  # the id of a record, "" where the file is the document
-    title: str
-    heading: str
-    kind: str
-    modified: float  # seconds since 1970
-    text: str
-    score: float
-    keywords: float | None  # BM25, if the keyword ranking has it
-    vectors: float | None  # cosine, if the vector ranking has it
-    passage: int  # its id
-    highlights: tuple[tuple[int, int], ...] = ()  # spans of `text` that match the query's words
-
-    def to_dict(self) -> dict[str, Any]:
-        """The hit as plain values, for JSON."""
-        return {**asdict(self), "highlights": [list(span) for span in self.highlights]}
-
-    @property
-    def place(self) -> str:
-        """File and line, as editors understand it; of other units by name."""
-        return (
-            f"{self.file}:{self.line}"
-            if self.unit == "line"
-            else (f"{self.file}, {self.unit} {self.line}")
-        )
 
 
 class Index:
@@ -228,26 +196,52 @@ class Index:
         asked = self._asked(query, mode, weights, fusion)
         top = whole_number(top, "top", 1, MOST)
         filters = Filters.of(files, kinds, after, before)
-        with self._lock, damage_named(self._folder / DATABASE):
-            self._refresh()
-            if asked.blank:
-                return []
-            asked = self._completed(asked)
-            depth = max(DEPTH, 2 * top)
-            ranking, scores = self._ranked(asked, mode, weights, fusion, filters, depth)
-            hits: list[Hit] = []
-            while ranking and len(hits) < top:
-                step = max(FIRST, top)
-                part, ranking = ranking[:step], ranking[step:]
-                passages = self._store.passages([number for number, _ in part])
-                pairs = zip(passages, part, strict=True)
-                more = [_hit(passage, score, scores) for passage, (_, score) in pairs]
-                if rerank is not None and not hits:
-                    more = rerank.rerank(query, more)
-                hits = best_of_documents([*hits, *more]) if by_document else [*hits, *more]
-            hits = hits[:top]
-            marks = [tuple(self._analyzer.highlights(hit.text, asked)) for hit in hits]
-            return [replace(hit, highlights=m) for hit, m in zip(hits, marks, strict=True)]
+        if asked.blank:
+            return []
+        options = (mode, weights, fusion, filters, max(DEPTH, 2 * top))
+        with self._lock:
+            for attempt in range(3):
+                self._refresh()
+                try:
+                    with self._snapshot():
+                        return self._search(asked, top, options, by_document, rerank)
+                except DamagedSegmentError as error:
+                    # Segments that were merged meanwhile are gone: the newer state has others.
+                    if attempt == 2 or self._knows(error):
+                        raise BertsmithError(
+                            f"{error}; bertsmith index --out {self.path} rebuilds it from the text,"
+                            " and search --keywords needs no vectors"
+                        ) from error
+        raise AssertionError
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        """One state of the database throughout, whatever is committed meanwhile."""
+        database = self._store.database
+        with damage_named(self._folder / DATABASE):
+            database.execute("BEGIN")
+            try:
+                yield
+            finally:
+                database.execute("ROLLBACK")
+
+    def _search(
+        self, query: Query, top: int, options: tuple[Any, ...], by_document: bool, rerank: Any
+    ) -> list[Hit]:
+        query = self._completed(query)
+        ranking, scores = self._ranked(query, *options)
+        hits: list[Hit] = []
+        while ranking and len(hits) < top:
+            step = max(FIRST, top)
+            part, ranking = ranking[:step], ranking[step:]
+            passages = self._store.passages([number for number, _ in part])
+            pairs = zip(passages, part, strict=True)
+            more = [hit_of(passage, score, scores) for passage, (_, score) in pairs]
+            if rerank is not None and not hits:
+                more = rerank.rerank(query.text, more)
+            hits = best_of_documents([*hits, *more]) if by_document else [*hits, *more]
+        marks = [tuple(self._analyzer.highlights(hit.text, query)) for hit in hits[:top]]
+        return [replace(hit, highlights=m) for hit, m in zip(hits[:top], marks, strict=True)]
 
     def _asked(self, query: str, mode: str, weights: tuple[float, float], fusion: str) -> Query:
         if not isinstance(query, str):
@@ -261,8 +255,12 @@ class Index:
         return parse(query)
 
     def _completed(self, query: Query) -> Query:
-        words = {word: None for p in query.prefixes for word in self._store.completions(p)}
-        return replace(query, completions=tuple(words))
+        """The query with words for its prefixes, where stems are shorter than the prefix."""
+        words = {word: p for p in query.prefixes for word in self._store.completions(p)}
+        stems = self._analyzer.stems(list(words))
+        pairs = zip(words.items(), stems, strict=True)
+        shorter = [word for (word, p), parts in pairs if parts and not parts[0].startswith(p)]
+        return replace(query, completions=tuple(shorter))
 
     def _ranked(
         self,
@@ -342,24 +340,14 @@ class Index:
         return table.nearest(vector, depth, allowed)
 
     def _vectors(self) -> VectorTable:
-        """The vectors of the newest state; segments may have been merged while it was read."""
+        """The vectors of the state that is read."""
         if self._meta_model() is None:
             raise BertsmithError(
                 f"{self.path}: was built without vectors; search it with --keywords, or build it"
                 " again with a model"
             )
-        for attempt in range(3):
-            if self._table is not None and self._table.generation == self._store.generation():
-                break
-            try:
-                self._table = VectorTable(self._store, self._graph_from)
-            except DamagedSegmentError as error:
-                if attempt == 2 or self._knows(error):
-                    raise BertsmithError(
-                        f"{error}; bertsmith index --out {self.path} rebuilds it from the text,"
-                        " and search --keywords needs no vectors"
-                    ) from error
-        assert self._table is not None
+        if self._table is None or self._table.generation != self._store.generation():
+            self._table = VectorTable(self._store, self._graph_from)
         return self._table
 
     def _knows(self, error: DamagedSegmentError) -> bool:
@@ -368,9 +356,14 @@ class Index:
 
     def portions(self, size: int = 1024) -> Iterator[tuple[list[Stored], Any]]:
         """All passages that have vectors, with these (N, D), in order of their ids."""
-        with self._lock, damage_named(self._folder / DATABASE):
+        with self._lock:
             self._refresh()
-            table = self._vectors()
+            try:
+                table = self._vectors()
+            except DamagedSegmentError as error:
+                raise BertsmithError(
+                    f"{error}; bertsmith index --out {self.path} rebuilds it from the text"
+                ) from error
             order = np.argsort(table.ids)
             for start in range(0, len(order), size):
                 rows = order[start : start + size]
@@ -403,32 +396,3 @@ class Index:
         stamp = self._meta_model()
         if stamp is not None and stamp["hash"] != other:
             raise another_model(self.path, stamp, name)
-
-
-def best_of_documents(hits: Iterable[Hit]) -> list[Hit]:
-    """The first hit of each document: a record of a table, or a file."""
-    best: dict[tuple[str, str], Hit] = {}
-    for hit in hits:
-        best.setdefault((hit.file, hit.document), hit)
-    return list(best.values())
-
-
-def _hit(passage: Stored, score: float, scores: tuple[dict[int, float], dict[int, float]]) -> Hit:
-    words, near = scores
-    return Hit(
-        file=passage.file,
-        line=passage.line,
-        unit=passage.unit,
-        start=passage.start,
-        end=passage.end,
-        document=passage.document,
-        title=passage.title,
-        heading=passage.heading,
-        kind=passage.kind,
-        modified=max(0, passage.modified) / 1e9,
-        text=passage.text,
-        score=score,
-        keywords=words.get(passage.id),
-        vectors=near.get(passage.id),
-        passage=passage.id,
-    )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bertsmith.errors import BertsmithError
-from bertsmith.search.index import Hit
+from bertsmith.search.hits import Hit
 from bertsmith.search.update import joined_text
 from bertsmith.tasks.answering import find_answers
 from bertsmith.tasks.classification import classify, positive

@@ -10,7 +10,7 @@ from pathlib import Path
 from bertsmith.errors import BertsmithError
 from bertsmith.files import cause
 from bertsmith.ledger import Ledger
-from bertsmith.search.store import is_index
+from bertsmith.search.database import is_index
 
 SKIPPED = {"node_modules", "__pycache__", "site-packages"}
 

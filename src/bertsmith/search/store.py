@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sqlite3
@@ -12,20 +11,29 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from bertsmith.errors import BertsmithError
-from bertsmith.files import cause, locked, one_line, sweep, sync, write_json, writing
+from bertsmith.files import one_line, sweep, sync, write_json, writing
 from bertsmith.foreign import read_json
 from bertsmith.numbers import parse_whole
+from bertsmith.search.database import (
+    DATABASE,
+    FORMAT,
+    POINTER,
+    SUM,
+    connect,
+    connect_reader,
+    current,
+    damage_named,
+    damaged,
+    file_sum,
+    pointed,
+    remove_folder,
+)
 from bertsmith.search.keywords import MOST_COMPLETIONS, TOKENIZER, distinct_words, spaced
 from bertsmith.search.segments import Segment
 
-POINTER = "index.json"  # names the folder that holds the current database and its segments
-DATABASE, SUM = "index.db", "index.sum"
-FORMAT = 1
 MOST_SEEN = 500_000  # words in memory
-PATIENCE = 30.0  # seconds that a reader waits for SQLite's short locks
 QUOTED = TOKENIZER.replace("'", "''")
 SCHEMA = f"""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -91,7 +99,7 @@ class Store:
             folder = root / os.urandom(4).hex()
             folder.mkdir(parents=True)
             sync(root)
-        store = cls(root, folder, _connect(folder / DATABASE))
+        store = cls(root, folder, connect(folder / DATABASE))
         with damage_named(folder / DATABASE):
             store.database.execute("PRAGMA journal_mode = WAL")
             store.database.executescript(f"BEGIN; {SCHEMA} COMMIT;")
@@ -106,7 +114,7 @@ class Store:
         path = folder / DATABASE
         if not path.is_file():
             raise damaged(path, "missing")
-        database = _connect(path) if write else _connect_reader(path)
+        database = connect(path) if write else connect_reader(path)
         store = cls(root, folder, database)
         try:
             with damage_named(path):
@@ -123,7 +131,7 @@ class Store:
 
     def switch(self) -> None:
         """Make this store the one that is opened from now on, and remove the former."""
-        former = self.root / str(_pointed(self.root)) if (self.root / POINTER).exists() else None
+        former = self.root / str(pointed(self.root)) if (self.root / POINTER).exists() else None
         write_json(self.root / POINTER, {"format": FORMAT, "current": self.folder.name})
         sync(self.root)
         if former is not None and former != self.folder:
@@ -144,7 +152,7 @@ class Store:
         if not busy:
             path = self.folder / DATABASE
             sync(path)
-            content = {"generation": generation, "sum": _sum(path)}
+            content = {"generation": generation, "sum": file_sum(path)}
             write_json(self.folder / SUM, content)
 
     def verify(self) -> None:
@@ -161,7 +169,7 @@ class Store:
                 if row != ("ok",):
                     raise damaged(path, one_line(row[0]))
                 return
-            if _sum(path) == recorded[1]:
+            if file_sum(path) == recorded[1]:
                 return
             if before == self._state() and recorded == self._recorded() and not self._wal():
                 raise damaged(path, "its sum is another one")
@@ -340,71 +348,6 @@ def _indexed(title: str, heading: str, text: str) -> tuple[str, str]:
     return spaced(above), spaced(text)
 
 
-# ------------------------------------------------------------------ folders and files
-
-
-def current(root: Path) -> Path:
-    """The folder that holds the current database of an index."""
-    if not (root / POINTER).is_file():
-        what = "is no index" if root.exists() else "there is no such index"
-        raise BertsmithError(f"{root}: {what}; bertsmith index FOLDER --out {root} builds one")
-    return root / _pointed(root)
-
-
-def _pointed(root: Path) -> str:
-    content = read_json(root / POINTER, limit=1 << 16)
-    name = content.get("current")
-    if not isinstance(name, str) or not name.isalnum():
-        raise BertsmithError(f"{root / POINTER}: damaged; {_way_out(root)}")
-    return name
-
-
-def is_index(folder: Path) -> bool:
-    """Whether a folder is an index, which must not index itself."""
-    return (folder / POINTER).is_file()
-
-
-@contextmanager
-def writer(root: Path) -> Iterator[None]:
-    """Be the only one who writes an index; remove what killed writers left behind."""
-    if root.exists() and not root.is_dir():
-        raise BertsmithError(f"{root}: a file of this name exists; name a folder")
-    strange = root.is_dir() and any(entry.name != ".lock" for entry in root.iterdir())
-    if strange and not is_index(root) and not _leftover(root):
-        raise BertsmithError(f"{root}: holds other files; name a new folder for the index")
-    with locked(root):
-        with writing(root):
-            sweep(root)
-            kept = _pointed(root) if is_index(root) else ""
-            for entry in root.iterdir():
-                if entry.is_dir() and entry.name != kept and _is_ours(entry):
-                    remove_folder(entry)
-        yield
-
-
-def _leftover(root: Path) -> bool:
-    """Whether a folder holds nothing but what a killed first run has left."""
-    return all(_is_ours(entry) or entry.name.startswith(".") for entry in root.iterdir())
-
-
-def _is_ours(entry: Path) -> bool:
-    name = entry.name
-    hexadecimal = len(name) == 8 and all(char in "0123456789abcdef" for char in name)
-    known = (".npy", ".part", ".faiss", DATABASE, SUM, f"{DATABASE}-wal", f"{DATABASE}-shm")
-    return (
-        hexadecimal and entry.is_dir() and all(one.name.endswith(known) for one in entry.iterdir())
-    )
-
-
-def remove_folder(folder: Path) -> None:
-    """Remove a folder of a former state; what is still open elsewhere stays for later."""
-    with suppress(OSError):
-        for entry in folder.iterdir():
-            with suppress(OSError):
-                entry.unlink()
-        folder.rmdir()
-
-
 def sweep_segments(store: Store) -> None:
     """Remove segments that no transaction made visible, or that were merged."""
     known = {segment.name for segment in store.segments()}
@@ -413,57 +356,3 @@ def sweep_segments(store: Store) -> None:
         if path.name not in known:
             with suppress(OSError):
                 path.unlink()
-
-
-# ------------------------------------------------------------------ SQLite
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    with damage_named(path):
-        database = sqlite3.connect(
-            path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
-        )
-        database.execute("PRAGMA synchronous = FULL")
-        database.execute("PRAGMA cache_size = -65536")
-        return database
-
-
-def _connect_reader(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write; also on media where nobody can."""
-    address = f"file:{quote(str(path.resolve()))}?mode=ro"
-    if not os.access(path.parent, os.W_OK):
-        address += "&immutable=1"
-    with damage_named(path):
-        return sqlite3.connect(
-            address, uri=True, timeout=PATIENCE, isolation_level=None, check_same_thread=False
-        )
-
-
-@contextmanager
-def damage_named(path: Path) -> Iterator[None]:
-    """Turn what SQLite raises into one line that names the database."""
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        text = str(error)
-        if "locked" in text:
-            raise BertsmithError(f"{path}: another process is writing to it; try again") from error
-        if "full" in text or "readonly" in text or "unable to open" in text:
-            raise BertsmithError(f"{path}: cannot be used ({cause(error)})") from error
-        raise damaged(path, one_line(error)) from error
-    except (sqlite3.Error, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise damaged(path, one_line(error)) from error
-
-
-def damaged(path: Path, why: str) -> BertsmithError:
-    """The error for a database that is not what was written."""
-    return BertsmithError(f"{path}: damaged ({why}); {_way_out(path.parent.parent)}")
-
-
-def _way_out(root: Path) -> str:
-    return f"remove {root} and build it again: bertsmith index FOLDER --out {root}"
-
-
-def _sum(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "blake2b").hexdigest()

@@ -130,6 +130,8 @@ class Updater:
                 raise BertsmithError(BINARY)
             with reading(file.path):
                 sha256 = digest(file.path)
+            if known is None and self._is_added(file.key):
+                raise BertsmithError("a document of this id was added from Python")
             if known and known[3] == sha256:
                 kept.execute(
                     "UPDATE files SET size = ?, modified = ? WHERE id = ?",
@@ -168,6 +170,10 @@ class Updater:
         else:
             self.update.added += 1
 
+    def _is_added(self, key: str) -> bool:
+        row = self.store.database.execute("SELECT kind FROM files WHERE path = ?", (key,))
+        return row.fetchone() == (ADDED,)
+
     def _forget_above(self, floor: int) -> None:
         """Drop what a file that failed has left behind: its passages have ids above `floor`."""
         self.texts = [(number, text) for number, text in self.texts if number <= floor]
@@ -195,8 +201,10 @@ class Updater:
                 content = f"{document.title}\0{document.text}".encode("utf-8", "replace")
                 sha256 = hashlib.sha256(content).hexdigest()
                 row = self.store.database.execute(
-                    "SELECT id, sha256 FROM files WHERE path = ?", (name,)
+                    "SELECT id, sha256, kind FROM files WHERE path = ?", (name,)
                 ).fetchone()
+                if row and row[2] != ADDED:
+                    raise BertsmithError(f"{name}: is the path of an indexed file, not an id")
                 if row and row[1] == sha256:
                     self.update.unchanged += 1
                     continue

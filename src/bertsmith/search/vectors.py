@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +9,7 @@ import numpy as np
 from bertsmith.errors import BertsmithError
 from bertsmith.files import atomic, write_json
 from bertsmith.foreign import read_json
+from bertsmith.search.database import file_sum
 from bertsmith.search.segments import Matrix, open_segment
 from bertsmith.search.store import Store
 
@@ -119,7 +118,7 @@ class VectorTable:
         path = self.folder / "neighbours.faiss"
         try:
             about = read_json(path.with_suffix(".faiss.sum"), limit=1 << 16)
-            if about.get("generation") != self.generation or about.get("sum") != _sum(path):
+            if about.get("generation") != self.generation or about.get("sum") != file_sum(path):
                 return None
         except (BertsmithError, OSError):
             return None
@@ -139,13 +138,8 @@ class VectorTable:
         try:
             with atomic(path) as stream:
                 stream.write(faiss.serialize_index(graph))
-            about = {"generation": self.generation, "sum": _sum(path)}
+            about = {"generation": self.generation, "sum": file_sum(path)}
             write_json(path.with_suffix(".faiss.sum"), about)
         except BertsmithError:  # a folder that cannot be written: it is built again next time
             pass
         return graph
-
-
-def _sum(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "blake2b").hexdigest()

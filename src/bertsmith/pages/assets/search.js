@@ -16,7 +16,7 @@ function element(name, text, className) {
 // Highlights are characters of Python, where one beyond the basic plane counts once.
 function marked(hit) {
   const text = [...hit.text], parts = document.createElement("p");
-  parts.className = "text";
+  parts.className = hit.kind === "code" ? "text code" : "text";
   const first = hit.highlights.length ? hit.highlights[0][0] : 0;
   const start = text.length > LONGEST ? Math.max(0, first - 150) : 0;
   const end = Math.min(text.length, start + LONGEST);

@@ -1,0 +1,108 @@
+"""The files of a database: where the current one is, connections, sums, and how damage is named."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import quote
+
+from bertsmith.errors import BertsmithError
+from bertsmith.files import cause, one_line
+from bertsmith.foreign import read_json
+
+POINTER = "index.json"  # names the folder that holds the current database and its segments
+DATABASE, SUM = "index.db", "index.sum"
+FORMAT = 1
+PATIENCE = 30.0  # seconds that a reader waits for SQLite's short locks
+
+
+def current(root: Path) -> Path:
+    """The folder that holds the current database of an index."""
+    if not (root / POINTER).is_file():
+        what = "is no index" if root.exists() else "there is no such index"
+        raise BertsmithError(f"{root}: {what}; bertsmith index FOLDER --out {root} builds one")
+    return root / pointed(root)
+
+
+def pointed(root: Path) -> str:
+    """The name of the current folder."""
+    content = read_json(root / POINTER, limit=1 << 16)
+    name = content.get("current")
+    if not isinstance(name, str) or not name.isalnum():
+        raise BertsmithError(f"{root / POINTER}: damaged; {_way_out(root)}")
+    return name
+
+
+def is_index(folder: Path) -> bool:
+    """Whether a folder is an index, which must not index itself."""
+    return (folder / POINTER).is_file()
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder of a former state; what is still open elsewhere stays for later."""
+    with suppress(OSError):
+        for entry in folder.iterdir():
+            with suppress(OSError):
+                entry.unlink()
+        folder.rmdir()
+
+
+# ------------------------------------------------------------------ SQLite
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection that may write."""
+    with damage_named(path):
+        database = sqlite3.connect(
+            path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
+        )
+        database.execute("PRAGMA synchronous = FULL")
+        database.execute("PRAGMA cache_size = -65536")
+        return database
+
+
+def connect_reader(path: Path) -> sqlite3.Connection:
+    """A connection that cannot write; also on media where nobody can."""
+    address = f"file:{quote(str(path.resolve()))}?mode=ro"
+    if not os.access(path.parent, os.W_OK):
+        address += "&immutable=1"
+    with damage_named(path):
+        return sqlite3.connect(
+            address, uri=True, timeout=PATIENCE, isolation_level=None, check_same_thread=False
+        )
+
+
+@contextmanager
+def damage_named(path: Path) -> Iterator[None]:
+    """Turn what SQLite raises into one line that names the database."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        text = str(error)
+        if "locked" in text:
+            raise BertsmithError(f"{path}: another process is writing to it; try again") from error
+        if "full" in text or "readonly" in text or "unable to open" in text:
+            raise BertsmithError(f"{path}: cannot be used ({cause(error)})") from error
+        raise damaged(path, one_line(error)) from error
+    except (sqlite3.Error, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise damaged(path, one_line(error)) from error
+
+
+def damaged(path: Path, why: str) -> BertsmithError:
+    """The error for a database that is not what was written."""
+    return BertsmithError(f"{path}: damaged ({why}); {_way_out(path.parent.parent)}")
+
+
+def _way_out(root: Path) -> str:
+    return f"remove {root} and build it again: bertsmith index FOLDER --out {root}"
+
+
+def file_sum(path: Path) -> str:
+    """A sum of a file by which damage is noticed."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "blake2b").hexdigest()

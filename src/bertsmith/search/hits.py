@@ -1,0 +1,74 @@
+"""Hits: passages that match a query, with their place and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bertsmith.search.store import Stored
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A passage that matches a query, and where it stands."""
+
+    file: str
+    line: int  # or row, page, paragraph: see `unit`
+    unit: str
+    start: int  # characters of the file's text
+    end: int
+    document: str  # the id of a record, "" where the file is the document
+    title: str
+    heading: str
+    kind: str
+    modified: float  # seconds since 1970
+    text: str
+    score: float
+    keywords: float | None  # BM25, if the keyword ranking has it
+    vectors: float | None  # cosine, if the vector ranking has it
+    passage: int  # its id
+    highlights: tuple[tuple[int, int], ...] = ()  # spans of `text` that match the query's words
+
+    def to_dict(self) -> dict[str, Any]:
+        """The hit as plain values, for JSON."""
+        return {**asdict(self), "highlights": [list(span) for span in self.highlights]}
+
+    @property
+    def place(self) -> str:
+        """File and line, as editors understand it; of other units by name."""
+        return (
+            f"{self.file}:{self.line}"
+            if self.unit == "line"
+            else (f"{self.file}, {self.unit} {self.line}")
+        )
+
+
+def best_of_documents(hits: Iterable[Hit]) -> list[Hit]:
+    """The first hit of each document: a record of a table, or a file."""
+    best: dict[tuple[str, str], Hit] = {}
+    for hit in hits:
+        best.setdefault((hit.file, hit.document), hit)
+    return list(best.values())
+
+
+def hit_of(passage: Stored, score: float, scores: tuple[dict[int, float], dict[int, float]]) -> Hit:
+    """A hit of a stored passage: its score, and those of both methods by the passage's id."""
+    words, near = scores
+    return Hit(
+        file=passage.file,
+        line=passage.line,
+        unit=passage.unit,
+        start=passage.start,
+        end=passage.end,
+        document=passage.document,
+        title=passage.title,
+        heading=passage.heading,
+        kind=passage.kind,
+        modified=max(0, passage.modified) / 1e9,
+        text=passage.text,
+        score=score,
+        keywords=words.get(passage.id),
+        vectors=near.get(passage.id),
+        passage=passage.id,
+    )

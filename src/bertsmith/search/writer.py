@@ -1,0 +1,66 @@
+"""The only writer of an index: its lock, and what killed writers left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bertsmith.errors import BertsmithError
+from bertsmith.files import locked, sweep, write_json, writing
+from bertsmith.search.database import (
+    DATABASE,
+    FORMAT,
+    POINTER,
+    SUM,
+    is_index,
+    pointed,
+    remove_folder,
+)
+from bertsmith.search.store import Store
+
+
+@contextmanager
+def writer(root: Path) -> Iterator[None]:
+    """Be the only one who writes an index; remove what killed writers left behind."""
+    if root.exists() and not root.is_dir():
+        raise BertsmithError(f"{root}: a file of this name exists; name a folder")
+    strange = root.is_dir() and any(entry.name != ".lock" for entry in root.iterdir())
+    if strange and not is_index(root) and not _leftover(root):
+        raise BertsmithError(f"{root}: holds other files; name a new folder for the index")
+    with locked(root):
+        with writing(root):
+            sweep(root)
+            kept = pointed(root) if is_index(root) else _found_again(root)
+            for entry in root.iterdir():
+                if entry.is_dir() and entry.name != kept and _is_ours(entry):
+                    remove_folder(entry)
+        yield
+
+
+def _found_again(root: Path) -> str:
+    """The only state in a folder without a pointer, which is written again; "" if there is none."""
+    names = [entry.name for entry in root.iterdir() if _is_ours(entry)]
+    if len(names) != 1:
+        return ""
+    write_json(root / POINTER, {"format": FORMAT, "current": names[0]})
+    try:
+        Store.open(root).close()
+    except BertsmithError:  # a first run that was killed before it had written anything
+        (root / POINTER).unlink()
+        return ""
+    return names[0]
+
+
+def _leftover(root: Path) -> bool:
+    """Whether a folder holds nothing but what a killed first run has left."""
+    return all(_is_ours(entry) or entry.name.startswith(".") for entry in root.iterdir())
+
+
+def _is_ours(entry: Path) -> bool:
+    name = entry.name
+    hexadecimal = len(name) == 8 and all(char in "0123456789abcdef" for char in name)
+    known = (".npy", ".part", ".faiss", DATABASE, SUM, f"{DATABASE}-wal", f"{DATABASE}-shm")
+    return (
+        hexadecimal and entry.is_dir() and all(one.name.endswith(known) for one in entry.iterdir())
+    )
