@@ -12,7 +12,7 @@ from bertsmith.cli import main
 from cli.conftest import Run
 
 VERBS = ["demo", "tokenizer", "prepare", "pretrain", "runs", "plan", "verify-resume"]
-VERBS += ["recipes"]
+VERBS += ["recipes", "index", "search", "evaluate-search"]
 VERBS += ["check", "fill-mask", "embed", "convert", "attention", "heads", "senses", "ablate"]
 VERBS += [
     "probe",
@@ -27,7 +27,12 @@ VERBS += [
     "conll",
     "doctor",
 ]
-NESTED = [["tokenizer", "train"], ["tokenizer", "extend"], ["tokenizer", "show"]]
+NESTED = [
+    ["index", "export"],
+    ["tokenizer", "train"],
+    ["tokenizer", "extend"],
+    ["tokenizer", "show"],
+]
 
 
 @pytest.mark.parametrize("words", [[], *([verb] for verb in VERBS), *NESTED])
@@ -41,7 +46,16 @@ def test_every_verb_has_help(words: list[str], flag: str, run: Run) -> None:
     if not words:
         assert "..." not in shown.out.partition("Start:")[2], "each verb is one line, and whole"
         sections = [line[:-1] for line in shown.out.splitlines() if line.endswith(":")]
-        assert sections == ["Options", "Start", "Data", "Train", "Use", "Inspect", "System"]
+        assert sections == [
+            "Options",
+            "Start",
+            "Data",
+            "Train",
+            "Use",
+            "Search",
+            "Inspect",
+            "System",
+        ]
         assert {line.split()[0] for line in shown.out.splitlines() if line[:2] == "  "} >= {*VERBS}
 
 

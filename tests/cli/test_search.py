@@ -1,6 +1,8 @@
 """`bertsmith index`, `search` and `evaluate-search` as a person runs them."""
 
 import json
+import os
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -154,3 +156,21 @@ def test_page(built: Path) -> None:
             urlopen(Request(address, headers={"Host": "evil.example:80"}))
         assert caught.value.code == 403
         one.shutdown()
+
+
+@pytest.mark.parametrize("name", ["BERTSMITH_POSTGRES", "BERTSMITH_QDRANT"])
+def test_a_real_engine(run: Run, built: Path, tmp_path: Path, name: str) -> None:
+    """PostgreSQL with pgvector, or Qdrant, where the variable holds the address of one."""
+    address = os.environ.get(name)
+    if not address:
+        pytest.skip(f"{name} names no server (pgvector and Qdrant are not in the registries)")
+    if name == "BERTSMITH_QDRANT":
+        run("index", "export", built, "--qdrant", address, "--collection", "bertsmith_test")
+        with urlopen(f"{address}/collections/bertsmith_test") as answer:
+            assert json.load(answer)["result"]["points_count"] == 2
+        return
+    run("index", "export", built, "--out", tmp_path / "v.sql", "--collection", "bertsmith_test")
+    load = ["psql", address, "-v", "ON_ERROR_STOP=1", "-f", str(tmp_path / "v.sql")]
+    subprocess.run(load, check=True)
+    count = ["psql", address, "-tAc", "SELECT count(*) FROM bertsmith_test"]
+    assert subprocess.run(count, check=True, capture_output=True, text=True).stdout.strip() == "2"

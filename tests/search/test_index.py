@@ -302,3 +302,41 @@ def test_a_graph_of_neighbours(index: Index, encoder: HashedWords) -> None:
     cache = next(current(index.path).glob("*.faiss"))
     cache.write_bytes(cache.read_bytes()[:-40])
     assert graph.search("cats eat fish", mode="vectors")[0].file == want[0].file
+
+
+def test_a_missing_pointer_is_written_again(index: Index, folder: Path) -> None:
+    index.add([{"id": "w", "text": "Whales live in the sea."}])
+    (index.path / "index.json").unlink()
+    with pytest.raises(BertsmithError, match="is no index"):
+        Index.open(index.path)
+    update_folders(index.path, [folder], Settings(encoder=HashedWords()))
+    assert names(Index(index.path, model=HashedWords()).search("whales sea"))[0] == "w"
+
+
+def test_ids_and_paths_do_not_mix(index: Index, folder: Path) -> None:
+    with pytest.raises(BertsmithError, match="is the path of an indexed file"):
+        index.add([{"id": str(folder / "cats.md"), "text": "x"}])
+    index.add([{"id": str(folder / "later.txt"), "text": "added"}])
+    (folder / "later.txt").write_text("a file")
+    assert "was added from Python" in index.update().problems[0]["reason"]
+
+
+def test_a_first_run_that_is_interrupted_goes_on(folder: Path, tmp_path: Path) -> None:
+    for number in range(30):
+        (folder / f"many{number}.txt").write_text(f"Text {number}.\n")
+
+    class Stopped(HashedWords):
+        def embed(self, texts: list[str]) -> np.ndarray:
+            if self.calls >= 20:
+                raise KeyboardInterrupt
+            return super().embed(texts)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bertsmith.search.update.COMMIT_PASSAGES", 5)
+        with pytest.raises(KeyboardInterrupt):
+            update_folders(tmp_path / "i", [folder], Settings(encoder=Stopped()))
+    encoder = HashedWords()
+    assert 0 < len(Index(tmp_path / "i", model=encoder)) < 39
+    update = update_folders(tmp_path / "i", [folder], Settings(encoder=encoder))
+    assert 0 < update.added < 36
+    assert len(Index(tmp_path / "i", model=encoder)) == 39

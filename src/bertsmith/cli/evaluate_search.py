@@ -54,10 +54,11 @@ def evaluate_search(
     device: shared.Device = None,
     as_json: shared.Json = False,
 ) -> None:
-    """Score an index: nDCG@10, recall@100 and MRR, with 95% intervals.
+    """Score a search index on queries with judgements.
 
-    Passages are collapsed to documents (their ids, or the names of files) by the best passage.
-    The ways to search are compared with a paired bootstrap over queries.
+    Prints nDCG@10, recall@100 and MRR with 95% intervals. Passages are collapsed to documents
+    (their ids, or the names of files) by the best passage. The ways to search are compared with
+    a paired bootstrap over queries.
     """
     from bertsmith.files import check_writable
     from bertsmith.search import Index

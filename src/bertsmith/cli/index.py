@@ -35,7 +35,7 @@ class FoldersFirst(TyperGroup):
 app = typer.Typer(
     cls=FoldersFirst,
     add_help_option=False,
-    help="Build a search index of folders and keep it up to date; export its vectors.",
+    help="Build a search index of folders; export its vectors.",
 )
 
 
@@ -90,7 +90,7 @@ def build(
     dtype: shared.Dtype = "float32",
     as_json: shared.Json = False,
 ) -> None:
-    """Index folders of documents for `bertsmith search`.
+    """Index folders of documents for `bertsmith search`, or bring an index up to date.
 
     Reads text, Markdown, HTML, csv, jsonl, parquet, Excel, PDF, Word and source code. A second
     run embeds only what is new or changed and forgets what is gone. `bertsmith index export

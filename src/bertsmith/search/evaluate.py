@@ -177,7 +177,9 @@ def evaluate_search(
         )
     run: Run = {}
     for done, name in enumerate(asked, 1):
-        hits = index.search(queries[name], DEPTH + 50, mode=mode, by_document=True, **options)
+        hits = index.search(
+            queries[name], DEPTH + 50, mode=mode, by_document=True, highlight=False, **options
+        )
         scores: dict[str, float] = {}
         for hit in hits:
             scores.setdefault(document_name(hit.document, hit.file), hit.score)

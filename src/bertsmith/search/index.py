@@ -185,13 +185,14 @@ class Index:
         before: str | float | None = None,
         by_document: bool = False,
         rerank: Any = None,
+        highlight: bool = True,
     ) -> list[Hit]:
         """The passages that match a query best, best first.
 
         `mode` is "hybrid" (keywords and vectors, fused with `weights`), "keywords" or "vectors".
         `files` are patterns such as "*.md", `kinds` such as "pdf", `after` and `before` dates of
         the files ("2024-05-01"). `by_document` keeps the best passage of each document. `rerank`
-        is a reranker (`bertsmith.search.Reranker`).
+        is a reranker (`bertsmith.search.Reranker`). `highlight` marks the words that match.
         """
         asked = self._asked(query, mode, weights, fusion)
         top = whole_number(top, "top", 1, MOST)
@@ -204,7 +205,8 @@ class Index:
                 self._refresh()
                 try:
                     with self._snapshot():
-                        return self._search(asked, top, options, by_document, rerank)
+                        hits = self._search(asked, top, options, by_document, rerank)
+                        return self._highlighted(hits, asked) if highlight else hits
                 except DamagedSegmentError as error:
                     # Segments that were merged meanwhile are gone: the newer state has others.
                     if attempt == 2 or self._knows(error):
@@ -240,8 +242,12 @@ class Index:
             if rerank is not None and not hits:
                 more = rerank.rerank(query.text, more)
             hits = best_of_documents([*hits, *more]) if by_document else [*hits, *more]
-        marks = [tuple(self._analyzer.highlights(hit.text, query)) for hit in hits[:top]]
-        return [replace(hit, highlights=m) for hit, m in zip(hits[:top], marks, strict=True)]
+        return hits[:top]
+
+    def _highlighted(self, hits: list[Hit], query: Query) -> list[Hit]:
+        query = self._completed(query)
+        marks = [tuple(self._analyzer.highlights(hit.text, query)) for hit in hits]
+        return [replace(hit, highlights=m) for hit, m in zip(hits, marks, strict=True)]
 
     def _asked(self, query: str, mode: str, weights: tuple[float, float], fusion: str) -> Query:
         if not isinstance(query, str):

@@ -1,0 +1,55 @@
+"""Reranking with pairs and token states; answers with their place."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertsmith.errors import BertsmithError
+from bertsmith.search import Index, Reranker, answers
+from tasks.models import Maker
+
+
+def test_pairs(index: Index, made: Maker) -> None:
+    bert = made("bert", "ForSequenceClassification", num_labels=1).ours
+    hits = index.search("cats eat fish", top=5, rerank=Reranker(bert))
+    plain = {hit.passage: hit for hit in index.search("cats eat fish", top=50)}
+    want = {
+        hit.passage: bert.classify("cats eat fish", f"{above(hit)}{hit.text}").score
+        for hit in plain.values()
+    }
+    assert [hit.score for hit in hits] == sorted(want.values(), reverse=True)[:5]
+    assert all(hit.score == pytest.approx(want[hit.passage], abs=1e-5) for hit in hits)
+
+
+def above(hit: object) -> str:
+    title, heading = hit.title, hit.heading
+    parts = [heading] if title and heading.startswith(title) else [title, heading]
+    return "".join(f"{part}\n" for part in parts if part)
+
+
+def test_late_interaction(index: Index, made: Maker) -> None:
+    """The mean over the query's tokens of the largest cosine with a token of the passage."""
+    bert = made("bert", "Model").ours
+    hit = index.search("cats eat fish", top=1, rerank=Reranker(bert))[0]
+    states = bert.states(["cats eat fish", f"{above(hit)}{hit.text}"])
+    first, second = (one.vectors / np.linalg.norm(one.vectors, axis=1)[:, None] for one in states)
+    assert hit.score == pytest.approx(float((first @ second.T).max(1).mean()), abs=1e-5)
+
+
+def test_answers_know_their_place(index: Index, made: Maker, folder: Path) -> None:
+    bert = made("bert", "ForQuestionAnswering").ours
+    hits = index.search("where do cats sleep", top=8)
+    for one in answers(bert, "where do cats sleep?", hits):
+        hit = next(hit for hit in hits if hit.passage == one.passage)
+        assert hit.text[one.start - hit.start : one.end - hit.start] == one.text
+        if hit.unit == "line" and hit.kind in ("text", "markdown", "code"):
+            text = Path(one.file).read_text("utf-8")
+            assert text[one.start : one.end] == one.text
+            assert text.count("\n", 0, one.start) == one.line - 1
+    assert answers(bert, "  ", hits) == answers(bert, "a question", []) == []
+
+
+def test_answers_need_a_head(index: Index, made: Maker) -> None:
+    with pytest.raises(BertsmithError, match="fine-tuned for answering"):
+        answers(made("bert", "Model").ours, "who?", index.search("cats"))
