@@ -125,6 +125,17 @@ def test_embed_reads_the_text_column(run: Run, model: Path, tmp_path: Path) -> N
     ]
 
 
+def test_embed_reads_questions_and_tagged_words(run: Run, model: Path, tmp_path: Path) -> None:
+    squad, words = tmp_path / "squad.json", tmp_path / "words.conll"
+    asked = {"id": "1", "question": "Who ran?", "answers": []}
+    paragraphs = [{"context": "Ada ran.", "qas": [asked]}]
+    squad.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}))
+    words.write_text("Ada B-PER\nran O\n\nBees O\n")
+    for file, texts in ((squad, ["Who ran?"]), (words, ["Ada ran", "Bees"])):
+        rows = run("embed", model, "--file", file, "--json").rows
+        assert [row["text"] for row in rows] == texts
+
+
 def test_embed_holds_a_portion(run: Run, model: Path, tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     """Memory does not grow with the file."""
     from bertsmith.data import read

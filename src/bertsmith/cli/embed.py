@@ -55,7 +55,7 @@ def embed(
     first: list[tuple[str, Any]] = []
     with nullcontext() if out is None else open_vectors(out) as writer:
         for portion in data.portions():
-            listed = ["" if one is None else one.text for one in portion.examples]
+            listed = ["" if one is None else one.texts[0] for one in portion.examples]
             vectors = bert.embed(listed, pooling=pooling, normalise=normalise, long=long)
             count += len(listed)
             if writer is not None:

@@ -98,7 +98,7 @@ def train(
             history.examples += len(samples)
             bert.model.eval()
             bert.model.use_kernel(None)
-            evaluated = look is None or is_evaluated(epoch, settings)
+            evaluated = is_evaluated(epoch, settings)
             with training.as_used(bert.model):
                 row = _epoch(epoch, history, each, look if evaluated else None)
                 score = math.nan if row.get(settings.metric) is None else row[settings.metric]

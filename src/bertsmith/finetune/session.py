@@ -21,8 +21,8 @@ from bertsmith.train.distributed import Ranks
 from bertsmith.train.optimizer import CompositeOptimizer
 from bertsmith.train.state import Checkpoints, TensorState
 
-QUICK = 1.0  # seconds: a checkpoint that is written faster is written after every epoch
-SPARE = 10  # times as long as a slower one takes to write must lie between two
+QUICK = 0.05  # seconds: a checkpoint that is written faster is written after every epoch
+SPARE = 10  # a slower one is written when ten times as long as it takes has passed
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Session:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.history = History()
-        self.best: dict[str, Tensor] = {}  # the weights of the best epoch
+        self.best: dict[str, Tensor] = {}  # the trained weights of the best epoch
         self.highest = -math.inf  # its score
         self.waited = 0  # epochs since there was a better one
         self.checkpoints = None if folder is None else Checkpoints(folder, keep=1)
@@ -72,7 +72,9 @@ class Session:
         value = math.inf if score is None else -math.inf if math.isnan(score) else score
         if value >= self.highest or always or score is None or not self.best:
             self.best = {
-                name: weights.detach().clone() for name, weights in model.named_parameters()
+                name: weights.detach().clone()
+                for name, weights in model.named_parameters()
+                if weights.requires_grad
             }
             self.history.best = self.epoch + 1
         self.waited = 0 if value > self.highest else self.waited + 1
@@ -81,8 +83,8 @@ class Session:
     @torch.no_grad()
     def restore(self, model: nn.Module) -> None:
         """Give a model the weights of the best epoch."""
-        for name, parameter in model.named_parameters():
-            parameter.copy_(self.best[name])
+        for name, weights in self.best.items():
+            model.get_parameter(name).copy_(weights)
 
     def store(self, model: nn.Module, optimizer: CompositeOptimizer, ledger: Ledger) -> None:
         """Write a checkpoint, unless that takes long and one was written a short time ago."""
