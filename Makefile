@@ -1,9 +1,10 @@
-# make test    everything, from nothing but Python 3.11+ and pip: environment, checks, tests
-# make demo    the main job
+# make install build .venv from the lock files; needs Python 3.11+ and pip
+# make demo    run the demo: pre-train, fine-tune and inspect a small BERT in five minutes
+# make test    run all checks and tests
 # make check   linter, formatter, types
 # make format  let the formatter and the linter repair what they can
 # make lock    resolve pyproject.toml anew into the lock files (needs uv)
-# make browser find or install a browser for the tests of pages; without one they are skipped
+# make browser look for a browser for the tests of pages; install one if CI is set
 # make clean   remove what the others made
 
 PYTHON ?= python3
@@ -16,10 +17,13 @@ LOCKED := $(PIP) install -qq --no-deps --only-binary :all: --no-binary seqeval -
 LOCKS := requirements.lock requirements-torch.lock requirements-torch-cpu.lock
 TOO_OLD := bertsmith needs Python 3.11 or newer, not %d.%d: try make PYTHON=python3.12
 
-.PHONY: help test demo check browser format lock clean
+.PHONY: help install test demo check browser format lock clean
 
 help:
 	@grep "^# make" Makefile | cut -c3-
+
+install: $(VENV)/ready
+	@echo "done: activate it with  . $(VENV)/bin/activate"
 
 test: check browser
 	$(BIN)/python -m pytest -n $(WORKERS)
@@ -34,7 +38,8 @@ check: $(VENV)/ready
 
 browser: $(VENV)/ready
 	@for name in chromium chromium-browser google-chrome; do command -v $$name && exit; done > /dev/null; \
-	echo "looking for a browser for the tests of pages"; \
+	test -n "$(CI)" || { echo "no Chromium found: tests of pages are skipped"; exit 0; }; \
+	echo "installing a browser for the tests of pages"; \
 	{ test "$$(id -u)" = 0 && apt-get -qq update && apt-get -qq install -y chromium; } > /dev/null 2>&1 \
 	|| timeout 180 $(BIN)/python -m playwright install chromium > /dev/null 2>&1 \
 	|| echo "none found: install chromium, and the tests of pages will run"
