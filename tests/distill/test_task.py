@@ -111,6 +111,7 @@ def test_a_student_learns_its_teachers_task(base: Base, write: Write, tmp_path: 
     assert content["speed"][0]["ratio"] > 0
     assert result.model.classify("the old river flows Prague number 1").label == "city"
     assert "| layers | 2 | 1 |" in (out / "README.md").read_text()
+    assert "Beside its teacher" in (out / "report.html").read_text()
 
 
 def test_students_with_other_tokens(base: Base, made: Maker, write: Write, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from bertsmith.errors import BertsmithError
 from bertsmith.train import Recipe, pretrain, verify_resume
 from model.tiny import TINY
+from train.conftest import SMALL
 from train.test_gradients import errors, small
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -240,3 +241,21 @@ def test_a_person_can_prove_it(recipe: Any) -> None:
     assert found["kills"] == 1
     with pytest.raises(BertsmithError, match="by the clock"):
         verify_resume(recipe(train={"steps": 0, "minutes": 1}))
+
+
+def test_two_ranks_learn_from_a_teacher(
+    recipe: Callable[..., Recipe], ranks: Runner, tmp_path: Path
+) -> None:
+    """Relations leave some parameters without a gradient, of which every rank must know."""
+    off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    shape = {"size": "bert-tiny", "settings": {**SMALL, **off}}
+    pretrain(recipe(model=shape, train={"steps": 1}), tmp_path / "teacher", show="none")
+    table = {"model": str(tmp_path / "teacher" / "model")}
+    made = recipe(
+        model=shape, objectives={"relations": 1.0}, teacher=table, train={"steps": 4, "seed": 5}
+    )
+    pretrain(made, tmp_path / "one", show="none")
+    ranks(made, tmp_path / "two", 2)
+    alone, both = (load_file(tmp_path / n / "model" / "model.safetensors") for n in ("one", "two"))
+    for name, weights in alone.items():
+        assert float((weights - both[name]).norm() / weights.norm().clamp(min=1e-3)) < 1e-4, name

@@ -89,7 +89,7 @@ def rows(content: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     yield "width", str(teacher["width"]), str(student["width"])
     yield "parameters", f"{teacher['parameters']:,}", f"{student['parameters']:,}"
     for one in content.get("speed", ()):
-        place = one["device"] + (f", {one['threads']} threads" if one["threads"] else "")
+        place = one["device"] + _threads(one["threads"])
         faster = f"{one['student_per_second']:,.0f} ({one['ratio']:g} ×)"
         yield f"texts per second ({place})", f"{one['teacher_per_second']:,.0f}", faster
     scores = content.get("scores") or {}
@@ -98,6 +98,10 @@ def rows(content: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
             if name != "count":
                 first, second = (sides[side].get(name) for side in ("teacher", "student"))
                 yield f"{split} {name}", _number(first), _number(second)
+
+
+def _threads(count: int | None) -> str:
+    return "" if count is None else f", {count} thread{'s' * (count != 1)}"
 
 
 def _number(value: Any) -> str:

@@ -220,8 +220,9 @@ def teacher_splits(
     Without a dev file some of the texts are held out.
     """
     train = read_inputs(data, task, labels, **options)
+    own = len(train.gold()) if labels else 0
     train = answered(teacher, train)
-    notes = [f"{len(train):,} examples labelled by the teacher"]
+    notes = [f"{len(train) - own:,} examples labelled by the teacher"] if own < len(train) else []
     files = [None if one is None else read_data(one, task, **options) for one in (dev, test)]
     for one in filter(None, files):
         labelled(one)  # an error where there are no labels to score on

@@ -76,6 +76,7 @@ def report_page(
         notes=content["notes"],
         scores=_scores(content),
         baseline=_baseline(content),
+        teacher=_teacher(content),
         curves=[] if history is None else _curves(metric, history),
         training=_training(content) if history is not None else "",
         sweep=table(("learning rate", "epochs", f"dev {metric}"), sweep) if sweep else "",
@@ -147,6 +148,20 @@ def _baseline(content: Mapping[str, Any]) -> Any:
                 "note": simple.get("note", ""),
             }
     return None
+
+
+def _teacher(content: Mapping[str, Any]) -> Any:
+    """A distilled model beside its teacher, and the paired comparison of their scores."""
+    one = content.get("distillation")
+    if not one:
+        return None
+    lines = [
+        f"{split} {two['metric']}: student less teacher is {two['difference']:+.4f} (95 %:"
+        f" {two['low']:+.4f} to {two['high']:+.4f}; paired bootstrap, p = {two['p_value']:.3g})"
+        for split, two in one["comparison"].items()
+    ]
+    rows = table(("", "teacher", "student"), [tuple(row) for row in one["table"]])
+    return {"about": one["about"], "rows": rows, "lines": lines + one["notes"]}
 
 
 def _curves(metric: str, history: History) -> list[Any]:

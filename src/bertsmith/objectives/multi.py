@@ -25,6 +25,11 @@ class MultiObjective(nn.Module):
         self.objectives: Any = nn.ModuleList(objectives)
         self.weights = dict(weights)  # of loss terms, by name; 1 for others
 
+    @property
+    def leaves_unused(self) -> bool:
+        """Do some parameters get no gradient: those after the states that objectives read?"""
+        return all(objective.reads_states for objective in self.objectives)
+
     def counts(self, example: Example) -> Counter[str]:
         """The number of predictions of each term on an example."""
         counts: Counter[str] = Counter()

@@ -111,7 +111,9 @@ class Ranks:
         if self.count == 1:
             return precision.wrap(module)
         if parallel == "ddp":
-            return nn.parallel.DistributedDataParallel(precision.wrap(module))
+            unused = bool(getattr(module, "leaves_unused", False))
+            wrapped = precision.wrap(module)
+            return nn.parallel.DistributedDataParallel(wrapped, find_unused_parameters=unused)
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
