@@ -1,11 +1,13 @@
 """Answers of all routes equal those of `bs.load`, and say what was read."""
 
+from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
+import bertsmith as bs
 from bertsmith import Bert
 from serve.live import serving, tiny
 
@@ -191,3 +193,13 @@ def test_only_what_models_can_do_is_there() -> None:
         assert "/embed" in paths
         assert "/tag" not in paths
         assert "/search" not in paths
+
+
+def test_search_in_an_index(bert: Bert, tmp_path: Path) -> None:
+    index = bs.Index.create(tmp_path / "index")
+    index.add(["The river flows to the sea.", "Bees make honey."])
+    with serving({"tiny": bert}, index=index) as http:
+        found = post(http, "/search", query="honey", top=3)["results"]
+        assert "honey" in found[0]["text"]
+        assert http.post("/search", json={"top": 1}).status_code == 422
+        assert "river" in bs.connect(str(http.base_url)).search("river")[0]["text"]
