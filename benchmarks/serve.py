@@ -151,7 +151,8 @@ async def one_request(streams: Any, text: str) -> tuple[int, float, int]:
     """(status, seconds, tokens) of one request on an open connection."""
     reader, writer = streams
     body = json.dumps({"inputs": text}).encode()
-    head = f"POST /embed HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = "POST /embed HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(body)}\r\n\r\n"
     start = time.perf_counter()
     writer.write(head.encode() + body)
     answer = await reader.readuntil(b"\r\n\r\n")
