@@ -133,9 +133,9 @@ def rate(job: str, place: Path) -> dict[str, Any]:
     """Passages a second, by bertsmith or by sentence-transformers."""
     texts = json.loads((place / "texts.json").read_text())
     if job == "ours":
-        from bertsmith.search.encoder import open_encoder
+        from bertsmith.search.encoder import Encoder
 
-        encoder = open_encoder(options.rate_model, "cpu", options.dtype)
+        encoder = Encoder(options.rate_model, "cpu", options.dtype)
         encoder.embed(texts[:8])
         begin = time.perf_counter()
         encoder.embed(texts)

@@ -140,6 +140,23 @@ def test_export_to_qdrant(run: Run, built: Path) -> None:
         run("index", "export", built, "--qdrant", address)
 
 
+def test_watch(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    watchfiles = pytest.importorskip("watchfiles")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.txt").write_text("first")
+
+    def changes(*roots: Path, **_: Any) -> Any:
+        assert list(roots) == [tmp_path / "docs"]
+        (tmp_path / "docs" / "b.txt").write_text("second")
+        yield {("added", str(tmp_path / "docs" / "b.txt"))}
+        yield set()  # nothing that matters
+
+    monkeypatch.setattr(watchfiles, "watch", changes)
+    words = ["index", tmp_path / "docs", "--out", tmp_path / "i", "--keywords-only", "--watch"]
+    rows = run(*words, "--json").rows
+    assert [row["added"] for row in rows] == [1, 1]
+
+
 def test_page(built: Path) -> None:
     with Index.open(built) as index, server(index) as one:
         threading.Thread(target=one.serve_forever, daemon=True).start()

@@ -17,6 +17,7 @@ from bertsmith.files import locked
 from bertsmith.search.build import Settings, update_folders
 from bertsmith.search.database import current
 from bertsmith.search.index import Index
+from bertsmith.search.store import Store
 from search.conftest import HashedWords
 
 
@@ -340,3 +341,23 @@ def test_a_first_run_that_is_interrupted_goes_on(folder: Path, tmp_path: Path) -
     update = update_folders(tmp_path / "i", [folder], Settings(encoder=encoder))
     assert 0 < update.added < 36
     assert len(Index(tmp_path / "i", model=encoder)) == 39
+
+
+def test_ctrl_c_right_after_a_commit(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two transactions nothing is open, and nothing is to be undone."""
+    monkeypatch.setattr("bertsmith.search.update.COMMIT_PASSAGES", 1)
+    commit = Store.commit
+    commits = []
+
+    def interrupted(store: Store) -> None:
+        commit(store)
+        commits.append(store.generation())
+        if len(commits) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Store, "commit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        update_folders(tmp_path / "i", [folder], Settings(keywords_only=True))
+    assert 0 < len(Index.open(tmp_path / "i")) < 9

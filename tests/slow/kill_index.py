@@ -29,6 +29,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bertsmith.errors import BertsmithError
+from bertsmith.search import update
 from bertsmith.search.build import Settings, update_folders
 from bertsmith.search.index import Index
 from bertsmith.search.store import Store
@@ -99,8 +100,10 @@ def kills(count: int, place: Path, rng: random.Random) -> Counter[str]:
     folder, root = place / "documents", place / "index"
     folder.mkdir()
     settings = Settings(encoder=Slow(), size=200)
+    update.COMMIT_PASSAGES = 40  # several transactions in each update
     change(folder, rng)
     update_folders(root, [folder], settings)
+    usual = 0.5  # seconds that an update takes, measured again now and then
     outcome: Counter[str] = Counter()
     for number in range(count):
         before = indexed(root)
@@ -118,7 +121,7 @@ def kills(count: int, place: Path, rng: random.Random) -> Counter[str]:
                 print(error, file=sys.stderr)
                 os._exit(1)
             os._exit(0)
-        time.sleep(rng.uniform(0, 0.25))
+        time.sleep(rng.uniform(0, 1.2 * usual))
         os.kill(child, signal.SIGINT if number % 5 == 4 else signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) in (0, 130), status
@@ -129,7 +132,10 @@ def kills(count: int, place: Path, rng: random.Random) -> Counter[str]:
         whole = "new" if state == now else "old" if state == before else "between, by whole files"
         outcome[whole if before != now else "nothing changed"] += 1
         if number % 4 == 0:
+            begin = time.perf_counter()
             update_folders(root, [folder], settings)
+            if state != now:
+                usual = time.perf_counter() - begin
             assert indexed(root) == now
     update_folders(root, [folder], settings)
     fresh = place / "fresh"

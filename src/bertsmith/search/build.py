@@ -15,7 +15,7 @@ from bertsmith.files import sync, writing
 from bertsmith.ledger import Ledger
 from bertsmith.search.database import DATABASE, connect, damage_named, is_index
 from bertsmith.search.documents import HALVES, Document
-from bertsmith.search.encoder import DEFAULT_MODEL, Encoder, model_hash, open_encoder
+from bertsmith.search.encoder import DEFAULT_MODEL, Encoder
 from bertsmith.search.passages import Chunking
 from bertsmith.search.scan import resolved_roots
 from bertsmith.search.segments import DTYPES
@@ -142,7 +142,7 @@ def _stamp(encoder: Encoder | None, chunking: Chunking, settings: Settings) -> d
 
 
 def _load(settings: Settings, name: str | Path) -> Encoder:
-    return open_encoder(name, settings.device, settings.precision)
+    return Encoder(name, settings.device, settings.precision)
 
 
 def _fitting(root: Path, store: Store, settings: Settings) -> Encoder | None:
@@ -164,12 +164,10 @@ def _fitting(root: Path, store: Store, settings: Settings) -> Encoder | None:
         return None
     if settings.keywords_only:
         raise BertsmithError(f"{root}: was built with vectors; name another folder")
-    if settings.encoder is not None:
-        return settings.encoder
-    name = settings.model or stamp["name"]
-    if model_hash(name) != stamp["hash"]:
-        raise another_model(root, stamp, str(name))
-    return _load(settings, name)
+    encoder = settings.encoder or _load(settings, settings.model or stamp["name"])
+    if encoder.hash != stamp["hash"]:
+        raise another_model(root, stamp, encoder.name)
+    return encoder
 
 
 def another_model(path: Path, stamp: Mapping[str, Any], name: str) -> BertsmithError:

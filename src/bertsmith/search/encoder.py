@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from bertsmith.checkpoint import locate, read_sentence
 from bertsmith.files import reading
+from bertsmith.ledger import Ledger
 from bertsmith.tasks.embedding import Vectors, embed
 from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.opening import open_model
@@ -28,13 +29,22 @@ HASHED: tuple[str, ...] = (
 HASHED += ("1_Pooling/config.json", "sentence_*_config.json", "config_sentence_transformers.json")
 
 
-@dataclass
 class Encoder:
-    """A model that turns texts into vectors of length 1."""
+    """A model that turns texts into vectors of length 1; it is loaded when it is first needed."""
 
-    name: str  # as it can be opened again
-    model: LoadedModel
-    hash: str  # of all files that decide the vectors
+    def __init__(self, name: str | Path, device: str | None = None, dtype: str = "float32") -> None:
+        directory = locate(name)
+        self.name = str(directory.resolve()) if Path(name).exists() else str(name)
+        self.hash = model_hash(directory)  # of all files that decide the vectors
+        self.device, self.dtype = device, dtype
+        self.ledger: Ledger | None = None
+
+    @cached_property
+    def model(self) -> LoadedModel:
+        """The model itself."""
+        model = open_model(self.name, device=self.device, dtype=self.dtype, progress=False)
+        model.ledger = self.ledger or model.ledger
+        return model
 
     @property
     def dimension(self) -> int:
@@ -59,16 +69,6 @@ class Encoder:
         vectors = embed(self.model, list(texts), normalise=True)
         # A text without tokens of its own, or an overflow in half precision, is like no other.
         return np.nan_to_num(vectors, nan=0.0, posinf=0.0, neginf=0.0)
-
-
-def open_encoder(
-    name: str | Path, device: str | None = None, dtype: str = "float32", progress: bool = False
-) -> Encoder:
-    """Load a model for an index."""
-    directory = locate(name)
-    model = open_model(name, device=device, dtype=dtype, progress=progress)
-    lasting = str(name) if not Path(name).exists() else str(directory.resolve())
-    return Encoder(lasting, model, model_hash(directory))
 
 
 def model_hash(name: str | Path) -> str:

@@ -22,7 +22,7 @@ from bertsmith.search.build import (
     update_folders,
 )
 from bertsmith.search.database import DATABASE, current, damage_named
-from bertsmith.search.encoder import Encoder, model_hash, open_encoder
+from bertsmith.search.encoder import Encoder
 from bertsmith.search.filters import Filters
 from bertsmith.search.fuse import SCALES, fuse
 from bertsmith.search.hits import Hit, best_of_documents, hit_of
@@ -152,9 +152,10 @@ class Index:
         )
 
     def _settings(self) -> Settings:
-        return Settings(
-            model=self._model, device=self._device, precision=self._dtype, encoder=self._encoder
-        )
+        """The model that is open already, so that it is loaded once."""
+        with self._lock:
+            encoder = self._model_of_index() if self._meta_model() is not None else None
+        return Settings(encoder=encoder)
 
     def _changed(self, update: Update) -> Update:
         self._refresh()
@@ -386,7 +387,8 @@ class Index:
             stamp = self._meta_model() or {}
             name = str(self._model or stamp.get("name"))
             try:
-                self._check(model_hash(name), name)
+                encoder = Encoder(name, self._device, self._dtype)
+                self._check(encoder.hash, name)
             except BertsmithError as error:
                 if "another model" in str(error):
                     raise
@@ -394,8 +396,8 @@ class Index:
                     f"{self.path}: its model cannot be opened ({error}); say where it is with"
                     " --model, or search with --keywords"
                 ) from error
-            self._encoder = open_encoder(name, self._device, self._dtype)
-            self._encoder.model.ledger = self.ledger
+            encoder.ledger = self.ledger
+            self._encoder = encoder
         return self._encoder
 
     def _check(self, other: str, name: str) -> None:

@@ -213,15 +213,27 @@ class Store:
     def transaction(self) -> Iterator[None]:
         """Changes that become visible at once at the end, or not at all."""
         with damage_named(self.folder / DATABASE):
-            self.database.execute("BEGIN IMMEDIATE")
+            self.begin()
             try:
                 yield
-                self.set_meta(generation=self.generation() + 1)
-                self.database.execute("COMMIT")
+                self.commit()
             except BaseException:
-                with suppress(sqlite3.Error):
-                    self.database.execute("ROLLBACK")
+                self.rollback()
                 raise
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self.database.execute("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        """Make its changes visible, and count them as one."""
+        self.set_meta(generation=self.generation() + 1)
+        self.database.execute("COMMIT")
+
+    def rollback(self) -> None:
+        """Undo what was not committed, if there is anything."""
+        with suppress(sqlite3.Error):
+            self.database.execute("ROLLBACK")
 
     # -------------------------------------------------------------- writing
 

@@ -306,28 +306,18 @@ class Updater:
     @contextmanager
     def _portions(self) -> Iterator[Callable[[], None]]:
         """A transaction that is committed now and then, each time at the end of a file."""
-        database = self.store.transaction()
-        database.__enter__()
-        open_transaction = [database]
 
         def end_of_file() -> None:
             late = time.monotonic() - self.since > COMMIT_SECONDS
             if self.written >= COMMIT_PASSAGES or (late and self.written):
                 self._flush()
-                open_transaction.pop().__exit__(None, None, None)
+                self.store.commit()
                 self.written, self.since = 0, time.monotonic()
-                following = self.store.transaction()
-                following.__enter__()
-                open_transaction.append(following)
+                self.store.begin()
 
-        try:
+        with self.store.transaction():  # whichever is open at the end is committed or undone
             yield end_of_file
             self._flush()
-        except BaseException as error:
-            last = open_transaction.pop()
-            last.__exit__(type(error), error, error.__traceback__)
-            raise
-        open_transaction.pop().__exit__(None, None, None)
 
     # -------------------------------------------------------------- repair and merging
 
