@@ -65,7 +65,7 @@ def test_a_teacher_is_its_own_best_student(family: str, prepared: Path, tmp_path
         learner = made.learner.eval()
         counts = learner.counts(example)
         loss, sums = learner(example, counts)
-        losses.append(float(loss))
+        losses.append(float(loss.detach()))
         assert sums.keys() == {"soft_targets", "cosine", "relations"}
         if recipe is own:
             for name, (_, correct) in sums.items():

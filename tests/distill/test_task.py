@@ -44,6 +44,16 @@ def teacher_of(task: str, made: Maker, family: str = "bert") -> Made:
     return made(family, SUFFIXES[task], **HEADS.get(task, {}), **off)
 
 
+@pytest.fixture(scope="module")
+def city(base: Base, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A teacher that tells cities from other things."""
+    folder = tmp_path_factory.mktemp("city")
+    file = folder / "train.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in labelled()))
+    bs.finetune(base().folder, file, folder / "teacher", hold_out=0, **FAST)
+    return folder / "teacher"
+
+
 def rows_of(task: str) -> list[dict[str, Any]]:
     """Rows without labels."""
     lines = [*LINES.splitlines(), " ".join(LINES.splitlines())]  # the last is longer than a model
@@ -94,13 +104,12 @@ def test_every_task_is_distilled(task: str, made: Maker, write: Write, tmp_path:
     assert (out / "report.html").exists()
 
 
-def test_a_student_learns_its_teachers_task(base: Base, write: Write, tmp_path: Path) -> None:
+def test_a_student_learns_its_teachers_task(city: Path, write: Write, tmp_path: Path) -> None:
     """From unlabelled texts, to the accuracy of the teacher; the report has both."""
-    file = write("train.jsonl", labelled(96))
-    plain = write("plain.jsonl", [{"text": text} for text, _ in texts(96)])
-    teacher, out = tmp_path / "teacher", tmp_path / "student"
-    bs.finetune(base().folder, file, teacher, dev=file, **FAST)
-    result = bs.distill(teacher, plain, out, dev=file, test=file, **FAST)
+    file = write("train.jsonl", labelled())
+    plain = write("plain.jsonl", [{"text": text} for text, _ in texts()])
+    out = tmp_path / "student"
+    result = bs.distill(city, plain, out, dev=file, test=file, **FAST | {"epochs": 8})
     content = json.loads((out / "distill.json").read_text())
     assert content["scores"]["dev"]["teacher"]["accuracy"] == 1.0
     assert content["scores"]["test"]["student"]["accuracy"] > 0.95
@@ -114,17 +123,17 @@ def test_a_student_learns_its_teachers_task(base: Base, write: Write, tmp_path: 
     assert "Beside its teacher" in (out / "report.html").read_text()
 
 
-def test_students_with_other_tokens(base: Base, made: Maker, write: Write, tmp_path: Path) -> None:
+def test_students_with_other_tokens(
+    city: Path, base: Base, made: Maker, write: Write, tmp_path: Path
+) -> None:
     """A text has one label whatever its tokens are; tags are learned token by token."""
     file = write("train.jsonl", labelled())
-    teacher = tmp_path / "teacher"
-    bs.finetune(base().folder, file, teacher, dev=file, **FAST)
     student = made("roberta", "Model").folder
-    result = bs.distill(teacher, file, student=student, dev=file, **FAST)
+    result = bs.distill(city, file, student=student, dev=file, **FAST)
     assert result.content["scores"]["dev"]["student"]["accuracy"] > 0.9
     bs.distill(base().folder, out=tmp_path / "static", to="static", width=16)
     settings = {**FAST, "learning_rate": 0.05}
-    result = bs.distill(teacher, file, student=tmp_path / "static", dev=file, **settings)
+    result = bs.distill(city, file, student=tmp_path / "static", dev=file, **settings)
     assert result.content["scores"]["dev"]["student"]["accuracy"] > 0.9
     tagger = teacher_of("tagging", made).folder
     with pytest.raises(BertsmithError, match="different tokens"):
@@ -135,7 +144,7 @@ def test_labels_of_the_file_may_count(base: Base, write: Write, tmp_path: Path) 
     """With labels alone, a bad teacher does no harm; a label that it does not know is refused."""
     file = write("train.jsonl", labelled())
     teacher = tmp_path / "teacher"
-    bs.finetune(base().folder, file, teacher, dev=file, epochs=1, learning_rate=1e-6)
+    bs.finetune(base().folder, file, teacher, hold_out=0, epochs=1, learning_rate=1e-6)
     result = bs.distill(teacher, file, dev=file, labels=1.0, **FAST)
     assert result.content["scores"]["dev"]["student"]["accuracy"] > 0.9
     other = write("other.jsonl", [{"text": "a", "label": "city"}, {"text": "b", "label": "new"}])
@@ -143,12 +152,10 @@ def test_labels_of_the_file_may_count(base: Base, write: Write, tmp_path: Path) 
         bs.distill(teacher, file, dev=other)
 
 
-def test_it_resumes_to_the_same_weights(base: Base, write: Write, tmp_path: Path) -> None:
+def test_it_resumes_to_the_same_weights(city: Path, write: Write, tmp_path: Path) -> None:
     file = write("train.jsonl", labelled())
-    teacher = tmp_path / "teacher"
-    bs.finetune(base().folder, file, teacher, dev=file, **FAST | {"epochs": 2})
-    settings = {**FAST, "epochs": 3, "dev": file}
-    whole = bs.distill(teacher, file, tmp_path / "whole", **settings)
+    settings = {**FAST, "epochs": 2, "dev": file}
+    whole = bs.distill(city, file, tmp_path / "whole", **settings)
 
     class Stop:
         def step(self, done: int, total: int, loss: float) -> None:
@@ -159,10 +166,10 @@ def test_it_resumes_to_the_same_weights(base: Base, write: Write, tmp_path: Path
 
     out = tmp_path / "again"
     with pytest.raises(KeyboardInterrupt):
-        bs.distill(teacher, file, out, watch=Stop(), **settings)
+        bs.distill(city, file, out, watch=Stop(), **settings)
     with pytest.raises(BertsmithError, match="temperature"):
-        bs.distill(teacher, file, out, resume=True, temperature=3.0, **settings)
-    again = bs.distill(teacher, file, out, resume=True, **settings)
+        bs.distill(city, file, out, resume=True, temperature=3.0, **settings)
+    again = bs.distill(city, file, out, resume=True, **settings)
     for one, other in zip(
         whole.student.model.parameters(), again.student.model.parameters(), strict=True
     ):

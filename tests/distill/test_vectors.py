@@ -15,7 +15,7 @@ from finetune.conftest import Write, texts
 from tasks.models import LINES, Made, Maker
 
 Base = Callable[..., Made]
-TEXTS = [{"text": f"{line} {number}"} for number in range(12) for line in LINES.splitlines()]
+TEXTS = [{"text": f"{line} {number}"} for number in range(6) for line in LINES.splitlines()]
 FAST = {"learning_rate": 3e-3, "batch_size": 16, "warmup": 0.0}
 
 
@@ -23,12 +23,12 @@ FAST = {"learning_rate": 3e-3, "batch_size": 16, "warmup": 0.0}
 def test_a_student_learns_vectors(loss: str, base: Base, write: Write, tmp_path: Path) -> None:
     file, out = write("texts.jsonl", TEXTS), tmp_path / "student"
     before = bs.distill(base().folder, file, loss=loss, epochs=1, learning_rate=1e-9, batch_size=64)
-    after = bs.distill(base().folder, file, out, loss=loss, epochs=8, **FAST)
+    after = bs.distill(base().folder, file, out, loss=loss, epochs=5, **FAST)
     content = json.loads((out / "distill.json").read_text())
     assert content == after.to_dict()
     start, end = (one.content["agreement"]["held_out"] for one in (before, after))
     assert end["mean_cosine"] > start["mean_cosine"]
-    assert end["mean_cosine"] > 0.9
+    assert end["mean_cosine"] > 0.8
     assert content["student"]["layers"] == 1
     again = bs.load(out)
     assert np.allclose(again.embed(["a river"]), after.model.embed(["a river"]), atol=1e-6)
@@ -61,7 +61,7 @@ def test_vectors_of_a_classifier(made: Maker, write: Write) -> None:
 def test_a_narrower_student(base: Base, made: Maker, write: Write) -> None:
     file = write("texts.jsonl", TEXTS)
     narrow = made("roberta", "Model", hidden_size=16).folder
-    result = bs.distill(base().folder, file, student=narrow, epochs=4, **FAST)
+    result = bs.distill(base().folder, file, student=narrow, epochs=8, **FAST)
     agreement = result.content["agreement"]["held_out"]
     assert "mean_cosine" not in agreement
     assert agreement["spearman_of_cosines"] > 0.3
@@ -72,7 +72,7 @@ def test_a_narrower_student(base: Base, made: Maker, write: Write) -> None:
 def test_static_vectors_are_tuned(base: Base, write: Write, tmp_path: Path) -> None:
     file, out = write("texts.jsonl", TEXTS), tmp_path / "static"
     plain = bs.distill(base().folder, to="static", width=16)
-    tuned = bs.distill(base().folder, file, out, to="static", width=16, epochs=4)
+    tuned = bs.distill(base().folder, file, out, to="static", width=16, epochs=8)
     assert tuned.content["kind"] == "static"
     assert bs.load(out).embed(["a river"]).shape == (1, 16)
     held = [row["text"].replace("1", "99") for row in TEXTS[:40]]
