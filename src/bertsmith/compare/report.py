@@ -205,6 +205,8 @@ def _tests(results: dict[str, Any], budget: str) -> list[tuple[str, Any]]:
 def _verdict(row: dict[str, Any]) -> str:
     if row["different"]:
         return f"{row['second'] if row['difference'] > 0 else row['first']} is better"
+    if not row["difference"]:
+        return "no difference observed"
     if row["seeds_needed"] is not None:
         return f"not detectable; about {row['seeds_needed']:,} seeds each would be needed"
     if row["test_set_too_small"]:

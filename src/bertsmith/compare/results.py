@@ -264,7 +264,9 @@ def _pairs(drawn: MultiBootstrap) -> list[dict[str, Any]]:
                 "seeds_needed": int(max(needed, most + 1))
                 if several and math.isfinite(needed) and p_value >= 0.05
                 else None,
-                "test_set_too_small": bool(math.isinf(needed) and p_value >= 0.05),
+                "test_set_too_small": bool(
+                    math.isinf(needed) and p_value >= 0.05 and test.difference
+                ),
             }
         )
     return rows
