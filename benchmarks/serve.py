@@ -116,16 +116,14 @@ def by_onnxruntime(model: str, threads: int) -> Any:
     import onnxruntime
     from tokenizers import Tokenizer
 
-    folder = tempfile.mkdtemp()
-    subprocess.run(
-        [sys.executable, "-m", "bertsmith.cli", "export", model, "--onnx", f"{folder}/onnx"],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
+    folder = os.environ.get("ONNX_FOLDER") or f"{tempfile.mkdtemp()}/onnx"
+    if not Path(folder).is_dir():
+        command = [sys.executable, "-m", "bertsmith.cli", "export", model, "--onnx", folder]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(f"{folder}/onnx/model.onnx", options)
-    tokenizer = Tokenizer.from_file(f"{folder}/onnx/tokenizer.json")
+    session = onnxruntime.InferenceSession(f"{folder}/model.onnx", options)
+    tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
     tokenizer.enable_truncation(256)
     tokenizer.enable_padding()
     names = [one.name for one in session.get_inputs()]
@@ -256,7 +254,7 @@ def server(command: list[str], port: int) -> Any:
 
     process = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL)
     try:
-        for _ in range(600):
+        for _ in range(2000):
             try:
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1).read()
                 break
@@ -264,6 +262,8 @@ def server(command: list[str], port: int) -> Any:
                 if process.poll() is not None:
                     raise SystemExit(f"the server ended: {command}") from None
                 time.sleep(0.2)
+        else:
+            raise SystemExit(f"the server does not answer: {command}")
         yield process
     finally:
         process.send_signal(signal.SIGTERM)

@@ -248,7 +248,8 @@ def main() -> None:
                     "memory_drift": round(after / before - 1, 4),
                     "server_still_there": process.poll() is None,
                 }
-                print(report["malformed"])
+                print(report["malformed"], flush=True)
+                RESULTS.write_text(json.dumps(report, indent=1) + "\n")
         if chosen.answers:
             bert = load(model, device="cpu")
             known = []
@@ -269,7 +270,8 @@ def main() -> None:
                     **result,
                     "seconds": round(time.time() - start, 1),
                 }
-                print(report["answers"])
+                print(report["answers"], flush=True)
+                RESULTS.write_text(json.dumps(report, indent=1) + "\n")
         outcomes = Counter[str]()
         for number in range(chosen.stops):
             with server(model, chosen.port) as process:
