@@ -127,6 +127,21 @@ def test_limits(bert: Bert) -> None:
         assert http.post("/embed", json={"inputs": "still there"}).is_success
 
 
+def test_answers_are_bounded(http: httpx.Client) -> None:
+    long = "bees " * 20_000
+    bodies: list[tuple[str, dict[str, Any]]] = [
+        ("/fill-mask", {"inputs": long + "[MASK]", "top": 1000}),
+        ("/fill-mask", {"inputs": "[MASK] " * 100}),
+        ("/choose", {"prompt": long, "choices": ["a"] * 500}),
+        ("/states", {"inputs": long, "depths": [0, 1, 2] * 20}),
+        ("/embed_all", {"inputs": [long] * 6}),
+        ("/attention", {"text": long}),
+    ]
+    for path, body in bodies:
+        assert http.post(path, json=body).status_code in (413, 422), path
+    assert http.post("/embed", json={"inputs": "still there"}).is_success
+
+
 def test_a_key(bert: Bert) -> None:
     with serving({"tiny": bert}, Settings(api_key="secret")) as http:
         for path in ("/health", "/live", "/ready", "/ping", "/metrics", "/"):

@@ -122,6 +122,7 @@ def own_routes(work: Work) -> APIRouter:
     async def fill_mask(body: FillMaskBody) -> dict[str, Any]:
         """The likeliest tokens for every mask."""
         served, texts = work.models.pick(body.model, "fill-mask"), listed(body.inputs)
+        work.check_guesses(served, texts, body.top)
         rows = await work.run(
             served, filling.fill_mask, texts, body.top, texts=texts, long=body.long
         )
@@ -177,7 +178,7 @@ def own_routes(work: Work) -> APIRouter:
             choice.choose,
             body.prompt,
             body.choices,
-            texts=[body.prompt],
+            texts=[body.prompt] * len(body.choices),
             seconds=body.choices,
             windowed=[body.prompt],
             long=body.long,
@@ -199,6 +200,7 @@ def own_routes(work: Work) -> APIRouter:
         """Hidden states of tokens, words or texts at any depth."""
         served, texts = work.models.pick(body.model, "embed"), listed(body.inputs)
         depths = body.depths or [all_depths(served.bert)[-1]]
+        work.count(served, texts, len(depths))
         rows = await work.alone(
             served,
             texts,

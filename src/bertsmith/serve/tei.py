@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -277,8 +278,12 @@ class Tei:
         self.work.check(texts)
         start = prompt(served, body.prompt_name) or ""
         tokenizer, rows = served.bert.tokenizer, []
+
+        def encode(text: str) -> Any:
+            return tokenizer.encode(start + text, special=body.add_special_tokens)
+
         for text in texts:
-            encoding = tokenizer.encode(start + text, special=body.add_special_tokens)
+            encoding = await self.work.call(len(text), partial(encode, text))
             row = []
             parts = zip(encoding.ids, encoding.offsets, encoding.sources, strict=True)
             for number, (begin, end), source in parts:
@@ -335,6 +340,7 @@ class Tei:
             top = (body.parameters or {}).get("top_k", 5)
             if type(top) is not int or not 1 <= top <= 1000:
                 raise ServeError(422, "parameters.top_k must be from 1 to 1000")
+            self.work.check_guesses(served, [text], top)
             guesses = await self.work.run(
                 served, filling.fill_mask, [text], top, texts=[text], long=body.long
             )

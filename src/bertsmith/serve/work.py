@@ -34,6 +34,8 @@ Result = TypeVar("Result")
 INLINE = 4000  # characters that are tokenized on the event loop: less than a change of threads
 MOST_MASKS = 64  # masks in a request: each costs a probability for every token of the vocabulary
 MOST_WEIGHTS = 4_000_000  # attention weights in an answer
+MOST_NUMBERS = 8_000_000  # numbers of hidden states in an answer
+MOST_LETTERS = 20_000_000  # characters of all texts with guesses in place
 
 
 @dataclass
@@ -84,7 +86,7 @@ class Work:
         bert = served.for_request(long or self.settings.long)
         steps = task.steps(bert, *args)
         start = perf_counter()
-        needed = await self._call(characters, lambda: next(steps))
+        needed = await self.call(characters, lambda: next(steps))
         usage.tokenise += perf_counter() - start
         tokens = sum(len(window.ids) for window in needed.windows)
         if tokens > self.settings.max_tokens:
@@ -98,7 +100,7 @@ class Work:
         usage.tokens += tokens
         job = served.batcher.submit(needed)
         results = await self._wait(served, job)
-        value = await self._call(characters, lambda: _finish(steps, results))
+        value = await self.call(characters, lambda: _finish(steps, results))
         usage.read += read_spans(bert, windowed or seconds or texts, needed.windows, prompt)
         return value
 
@@ -109,7 +111,7 @@ class Work:
         usage = USAGE.get()
         usage.model = served.name
         self.check(texts)
-        tokens = sum(map(len, served.bert.token_ids(texts)))
+        tokens = self.count(served, texts)
         usage.tokens += tokens
         bert = served.for_request("refuse")
         job = served.batcher.submit_call(lambda: call(bert), tokens)
@@ -135,7 +137,8 @@ class Work:
         usage.compute += job.compute
         return results
 
-    async def _call(self, characters: int, call: Callable[[], Result]) -> Result:
+    async def call(self, characters: int, call: Callable[[], Result]) -> Result:
+        """Call a function of texts: here if they are short, else in a thread."""
         if characters <= INLINE:
             return call()
         return await asyncio.get_running_loop().run_in_executor(self.threads, call)
@@ -218,10 +221,26 @@ class Work:
         pairs = zip(firsts, seconds, strict=True)
         return [float(vectors[place[one]] @ vectors[place[two]]) for one, two in pairs]
 
+    def count(self, served: ServedModel, texts: Sequence[str], depths: int = 1) -> int:
+        """The number of tokens; refuse texts whose hidden states are too many for one answer."""
+        self.check(texts)
+        tokens = sum(map(len, served.bert.token_ids(texts)))
+        if tokens * depths * served.bert.checkpoint.config.width > MOST_NUMBERS:
+            raise ServeError(413, f"the states of {tokens:,} tokens are too many for one answer")
+        return tokens
+
+    def check_guesses(self, served: ServedModel, texts: Sequence[str], top: int) -> None:
+        """Refuse guesses that would repeat long texts very often."""
+        self.check(texts)
+        mask = served.bert.tokenizer.mask_token or "[MASK]"
+        if sum(text.count(mask) * len(text) for text in texts) * top > MOST_LETTERS:
+            raise ServeError(413, "so many guesses in texts so long are too much for one answer")
+
     async def tokens(
         self, served: ServedModel, texts: Sequence[str], long: str | None = None
     ) -> list[TokenVectors]:
         """The final state of every token of every text."""
+        self.count(served, texts)
         return await self.run(served, token_vectors, texts, texts=texts, long=long)
 
     async def attention(
