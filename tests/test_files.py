@@ -6,6 +6,7 @@ import errno
 import gzip
 import hashlib
 import json
+import lzma
 import os
 import signal
 import stat
@@ -594,3 +595,16 @@ def test_devices_are_not_read(name: str) -> None:
 
 def test_a_folder_is_not_read(tmp_path: Path) -> None:
     assert "Is a directory" in refused(lambda: files.read_whole(tmp_path))
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
+def test_compressed_bombs_are_refused(suffix: str, tmp_path: Path) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    packers = {".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.compress}
+    bomb, large = tmp_path / f"bomb.txt{suffix}", tmp_path / f"large.txt{suffix}"
+    bomb.write_bytes(packers[suffix](bytes(40 << 20)))
+    noise = os.urandom(100_000)
+    large.write_bytes(packers[suffix](noise + bytes(12 << 20)))  # above no bound
+    with pytest.raises(BertsmithError, match="decompresses to more than 300 times its size"):
+        files.read_whole(bomb)
+    assert files.read_whole(large)[:100_000] == noise

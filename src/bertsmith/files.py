@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any, Literal, cast, overload
+from typing import IO, Any, Literal, overload
 
 from bertsmith.errors import BertsmithError
 
@@ -29,6 +29,7 @@ LONGEST = 200  # characters of a foreign message that an error of ours repeats
 # What network and cluster file systems answer to locks, or to flushing a folder.
 UNSUPPORTED = (errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 PACKED = (".gz", ".xz", ".zst")
+BOMB, LARGEST_RATIO = 16 << 20, 300  # bytes of content, and per compressed byte from there on
 # What reading raises where a file is missing, damaged or cut short.
 UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)
 
@@ -320,13 +321,38 @@ class _Pipe(io.RawIOBase):
 
 
 def _content(path: Path, file: IO[bytes]) -> IO[bytes]:
+    if path.suffix not in PACKED:
+        return file
+    content: Any
     if path.suffix == ".gz":
-        return cast(IO[bytes], gzip.GzipFile(fileobj=file))
-    if path.suffix == ".xz":
-        return lzma.LZMAFile(file)
-    if path.suffix == ".zst":
-        return io.BufferedReader(_Frames(path, file), 1 << 17)
-    return file
+        content = gzip.GzipFile(fileobj=file)
+    elif path.suffix == ".xz":
+        content = lzma.LZMAFile(file)  # noqa: SIM115 - closed by its reader
+    else:
+        content = _Frames(path, file)
+    return io.BufferedReader(_Bounded(content, file), 1 << 17)
+
+
+class _Bounded(io.RawIOBase):
+    """Decompressed content, unless it is a compressed bomb: text never shrinks that much."""
+
+    def __init__(self, content: IO[bytes], file: IO[bytes]) -> None:
+        self.content, self.file, self.count = content, file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        size: int = self.content.readinto(buffer)  # type: ignore[attr-defined]
+        self.count += size
+        if self.count > BOMB and self.count > LARGEST_RATIO * self.file.tell():
+            raise OSError(f"it decompresses to more than {LARGEST_RATIO} times its size")
+        return size
+
+    def close(self) -> None:
+        if not self.closed:
+            self.content.close()
+        super().close()
 
 
 def read_whole(path: str | Path, limit: int = LARGEST_DOCUMENT) -> bytes:
