@@ -32,8 +32,12 @@ def evaluate_search(
         ),
     ] = None,
     weights: Annotated[
-        str, typer.Option(help="Weights of keywords and vectors in hybrid search.")
-    ] = "1,1",
+        str | None,
+        typer.Option(
+            help="Weights of keywords and vectors in hybrid search; default 1,1, and 1,0.2 for "
+            "vectors of bertsmith-small."
+        ),
+    ] = None,
     fusion: Annotated[
         Literal["min-max", "rrf"], typer.Option(help="How both rankings are fused.")
     ] = "min-max",

@@ -34,8 +34,12 @@ def search(
     keywords: Annotated[bool, typer.Option("--keywords", help="Rank by keywords alone.")] = False,
     vectors: Annotated[bool, typer.Option("--vectors", help="Rank by vectors alone.")] = False,
     weights: Annotated[
-        str, typer.Option(help="Weights of keywords and vectors in hybrid search.")
-    ] = "1,1",
+        str | None,
+        typer.Option(
+            help="Weights of keywords and vectors in hybrid search; default 1,1, and 1,0.2 for "
+            "vectors of bertsmith-small."
+        ),
+    ] = None,
     fusion: Annotated[
         Literal["min-max", "rrf"],
         typer.Option(help="How both rankings are fused: by scaled scores, or by ranks."),
@@ -133,8 +137,10 @@ def _serve(index: Path, model: str | None, device: str | None, port: int) -> Non
         one.serve_forever()
 
 
-def parse_weights(text: str) -> tuple[float, float]:
-    """Two numbers, not both 0."""
+def parse_weights(text: str | None) -> tuple[float, float] | None:
+    """Two numbers, not both 0; None: the defaults."""
+    if text is None:
+        return None
     parts = text.split(",")
     if len(parts) != 2:
         raise BertsmithError(f"--weights are two numbers such as 1,0.5, not {text[:40]!r}")

@@ -22,7 +22,7 @@ from bertsmith.search.build import (
     update_folders,
 )
 from bertsmith.search.database import DATABASE, current, damage_named
-from bertsmith.search.encoder import Encoder
+from bertsmith.search.encoder import DEFAULT_MODEL, Encoder
 from bertsmith.search.filters import Filters
 from bertsmith.search.fuse import SCALES, fuse
 from bertsmith.search.hits import Hit, best_of_documents, hit_of
@@ -34,6 +34,8 @@ from bertsmith.search.vectors import GRAPH_FROM, VectorTable
 
 MODES = ("hybrid", "keywords", "vectors")
 WEIGHTS = (1.0, 1.0)  # of keywords and vectors in hybrid search
+# The model of the package was trained to fill masks: its vectors only break ties between keywords.
+WEAK_WEIGHTS = (1.0, 0.2)
 FUSION = "min-max"
 DEPTH = 1000  # passages of each ranking that are fused, at least
 FIRST = 50  # passages that are read from the database at once, and by a reranker
@@ -178,7 +180,7 @@ class Index:
         top: int = 10,
         *,
         mode: str = "hybrid",
-        weights: tuple[float, float] = WEIGHTS,
+        weights: tuple[float, float] | None = None,
         fusion: str = FUSION,
         files: str | Sequence[str] = (),
         kinds: str | Sequence[str] = (),
@@ -190,11 +192,13 @@ class Index:
     ) -> list[Hit]:
         """The passages that match a query best, best first.
 
-        `mode` is "hybrid" (keywords and vectors, fused with `weights`), "keywords" or "vectors".
+        `mode` is "hybrid" (keywords and vectors, fused with `weights`; by default equal ones, and
+        1 to 0.2 for vectors of bertsmith-small), "keywords" or "vectors".
         `files` are patterns such as "*.md", `kinds` such as "pdf", `after` and `before` dates of
         the files ("2024-05-01"). `by_document` keeps the best passage of each document. `rerank`
         is a reranker (`bertsmith.search.Reranker`). `highlight` marks the words that match.
         """
+        weights = weights or self._weights()
         asked = self._asked(query, mode, weights, fusion)
         top = whole_number(top, "top", 1, MOST)
         filters = Filters.of(files, kinds, after, before)
@@ -377,6 +381,12 @@ class Index:
                 yield self._store.passages(table.ids[rows].tolist()), table.rows(rows)
 
     # -------------------------------------------------------------- the model
+
+    def _weights(self) -> tuple[float, float]:
+        """The default weights of keywords and vectors."""
+        with self._lock:
+            stamp = self._meta_model()
+        return WEAK_WEIGHTS if stamp and stamp["name"] == DEFAULT_MODEL else WEIGHTS
 
     def _meta_model(self) -> dict[str, Any] | None:
         model: dict[str, Any] | None = self._store.meta().get("model")
