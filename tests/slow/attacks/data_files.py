@@ -171,8 +171,11 @@ def attack(home: Path, match: str) -> Tally:
             allowed = (0, 1, 2) if verb == "check" else (0, 2)  # 1: it has findings
             line = [name if word == "FILE" else word for word in words.split()]
             outcome = run(line, home, allowed=allowed)
-            if not outcome.bad and any(one.suffix == ".part" for one in home.iterdir()):
+            left = [one for one in home.iterdir() if one.suffix == ".part"]
+            if left and not outcome.bad:  # one that was killed cannot tidy up
                 outcome = outcome._replace(kind="left a temporary file")
+            for one in left:
+                one.unlink()
             tally.add(f"{verb} {name}", outcome)
         (home / name).unlink()
     return tally
