@@ -277,6 +277,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--port", type=int, default=8971)
+    parser.add_argument("--beside", default="sentence-transformers,onnxruntime")
     parser.add_argument("--baseline")
     parser.add_argument("--load")
     parser.add_argument("--options", default="{}")
@@ -296,6 +297,7 @@ def main() -> None:
         name: [__file__, chosen.model, "--baseline", kind, "--port", str(port), "--threads",
                str(chosen.threads)]
         for name, kind in (("sentence-transformers", "st"), ("onnxruntime", "onnx"))
+        if name in chosen.beside
     }  # fmt: skip
     saturation: dict[str, Any] = {}
     closed = {"seconds": seconds, "connections": chosen.connections}
@@ -332,7 +334,9 @@ def main() -> None:
     print(json.dumps(result, indent=1))
 
 
-def _ratio(rows: dict[str, Any], other: str) -> float:
+def _ratio(rows: dict[str, Any], other: str) -> float | None:
+    if other not in rows:
+        return None
     ours = rows["bertsmith"]["requests_per_second"]
     return float(round(ours / rows[other]["requests_per_second"], 2))
 

@@ -162,12 +162,13 @@ class Batcher:
             self._run(batch)
 
     def _pick(self) -> list[Place]:
-        """The next batch: a share for the oldest job, the rest for those with the fewest tokens.
+        """The next batch: a share for the oldest job, then small jobs by arrival, then large ones.
 
         A long job thus delays a short one by at most the batch that is running when it arrives.
         """
         oldest = self.jobs[0]
-        ordered = sorted(self.jobs, key=lambda job: job.left)
+        large = self.budget * RESERVED
+        ordered = sorted(self.jobs, key=lambda job: job.left > large)  # by arrival within each
         batch: list[Place] = []
         total = 0
 
