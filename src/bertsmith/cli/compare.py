@@ -58,9 +58,9 @@ def compare(
     ] = None,
     as_json: shared.Json = False,
 ) -> None:
-    """Compare variants under one budget: train, fine-tune and score them, with one report.
+    """Train, fine-tune and score variants under one budget.
 
-    An interrupted comparison is continued by the same command; finished parts are never run
+    All results are in one report. An interrupted comparison is continued by the same command; finished parts are never run
     again.
     """
     asked = [list_specs, print_spec is not None, static, spec is not None]

@@ -19,7 +19,7 @@ def export(
     overwrite: shared.Overwrite = False,
     as_json: shared.Json = False,
 ) -> None:
-    """Export a model as an ONNX graph, with its tokenizer beside it.
+    """Export a model and its tokenizer as an ONNX graph.
 
     The graph has pooling, normalisation and every head in it, reads batches of any size and
     length, and is compared with torch in onnxruntime before it is kept.

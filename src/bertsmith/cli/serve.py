@@ -73,9 +73,9 @@ def serve(
     family: shared.Family = None,
     as_json: shared.Json = False,
 ) -> None:
-    """Serve models over HTTP, with a playground at / and API documentation at /docs.
+    """Serve models over HTTP, with a playground.
 
-    One route for each task that a model has a head for, and the routes of
+    The playground is at /, the API documentation at /docs. One route for each task that a model has a head for, and the routes of
     text-embeddings-inference, OpenAI, Cohere, Jina and vLLM.
     """
     if long not in ("window", "refuse"):
