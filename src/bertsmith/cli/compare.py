@@ -60,8 +60,8 @@ def compare(
 ) -> None:
     """Train, fine-tune and score variants under one budget.
 
-    All results are in one report. An interrupted comparison is continued by the same command; finished parts are never run
-    again.
+    All results are in one report. The same command continues an interrupted comparison; finished
+    parts are never run again.
     """
     asked = [list_specs, print_spec is not None, static, spec is not None]
     if sum(asked) != 1:

@@ -75,8 +75,9 @@ def serve(
 ) -> None:
     """Serve models over HTTP, with a playground.
 
-    The playground is at /, the API documentation at /docs. One route for each task that a model has a head for, and the routes of
-    text-embeddings-inference, OpenAI, Cohere, Jina and vLLM.
+    The playground is at /, the API documentation at /docs. There is a route for each task that a
+    model has a head for; the routes of text-embeddings-inference, OpenAI, Cohere, Jina and vLLM
+    are there too.
     """
     if long not in ("window", "refuse"):
         raise BertsmithError(f"--long is window or refuse, not {long!r}")
