@@ -13,8 +13,9 @@ from bertsmith.errors import BertsmithError
 from bertsmith.model import Config, Convolution, Disentangled, HeadConfig, Rotary, build
 from model.tiny import TINY
 
-SIZES = ["vocabulary", "width", "layers", "attention_heads", "feedforward", "max_length"]
+SIZES = ["vocabulary", "width", "attention_heads", "feedforward", "max_length"]
 COUNTS = ["head_width", "embedding_width", "segments", "positions", "position_offset", "pad_id"]
+COUNTS += ["layers"]  # static vectors are a model without layers
 RATES = [name for name in Config.__dataclass_fields__ if name.endswith("dropout")]
 NOT_NUMBERS: list[Any] = [True, False, "12", None, [3], {}, 1j]
 

@@ -185,15 +185,19 @@ def test_timeouts_and_clients_that_leave(bert: Bert) -> None:
             assert (late.status_code, late.json()["error_type"]) == (503, "Timeout")
     with serving({"tiny": bert}) as http:
         batcher = next(iter(http.app.state.work.models)).batcher  # type: ignore[attr-defined]
+        admitted: list[Any] = []
+        submit = batcher.submit
+        batcher.submit = lambda needed: admitted.append(submit(needed)) or admitted[-1]
         with batcher._turn:
             address = (http.base_url.host, http.base_url.port)
             body = json.dumps({"inputs": ["text"] * 50}).encode()
             head = f"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-            for _ in range(2):  # the worker holds the first
+            for number in (1, 2):
                 with socket.create_connection(address) as client:
                     client.sendall(head.encode() + body)
-                    until(lambda: batcher.waiting or batcher.jobs)
-            until(lambda: not batcher.jobs and batcher.waiting == 0)
+                    until(lambda number=number: len(admitted) == number)
+            until(lambda: all(job.cancelled for job in admitted))
+            assert (len(batcher.jobs), batcher.waiting) == (0, 0)
         assert http.post("/embed", json={"inputs": "a"}).is_success
 
 

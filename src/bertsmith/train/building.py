@@ -58,10 +58,12 @@ def built(recipe: Recipe, tokenizer: Tokenizer, *, device: str = "cpu") -> Built
         checkpoint, ignored = _new(recipe, tokenizer, kinds, device), ()
     config, model = checkpoint.config, checkpoint.model
     _check_lengths(recipe, config)
-    if recipe.model.start and "following_lm" in recipe.objectives and not config.causal:
+    if "following_lm" in recipe.objectives and not config.causal:
         raise BertsmithError(
             f"{recipe.model.start} reads the text on both sides of a token: following_lm needs a"
             " model that was trained from left to right"
+            if recipe.model.start
+            else "following_lm needs a causal model: set model.settings.is_decoder = true"
         )
     deviation, seed = config.initial_deviation, recipe.train.seed
     extra = tuple(kind for kind in kinds if kind not in model.heads)
