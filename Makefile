@@ -1,6 +1,7 @@
 # make install build .venv from the lock files; needs Python 3.11+ and pip
 # make demo    run the demo: pre-train, fine-tune and inspect a small BERT in five minutes
-# make test    run all checks and tests
+# make test    linter, types and the quick tests: ten minutes on two cores
+# make test-all  the same with the slow tests: half an hour
 # make check   linter, formatter, types
 # make format  let the formatter and the linter repair what they can
 # make lock    resolve pyproject.toml anew into the lock files (needs uv)
@@ -13,11 +14,11 @@ WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-LOCKED := $(PIP) install -qq --no-deps --only-binary :all: --no-binary seqeval --require-hashes
+LOCKED := $(PIP) install -qq --no-deps --no-compile --only-binary :all: --no-binary seqeval --require-hashes
 LOCKS := requirements.lock requirements-torch.lock requirements-torch-cpu.lock
 TOO_OLD := bertsmith needs Python 3.11 or newer, not %d.%d: try make PYTHON=python3.12
 
-.PHONY: help install test demo check browser format lock clean
+.PHONY: help install test test-all demo check browser format lock clean
 
 help:
 	@grep "^# make" Makefile | cut -c3-
@@ -26,6 +27,9 @@ install: $(VENV)/ready
 	@echo "done: activate it with  . $(VENV)/bin/activate"
 
 test: check browser
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+
+test-all: check browser
 	$(BIN)/python -m pytest -n $(WORKERS)
 
 demo: $(VENV)/ready

@@ -12,6 +12,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background jobs ignore Ctrl-C, and so would every process that tests start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# One thread for each worker and for every process that a test starts: workers share the cores.
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 if not shutil.which("nvidia-smi"):  # before anyone imports Triton: its programs run on a CPU, too
     os.environ["TRITON_INTERPRET"] = "1"
 

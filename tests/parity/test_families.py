@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from parity.compare import assert_parity, make
+from sampled import sampled
 
 SMALL: dict[str, Any] = {
     "vocab_size": 99,
@@ -161,8 +162,7 @@ REAL: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", sampled(REAL, {"albert-base-v2", "deberta-v3-small"}))
 def test_real_sizes(name: str, tmp_path: Path) -> None:
     stem, settings = REAL[name]
     model = make(stem, "ForMaskedLM", deviation=0.02, **settings)

@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from bertsmith.errors import BertsmithError
 from bertsmith.train import Recipe, pretrain, verify_resume
 from model.tiny import TINY
+from sampled import sampled
 from train.conftest import SMALL
 from train.test_gradients import errors, small
 
@@ -107,9 +108,15 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ["adamw", "lamb", "stable_adamw", "muon"])
-@pytest.mark.parametrize(("count", "parallel"), [(2, "ddp"), (4, "ddp"), (2, "fsdp"), (4, "fsdp")])
+CASES = [
+    (optimizer, count, parallel)
+    for optimizer in ("adamw", "lamb", "stable_adamw", "muon")
+    for count, parallel in ((2, "ddp"), (4, "ddp"), (2, "fsdp"), (4, "fsdp"))
+]
+QUICK = {("adamw", 2, "ddp"), ("muon", 2, "fsdp")}
+
+
+@pytest.mark.parametrize(("optimizer", "count", "parallel"), sampled(CASES, QUICK))
 def test_several_processes_train_the_model_of_one(
     optimizer: str,
     count: int,
@@ -133,8 +140,7 @@ def test_several_processes_train_the_model_of_one(
     assert summary["useful_share"] > 0.9
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("family", TINY)
+@pytest.mark.parametrize("family", sampled(TINY, {"bert"}))
 def test_half_precision_is_the_same_on_several_ranks(
     family: str, recipe: Any, ranks: Runner, tmp_path: Path
 ) -> None:
@@ -154,7 +160,6 @@ def test_half_precision_is_the_same_on_several_ranks(
         assert max(errors(same, whole).values()) < 1e-4
 
 
-@pytest.mark.slow
 def test_torchrun_starts_it(plain: Recipe, ranks: Runner, tmp_path: Path) -> None:
     one, two = ranks(plain, tmp_path / "one", 1), tmp_path / "two"
     command = [*TORCHRUN, "-m", "bertsmith.cli", "pretrain", str(one.with_suffix(".toml"))]
@@ -194,7 +199,6 @@ def test_torchrun_restarts_a_killed_rank(plain: Recipe, ranks: Runner, tmp_path:
     assert difference(whole, run) == 0
 
 
-@pytest.mark.slow
 def test_a_recipe_that_leaves_ranks_idle_is_refused(
     plain: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,7 +212,6 @@ def test_a_recipe_that_leaves_ranks_idle_is_refused(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
 def test_another_number_of_processes_goes_on(plain: Recipe, ranks: Runner, tmp_path: Path) -> None:
     whole = ranks(plain, tmp_path / "whole", 1)
     half = plain.model_copy(update={"train": plain.train.model_copy(update={"steps": 4})})
