@@ -52,19 +52,21 @@ def test_every_column_is_kept(run: Run, classifier: Path, tmp_path: Path) -> Non
     source = tmp_path / "reviews.csv"
     rows = [["id", "review", "label", "date"]]
     rows += [[str(n), text, "a", "2020"] for n, text in enumerate(TEXTS)]
-    rows += [["9", "NaN", "b", "2021"]]
+    rows += [["9", "NaN", "b", "2021"], ["10", "", "b", ""], ["11", " ", "b", ""]]
     with source.open("w", newline="") as stream:
         csv.writer(stream).writerows(rows)
     done = run("predict", classifier, source, "--out", tmp_path / "out.csv")
     with (tmp_path / "out.csv").open(newline="", encoding="utf-8") as stream:
         found = list(csv.DictReader(stream))
     assert list(found[0]) == [*rows[0], "label_predicted", "scores"]
-    assert [row["id"] for row in found] == ["0", "1", "2", "9"]
+    assert [row["id"] for row in found] == ["0", "1", "2", "9", "10", "11"]
     assert {row["label_predicted"] for row in found[:3]} <= {"a", "b"}
-    assert found[3]["label_predicted"] == found[3]["review"] == ""
-    assert "rows without a text, for which there is no result: 1" in done.err
+    assert {row["label_predicted"] for row in found[3:]} == {""}
+    assert found[3]["review"] == ""
+    assert "rows without a text: 3" in done.err
+    assert f"6 rows written to {tmp_path / 'out.csv'}" in done.err
     piped = run("predict", classifier, "-", text=source.read_bytes())
-    assert [row["id"] for row in piped.rows] == ["0", "1", "2", "9"]
+    assert [row["id"] for row in piped.rows] == ["0", "1", "2", "9", "10", "11"]
     assert piped.rows[3]["label_predicted"] is None
 
 
@@ -151,3 +153,14 @@ def test_embed_holds_a_portion(run: Run, model: Path, tmp_path: Path, monkeypatc
         tracemalloc.stop()
     assert np.load(tmp_path / "out.npy").shape == (1024, 16)
     assert peaks[1] < peaks[0] + 200_000
+
+
+def test_a_model_that_knows_none_of_the_labels_is_not_scored(
+    run: Run, classifier: Path, tmp_path: Path
+) -> None:
+    source = tmp_path / "other.csv"
+    source.write_text("text,label\nGood bread.,fine\nBad bread.,poor\n")
+    with pytest.raises(BertsmithError, match="knows none of the labels") as caught:
+        run("evaluate", classifier, source)
+    assert str(caught.value).startswith(f"{classifier}: ")
+    assert "predicts a, b; the file has fine, poor" in str(caught.value)

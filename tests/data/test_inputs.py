@@ -96,7 +96,7 @@ def test_a_key_that_comes_late(tmp_path: Path) -> None:
     data = open_data(path, "classification")
     examples = [one for part in data.portions(2) for one in part.examples]
     assert [one and one.text for one in examples] == ["a", "b", "c", None]
-    assert data.ledger.counts == {"rows without a text, for which there is no result": 1}
+    assert data.ledger.counts == {"rows without a text": 1}
     assert data.unused == ("text",)
 
 

@@ -67,7 +67,8 @@ def test_labels_in_proportion() -> None:
     _, dev, how = split_off(dataset(rows), 0.1)
     assert Counter(one.label for one in dev.examples) == {"common": 180, "rare": 20}
     assert how == (
-        "no dev file: held out 10%: 200 of 2,000 examples, stratified by label; no text is in both"
+        "no dev file: 200 of 2,000 examples are held out as dev data in proportion to their "
+        "labels; no text is in both"
     )
 
 

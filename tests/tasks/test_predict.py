@@ -244,5 +244,5 @@ def test_gold_that_the_model_does_not_know_counts(made: Maker, tmp_path: Path) -
 def test_a_file_of_another_task(made: Maker, tmp_path: Path) -> None:
     bert = made("bert", "ForTokenClassification", **NAMES).ours
     (tmp_path / "t.csv").write_text("text,label\na,b\nc,d\n")
-    with pytest.raises(BertsmithError, match="is for classification, but the model is for tagging"):
+    with pytest.raises(BertsmithError, match="of classification, but the model is for tagging"):
         evaluate(bert, read_data(tmp_path / "t.csv"))

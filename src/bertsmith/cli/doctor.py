@@ -12,7 +12,12 @@ from bertsmith.cli import options as shared
 
 LIBRARIES = ("torch", "tokenizers", "safetensors", "numpy", "huggingface_hub")
 EXTRAS = {
+    "analysis": ("sklearn",),
+    "excel": ("openpyxl",),
     "corpus": ("ftfy", "py3langid", "pyarrow", "rensa", "zstandard"),
+    "search": ("charset_normalizer", "faiss", "pypdf", "docx", "watchfiles"),
+    "serve": ("fastapi", "prometheus_client", "uvicorn"),
+    "onnx": ("onnx", "onnxruntime", "onnxscript"),
     "ray": ("ray",),
     "tensorboard": ("tensorboard",),
 }

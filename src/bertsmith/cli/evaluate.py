@@ -101,7 +101,10 @@ def evaluate(
             names_of_labels = tasks.names_of(label_names)
             dataset = read_data(file, task, label_names=names_of_labels, **reading)
             dataset = sample_of(dataset, limit)
-        found.append(score(bert, dataset))
+        try:
+            found.append(score(bert, dataset))
+        except BertsmithError as error:
+            raise BertsmithError(f"{name}: {error}") from None
         shared.close(bert)
     assert dataset is not None
     chosen = metric or found[0].task.metrics(dataset)[0]

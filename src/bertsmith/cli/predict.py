@@ -71,10 +71,14 @@ def predict(
     task = task_of(bert)
     rows: Any = source if is_source(source) else [_row(source, pair, task.name)]
     data = open_data(rows, task.name, ledger=bert.ledger, **tasks.reading(columns))
+    written = 0
     with open_predictions(out, format, bert.ledger) as writer, _bar(out) as advance:
         for portion in predict_rows(bert, data, top=top, explain=explain):
             writer.write(portion.rows)
             advance(portion)
+            written += len(portion.rows)
+    if out is not None:
+        shared.note(f"{written:,} {'row' if written == 1 else 'rows'} written to {out}")
     if data.columns and rows is source:
         shared.note(tasks.columns_line(data.columns))
     shared.close(bert)

@@ -82,7 +82,7 @@ class Data:
                 yield Portion(examples, rows, self._share(table, start + len(rows)))
             if not complete and empty >= PORTION:
                 break
-        self.ledger.note("rows without a text, for which there is no result", empty)
+        self.ledger.note("rows without a text", empty)
         if not complete:
             what = "no row of it has a text" if empty else "there are no examples in it"
             raise BertsmithError(f"{self.path}: {what}")

@@ -126,10 +126,10 @@ def split_off(
     unit = "text"
     if isinstance(examples[0], Question):
         unit = "article" if articles else "passage"
-    labelled = any(_stratum(example) for example in examples)
+    labelled = len({_stratum(example) for example in examples} - {""})
     how = (
-        f"no dev file: held out {len(sides[1]) / len(examples):.0%}: {len(sides[1]):,} of "
-        f"{len(examples):,} examples{', stratified by label' if labelled else ''}; "
+        f"no dev file: {len(sides[1]):,} of {len(examples):,} examples are held out as dev data"
+        f"{' in proportion to their labels' if 0 < labelled <= len(sides[1]) else ''}; "
     ) + (MOSTLY_SHARED if connected else f"no {unit} is in both")
     rest, dev = (replace(dataset, examples=side) for side in sides)
     return rest, dev, how

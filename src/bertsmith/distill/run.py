@@ -96,6 +96,8 @@ def distill(
         return distill_text(made, Path(out), resume=resume, show=show)
     if changes:
         raise BertsmithError("--set changes keys of a recipe, and there is none without a corpus")
+    if data is None and to != "static":
+        raise BertsmithError("give texts to learn from: a file, or --to static, which needs none")
     if out is not None:
         check_out(out, overwrite, resume)
     opened = open_model(teacher, device, dtype if to == "static" and data is None else "float32")
@@ -109,8 +111,6 @@ def distill(
                 "--to static makes a student of its own: no layers, no other model"
             )
         return asked.static(place, width, smoothing, overwrite, resume)
-    if data is None:
-        raise BertsmithError("give texts to learn from: a file, or --to static, which needs none")
     chosen = Student.of(opened, teacher, student, layers)
     task = task_of(opened).name
     command: Command

@@ -19,6 +19,7 @@ TASKS = ("classification", "multilabel")
 MOST = 50_000  # examples that it is fitted on
 FEATURES = 20_000  # words and pairs of words; of short texts as many groups of characters too
 SHORT = 2_000_000  # characters of all training texts up to which these are counted
+FEW = 10  # examples from which on two scores are compared
 NAME = "TF-IDF + logistic regression"
 
 
@@ -62,8 +63,11 @@ def verdict(
     """A warning if the baseline is as good as the model or better; else empty."""
     for split in ("test", "dev"):
         ours = (scores.get(split) or {}).get(metric)
+        count = int((scores.get(split) or {}).get("count", FEW))
         theirs = ((found or {}).get("scores", {}).get(split) or {}).get(metric)
         if ours is not None and theirs is not None:
+            if count < FEW:
+                return f"{count} {split} examples are too few to compare with {NAME}"
             if theirs >= ours:
                 return (
                     f"{NAME} is at least as good: {split} {metric} {theirs:.4f} against "

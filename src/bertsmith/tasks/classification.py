@@ -178,6 +178,16 @@ class ClassificationTask(LabelTask):
 
         return scores
 
+    def demand_labels(self, bert: LoadedModel, dataset: Dataset[Any]) -> None:
+        """Refuse to score a model that knows none of the labels."""
+        known = bert.checkpoint.labels
+        if not {*known} & {*dataset.labels}:
+            own, there = (", ".join(sorted(names)[:5]) for names in (known, dataset.labels))
+            raise BertsmithError(
+                f"the model knows none of the labels in {dataset.path}: it predicts {own}; "
+                f"the file has {there}"
+            )
+
     def notes(self, bert: LoadedModel, dataset: Dataset[Any]) -> list[str]:
         """Which label F1 is of, and labels that the model does not know."""
         labels = bert.checkpoint.labels

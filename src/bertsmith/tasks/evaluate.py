@@ -73,9 +73,10 @@ def evaluate(bert: LoadedModel, dataset: Dataset[Any]) -> Evaluation:
     similar = task.name == "similarity" and dataset.task == "regression"
     if task.name != dataset.task and not similar:
         raise BertsmithError(
-            f"{dataset.path} is for {dataset.task}, but the model is for {task.name}"
+            f"{dataset.path} has examples of {dataset.task}, but the model is for {task.name}"
         )
     task.demand_kind(dataset.examples[0])
+    task.demand_labels(bert, dataset)
     return scored(bert, dataset, task.predict(bert, dataset.examples))
 
 

@@ -156,6 +156,9 @@ class Task:
         """
         raise NotImplementedError
 
+    def demand_labels(self, bert: LoadedModel, dataset: Dataset[Any]) -> None:
+        """Refuse to score a model that knows none of the labels: every answer would be wrong."""
+
     def notes(self, bert: LoadedModel, dataset: Dataset[Any]) -> list[str]:
         """What a reader of the scores should know."""
         return []
