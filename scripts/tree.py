@@ -1,4 +1,4 @@
-"""Rewrite the trees in docs/architecture.md (files) and README.md (folders) from docstrings."""
+"""Rewrite the tree of files in docs/architecture.md from docstrings."""
 
 import ast
 import tomllib
@@ -56,11 +56,7 @@ def fill(path: Path, listed: list[str]) -> None:
 
 
 def main() -> None:
-    everything = lines(HOUSE, 1)
-    fill(ROOT / "docs" / "architecture.md", everything)
-    # The README names folders, and the files beside them.
-    folders = [line for line in everything if not line.startswith("   ")]
-    fill(ROOT / "README.md", folders)
+    fill(ROOT / "docs" / "architecture.md", lines(HOUSE, 1))
 
 
 if __name__ == "__main__":
