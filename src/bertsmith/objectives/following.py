@@ -5,10 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example
 from bertsmith.model import Config, HeadConfig, Model
 from bertsmith.objectives.masked import MaskedTokens
 from bertsmith.objectives.objective import EncoderPass, HeadPass, LossTerm, Objective
+
+NOT_CAUSAL = "following_lm needs a causal model: set model.settings.is_decoder = true"
 
 
 class FollowingTokens(Objective):
@@ -20,6 +23,10 @@ class FollowingTokens(Objective):
     @staticmethod
     def head(config: Config) -> HeadConfig:
         """The head of masked LM."""
+        if not config.causal:
+            raise BertsmithError(
+                "following_lm needs a causal model: set model.settings.is_decoder = true"
+            )
         return MaskedTokens.head(config)
 
     def counts(self, example: Example) -> dict[str, int]:

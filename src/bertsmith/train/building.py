@@ -27,6 +27,7 @@ from bertsmith.objectives import (
     check_teacher,
     generator_config,
 )
+from bertsmith.objectives.following import NOT_CAUSAL
 from bertsmith.tokenizer import Tokenizer
 from bertsmith.train.recipe import ModelPart, Recipe
 
@@ -63,7 +64,7 @@ def built(recipe: Recipe, tokenizer: Tokenizer, *, device: str = "cpu") -> Built
             f"{recipe.model.start} reads the text on both sides of a token: following_lm needs a"
             " model that was trained from left to right"
             if recipe.model.start
-            else "following_lm needs a causal model: set model.settings.is_decoder = true"
+            else NOT_CAUSAL
         )
     deviation, seed = config.initial_deviation, recipe.train.seed
     extra = tuple(kind for kind in kinds if kind not in model.heads)
