@@ -66,3 +66,27 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     checkpoint = create("bert-tiny", vocab_size=words.size, max_position_embeddings=64, **small)
     save(folder, checkpoint, words, Sentence())
     return folder
+
+
+@pytest.fixture(scope="session")
+def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("search")
+    (place / "docs").mkdir()
+    (place / "docs" / "whales.md").write_text("# Whales\n\nWhales live in the sea.\n")
+    (place / "docs" / "cats.txt").write_text("Cats sleep on the sofa all day.\n")
+    rows = ['{"_id": "w", "text": "whales of the sea"}', '{"_id": "c", "text": "cats on a sofa"}']
+    (place / "corpus.jsonl").write_text("\n".join(rows))
+    (place / "queries.jsonl").write_text('{"_id": "1", "text": "sea whales"}\n')
+    (place / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n1\tw\t1\n")
+    return place
+
+
+@pytest.fixture(scope="session")
+def search_index(documents: Path) -> Path:
+    words = ["index", str(documents / "docs"), "--out", str(documents / "index"), "--json"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert (report["added"], report["embedded"]) == (2, 2)
+    assert report["total"]["model"]["name"] == "bertsmith-small"
+    return documents / "index"

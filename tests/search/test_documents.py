@@ -147,3 +147,16 @@ def test_passages_overlap_at_sentences() -> None:
         assert one.text.endswith(".")
         assert two.text.startswith("This")
         assert 0 < one.end - two.start <= 60
+
+
+def test_wrapped_prose_is_cut_at_sentences() -> None:
+    """Lines that go on in lower case are one sentence; a list of words is cut at lines."""
+    text = "The first sentence is wrapped\nin the middle of it. The second one\nis wrapped too."
+    parts = [passage.text for passage in cut(Document(text), Chunking(60, 0))]
+    assert [part.split("\n")[0] for part in parts] == [
+        "The first sentence is wrapped",
+        "The second one",
+    ]
+    words = "\n".join(f"word{number}" for number in range(40))
+    for passage in cut(Document(words), Chunking(60, 0)):
+        assert set(passage.text.split("\n")) <= set(words.split("\n"))

@@ -361,3 +361,57 @@ def test_ctrl_c_right_after_a_commit(
     with pytest.raises(KeyboardInterrupt):
         update_folders(tmp_path / "i", [folder], Settings(keywords_only=True))
     assert 0 < len(Index.open(tmp_path / "i")) < 9
+
+
+def test_excerpts_begin_with_sentences(index: Index) -> None:
+    """What is shown begins with the sentence that matches best, below the passage's heading."""
+    filler = "Nothing of interest is said here. " * 20
+    index.add([{"id": "long", "text": f"# Zoo\n\n{filler}\nThe okapi sleeps well. {filler}"}])
+    hit = index.search("okapi", mode="keywords")[0]
+    start, end = hit.excerpt(100)
+    assert hit.text[start:end].startswith("The okapi sleeps well. Nothing")
+    assert hit.text[start:end].endswith("said here.")
+    index.add([{"id": "endless", "text": "word " * 200 + "quagga " + "word " * 30}])
+    hit = index.search("quagga", mode="keywords")[0]
+    assert "quagga" in hit.text[slice(*hit.excerpt(100))]
+    fish = index.search("fish", mode="keywords")[0]
+    assert fish.text[slice(*fish.excerpt())] == "Cats eat fish and mice."
+
+
+def test_progress_counts_what_is_embedded(folder: Path, tmp_path: Path) -> None:
+    """The first report comes before anything is embedded, the last when all is done."""
+    reports: list[tuple[int, int, int]] = []
+
+    def report(done: int, total: int, update: bs.search.Update) -> None:
+        reports.append((done, total, update.embedded))
+
+    text = "A sentence of a long file.\n\n" * 2000
+    (folder / "long.txt").write_text(text)
+    update_folders(tmp_path / "i", [folder], Settings(encoder=HashedWords()), report=report)
+    total = sum(path.stat().st_size for path in folder.iterdir())
+    assert reports[0] == (0, total, 0)
+    done = [one[0] for one in reports]
+    assert done == sorted(done)
+    assert done[-1] == total
+    assert len(set(done)) > 5
+
+
+def test_long_passages_are_cut_or_read_whole(folder: Path, tmp_path: Path) -> None:
+    text = "The sea is deep. " * 40
+    more = text + "Dogs bark. " * 200
+    documents = [{"id": "short", "text": text}, {"id": "long", "text": more}]
+    vectors = {}
+    for long in ("cut", "window"):
+        path = tmp_path / long
+        update_folders(path, [folder / "cats.md"], Settings(size=100_000, overlap=0, long=long))
+        index = Index.open(path)
+        index.add(documents)
+        scores = {hit.document: hit.vectors for hit in index.search(text, mode="vectors")}
+        vectors[long] = scores
+        assert index.about["model"]["long"] == long
+    assert vectors["cut"]["short"] == pytest.approx(1, abs=1e-5)
+    assert vectors["window"]["long"] < vectors["cut"]["long"]
+    with pytest.raises(BertsmithError, match="--long cut; --re-embed"):
+        update_folders(tmp_path / "cut", [], Settings(long="window"))
+    update_folders(tmp_path / "cut", [], Settings(long="window"), re_embed=True)
+    assert Index.open(tmp_path / "cut").about["model"]["long"] == "window"

@@ -71,6 +71,14 @@ def build(
         int | None,
         typer.Option(help="Characters that passages share; default 200.", show_default=False),
     ] = None,
+    long: Annotated[
+        Literal["window", "cut"] | None,
+        typer.Option(
+            help="Passages beyond the model's length: window averages the vectors of all parts "
+            "(default), cut embeds the beginning alone.",
+            show_default=False,
+        ),
+    ] = None,
     vector_dtype: Annotated[
         Literal["float32", "float16"] | None,
         typer.Option(help="Number format of stored vectors; default float32.", show_default=False),
@@ -96,22 +104,23 @@ def build(
     run embeds only what is new or changed and forgets what is gone. `bertsmith index export
     INDEX --out vectors.parquet` writes the vectors.
     """
-    from bertsmith.ledger import Ledger
-    from bertsmith.search.build import Settings, update_folders
-
     if out is None:
-        raise BertsmithError("say where the index is to be with --out INDEX")
-    settings = Settings(
-        model=model,
-        size=passage_size,
-        overlap=overlap,
-        dtype=vector_dtype,
-        device=device,
-        precision=dtype,
-        keywords_only=keywords_only,
-    )
-    ledger = Ledger()
-    with progress() as report:
+        raise BertsmithError("say where the index is to be written: --out INDEX")
+    with progress() as report:  # before the imports, which load PyTorch
+        from bertsmith.ledger import Ledger
+        from bertsmith.search.build import Settings, update_folders
+
+        settings = Settings(
+            model=model,
+            size=passage_size,
+            overlap=overlap,
+            dtype=vector_dtype,
+            device=device,
+            precision=dtype,
+            long=long,
+            keywords_only=keywords_only,
+        )
+        ledger = Ledger()
         update = update_folders(out, folders or [], settings, ledger, report, re_embed)
     _report(out, update, ledger, as_json)
     if watch:
@@ -207,26 +216,28 @@ def _follow(out: Path, as_json: bool) -> None:
 
 @contextmanager
 def progress() -> Iterator[Report]:
-    """A bar with an estimate of the time that is left, where a person watches."""
+    """A progress bar with an estimate of the time left, on a terminal."""
     import sys
 
-    from bertsmith.search.update import silent
-
     if not sys.stderr.isatty():
-        yield silent
+        yield lambda done, total, update: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
+        TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.percentage:3.0f}%  {task.fields[passages]:,} passages"),
+        TextColumn("{task.percentage:3.0f}%"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None, passages=0)
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, speed_estimate_period=300) as bar:
+        task = bar.add_task("loading the model", total=None)
 
         def show(done: int, total: int, update: Update) -> None:
-            bar.update(task, completed=done, total=total or None, passages=update.passages)
+            embedded = f", {update.embedded:,} embedded" if update.embedded else ""
+            text = f"{update.passages:,} passages read{embedded}" if update.passages else "reading"
+            bar.update(task, completed=done, total=total or None, description=text)
 
         yield show

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -99,11 +100,14 @@ def search(
         if rerank == "index" and (stamp := opened.about["model"]):
             rerank = str(model or stamp["name"])
         reranker = Reranker(rerank, device) if rerank else None
+        pair = parse_weights(weights) or opened.weights
+        mode = mode if opened.about["model"] or vectors else "keywords"
+        scale = scale_of(mode, pair, fusion) if reranker is None else reranker.scale
         hits = opened.search(
             query,
             top,
             mode=mode,
-            weights=parse_weights(weights),
+            weights=pair,
             fusion=fusion,
             files=file or (),
             kinds=kind or (),
@@ -120,7 +124,7 @@ def search(
     for one in extracted:
         place = f"{one.file}:{one.line}" if one.unit == "line" else f"{one.file}, {one.line}"
         typer.echo(f"answer: {_one_line(one.text)}  ({one.score:.2f}, {printable(place)})")
-    show(hits)
+    show(hits, scale)
 
 
 def _serve(index: Path, model: str | None, device: str | None, port: int) -> None:
@@ -150,8 +154,20 @@ def parse_weights(text: str | None) -> tuple[float, float] | None:
     return first, second
 
 
-def show(hits: list[Hit]) -> None:
-    """Print hits with the words that match in bold."""
+def scale_of(mode: str, weights: tuple[float, float], fusion: str) -> str:
+    """What the score of a hit is."""
+    first, second = (f"{weight:g}" for weight in weights)
+    if mode == "keywords":
+        return "BM25 of the query's words; higher is better"
+    if mode == "vectors":
+        return "cosine similarity of query and passage, at most 1"
+    if fusion == "rrf":
+        return f"{first} / (60 + rank by keywords) + {second} / (60 + rank by vectors)"
+    return f"{first} × BM25 + {second} × cosine similarity, each scaled to 0–1 within this search"
+
+
+def show(hits: list[Hit], scale: str) -> None:
+    """Print hits with the words that match in bold, and what their scores are."""
     from rich.text import Text
 
     console = shared.console()
@@ -172,6 +188,7 @@ def show(hits: list[Hit]) -> None:
             console.print(Text(f"   {shared.clipped(above, 120)}", style="italic"), soft_wrap=True)
         console.print(_excerpt(hit, Text("   ")), soft_wrap=True)
         console.print()
+    console.print(Text(f"score: {scale}", style="dim"), soft_wrap=True)
 
 
 def _near(hit: Hit) -> str:
@@ -181,25 +198,19 @@ def _near(hit: Hit) -> str:
 
 
 def _excerpt(hit: Hit, line: Any) -> Any:
-    """The part of a passage around its first match, on one line, matches in bold."""
-    first = hit.highlights[0][0] if hit.highlights else 0
-    start = max(0, first - LONGEST // 4) if len(hit.text) > LONGEST else 0
-    if start:
-        start = hit.text.find(" ", start, first) + 1 or start
-    end = min(len(hit.text), start + LONGEST)
-    line.append("…" if start else "")
-    place = start
-    for low, high in [*hit.highlights, (end, end)]:
-        low, high = max(low, place), min(high, end)
-        if low >= end and place >= end:
-            break
-        line.append(_one_line(hit.text[place : min(low, end)]))
-        if low < high:
+    """The sentences of a passage that match best, on one line, matches in bold."""
+    place, end = hit.excerpt(LONGEST)
+    line.append("… " if place > hit.body_start else "")
+    for low, high in hit.highlights:
+        if place <= low and high <= end:
+            line.append(_one_line(hit.text[place:low]))
             line.append(_one_line(hit.text[low:high]), style="bold yellow")
-        place = max(place, high, min(low, end))
-    line.append("…" if end < len(hit.text) else "")
+            place = high
+    line.append(_one_line(hit.text[place:end]))
+    line.append(" …" if end < len(hit.text) else "")
     return line
 
 
 def _one_line(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)
+    """A text without line feeds and control characters."""
+    return re.sub(" +", " ", "".join(c if c.isprintable() else " " for c in text))

@@ -34,6 +34,7 @@ class Settings:
     dtype: str | None = None  # of stored vectors
     device: str | None = None
     precision: str = "float32"  # of the model
+    long: str | None = None  # "window" or "cut": passages that are longer than the model reads
     keywords_only: bool = False
     encoder: Encoder | None = None  # the model, where it is loaded already
 
@@ -129,7 +130,7 @@ def opened(
 def _created(root: Path, settings: Settings) -> tuple[Store, Encoder | None]:
     encoder = settings.encoder
     if encoder is None and not settings.keywords_only:
-        encoder = _load(settings, settings.model or DEFAULT_MODEL)
+        encoder = _load(settings, settings.model or DEFAULT_MODEL, {})
     return Store.create(root, _stamp(encoder, settings.chunking(), settings)), encoder
 
 
@@ -141,8 +142,9 @@ def _stamp(encoder: Encoder | None, chunking: Chunking, settings: Settings) -> d
     }
 
 
-def _load(settings: Settings, name: str | Path) -> Encoder:
-    return Encoder(name, settings.device, settings.precision)
+def _load(settings: Settings, name: str | Path, stamp: Mapping[str, Any]) -> Encoder:
+    long = settings.long or stamp.get("long", "window")
+    return Encoder(name, settings.device, settings.precision, long)
 
 
 def _fitting(root: Path, store: Store, settings: Settings) -> Encoder | None:
@@ -164,9 +166,14 @@ def _fitting(root: Path, store: Store, settings: Settings) -> Encoder | None:
         return None
     if settings.keywords_only:
         raise BertsmithError(f"{root}: was built with vectors; name another folder")
-    encoder = settings.encoder or _load(settings, settings.model or stamp["name"])
+    encoder = settings.encoder or _load(settings, settings.model or stamp["name"], stamp)
     if encoder.hash != stamp["hash"]:
         raise another_model(root, stamp, encoder.name)
+    if encoder.long != stamp.get("long", "window"):
+        raise BertsmithError(
+            f"{root}: its long passages were embedded with --long {stamp.get('long', 'window')};"
+            " --re-embed changes that"
+        )
     return encoder
 
 
@@ -184,7 +191,7 @@ def _copied(store: Store, settings: Settings) -> tuple[Store, Encoder | None]:
     stamp = meta["model"] or {}
     encoder = settings.encoder
     if encoder is None and not settings.keywords_only:
-        encoder = _load(settings, settings.model or stamp.get("name") or DEFAULT_MODEL)
+        encoder = _load(settings, settings.model or stamp.get("name") or DEFAULT_MODEL, stamp)
     chunking = settings.chunking(meta["chunking"])
     folder = store.root / os.urandom(4).hex()
     with writing(store.root):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bertsmith.checkpoint import locate, read_sentence
+from bertsmith.errors import BertsmithError
 from bertsmith.files import reading
 from bertsmith.ledger import Ledger
 from bertsmith.tasks.embedding import Vectors, embed
@@ -18,6 +19,7 @@ from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.opening import open_model
 
 DEFAULT_MODEL = "bertsmith-small"
+LONG = ("window", "cut")
 HASHED: tuple[str, ...] = (
     "*.safetensors",
     "config.json",
@@ -32,11 +34,21 @@ HASHED += ("1_Pooling/config.json", "sentence_*_config.json", "config_sentence_t
 class Encoder:
     """A model that turns texts into vectors of length 1; it is loaded when it is first needed."""
 
-    def __init__(self, name: str | Path, device: str | None = None, dtype: str = "float32") -> None:
+    long = "window"  # a text beyond the model's length: "window", or "cut" to its beginning
+
+    def __init__(
+        self,
+        name: str | Path,
+        device: str | None = None,
+        dtype: str = "float32",
+        long: str = "window",
+    ) -> None:
+        if long not in LONG:
+            raise BertsmithError(f"unknown way to read long passages {long!r}; known: window, cut")
         directory = locate(name)
         self.name = str(directory.resolve()) if Path(name).exists() else str(name)
         self.hash = model_hash(directory)  # of all files that decide the vectors
-        self.device, self.dtype = device, dtype
+        self.device, self.dtype, self.long = device, dtype, long
         self.ledger: Ledger | None = None
 
     @cached_property
@@ -62,11 +74,12 @@ class Encoder:
             "pooling": sentence.pool,
             "dimension": self.dimension,
             "max_length": limit,
+            "long": self.long,
         }
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors (N, D) of texts; long ones are read in windows."""
-        vectors = embed(self.model, list(texts), normalise=True)
+        """Unit vectors (N, D) of texts; long ones are read in windows, or cut."""
+        vectors = embed(self.model, list(texts), normalise=True, long=self.long)
         # A text without tokens of its own, or an overflow in half precision, is like no other.
         return np.nan_to_num(vectors, nan=0.0, posinf=0.0, neginf=0.0)
 

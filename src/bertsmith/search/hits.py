@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from bertsmith.search.passages import SENTENCE
 from bertsmith.search.store import Stored
 
 
@@ -33,6 +34,41 @@ class Hit:
     def to_dict(self) -> dict[str, Any]:
         """The hit as plain values, for JSON."""
         return {**asdict(self), "highlights": [list(span) for span in self.highlights]}
+
+    def excerpt(self, longest: int = 400) -> tuple[int, int]:
+        """The span of `text` to show: whole sentences, where most of the matches are."""
+        text = self.text
+        begin = self.body_start
+        if len(text) - begin <= longest:
+            return begin, len(text)
+        borders = [match.end() for match in SENTENCE.finditer(text)]
+        starts = [begin, *(place for place in borders if place > begin)]
+        start = max(starts, key=lambda place: (*self._matches(place, place + longest), place))
+        if not self.highlights:
+            start = begin
+        elif not self._matches(start, start + longest)[0]:
+            # Far from the beginning of a long sentence: a few words before the match.
+            start = text.rfind(" ", 0, max(0, self.highlights[0][0] - longest // 4)) + 1
+        limit = start + longest
+        if limit >= len(text):
+            return start, len(text)
+        ends = [place for place in borders if start + longest // 2 < place <= limit]
+        end = ends[-1] if ends else text.rfind(" ", start, limit) + 1 or limit
+        return start, start + len(text[start:end].rstrip())
+
+    @property
+    def body_start(self) -> int:
+        """Where the text goes on below its own heading."""
+        first, feed, rest = self.text.partition("\n")
+        own = first.strip("#= \r") == self.heading.rpartition(" > ")[2]
+        if not (feed and rest.strip() and first.strip() and own):
+            return 0
+        return len(self.text) - len(rest.lstrip())
+
+    def _matches(self, start: int, end: int) -> tuple[int, int]:
+        """How many different words, and how many in all, match within a span."""
+        words = [self.text[a:b].lower() for a, b in self.highlights if start <= a and b <= end]
+        return len(set(words)), len(words)
 
     @property
     def place(self) -> str:

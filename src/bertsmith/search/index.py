@@ -31,6 +31,7 @@ from bertsmith.search.segments import DamagedSegmentError
 from bertsmith.search.store import Store, Stored
 from bertsmith.search.update import Report, Update, silent
 from bertsmith.search.vectors import GRAPH_FROM, VectorTable
+from bertsmith.tasks.embedding import Vectors
 
 MODES = ("hybrid", "keywords", "vectors")
 WEIGHTS = (1.0, 1.0)  # of keywords and vectors in hybrid search
@@ -198,7 +199,7 @@ class Index:
         the files ("2024-05-01"). `by_document` keeps the best passage of each document. `rerank`
         is a reranker (`bertsmith.search.Reranker`). `highlight` marks the words that match.
         """
-        weights = weights or self._weights()
+        weights = weights or self.weights
         asked = self._asked(query, mode, weights, fusion)
         top = whole_number(top, "top", 1, MOST)
         filters = Filters.of(files, kinds, after, before)
@@ -347,8 +348,13 @@ class Index:
         table = self._vectors()
         if not len(table):
             return []
-        vector = self._model_of_index().embed([query.text])[0]
-        return table.nearest(vector, depth, allowed)
+        return table.nearest(self.embed(query.text), depth, allowed)
+
+    def embed(self, query: str) -> Vectors:
+        """The unit vector (D,) of a query, by the model of the index."""
+        with self._lock:
+            vector: Vectors = self._model_of_index().embed([query])[0]
+        return vector
 
     def _vectors(self) -> VectorTable:
         """The vectors of the state that is read."""
@@ -382,8 +388,9 @@ class Index:
 
     # -------------------------------------------------------------- the model
 
-    def _weights(self) -> tuple[float, float]:
-        """The default weights of keywords and vectors."""
+    @property
+    def weights(self) -> tuple[float, float]:
+        """The default weights of keywords and vectors in hybrid search."""
         with self._lock:
             stamp = self._meta_model()
         return WEAK_WEIGHTS if stamp and stamp["name"] == DEFAULT_MODEL else WEIGHTS
@@ -397,7 +404,7 @@ class Index:
             stamp = self._meta_model() or {}
             name = str(self._model or stamp.get("name"))
             try:
-                encoder = Encoder(name, self._device, self._dtype)
+                encoder = Encoder(name, self._device, self._dtype, stamp.get("long", "window"))
                 self._check(encoder.hash, name)
             except BertsmithError as error:
                 if "another model" in str(error):

@@ -9,11 +9,13 @@ from urllib.parse import parse_qs, urlsplit
 
 from bertsmith.errors import BertsmithError
 from bertsmith.pages import page
+from bertsmith.search.hits import Hit
 from bertsmith.search.index import MODES, Index
 
 HOSTS = ("127.0.0.1", "localhost")  # pages of other sites cannot reach it by a name of theirs
 LONGEST = 1 << 16  # characters of a request's address
 TOP = 20
+LONGEST_EXCERPT = 700  # characters of a passage that are shown
 
 
 def server(index: Index, port: int = 0) -> ThreadingHTTPServer:
@@ -66,7 +68,13 @@ def answer(index: Index, query: str) -> tuple[int, dict[str, Any]]:
         )
     except BertsmithError as error:
         return 400, {"error": str(error)}
-    return 200, {"results": [hit.to_dict() for hit in hits]}
+    return 200, {"results": [_shown(hit) for hit in hits]}
+
+
+def _shown(hit: Hit) -> dict[str, Any]:
+    """A hit with the span of its text that the page shows."""
+    start, end = hit.excerpt(LONGEST_EXCERPT)
+    return {**hit.to_dict(), "excerpt": [start, end], "cut": start > hit.body_start}
 
 
 def search_page(index: Index) -> str:

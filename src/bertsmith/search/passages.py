@@ -10,8 +10,11 @@ from bertsmith.errors import BertsmithError
 from bertsmith.search.documents import Document
 
 # The end of a sentence: punctuation (with closing quotes) before a space, or that of scripts
-# without spaces; a line feed ends a unit too, so that verse, lists and code are cut at lines.
-SENTENCE = re.compile(r"(?<=[.!?…])[\"'»”’)\]]*\s+|(?<=[。！？｡।॥؟])[\"'»”’」』)\]]*\s*|\n+")
+# without spaces; a line feed ends a unit too, so that verse, lists and code are cut at lines,
+# unless the next line goes on in lower case: wrapped prose.
+SENTENCE = re.compile(
+    r"(?<=[.!?…])[\"'»”’)\]]*\s+|(?<=[。！？｡।॥؟])[\"'»”’」』)\]]*\s*|\n{2,}|\n(?![a-zà-öø-ÿ])"
+)
 MOST_HEADING = 300  # characters of the path of headings
 
 
@@ -51,6 +54,12 @@ def cut(document: Document, how: Chunking) -> Iterator[Passage]:
             yield Passage(text[start:end], start + shift, end + shift, line, heading)
     if not text.strip() and document.title.strip():
         yield Passage("", 0, 0, document.line)
+
+
+def joined_text(title: str, heading: str, text: str) -> str:
+    """What is embedded of a passage: title, headings and text, without repetitions."""
+    above = [heading] if title and heading.startswith(title) else [title, heading]
+    return "\n".join(part for part in [*above, text] if part)
 
 
 def _sections(document: Document) -> Iterator[tuple[int, int, str]]:
@@ -100,7 +109,7 @@ def _paragraph_end(text: str, units: list[tuple[int, int]], begin: int, stop: in
 
 
 def _units(text: str, first: int, last: int, size: int) -> Iterator[tuple[int, int]]:
-    """Sentences and lines, without the space around them; longer ones are cut at spaces."""
+    """Sentences and lines, without the space around them; longer ones are cut at white space."""
     start = first
     ends = [match.end() for match in SENTENCE.finditer(text, first, last)]
     for end in [*ends, last]:
@@ -119,6 +128,7 @@ def _shortened(text: str, start: int, end: int, size: int) -> Iterator[tuple[int
         if end - start <= size:
             yield start, end
             return
-        cut_at = text.rfind(" ", start + size // 2, start + size) + 1 or start + size
+        half, full = start + size // 2, start + size
+        cut_at = text.rfind("\n", half, full) + 1 or text.rfind(" ", half, full) + 1 or full
         yield from _shortened(text, start, cut_at, size)
         start = cut_at

@@ -11,7 +11,7 @@ import numpy as np
 
 from bertsmith.errors import BertsmithError
 from bertsmith.search.hits import Hit
-from bertsmith.search.update import joined_text
+from bertsmith.search.passages import joined_text
 from bertsmith.tasks.answering import find_answers
 from bertsmith.tasks.classification import classify, positive
 from bertsmith.tasks.loaded import LoadedModel
@@ -33,6 +33,16 @@ class Reranker:
     def __init__(self, model: str | Path | LoadedModel, device: str | None = None) -> None:
         self.model = _opened(model, device)
         self.pairs = "classify" in self.model.model.heads
+
+    @property
+    def scale(self) -> str:
+        """What the score of a reranked hit is."""
+        if not self.pairs:
+            return "late interaction: mean cosine of each query token with its nearest token"
+        labels = self.model.checkpoint.labels
+        if len(labels) == 1:
+            return "output of the pair classifier; higher is better"
+        return f"probability of {positive(labels) or labels[-1]!r} by the pair classifier"
 
     def rerank(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
         """The first hits in their new order, then the others as they were."""

@@ -13,16 +13,18 @@ from typing import Any
 from bertsmith.errors import BertsmithError
 from bertsmith.files import digest, open_bytes, reading
 from bertsmith.ledger import Ledger
-from bertsmith.search.documents import BINARY, Document, kind_of, read_documents
+from bertsmith.search.documents import BINARY, Document, kind_of, packed, read_documents
 from bertsmith.search.encoder import Encoder
 from bertsmith.search.encodings import is_text
-from bertsmith.search.passages import Chunking, Passage, cut
+from bertsmith.search.passages import Chunking, cut, joined_text
 from bertsmith.search.scan import SourceFile, scan, under
 from bertsmith.search.segments import DamagedSegmentError, Matrix, open_segment, write_segment
 from bertsmith.search.store import Store, sweep_segments
 
 ADDED = "added"  # the kind of documents that were given from Python
-BATCH = 256  # passages that are embedded at once
+BATCH = 256  # passages that are sorted by length before they are embedded
+STEP, STEP_SECONDS = 16, 0.5  # passages between two reports; more where they take less time
+PACKING = 4  # characters to a byte of a compressed file, roughly
 SEGMENT_ROWS = 16_384  # vectors of a segment while it is written
 COMMIT_PASSAGES, COMMIT_SECONDS = 8192, 60.0  # after which a transaction ends, at a file's end
 FRESH = 2_000_000_000  # nanoseconds; a file this young may change without a new time
@@ -49,7 +51,7 @@ class Update:
         return asdict(self)
 
 
-Report = Callable[[int, int, Update], None]  # bytes done, bytes in all, counts so far
+Report = Callable[[int, int, Update], None]  # work done, work in all (bytes of text), counts
 
 
 def silent(done: int, total: int, update: Update) -> None:
@@ -78,7 +80,8 @@ class Updater:
         self.ready: list[tuple[tuple[str, str, int, int], list[int]]] = []
         self.written = 0  # passages since the last commit
         self.since = time.monotonic()
-        self.done = self.total = 0
+        self.read = self.file_end = self.done = self.total = 0  # bytes of text
+        self.step = STEP
 
     # -------------------------------------------------------------- folders
 
@@ -99,13 +102,15 @@ class Updater:
         fresh = checked - FRESH
         work = [file for file in files if not _same(file, known.get(file.key), fresh)]
         self.update.unchanged = len(files) - len(work)
-        self.total = sum(file.size for file in work)
+        self.read, self.done, self.total = 0, 0, sum(map(_weight, work))
+        self.report(0, self.total, self.update)
         gone = [key for key in known if key not in seen and any(under(key, r) for r in roots)]
         with self._portions() as end_of_file:
             for file in work:
+                self.file_end = self.read + _weight(file)
                 self._one_file(file, known.get(file.key))
-                self.done += file.size
-                self.report(self.done, self.total, self.update)
+                self.read = self.file_end
+                self._report()
                 end_of_file()
             for key in gone:  # last, so that the vectors of a file that was moved are known
                 self.store.remove_file(known[key][0])
@@ -243,7 +248,7 @@ class Updater:
         self, file: int, document: Document, former: dict[bytes, tuple[int, int]]
     ) -> None:
         for passage in cut(document, self.chunking):
-            text = embedded_text(document, passage)
+            text = joined_text(document.title, passage.heading, passage.text)
             key = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
             place = former.get(key) or self.store.vector_of(key)
             values = (
@@ -265,7 +270,7 @@ class Updater:
                 self.texts.append((number, text))
                 if len(self.texts) >= BATCH:
                     self._embed()
-                    self.report(self.done, self.total, self.update)
+            self.read = min(self.read + len(passage.text), self.file_end)
 
     def _take_vectors(self, file: int) -> dict[bytes, tuple[int, int]]:
         """Where the vectors of a file's passages are, before it is read anew."""
@@ -280,12 +285,24 @@ class Updater:
         """Give vectors to the passages that wait for them."""
         if not self.texts or self.encoder is None:
             return
-        waiting, self.texts = self.texts, []
-        self.vectors.append(self.encoder.embed([text for _, text in waiting]))
-        self.rows += [number for number, _ in waiting]
-        self.update.embedded += len(waiting)
+        self.texts.sort(key=lambda pair: -len(pair[1]))
+        while self.texts:
+            begin = time.monotonic()
+            part, self.texts = self.texts[: self.step], self.texts[self.step :]
+            self.vectors.append(self.encoder.embed([text for _, text in part]))
+            if time.monotonic() - begin < STEP_SECONDS:
+                self.step = min(2 * self.step, BATCH)
+            self.rows += [number for number, _ in part]
+            self.update.embedded += len(part)
+            self._report()
         if len(self.rows) >= SEGMENT_ROWS:
             self._write_segment()
+
+    def _report(self) -> None:
+        """Report how much of the text has been read and embedded."""
+        waiting = sum(len(text) for _, text in self.texts)
+        self.done = max(self.done, self.read - waiting)
+        self.report(self.done, self.total, self.update)
 
     def _write_segment(self) -> None:
         if self.rows:
@@ -345,7 +362,10 @@ class Updater:
         if self.encoder is None:
             return
         missing = self.store.count() - self.store.count("vectors")
-        last, done = 0, 0
+        last = 0
+        lengths = "SELECT coalesce(sum(length(text)), 0) FROM passages WHERE id NOT IN"
+        lengths += " (SELECT passage FROM vectors)"
+        self.read, self.done, (self.total,) = 0, 0, self.store.database.execute(lengths).fetchone()
         while missing:
             rows = self.store.database.execute(
                 "SELECT id, title, heading, text FROM passages WHERE id > ? AND id NOT IN"
@@ -354,10 +374,10 @@ class Updater:
             ).fetchall()
             if not rows:
                 break
-            last, done = rows[-1][0], done + len(rows)
+            last = rows[-1][0]
             self.texts += [(n, joined_text(*parts)) for n, *parts in rows]
+            self.read += sum(len(parts[-1]) for _, *parts in rows)
             self._embed()
-            self.report(done, missing, self.update)
         self._flush()
 
     def _finish(self) -> None:
@@ -406,15 +426,9 @@ class Updater:
             self._write_segment()
 
 
-def embedded_text(document: Document, passage: Passage) -> str:
-    """What is embedded of a passage: the title, the headings and the text."""
-    return joined_text(document.title, passage.heading, passage.text)
-
-
-def joined_text(title: str, heading: str, text: str) -> str:
-    """Title, headings and text, one below the other; what repeats another is left out."""
-    above = [heading] if title and heading.startswith(title) else [title, heading]
-    return "\n".join(part for part in [*above, text] if part)
+def _weight(file: SourceFile) -> int:
+    """The bytes of text of a file, roughly."""
+    return file.size * (PACKING if packed(file.path) else 1)
 
 
 def _same(file: SourceFile, known: tuple[int, int, int, str] | None, fresh: int) -> bool:

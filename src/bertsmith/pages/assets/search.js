@@ -3,7 +3,6 @@
 const ask = document.getElementById("ask");
 const [query, mode, kind] = ["query", "mode", "kind"].map((id) => document.getElementById(id));
 const [status, list] = ["status", "hits"].map((id) => document.getElementById(id));
-const LONGEST = 700;
 let waiting = 0, asked = 0;
 
 function element(name, text, className) {
@@ -17,17 +16,15 @@ function element(name, text, className) {
 function marked(hit) {
   const text = [...hit.text], parts = document.createElement("p");
   parts.className = hit.kind === "code" ? "text code" : "text";
-  const first = hit.highlights.length ? hit.highlights[0][0] : 0;
-  const start = text.length > LONGEST ? Math.max(0, first - 150) : 0;
-  const end = Math.min(text.length, start + LONGEST);
-  let place = start;
-  if (start) parts.append("…");
+  const end = hit.excerpt[1];
+  let place = hit.excerpt[0];
+  if (hit.cut) parts.append("… ");
   for (const [low, high] of hit.highlights) {
     if (low < place || high > end) continue;
     parts.append(text.slice(place, low).join(""), element("mark", text.slice(low, high).join("")));
     place = high;
   }
-  parts.append(text.slice(place, end).join("") + (end < text.length ? "…" : ""));
+  parts.append(text.slice(place, end).join("") + (end < text.length ? " …" : ""));
   return parts;
 }
 
