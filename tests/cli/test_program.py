@@ -1,5 +1,6 @@
 """The program itself: help, versions, mistakes, exit statuses, pipes."""
 
+import errno
 import os
 import shlex
 import subprocess
@@ -189,3 +190,16 @@ def test_shells_can_complete() -> None:
     line = f"{shlex.join([*command, '--show-completion'])}; true"
     shown = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
     assert "COMP_WORDS" in shown.stdout
+
+
+def test_a_failure_of_the_file_system_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(**_: object) -> None:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), "/a/name")
+
+    monkeypatch.setattr("bertsmith.cli.app.app", fails)
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == "bertsmith: /a/name: File name too long\n"

@@ -415,3 +415,8 @@ def test_long_passages_are_cut_or_read_whole(folder: Path, tmp_path: Path) -> No
         update_folders(tmp_path / "cut", [], Settings(long="window"))
     update_folders(tmp_path / "cut", [], Settings(long="window"), re_embed=True)
     assert Index.open(tmp_path / "cut").about["model"]["long"] == "window"
+
+
+def test_a_name_that_cannot_be_written(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(BertsmithError, match="cannot be written"):
+        update_folders(tmp_path / ("x" * 300), [folder], Settings())

@@ -188,9 +188,12 @@ def main() -> None:
     except BrokenPipeError:
         status = 0
     except OSError as error:
-        if error.errno != errno.ENOSPC or error.filename:
+        if error.filename:  # a name that is too long, a disk that is full, a missing permission
+            status = _say(f"{error.filename}: {cause(error)}")
+        elif error.errno == errno.ENOSPC:
+            status = _say(f"standard output cannot be written ({error.strerror})")
+        else:
             raise
-        status = _say(f"standard output cannot be written ({error.strerror})")
     sys.exit(_flushed(status))
 
 

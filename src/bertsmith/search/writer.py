@@ -23,9 +23,10 @@ from bertsmith.search.store import Store
 @contextmanager
 def writer(root: Path) -> Iterator[None]:
     """Be the only one who writes an index; remove what killed writers left behind."""
-    if root.exists() and not root.is_dir():
-        raise BertsmithError(f"{root}: a file of this name exists; name a folder")
-    strange = root.is_dir() and any(entry.name != ".lock" for entry in root.iterdir())
+    with writing(root):
+        if root.exists() and not root.is_dir():
+            raise BertsmithError(f"{root}: a file of this name exists; name a folder")
+        strange = root.is_dir() and any(entry.name != ".lock" for entry in root.iterdir())
     if strange and not is_index(root) and not _leftover(root):
         raise BertsmithError(f"{root}: holds other files; name a new folder for the index")
     with locked(root):

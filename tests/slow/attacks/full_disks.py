@@ -13,6 +13,7 @@ from pathlib import Path
 from slow.attacks.forked import Limits, Outcome, Tally, run
 
 LIMITS = [0, 100, 3_000, 30_000, 300_000, 3_000_000]
+ENOUGH = 1 << 30  # bytes, with which every verb ends well
 WORDS = [
     "the",
     "old",
@@ -36,7 +37,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "tokenizer train": ("vocabulary", "tokenizer train text.txt --size 90 --out OUT"),
     "tokenizer extend": (
         "longer",
-        "tokenizer extend model text.txt --add 4 --min-frequency 1 --out OUT",
+        "tokenizer extend model new.txt --add 4 --min-frequency 1 --out OUT",
     ),
     "prepare": ("corpus", "prepare text.txt --tokenizer model --out OUT --workers 1"),
     "pretrain": (
@@ -61,6 +62,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "senses": ("page.html", "senses model river text.txt --out OUT"),
     "ablate": ("pruned", "ablate model text.txt --limit 4 --prune 1 --out OUT"),
     "runs": ("page.html", "runs finished --html OUT"),
+    "distill": ("vectors", "distill model --to static --width 16 --out OUT"),
+    "index": ("INDEX", "index text.txt --model model --out OUT"),
     "glue": ("seeds.jsonl", "glue model glue --task rte --epochs 1 --out OUT"),
 }
 
@@ -69,6 +72,7 @@ def prepare_home(home: Path) -> None:
     """The inputs that all verbs read."""
     lines = [" ".join(WORDS[(n + k * 5) % len(WORDS)] for k in range(9)) + "." for n in range(60)]
     (home / "text.txt").write_text("\n".join(lines) + "\n")
+    (home / "new.txt").write_text("the violinist hears storms and riverbeds\n" * 9)
     (home / "documents.txt").write_text("\n\n".join(f"{a}\n{b}" for a, b in pairwise(lines)))
     labels = [f'"{line}",{"water" if "river" in line else "other"}' for line in lines]
     (home / "labels.csv").write_text("text,label\n" + "\n".join(labels) + "\n")
@@ -109,8 +113,11 @@ def attack(home: Path, match: str) -> Tally:
     for verb, (out, words) in VERBS.items():
         if match not in verb:
             continue
-        for limit in LIMITS:
-            tally.add(f"{verb}, full after {limit:,} bytes", full(words, out, home, limit))
+        for limit in [*LIMITS, ENOUGH]:
+            outcome = full(words, out, home, limit)
+            if limit == ENOUGH and outcome.kind == "refused":
+                outcome = outcome._replace(kind="refused with room on the disk")
+            tally.add(f"{verb}, full after {limit:,} bytes", outcome)
         suffix = Path(out).suffix
         names = [f"results/{'x' * 300}{suffix}", f"text.txt/inside{suffix}"]
         for name in [*names, "/dev/full"] if suffix else names:
@@ -132,7 +139,9 @@ def full(words: str, out: str, home: Path, limit: int) -> Outcome:
     outcome = run(words.replace("OUT", f"results/{out}").split(), home, Limits(file_bytes=limit))
     now = content(home)
     if outcome.kind == "refused":
-        resumed = words.startswith(("pretrain", "prepare", "glue"))  # what they have done stays
+        resumed = words.startswith(
+            ("pretrain", "prepare", "glue", "index")
+        )  # what they have done stays
         changed = [name for name in before if before[name] != now.get(name)]
         added = [] if resumed else [name for name in now if name not in before]
         if changed or added:
