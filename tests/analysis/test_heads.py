@@ -155,7 +155,7 @@ def test_every_family(name: str, small: Small, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_nothing_to_measure(bert: Bert) -> None:
-    with pytest.raises(BertsmithError, match="nothing to measure heads on"):
+    with pytest.raises(BertsmithError, match="no texts to measure the heads on"):
         measure(bert, [])
 
 

@@ -71,7 +71,7 @@ def test_cka() -> None:
         expected = (a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum())
         assert cka(x, y) == pytest.approx(expected, abs=1e-6)
         assert cka(x, y) == pytest.approx(cka(y, x), abs=1e-9)
-    with pytest.raises(BertsmithError, match="vectors of the same things"):
+    with pytest.raises(BertsmithError, match="vectors of the same inputs"):
         cka(x, y[:-1])
 
 

@@ -56,7 +56,7 @@ def test_whole_words_are_found() -> None:
     assert [place.start for place in places] == [0, 16, 4]
     assert len(find("bank", texts, 2)) == 2
     assert find("c++", ["c and c++."])[0].start == 6
-    with pytest.raises(BertsmithError, match="no word is given"):
+    with pytest.raises(BertsmithError, match="no word to look for"):
         find(" ", texts)
 
 
@@ -227,9 +227,9 @@ def test_mistakes(small: Small) -> None:
         senses(bert, "bees", ["bees"])
     with pytest.raises(BertsmithError, match="depth is 4, but this model has"):
         senses(bert, "a", ["a a a"], depth=4)
-    with pytest.raises(BertsmithError, match="3 occurrences cannot be 9 groups"):
+    with pytest.raises(BertsmithError, match="3 occurrences cannot form 9 groups"):
         senses(bert, "a", ["a a a"], groups=9)
-    with pytest.raises(BertsmithError, match="line 2: not word, two sentences, and T or F"):
+    with pytest.raises(BertsmithError, match="line 2: expected word, two sentences, T or F"):
         read_pairs(["a\ta b\ta c\tT", "a\ta b\tT"])
     with pytest.raises(BertsmithError, match="line 1: 'a' is not in both sentences"):
         read_pairs(["a\tb\ta c\tT"])

@@ -47,9 +47,9 @@ def test_layers_and_heads_are_chosen(small: Small) -> None:
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
-        ({"layers": [3]}, "there is no layer 3: they go from 0 to 2"),
-        ({"heads": [-1]}, "there is no head -1: they go from 0 to 3"),
-        ({"heads": []}, "no head is chosen"),
+        ({"layers": [3]}, "no layer 3: valid numbers are 0 to 2"),
+        ({"heads": [-1]}, "no head -1: valid numbers are 0 to 3"),
+        ({"heads": []}, "no head selected"),
     ],
 )
 def test_what_is_not_there_is_refused(
@@ -61,13 +61,13 @@ def test_what_is_not_there_is_refused(
 
 def test_bad_questions_are_refused(small: Small, tmp_path: Path) -> None:
     view = small().attention(TEXT)
-    with pytest.raises(BertsmithError, match="there is no token 99"):
+    with pytest.raises(BertsmithError, match="no token 99"):
         view.rows([99])
-    with pytest.raises(BertsmithError, match="one token or more, not 0"):
+    with pytest.raises(BertsmithError, match="block size must be at least 1, not 0"):
         view.blocks(0)
     with pytest.raises(BertsmithError, match="tokens 5 to 99 are not there"):
         view.save(tmp_path / "page.html", range(5, 99))
-    with pytest.raises(BertsmithError, match=r"a \.html or a \.npz file"):
+    with pytest.raises(BertsmithError, match=r"must end in \.html or \.npz"):
         view.save(tmp_path / "page.pdf")
     with pytest.raises(BertsmithError, match="holds one view"):
         view.beside(view).save(tmp_path / "both.npz")

@@ -34,7 +34,7 @@ def test_a_misspelled_family_is_not_config_jsons_fault(bert: Path, tmp_path: Pat
         lambda: convert(bert, tmp_path / "out", family="robrta"),
     ):
         with pytest.raises(
-            BertsmithError, match=r"no family 'robrta'; did you mean roberta\?"
+            BertsmithError, match=r"unknown family 'robrta'; did you mean roberta\?"
         ) as e:
             call()
         assert "config.json" not in str(e.value)
@@ -72,7 +72,7 @@ def test_a_pointer_of_git_lfs(bert: Path) -> None:
     for name in ("model.safetensors", "pytorch_model.bin"):
         (bert / "model.safetensors").unlink(missing_ok=True)
         (bert / name).write_text(pointer)
-        assert "git lfs pull" in refused(bert, "a pointer of Git LFS, not the weights")
+        assert "git lfs pull" in refused(bert, "a Git LFS pointer, not the weights")
         (bert / name).unlink()
 
 

@@ -133,7 +133,7 @@ def test_answers_are_scored_and_not_ranked_by_gradient(
         (["--heads", "3"], "--heads: '3' is not like 0.3 or 2.*"),
         (["--heads", "0.7"], "--heads: the head of '0.7' is '7', not a whole number from 0 to 1"),
         (["--heads", "9.*"], "--heads: the layer of '9.*' is '9', not a whole number from 0 to 1"),
-        (["--layers", "2"], "there is no layer 2"),
+        (["--layers", "2"], "no layer 2"),
         (["--prune", "2"], "--prune and --out go together"),
         (["--prune", "1", "--heads", "0.0"], "--prune chooses heads itself"),
         (["--prune", "half", "--out", "x"], "'half' is not a number of heads"),

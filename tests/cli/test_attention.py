@@ -62,14 +62,14 @@ def test_importance_needs_a_label_or_an_answer(run: Run, model: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
-        ([], "give a text, or --file"),
-        ([TEXT, "--file", "text.txt"], "give a text, or --file"),
+        ([], "give either a text or --file"),
+        ([TEXT, "--file", "text.txt"], "give either a text or --file"),
         ([TEXT, "--layers", "0,x"], "--layers: 'x' is 'x', not a whole number from 0 to"),
         ([TEXT, "--layers", "0-999999999"], "not a whole number from 0 to 99999"),
         ([TEXT, "--layers", "0-" + "9" * 5000], "not a whole number from 0 to 99999"),
         ([TEXT, "--heads", "²"], "not a whole number"),
-        ([TEXT, "--layers", "7"], "there is no layer 7: they go from 0 to 1"),
-        ([TEXT, "--heads", "3-2"], "--heads: '3-2' names nothing"),
+        ([TEXT, "--layers", "7"], "no layer 7: valid numbers are 0 to 1"),
+        ([TEXT, "--heads", "3-2"], "--heads: '3-2' is not a valid selection"),
         ([TEXT, "--tokens", "5-500"], "tokens 5 to 501 are not there"),
         ([TEXT, "--out", "page.pdf"], r"page.pdf: write to a \.html or \.npz file"),
         ([" "], "the text is empty"),

@@ -206,7 +206,7 @@ def test_a_file_of_another_model_or_other_data_is_refused(
         run("glue", third, data, *words)
     with (data / "SST-2" / "dev.tsv").open("a") as stream:
         stream.write("the old bees\t1\n")
-    with pytest.raises(BertsmithError, match="the files of sst2 were others then"):
+    with pytest.raises(BertsmithError, match="the files of sst2 have changed since"):
         run("glue", model, data, *words)
     assert len(lines_of(file)) == 1
 
@@ -271,7 +271,7 @@ def test_data_of_the_environment(
         ("glue", None, "no data: give the folder, or name one by setting BERTSMITH_DATA"),
         ("squad", None, "no data: give the folder"),
         ("conll", "", "no data: give the folder"),
-        ("glue", "nowhere", "BERTSMITH_DATA is nowhere, and there is no such folder"),
+        ("glue", "nowhere", "BERTSMITH_DATA is nowhere, and no such folder"),
         ("glue", ".", "there is no task of GLUE in it"),
         ("squad", ".", "no squad or squad_dev in it; give the folder"),
         ("conll", ".", "no conll2003_en or conll2003 or conll-2003 in it; give the folder"),
@@ -299,18 +299,18 @@ def test_no_data_is_one_line(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("glue", "{model}", "{none}"), "there is no such folder"),
+        (("glue", "{model}", "{none}"), "no such folder"),
         (("glue", "{model}", "{folder}"), "there is no task of GLUE"),
         (("glue", "{model}", "{folder}", "--task", "x"), "unknown GLUE task"),
         (("glue", "{model}", "{glue}", "--out", "/dev/full"), "not a regular file"),
         (("glue", "{model}", "{glue}", "--out", "x" * 300), "cannot be written"),
-        (("glue", "{model}", "{glue}", "--seeds", "0"), "seeds is the number of runs"),
+        (("glue", "{model}", "{glue}", "--seeds", "0"), "seeds must be from 1 to 1000"),
         (
             ("glue", "{model}", "{glue}", "--seed", "-1"),
             "seed should be greater than or equal to 0, not -1",
         ),
         (("glue", "{model}", "{glue}", "--limit", "-1"), "--limit"),
-        (("glue", "{none}", "{glue}", "--out", "{none}"), "none.csv: there is no such directory"),
+        (("glue", "{none}", "{glue}", "--out", "{none}"), "none.csv: no such directory"),
         (("glue", "{model}", "{glue}", "--out", "{folder}"), "folder: not a regular file"),
         (("glue", "{model}", "{glue}", "--out", "{model}/config.json/x"), "cannot be written"),
         (("squad", "{model}", "{folder}"), "there is no dev-v1.1.json or dev-v2.0.json"),
@@ -319,7 +319,7 @@ def test_no_data_is_one_line(
             ("glue", "{model}", "{glue}", "--matrix-learning-rate", "0.1"),
             "is for the optimizer muon",
         ),
-        (("conll", "{model}", "{none}"), "there is no such folder"),
+        (("conll", "{model}", "{none}"), "no such folder"),
     ],
 )
 def test_mistakes(

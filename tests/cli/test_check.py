@@ -29,9 +29,9 @@ def test_errors_are_status_1(run: Run, tmp_path: Path) -> None:
     dev = write(tmp_path / "dev.csv", "text,label\nnew,maybe\ntext number 3,yes\n")
     shown = run("check", train, "--dev", dev)
     assert shown.status == 1
-    assert "error   dev: examples of 'maybe', a label that is not in train: 1" in shown.out
+    assert "error   dev: 1 example with the label 'maybe', which is not in train" in shown.out
     assert f"{dev}, line 2" in shown.out
-    assert "examples of dev that are in train too (50.0%): 1" in shown.out
+    assert "dev: 1 example also in train (50.0%)" in shown.out
     found = run("check", train, "--dev", dev, "--json")
     (report,) = found.rows
     assert found.status == 1
@@ -48,8 +48,8 @@ def test_errors_are_status_1(run: Run, tmp_path: Path) -> None:
         ("a.csv", "", [], "a.csv is empty"),
         ("a.conll", "Ada B-PER\nran\n", [], "line 2: 1 columns where the lines before have 2"),
         ("a.csv", GOOD, ["--column", "label=lable"], "did you mean 'label'?"),
-        ("a.csv", GOOD, ["--model", "no/such/model/here"], "there is no such directory"),
-        ("a.csv", GOOD, ["--dev", "nothing.csv"], "nothing.csv: there is no such file"),
+        ("a.csv", GOOD, ["--model", "no/such/model/here"], "no such directory"),
+        ("a.csv", GOOD, ["--dev", "nothing.csv"], "nothing.csv: no such file"),
     ],
 )
 def test_what_cannot_be_read_is_one_line_and_status_2(

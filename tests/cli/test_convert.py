@@ -125,7 +125,7 @@ def test_nothing_is_overwritten_unasked(source: Made, run: Run, tmp_path: Path) 
             run("convert", source.folder, tmp_path / "file", *more)
     with pytest.raises(BertsmithError, match="unknown dtype 'int8'"):
         run("convert", source.folder, tmp_path / "other", "--dtype", "int8")
-    with pytest.raises(BertsmithError, match="there is no such directory"):
+    with pytest.raises(BertsmithError, match="no such directory"):
         run("convert", tmp_path / "nothing" / "here", tmp_path / "other")
     assert not (tmp_path / "other").exists()
 

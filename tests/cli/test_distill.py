@@ -56,8 +56,8 @@ def test_mistakes(run: Run, teacher: Path, tmp_path: Path) -> None:
     for words, message in (
         ((), "give texts"),
         ((tmp_path / "no.txt",), "no such file"),
-        ((teacher, "--layers", "two"), "--layers is a number"),
-        ((teacher, "--layers", "-1"), "--layers is a number|has no -1"),
+        ((teacher, "--layers", "two"), "--layers must be a number"),
+        ((teacher, "--layers", "-1"), "--layers must be a number|cannot keep -1"),
     ):
         with pytest.raises(BertsmithError, match=message):
             run("distill", teacher, *words, "--out", out)

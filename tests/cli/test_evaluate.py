@@ -50,7 +50,7 @@ def test_labelled_data_by_its_texts(run: Run, model: Path, tmp_path: Path) -> No
     with path.open("w", newline="") as stream:
         rows = [(text, number % 2) for number, text in enumerate(TEXTS)]
         csv.writer(stream).writerows([("text", "label"), *rows])
-    with pytest.raises(BertsmithError, match="no head for a task"):
+    with pytest.raises(BertsmithError, match="no task head"):
         run("evaluate", model, path)
     (row,) = run("evaluate", model, path, "--masked-lm", "--json").rows
     assert row["models"][0]["scores"]["texts"] == len(TEXTS)

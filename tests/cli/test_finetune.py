@@ -69,7 +69,7 @@ def test_finetune_warns_as_check_does(run: Run, model: Path, tmp_path: Path) -> 
     data = jsonl(tmp_path / "t.jsonl", [*rows(1) * 24, rows(2)[1]])
     words = ("--out", tmp_path / "out", "--epochs", "1", "--hold-out", "0", *FAST)
     done = run("finetune", model, data, *words)
-    assert "note: check: train: 96.0% are 'city'; judge by macro F1 or MCC" in done.err
+    assert "train: 96.0% of the examples are 'city'; look at macro F1 or MCC" in done.err
 
 
 def test_epochs_name_their_seed(run: Run, model: Path, file: Path, tmp_path: Path) -> None:
@@ -197,15 +197,15 @@ def test_explanations_name_every_word(run: Run, trained: Path, tmp_path: Path) -
             ("finetune", "{model}", "{file}", "--out", "{out}", "--epochs", "0"),
             "epochs should be greater",
         ),
-        (("finetune", "{model}", "{folder}x", "--out", "{out}"), "there is no such file or folder"),
-        (("evaluate", "{model}", "{file}"), "no head for a task"),
-        (("predict", "{trained}", "{folder}x"), "there is no such file or folder"),
+        (("finetune", "{model}", "{folder}x", "--out", "{out}"), "no such file or folder"),
+        (("evaluate", "{model}", "{file}"), "no task head"),
+        (("predict", "{trained}", "{folder}x"), "no such file or folder"),
         (("evaluate", "{trained}", "{none}"), "none.csv"),
         (("evaluate", "{trained}", "{file}", "--metric", "x"), "there is no score 'x'"),
         (("evaluate", "{trained}", "{file}", "--draws", "0"), "--draws"),
         (("predict", "{trained}", "{none}"), "none.csv"),
         (("predict", "{trained}", "{file}", "--column", "text=x"), "no column 'x'"),
-        (("predict", "{model}", "{file}"), "no head for a task"),
+        (("predict", "{model}", "{file}"), "no task head"),
         (("predict", "{trained}", "{file}", "--top", "0"), "--top"),
     ],
 )
@@ -238,4 +238,4 @@ def test_a_mistake_is_one_line(
     done = told(monkeypatch, capsys, *words)
     assert done.status == 2
     assert done.err.count("\n") == 1
-    assert "two labels or more are needed" in done.err
+    assert "training needs at least two labels" in done.err

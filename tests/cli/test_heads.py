@@ -49,7 +49,7 @@ def test_dependencies(run: Run, model: Path, tmp_path: Path) -> None:
 def test_mistakes(run: Run, model: Path, file: Path, tmp_path: Path) -> None:
     with pytest.raises(BertsmithError, match=r"write to a \.html file"):
         run("heads", model, file, "--out", "heads.png")
-    with pytest.raises(BertsmithError, match="there is no such file"):
+    with pytest.raises(BertsmithError, match="no such file"):
         run("heads", model, tmp_path / "none.txt")
     file.write_text("not a tree", "utf-8")
     with pytest.raises(BertsmithError, match="line 1: 1 columns"):

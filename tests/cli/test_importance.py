@@ -46,7 +46,7 @@ def test_an_answer(run: Run, made: Maker) -> None:
     assert len(row["words"]) == len(expected)
     with pytest.raises(BertsmithError, match="give a question and a passage"):
         run("importance", source.folder, "Who lives there?")
-    with pytest.raises(BertsmithError, match="there is no answer in this passage"):
+    with pytest.raises(BertsmithError, match="the model finds no answer in this passage"):
         run("importance", source.folder, "Who lives there?", "")
 
 

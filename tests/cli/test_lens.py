@@ -38,7 +38,7 @@ def test_for_a_person(run: Run, model: Path, tmp_path: Path) -> None:
     ("words", "fault"),
     [
         (["The river flows."], "the text has no mask"),
-        ([TEXT, "--out", "lens.pdf"], "lens.pdf: write to a .html file"),
+        ([TEXT, "--out", "lens.pdf"], "lens.pdf: the name must end in .html"),
         ([TEXT, "--out", "nowhere/lens.html"], "cannot be written"),
     ],
 )

@@ -77,7 +77,7 @@ def test_texts(run: Run, classifier: Path) -> None:
     (row,) = run("predict", classifier, TEXTS[0], "--pair", TEXTS[1]).rows
     assert row["pair"] == TEXTS[1]
     for missing in ("missing.csv", "folder/missing", "train-*.parquet"):
-        with pytest.raises(BertsmithError, match="there is no such file"):
+        with pytest.raises(BertsmithError, match="no such file"):
             run("predict", classifier, missing)
 
 

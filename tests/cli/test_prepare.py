@@ -82,7 +82,7 @@ def test_mistakes(run: Run, shell: Run, model: Path, source: Path, tmp_path: Pat
     for words in (["prepare"], ["prepare", source], ["prepare", source, "--out", tmp_path / "o"]):
         with pytest.raises(BertsmithError, match="name files, --tokenizer and --out"):
             run(*words)
-    with pytest.raises(BertsmithError, match="nowhere: there is no such file"):
+    with pytest.raises(BertsmithError, match="nowhere: no such file"):
         run("prepare", source, "--tokenizer", tmp_path / "nowhere", "--out", tmp_path / "o")
     shown = shell("prepare", tmp_path / "no.txt", "--tokenizer", model, "--out", tmp_path / "o")
     assert shown.status == 2

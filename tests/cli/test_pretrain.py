@@ -62,12 +62,12 @@ def test_a_run_from_the_command_line(corpus: Path, tmp_path: Path, run: Run) -> 
         (["pretrain", "tiny-bert", "--out", "run"], "no corpus: give --data"),
         (["pretrain", "tiny-bert", "--out", "run", "--data", "nowhere"], "nowhere"),
         (["pretrain", "tiny-bert", "--out", "run", "--set", "train.steps"], "should look like"),
-        (["pretrain", "tiny-bert", "--out", "run", "--resume"], "there is no run to resume"),
+        (["pretrain", "tiny-bert", "--out", "run", "--resume"], "no run to resume"),
         (["plan", "tiny-bert", "--device", "abacus"], "unknown device"),
         (["plan", "tiny-bert", "--count", "0", "--device", "h200"], "at least one device"),
-        (["recipes", "nothing"], "none comes by that name"),
+        (["recipes", "nothing"], "bertsmith has none of that name"),
         (["recipes", "--set", "a=b"], "name one"),
-        (["verify-resume", "small-bert"], "by the clock"),
+        (["verify-resume", "small-bert"], "time budget"),
     ],
 )
 def test_mistakes_are_one_line(

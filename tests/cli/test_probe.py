@@ -25,5 +25,5 @@ def test_columns_and_treebanks(run: Run, model: Path, tmp_path: Path) -> None:
 
 def test_mistakes(run: Run, model: Path, tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("word\n", "utf-8")
-    with pytest.raises(BertsmithError, match="no column is known to hold the tokens"):
+    with pytest.raises(BertsmithError, match="cannot tell which column holds the tokens"):
         run("probe", model, *[tmp_path / "words.txt"] * 2)

@@ -125,10 +125,10 @@ def test_wrong_words_are_one_line_and_status_2(
     [
         (
             ["fill-mask", "./no-such-model", "a [MASK]"],
-            "./no-such-model: there is no such directory",
+            "./no-such-model: no such directory",
         ),
-        (["embed", "m", "--out", "x.txt", "a"], "x.txt: write to a .npy, .jsonl or .parquet file"),
-        (["embed", "m", "--file", "no\nwhere.txt"], "no where.txt: there is no such file"),
+        (["embed", "m", "--out", "x.txt", "a"], "x.txt: the name must end in .npy, .jsonl or "),
+        (["embed", "m", "--file", "no\nwhere.txt"], "no where.txt: no such file"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(words: list[str], message: str, shell: Run) -> None:

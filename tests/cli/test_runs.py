@@ -61,7 +61,7 @@ def test_damage_is_a_note(run: Run, tmp_path: Path) -> None:
 def test_mistakes(run: Run, tmp_path: Path) -> None:
     with pytest.raises(BertsmithError, match=r"\.html file"):
         run("runs", tmp_path, "--html", tmp_path / "page.txt")
-    with pytest.raises(BertsmithError, match="no run is in it"):
+    with pytest.raises(BertsmithError, match="contains no run"):
         run("runs", tmp_path)
     folder = make_run(tmp_path / "first")
     with pytest.raises(BertsmithError, match="cannot be written"):
@@ -73,5 +73,5 @@ def test_a_folder_without_a_run_is_one_line(shell: Run, tmp_path: Path) -> None:
     shown = shell("runs", tmp_path)
     assert shown.status == 2
     assert shown.out == ""
-    assert shown.err.startswith(f"bertsmith: {tmp_path}: no run is in it")
+    assert shown.err.startswith(f"bertsmith: {tmp_path}: contains no run")
     assert shown.err.count("\n") == 1

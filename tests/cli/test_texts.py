@@ -79,13 +79,13 @@ def test_a_line_of_two_megabytes_is_one_text(tmp_path: Path) -> None:
         ),
         ("a.xz", b"no xz", "a.xz: cannot be read (Input format not supported"),
         ("a.xz", lzma.compress(b"x" * 9999)[:-9], "a.xz: cannot be read (Compressed file ended"),
-        ("a.jsonl", b'{"txt": "a"}\n{"txt": "b"}', "no column is known to hold the text"),
+        ("a.jsonl", b'{"txt": "a"}\n{"txt": "b"}', "cannot tell which column holds the text"),
         ("a.jsonl", b'{"text": null}', "no row of it has a text"),
         ("a.jsonl", b"[1]", "line 1: not a JSON object"),
         ("a.jsonl", b'"text"', "line 1: not a JSON object"),
         ("a.jsonl", b'{"text": [5]}', "line 1: 'text' is a list, not text"),
-        ("a.jsonl", b"[" * 200_000, "line 1: not JSON that can be read (nested too deeply)"),
-        ("a.jsonl", b"{", "line 1: not JSON"),
+        ("a.jsonl", b"[" * 200_000, "line 1: invalid JSON (nested too deeply)"),
+        ("a.jsonl", b"{", "line 1: invalid JSON"),
     ],
 )
 def test_bad_files(name: str, content: bytes, fault: str, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_bad_files(name: str, content: bytes, fault: str, tmp_path: Path) -> Non
 
 
 def test_no_files(tmp_path: Path) -> None:
-    with pytest.raises(BertsmithError, match="there is no such file or folder"):
+    with pytest.raises(BertsmithError, match="no such file or folder"):
         read_texts(None, tmp_path / "nothing.txt")
     with pytest.raises(BertsmithError, match="is a folder; give a file"):
         read_texts(None, tmp_path)

@@ -66,9 +66,9 @@ def test_fill_mask_shows_where_the_mask_is(run: Run, model: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
-        (["no mask"], "text 0 has no mask"),
-        (["[MASK]", "--top", "0"], "top must be a whole number from 1 up, not 0"),
-        (["[MASK]", "--device", "gpu"], "there is no device 'gpu' here"),
+        (["no mask"], "the text has no mask token"),
+        (["[MASK]", "--top", "0"], "top must be a whole number of at least 1, not 0"),
+        (["[MASK]", "--device", "gpu"], "there is not a device 'gpu' here"),
         (["[MASK]", "--family", "gpt"], "gpt"),
         (["[MASK]", "--family", "roberta"], "missing"),
     ],
@@ -192,7 +192,7 @@ def test_tokenizer_show(run: Run, model: Path) -> None:
     assert lines[2].split()[0] == "the"
     assert lines[2].split()[2:] == ["0-3", "'The'"]
     assert lines[4].split()[0] == "[UNK]"
-    with pytest.raises(BertsmithError, match="there is no such file or directory"):
+    with pytest.raises(BertsmithError, match="no such file or directory"):
         run("tokenizer", "show", model / "nothing", text)
 
 

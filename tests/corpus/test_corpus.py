@@ -112,8 +112,8 @@ def test_what_cannot_be_opened(small: Path, words: Tokenizer, tmp_path: Path) ->
     prepare([source], words, tmp_path / "all", held_out=0, workers=0)
     (tmp_path / "begun" / "work").mkdir(parents=True)
     for folder, split, message in [
-        (small, "test", "no split is called 'test'"),
-        (tmp_path / "no", "train", "there is no such folder"),
+        (small, "test", "unknown split 'test'"),
+        (tmp_path / "no", "train", "no such folder"),
         (tmp_path, "train", "not a prepared corpus"),
         (tmp_path / "begun", "train", "was interrupted; run `bertsmith prepare` again"),
         (tmp_path / "all", "held_out", "no document is in the split held_out"),

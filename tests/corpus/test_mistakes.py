@@ -34,16 +34,16 @@ def good(tmp_path: Path) -> Path:
     ("options", "message"),
     [
         ({"duplicates": "fuzzy"}, "duplicates can be exact or near"),
-        ({"held_out": 1}, "held-out share"),
-        ({"held_out": -0.1}, "held-out share"),
+        ({"held_out": 1}, "held_out must be"),
+        ({"held_out": -0.1}, "held_out must be"),
         ({"similarity": 0.1}, "similarity"),
-        ({"min_length": -1}, "least length"),
+        ({"min_length": -1}, "min_length"),
         ({"min_length": 9, "max_length": 3}, "no document has 9 to 3 characters"),
         ({"seed": -1}, "seed"),
         ({"shard_tokens": 0}, "at least one"),
-        ({"workers": -2}, "0 to 1,024 workers, not -2"),
+        ({"workers": -2}, "from 0 to 1,024, not -2"),
         ({"engine": "spark"}, "unknown engine 'spark'; there are local, ray"),
-        ({"language": "klingon"}, "'klingon' is not known; known are"),
+        ({"language": "klingon"}, "'klingon' is unknown; known:"),
     ],
 )
 def test_settings(options: Any, message: str, good: Path, words: Tokenizer, tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_files_that_are_not_there(words: Tokenizer, tmp_path: Path) -> None:
     out = tmp_path / "out"
     refused(r"no\.txt: cannot be read \(No such file", [tmp_path / "no.txt"], words, out)
     (tmp_path / "empty").mkdir()
-    refused(r"empty: no file in it ends in \.txt", [tmp_path / "empty"], words, out)
+    refused(r"empty: contains no file that ends in \.txt", [tmp_path / "empty"], words, out)
     refused("no files", [], words, out)
     assert not out.exists()
 
@@ -120,7 +120,7 @@ def test_tables(words: Tokenizer, tmp_path: Path) -> None:
 def test_nothing_left(good: Path, words: Tokenizer, tmp_path: Path) -> None:
     out = tmp_path / "out"
     for _ in range(2):
-        refused("no documents are left.*shorter than 10,000", [good], words, out, min_length=10_000)
+        refused("no documents left.*shorter than 10,000", [good], words, out, min_length=10_000)
     prepare([good], words, out, workers=0)  # and the folder can be used for something better
     assert Corpus.open(out).documents
     (tmp_path / "empty.txt").write_text("\n \n")

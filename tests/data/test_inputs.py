@@ -158,16 +158,16 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
     [
         ("a.csv", b"", "a.csv is empty"),
         ("a.jsonl", b" \n\n", "a.jsonl is empty"),
-        ("a.csv", b"text,label\n", "there are no examples in it"),
+        ("a.csv", b"text,label\n", "contains no examples"),
         ("a.csv", b"text,label\na,b\nc\n", "line 3: 1 columns where the header has 2"),
         ("a.csv", b"text\na\n\xff\n", "line 3: the byte 0xff is not UTF-8"),
         ("a.txt", b"\xff\xfea", "cannot be read .not utf-16"),
-        ("a.jsonl", b'{"text": "a"}\n{"text": \n', "line 2: not JSON"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": \n', "line 2: invalid JSON"),
         ("a.csv", b"x,y\n1,2\n", "name it with --column text=NAME"),
-        ("a.xyz", b"text\n", "what kind of file is this"),
+        ("a.xyz", b"text\n", "unknown file type"),
         ("a.csv.gz", b"text\n", "cannot be read"),
         ("a.parquet", b"text\n", "not a parquet file"),
-        ("a.json", b'{"data": [{"paragraphs": []}]}', "there are no examples"),
+        ("a.json", b'{"data": [{"paragraphs": []}]}', "contains no examples"),
     ],
 )
 def test_mistakes(name: str, content: bytes, fault: str, tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ from bertsmith.errors import BertsmithError
     [
         ("a.csv", b"", None, "a.csv is empty"),
         ("a.csv", b" \n\n", None, "a.csv is empty"),
-        ("a.csv", b"text,label\n", None, "no rows in it"),
+        ("a.csv", b"text,label\n", None, "contains no rows"),
         ("a.csv", b"text,label\na,x\nb\n", None, "line 3: 1 columns where the header has 2"),
         ("a.csv", b"text,label\na,x\nb,y,z\n", None, "line 3: 3 columns where the header has 2"),
         ("a.tsv", b"text\tlabel\na\tx\nb\n", None, "line 3: 1 columns where the header has 2"),
-        ("a.csv", b'text,label\n"a,x\nb,y\n', None, "line 2: the quotes of this row do not pair"),
+        ("a.csv", b'text,label\n"a,x\nb,y\n', None, "line 2: unbalanced quotes in this row"),
         ("a.csv", b"text,text\na,b\n", None, "two columns are called 'text'"),
         ("a.csv", b"text,label\na,x\ncaf\xe9,y\n", None, "line 3: the byte 0xe9 is not UTF-8"),
         ("a.csv", "text,label\na,x\n".encode("utf-16")[:-1], None, "cannot be read (not utf-16"),
@@ -31,8 +31,8 @@ from bertsmith.errors import BertsmithError
             "its columns are id, label; name it with --column text=NAME",
         ),
         ("a.csv", b"text,label\na,x\n", "poetry", "unknown task 'poetry'; known: classification"),
-        ("a.csv", b"text,label\na,x\n", "answering", "no column is known to hold the question"),
-        ("a.csv", b"text,label\na,x\n", "tagging", "no column is known to hold the tokens"),
+        ("a.csv", b"text,label\na,x\n", "answering", "cannot tell which column holds the question"),
+        ("a.csv", b"text,label\na,x\n", "tagging", "cannot tell which column holds the tokens"),
         (
             "a.csv",
             b"text,label\na,x\n",
@@ -40,12 +40,12 @@ from bertsmith.errors import BertsmithError
             "'label' is 'x', not a finite number",
         ),
         ("a.csv", b"text,score\na,inf\n", "regression", "is 'inf', not a finite number"),
-        ("a.jsonl", b'{"text": "a"}\n{"text"\n', None, "a.jsonl, line 2: not JSON"),
+        ("a.jsonl", b'{"text": "a"}\n{"text"\n', None, "a.jsonl, line 2: invalid JSON"),
         ("a.jsonl", b'{"text": "a"}\n[1]\n', None, "line 2: not a JSON object"),
-        ("a.jsonl", b"[" * 100_000, None, "line 1: not JSON"),
+        ("a.jsonl", b"[" * 100_000, None, "line 1: invalid JSON"),
         ("a.jsonl", b'{"text": ["a"], "label": 1}', "classification", "'text' is a list, not text"),
         ("a.jsonl", b'{"text": "a\\ud800", "label": 1}', None, "half of a surrogate pair"),
-        ("a.json", b'{"data": [}', None, "a.json, line 1: not JSON"),
+        ("a.json", b'{"data": [}', None, "a.json, line 1: invalid JSON"),
         (
             "a.jsonl",
             b'{"tokens": ["a", "b"], "ner_tags": ["O"]}',
@@ -57,7 +57,7 @@ from bertsmith.errors import BertsmithError
         ("a.csv.gz", b"not gzip", None, "cannot be read (Not a gzipped file"),
         ("a.csv.xz", lzma.compress(b"text,label\n" * 99)[:-9], None, "cannot be read (Compressed"),
         ("a.csv.gz", gzip.compress(b"text,label\n", mtime=0)[:-4], None, "cannot be read (Compr"),
-        ("a.docx", b"PK", None, "what kind of file is this? Known: csv, tsv"),
+        ("a.docx", b"PK", None, "unknown file type; known: csv, tsv"),
     ],
 )
 def test_one_line(name: str, content: bytes, task: str | None, fault: str, tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_one_line(name: str, content: bytes, task: str | None, fault: str, tmp_p
 
 
 def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(BertsmithError, match="there is no such file or folder"):
+    with pytest.raises(BertsmithError, match="no such file or folder"):
         read_data(tmp_path / "a.csv")
     with pytest.raises(BertsmithError, match="is a folder; give a file"):
         read_data(tmp_path)

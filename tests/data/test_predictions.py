@@ -106,7 +106,7 @@ def test_two_writers(tmp_path: Path) -> None:
 def test_unknown_formats(name: str, format: str | None, tmp_path: Path) -> None:
     with pytest.raises(BertsmithError, match="format"):
         write(tmp_path / name, ROWS, format=format)
-    with pytest.raises(BertsmithError, match="for texts that a model tags"):
+    with pytest.raises(BertsmithError, match="for models that tag entities"):
         write(tmp_path / name, ROWS, format="spacy")
 
 
@@ -120,5 +120,5 @@ def test_vectors(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
     assert rows[0] == {"text": "a", "vector": [0, 1, 2]}
     assert rows[3] == {"text": "b", "vector": 1, "vector_predicted": [9, 10, 11]}
-    with pytest.raises(BertsmithError, match=r"write to a \.npy"):
+    with pytest.raises(BertsmithError, match=r"must end in \.npy"):
         open_vectors(tmp_path / "a.txt").__enter__()

@@ -92,9 +92,9 @@ def test_reviews_with_a_mark_at_their_end(tmp_path: Path) -> None:
     [
         ({"data": [{"paragraphs": 5}]}, "'paragraphs' is not a list of objects"),
         ({"data": [{"paragraphs": [{"qas": [1]}]}]}, "'qas' is not a list of objects"),
-        ({"data": [{"paragraphs": [{"qas": [{}]}]}]}, "question 1: there is no text called"),
-        ({"data": [{"paragraphs": []}]}, "no examples in it"),
-        ({"data": []}, "no rows in it"),
+        ({"data": [{"paragraphs": [{"qas": [{}]}]}]}, "question 1: no text field"),
+        ({"data": [{"paragraphs": []}]}, "contains no examples"),
+        ({"data": []}, "contains no rows"),
         ({"rows": []}, "neither SQuAD's layout nor a list of objects"),
         ([1, 2], "neither SQuAD's layout nor a list of objects"),
     ],
@@ -155,9 +155,9 @@ def test_swag(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "fault"),
     [
-        ({"ctx": "p", "endings": ["a", "b"], "label": 2}, "is '2', which is none of the choices"),
-        ({"ctx": "p", "endings": ["a"], "label": 0}, "1 choices; there must be two or more"),
-        ({"ctx": "p", "endings": 5, "label": 0}, "'endings' is no list"),
+        ({"ctx": "p", "endings": ["a", "b"], "label": 2}, "is '2', not one of the choices"),
+        ({"ctx": "p", "endings": ["a"], "label": 0}, "1 choices; at least two are needed"),
+        ({"ctx": "p", "endings": 5, "label": 0}, "'endings' is not a list"),
     ],
 )
 def test_bad_choices(row: dict[str, Any], fault: str, tmp_path: Path) -> None:

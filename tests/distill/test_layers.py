@@ -79,7 +79,7 @@ def test_pruned_heads_move_with_their_layers(made: Maker) -> None:
 def test_what_cannot_be(made: Maker) -> None:
     teacher = read(made("bert", "Model").folder)
     for layers in ((), (1, 0), (0, 0), (0, 2), (-1, 0)):
-        with pytest.raises(BertsmithError, match="rising numbers from 0 to 1"):
+        with pytest.raises(BertsmithError, match="increasing numbers from 0 to 1"):
             keep_layers(teacher, layers)
     with pytest.raises(BertsmithError, match="layer 0"):
         keep_layers(read(made("modernbert", "Model").folder), (1, 2))

@@ -145,12 +145,12 @@ def test_what_cannot_be(prepared: Path, tmp_path: Path) -> None:
     refused("change its keys with --set", epochs=3)
     refused("unknown key", changes=["teacher.modle=a"])
     refused("lower data.length", changes=["data.length=500"])
-    refused("rising numbers", layers=[9])
+    refused("increasing numbers", layers=[9])
     headless = read(teacher)
     bare = create(headless.settings, heads=[])
     save(tmp_path / "bare", bare, Corpus.open(prepared).tokenizer, Sentence())
     refused("no masked-LM head", tmp_path / "bare", changes=QUICK)
     with pytest.raises(BertsmithError, match="needs a teacher"):
         bs.pretrain("minilm", prepared, out, changes={"train.steps": 1})
-    with pytest.raises(BertsmithError, match="there is none without a corpus"):
+    with pytest.raises(BertsmithError, match="needs a prepared corpus"):
         bs.distill(teacher, ["a text"], changes=["train.steps=3"])

@@ -186,9 +186,9 @@ def test_what_cannot_be(base: Base, made: Maker, write: Write, tmp_path: Path) -
         ({"temperature": 0.0}, "temperature"),
         ({"labels": 2.0}, "labels"),
         ({"layers": 9}, "has no 9 to keep"),
-        ({"layers": [5]}, "rising numbers"),
-        ({"layers": "1"}, "rising numbers"),
-        ({"layers": [0.5]}, "rising numbers"),
+        ({"layers": [5]}, "increasing numbers"),
+        ({"layers": "1"}, "increasing numbers"),
+        ({"layers": [0.5]}, "increasing numbers"),
         ({"layers": True}, "has no True to keep"),
         ({"hold_out": float("nan")}, "hold_out"),
         ({"layers": 1, "student": teacher}, "not both"),
@@ -202,7 +202,7 @@ def test_what_cannot_be(base: Base, made: Maker, write: Write, tmp_path: Path) -
         assert not (tmp_path / "out").exists()
     with pytest.raises(BertsmithError, match="give texts"):
         bs.distill(teacher)
-    with pytest.raises(BertsmithError, match="no head for a task"):
+    with pytest.raises(BertsmithError, match="no task head"):
         bs.distill(base().folder, file, learn="task")
     with pytest.raises(BertsmithError, match="need texts to train on"):
         bs.distill(teacher, to="static", epochs=2)

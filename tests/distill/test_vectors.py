@@ -65,7 +65,7 @@ def test_a_narrower_student(base: Base, made: Maker, write: Write) -> None:
     agreement = result.content["agreement"]["held_out"]
     assert "mean_cosine" not in agreement
     assert agreement["spearman_of_cosines"] > 0.3
-    with pytest.raises(BertsmithError, match="32 wide, its teacher only 16"):
+    with pytest.raises(BertsmithError, match=r"\(width 32\) is wider than its teacher \(16\)"):
         bs.distill(narrow, file, student=base().folder)
 
 

@@ -95,5 +95,5 @@ def test_what_cannot_be_calibrated(base: Base, write: Write) -> None:
     labels = write("l.jsonl", labelled(8))
     with pytest.raises(BertsmithError, match="needs a dev file"):
         finetune(base().folder, labels, hold_out=0, calibrate=True)
-    with pytest.raises(BertsmithError, match="abstain is the accuracy to keep"):
+    with pytest.raises(BertsmithError, match="abstain must be an accuracy"):
         finetune(base().folder, labels, abstain=1.5)

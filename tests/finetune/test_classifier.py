@@ -76,10 +76,10 @@ def test_scikit_learn_takes_it(base: Base) -> None:
 def test_mistakes(base: Base) -> None:
     folder = base().folder
     for action, message in (
-        (lambda: Classifier("").fit(["a"], ["b"]), "a model is named by a directory"),
+        (lambda: Classifier("").fit(["a"], ["b"]), "expected a model directory"),
         (lambda: Classifier(folder).fit(["a", "b"], ["x"]), "2 texts cannot have 1 labels"),
         (lambda: Classifier(folder).fit([1, 2], ["x", "y"]), "text 0 is a int"),
-        (lambda: Classifier(folder).fit(["a", "b"], ["x", "x"]), "two labels or more"),
+        (lambda: Classifier(folder).fit(["a", "b"], ["x", "x"]), "at least two labels"),
         (lambda: Classifier(folder).predict(["a"]), "not trained yet"),
         (lambda: Classifier(folder).save("x"), "not trained yet"),
     ):

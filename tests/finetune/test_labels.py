@@ -175,9 +175,9 @@ def test_the_loss_is_transformers_own(base: Base, write: Write, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("rows", "more", "message"),
     [
-        ([{"text": "a", "label": "x"}, {"text": "b", "label": "x"}], {}, "two labels or more"),
+        ([{"text": "a", "label": "x"}, {"text": "b", "label": "x"}], {}, "at least two labels"),
         ([{"text": "a", "score": 1.5}, {"text": "b", "score": 1.5}], {}, "all scores are 1.5"),
-        ([{"text": "a"}, {"text": "b"}], {}, "has no labels: nothing to learn"),
+        ([{"text": "a"}, {"text": "b"}], {}, "has no labels to train on"),
         (None, {"learning_rate": 9.0}, "learning_rate should be less than or equal to 1, not 9.0"),
         (None, {"freeze": "all"}, "freeze should be none, embedding, encoder"),
         (None, {"freeze": "9"}, "9 layers cannot be frozen: the model has 2"),
@@ -185,8 +185,8 @@ def test_the_loss_is_transformers_own(base: Base, write: Write, tmp_path: Path) 
         (None, {"metric": "calibration_error"}, "no score 'calibration_error' can decide"),
         (None, {"metric": "f2"}, "no score 'f2'"),
         (None, {"class_weights": "x=1"}, "'x' is no label"),
-        (None, {"seeds": 0}, "seeds is the number of runs, from 1 to 1000, not 0"),
-        (None, {"hold_out": 2.0}, "hold_out is a share"),
+        (None, {"seeds": 0}, "seeds must be from 1 to 1000, not 0"),
+        (None, {"hold_out": 2.0}, "hold_out must be a fraction"),
         (None, {"sweep": True, "hold_out": 0.0}, "a sweep needs a dev file"),
         (None, {"rate": 1}, "unknown setting 'rate'"),
         (None, {"optimizer": "sgd"}, "optimizer should be 'adamw' or 'muon', not 'sgd'"),

@@ -40,9 +40,9 @@ def test_it_is_one_file_that_asks_nobody(folder: Path) -> None:
     assert page.count("<script>") == 1
     assert "&lt;script&gt;alert(" in page
     assert "{{style}}" in page  # what a text says is never filled in
-    for title in ("Scores", "Curves", "Classes", "Confusion matrix", "Calibration"):
+    for title in ("Scores", "Learning curves", "Classes", "Confusion matrix", "Calibration"):
         assert f"<h2>{title}</h2>" in page
-    for title in ("Worst errors", "Ledger", "Settings"):
+    for title in ("Thresholds", "Errors", "Ledger", "Settings"):
         assert f"<h2>{title}</h2>" in page
     assert "2 seeds" in page
     assert "TF-IDF + logistic regression" in page
@@ -84,7 +84,27 @@ def test_cells_open_their_examples(folder: Path) -> None:
         shown = tab.locator("#cell-examples article:visible")
         assert shown.count() == min(count, 25)
         assert f"{count} examples" in tab.locator("#cell-title").inner_text()
+        tab.get_by_role("button", name="% of label").click()
+        share = round(float(button.get_attribute("data-row") or 0))
+        assert button.inner_text() == str(share)
+        tab.get_by_role("button", name="counts").click()
+        assert button.inner_text() == str(count)
         assert faults == []
+
+
+def test_errors_are_searched_and_filtered(folder: Path) -> None:
+    with chromium() as browser:
+        tab = browser.new_page()
+        tab.goto((folder / "report.html").as_uri())
+        errors = tab.locator("#errors article")
+        shown = tab.locator("#errors article:visible")
+        assert 0 < shown.count() <= 25
+        label = errors.first.get_attribute("data-label") or ""
+        tab.locator("#filters select[name=label]").select_option(label)
+        assert {one.get_attribute("data-label") for one in shown.all()} == {label}
+        tab.locator("#filters input").fill("no such text")
+        assert shown.count() == 0
+        assert f"0 of {errors.count()} errors" in tab.locator("#filters").inner_text()
 
 
 def test_every_task_has_a_report(base: Base, write: Write, tmp_path: Path) -> None:
@@ -102,7 +122,7 @@ def test_every_task_has_a_report(base: Base, write: Write, tmp_path: Path) -> No
     for number, file in enumerate(files):
         out = tmp_path / str(number)
         finetune(base().folder, file, out, dev=file, epochs=1)
-        assert "<h2>Worst errors</h2>" in (out / "report.html").read_text("utf-8")
+        assert "<h2>Errors</h2>" in (out / "report.html").read_text("utf-8")
         card = (out / "README.md").read_text("utf-8")
         assert f"\n# {number}\n" in card
         assert "AutoModelFor" in card or "SentenceTransformer(" in card

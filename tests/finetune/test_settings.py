@@ -56,7 +56,7 @@ def test_values_of_numpy_and_numbers_of_layers() -> None:
     assert settings.changed(seed=3).seed == 3
     with pytest.raises(BertsmithError, match="seed"):
         settings.changed(seed=-1)
-    with pytest.raises(BertsmithError, match="seeds is the number of runs"):
+    with pytest.raises(BertsmithError, match="seeds must be from 1 to 1000"):
         check_seeds(0)
 
 

@@ -72,9 +72,9 @@ def test_every_gold_question_counts() -> None:
     assert (scores.exact, scores.f1, scores.count, scores.missing) == (50.0, 50.0, 4, 1)
     assert scores.answerable == (50.0, 50.0, 2)
     assert scores.impossible == (50.0, 50.0, 2)
-    with pytest.raises(BertsmithError, match="'x', which is no gold question"):
+    with pytest.raises(BertsmithError, match="'x', which is not a gold question"):
         answer_scores(gold, {"x": "cat"})
-    with pytest.raises(BertsmithError, match="nothing to score"):
+    with pytest.raises(BertsmithError, match="no examples to score"):
         answer_scores({}, {})
 
 
@@ -109,7 +109,7 @@ def test_the_best_threshold_is_the_best_of_all(
 def test_thresholds_need_every_question() -> None:
     with pytest.raises(BertsmithError, match="no probability of no answer for 'b'"):
         best_threshold({"a": [], "b": []}, {}, {"a": 0.5})
-    with pytest.raises(BertsmithError, match="the best by what"):
+    with pytest.raises(BertsmithError, match="by must be"):
         best_threshold({"a": []}, {}, {"a": 0.5}, by="luck")
 
 

@@ -40,7 +40,7 @@ def test_by_hand() -> None:
 
 @pytest.mark.parametrize(
     ("sure", "bins", "fault"),
-    [([1.2], 5, "from 0 to 1"), ([float("nan")], 5, "from 0 to 1"), ([0.5], 0, "one bin or more")],
+    [([1.2], 5, "from 0 to 1"), ([float("nan")], 5, "from 0 to 1"), ([0.5], 0, "at least 1")],
 )
 def test_mistakes(sure: list[float], bins: int, fault: str) -> None:
     with pytest.raises(BertsmithError, match=fault):

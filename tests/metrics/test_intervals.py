@@ -65,11 +65,11 @@ def test_draws_on_which_a_metric_is_undefined_are_left_out() -> None:
     ("call", "fault"),
     [
         (lambda: over_seeds([]), "no scores"),
-        (lambda: bootstrap(accuracy, [1], [1, 2]), "columns of one length"),
-        (lambda: bootstrap(accuracy, [], []), "not an empty one"),
-        (lambda: bootstrap(accuracy, [1], [1], draws=0), "one draw or more"),
+        (lambda: bootstrap(accuracy, [1], [1, 2]), "columns of equal length"),
+        (lambda: bootstrap(accuracy, [], []), "non-empty columns"),
+        (lambda: bootstrap(accuracy, [1], [1], draws=0), "at least 1"),
         (lambda: over_seeds([1.0], confidence=95), "between 0 and 1"),
-        (lambda: bootstrap(pearson, [1.0, 1.0], [1.0, 2.0]), "not a number"),
+        (lambda: bootstrap(pearson, [1.0, 1.0], [1.0, 2.0]), "NaN"),
     ],
 )
 def test_mistakes(call, fault: str) -> None:  # type: ignore[no-untyped-def]

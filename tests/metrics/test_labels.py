@@ -93,9 +93,9 @@ def test_the_order_of_labels_can_be_told() -> None:
     ("call", "fault"),
     [
         (lambda: accuracy(["a"], []), "0 predictions for 1 gold"),
-        (lambda: accuracy([], []), "nothing to score"),
+        (lambda: accuracy([], []), "no examples to score"),
         (lambda: f1(["a"], ["a"], "median"), "unknown average 'median'"),
-        (lambda: f1(["a"], ["a"], "binary"), "which label is the positive"),
+        (lambda: f1(["a"], ["a"], "binary"), "needs the positive label"),
         (lambda: confusion(["a"], ["b"], labels=["a"]), "'b' is not among the labels"),
         (lambda: multilabel_f1([{"a"}], [], "micro"), "0 predictions for 1 gold"),
     ],

@@ -79,7 +79,7 @@ def test_seeds_that_are_needed() -> None:
 
 
 def test_nothing_to_draw_from() -> None:
-    with pytest.raises(BertsmithError, match="seed or more"):
+    with pytest.raises(BertsmithError, match="at least one seed"):
         multi_bootstrap({"a": []}, 3)
 
 

@@ -84,8 +84,8 @@ def test_the_bootstrap_is_about_the_t_test() -> None:
     ("call", "fault"),
     [
         (lambda: mcnemar([True], []), "0 predictions for 1"),
-        (lambda: permutation([], []), "nothing to score"),
-        (lambda: paired_bootstrap(accuracy, [1], [1], [1], draws=0), "a draw or more"),
+        (lambda: permutation([], []), "no examples to score"),
+        (lambda: paired_bootstrap(accuracy, [1], [1], [1], draws=0), "at least 1"),
     ],
 )
 def test_mistakes(call, fault: str) -> None:  # type: ignore[no-untyped-def]

@@ -134,7 +134,7 @@ def test_damage_is_counted(run: Path) -> None:
 
 
 def test_what_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(BertsmithError, match="no run is in it"):
+    with pytest.raises(BertsmithError, match="contains no run"):
         read_run(tmp_path)
     with pytest.raises(BertsmithError, match="no such folder"):
         read_run(tmp_path / "missing")

@@ -5,6 +5,7 @@ import re
 
 from bertsmith.pages import (
     bar_list,
+    class_bars,
     confusion_matrix,
     heat_map,
     highlighted,
@@ -55,13 +56,22 @@ def test_heat_maps_shade_and_number_every_cell() -> None:
 def test_confusion_matrices_turn_many_headings() -> None:
     few = confusion_matrix([[3, 1], [0, 2]], ["a", "b & c"])
     assert "turned" not in few
-    assert few.count("<button") == 3
+    assert few.count("data-cell=") == 3
+    assert 'data-count="1" data-row="25.0" data-column="33.3"' in few
     assert 'data-cell="0-1" data-count="1"' in few
     assert 'title="a predicted as b &amp; c"' in few
     assert re.findall(r'<td class="(\w)\d">', few) == ["s", "n", "s"]
     names = [f"label {n}" for n in range(12)]
     many = confusion_matrix([[int(a == b) for b in range(12)] for a in range(12)], names)
     assert many.count('class="turned"') == 12
+
+
+def test_bars_of_classes() -> None:
+    text = class_bars([("a & b", 0.5, 1.0, 0.6667, 10.0), ("c", 0.0, 0.0, 0.0, 5.0)])
+    assert "a &amp; b" in text
+    assert re.findall(r'width="([\d.]+)"', text)[:4] == ["66.7", "50.0", "100.0", "100.0"]
+    assert "66.7%" in text
+    assert "1,000" in class_bars([("a", 1.0, 1.0, 1.0, 1000.0)])
 
 
 def test_shades() -> None:

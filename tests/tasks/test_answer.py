@@ -147,8 +147,8 @@ def test_windows_compete(empty: bool, made: Maker) -> None:
     ("question", "passage", "more", "fault"),
     [
         ("who " * 200, "a b", {}, "its first text has 600 tokens, too many beside the second"),
-        ("a", "b", {"top": 0}, "top must be a whole number from 1 up, not 0"),
-        ("a", "b", {"longest": 0}, "longest must be a whole number from 1 up, not 0"),
+        ("a", "b", {"top": 0}, "top must be a whole number of at least 1, not 0"),
+        ("a", "b", {"longest": 0}, "longest must be a whole number of at least 1, not 0"),
         (None, "b", {}, "text 0 is a NoneType, not a string"),
         ("a", ["b"], {}, "text 1 is a list, not a string"),
         ("a", "\udc00", {}, "half of a surrogate pair"),

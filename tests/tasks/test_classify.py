@@ -123,7 +123,7 @@ def test_choices(family: str, made: Maker) -> None:
 
 def test_bad_choices(made: Maker) -> None:
     bert = made("bert", "ForMultipleChoice", type_vocab_size=2).ours
-    with pytest.raises(BertsmithError, match="nothing to choose from"):
+    with pytest.raises(BertsmithError, match="no choices given"):
         bert.choose("a", [])
     with pytest.raises(BertsmithError, match="choices must be a list of strings, not a str"):
         bert.choose("a", "bc")

@@ -243,7 +243,7 @@ def test_unknown_tokens_are_counted(tiny: Made) -> None:
         (["a", "b\udc00c"], {}, r"text 1 has half of a surrogate pair \(U\+DC00\) at character 1"),
         ("a", {"pooling": "max"}, "unknown pooling 'max'; known: mean, cls"),
         ("a", {"pooling": 3}, "unknown pooling 3; known: mean, cls"),
-        ("a", {"long": "ignore"}, 'long is "window", "refuse" or "cut", not \'ignore\''),
+        ("a", {"long": "ignore"}, 'long must be "window", "refuse" or "cut", not \'ignore\''),
     ],
 )
 def test_bad_inputs(texts: Any, more: dict[str, Any], fault: str, tiny: Made) -> None:

@@ -148,13 +148,13 @@ def test_guesses_are_written_into_the_text(
 @pytest.mark.parametrize("text", ["no mask here", "", " ", "[CLS] [SEP]", "[mask]"])
 def test_a_text_without_a_mask_is_refused(text: str, made: Maker) -> None:
     bert = made("bert", "ForMaskedLM").ours
-    with pytest.raises(BertsmithError, match=r"^text 1 has no mask: write \[MASK\] where"):
+    with pytest.raises(BertsmithError, match=r"^text 2 of 2 has no mask token: write \[MASK\]"):
         bert.fill_mask(["a [MASK]", text])
 
 
 @pytest.mark.parametrize("top", [0, -1, 2.5, "3", None, True])
 def test_a_bad_number_of_guesses_is_refused(top: Any, made: Maker) -> None:
-    with pytest.raises(BertsmithError, match="top must be a whole number from 1 up"):
+    with pytest.raises(BertsmithError, match="top must be a whole number of at least 1"):
         made("bert", "ForMaskedLM").ours.fill_mask("a [MASK]", top=top)
 
 

@@ -58,17 +58,17 @@ def test_the_shorter_limit_counts(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "fault"),
     [
-        ("/no/such/place", "/no/such/place: there is no such directory"),
-        ("./nowhere", "./nowhere: there is no such directory"),
-        ("~/no-such-model", "~/no-such-model: there is no such directory"),
-        ("a/b/c", "a/b/c: there is no such directory"),
-        ("what is this", "what is this: there is no such directory"),
-        ("a\0b", "there is no such directory"),
-        (Path("no-such-model"), "no-such-model: there is no such directory"),
+        ("/no/such/place", "/no/such/place: no such directory"),
+        ("./nowhere", "./nowhere: no such directory"),
+        ("~/no-such-model", "~/no-such-model: no such directory"),
+        ("a/b/c", "a/b/c: no such directory"),
+        ("what is this", "what is this: no such directory"),
+        ("a\0b", "no such directory"),
+        (Path("no-such-model"), "no-such-model: no such directory"),
         ("x" * 300, "File name too long"),
-        ("", "a model is named by a directory or a hub id, not by ''"),
-        (None, "a model is named by a directory or a hub id, not by None"),
-        (7, "a model is named by a directory or a hub id, not by 7"),
+        ("", "expected a model directory or a hub id, not ''"),
+        (None, "expected a model directory or a hub id, not None"),
+        (7, "expected a model directory or a hub id, not 7"),
     ],
 )
 def test_names_that_lead_nowhere(name: Any, fault: str) -> None:
@@ -78,7 +78,7 @@ def test_names_that_lead_nowhere(name: Any, fault: str) -> None:
 def test_a_file_is_no_model(tmp_path: Path) -> None:
     (tmp_path / "model").write_text("x")
     assert refused(locate, tmp_path / "model").endswith(
-        "a model is a directory, and this is a file"
+        "expected a model directory, but this is a file"
     )
 
 
@@ -88,8 +88,8 @@ def test_a_hub_id_without_the_hub(name: str) -> None:
 
     assert huggingface_hub.constants.HF_HUB_OFFLINE, "tests never ask the network"
     assert refused(locate, name) == (
-        f"{name}: no such directory here, not in the package (bertsmith-small), nor in the hub's "
-        "cache, and the hub is out of reach"
+        f"{name}: no such directory, not a built-in model (bertsmith-small), not in the hub's "
+        "cache, and the hub cannot be reached"
     )
 
 
@@ -134,7 +134,7 @@ def test_dtypes_reach_the_weights(plain: Made) -> None:
 
 @pytest.mark.parametrize("budget", [0, -5, 1.5, "many"])
 def test_a_bad_budget(budget: Any, plain: Made) -> None:
-    fault = "budget must be a whole number from 1 up"
+    fault = "budget must be a whole number of at least 1"
     assert fault in refused(load, plain.folder, budget=budget)
 
 

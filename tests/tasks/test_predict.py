@@ -116,7 +116,7 @@ def test_similarity(made: Maker) -> None:
     vectors = bert.embed(TEXTS, normalise=True)
     cosines = [float(np.dot(vectors[n], vectors[n + 1])) for n in range(3)]
     assert [one.value for one in predict(bert, pairs)] == pytest.approx(cosines, abs=1e-5)
-    with pytest.raises(BertsmithError, match="no head for a task"):
+    with pytest.raises(BertsmithError, match="no task head"):
         predict(bert, lines(TEXTS[0]))
     same = [Related(text, text, None, HERE) for text in TEXTS]
     assert evaluate(bert, Dataset(Path("same"), "similarity", same)).scores["accuracy_at_1"] == 1.0

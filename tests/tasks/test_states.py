@@ -66,7 +66,7 @@ def test_depths(small: Small) -> None:
     for depth in (-1, 4, 1.0, True, "2"):
         with pytest.raises(BertsmithError, match=r"this model has 0 \(embeddings\) to 3"):
             bert.states("a", depth=depth)
-    with pytest.raises(BertsmithError, match="pool is None"):
+    with pytest.raises(BertsmithError, match="pool must be None"):
         bert.states("a", pool="max")
 
 

@@ -87,7 +87,7 @@ def test_a_model_that_is_continued_has_its_own_shape_and_vocabulary(
             result = plan(load_recipe("small-bert", [*changes, *corpus]), None, device)
             assert result["vocabulary"] == tokenizer.size
             assert result["parameters"] < 200_000
-    with pytest.raises(BertsmithError, match="has its own vocabulary"):
+    with pytest.raises(BertsmithError, match="keeps its own vocabulary"):
         plan(load_recipe("small-bert", changes), 1000, "h200")
 
 

@@ -254,21 +254,21 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(
 def test_what_cannot_be_resumed(
     recipe: Make, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(BertsmithError, match="there is no run to resume"):
+    with pytest.raises(BertsmithError, match="no run to resume"):
         pretrain(recipe(), tmp_path / "none", resume=True, show="none")
     made = recipe(train={"steps": 1})
     pretrain(made, tmp_path / "run", show="none")
-    with pytest.raises(BertsmithError, match="there is a run in it already"):
+    with pytest.raises(BertsmithError, match="already contains a run"):
         pretrain(made, tmp_path / "run", show="none")
     state = tmp_path / "run" / "checkpoints" / "step-00000001" / "state.json"
     assert json.loads(state.read_text())["corpus"] == Corpus.open(prepared).fingerprint()
     with monkeypatch.context() as patch:
         patch.setattr(Corpus, "fingerprint", lambda corpus: "another")
-        with pytest.raises(BertsmithError, match="not the corpus the run began with"):
+        with pytest.raises(BertsmithError, match="the run was started with another corpus"):
             pretrain(made, tmp_path / "run", resume=True, show="none")
     for file in (tmp_path / "run" / "checkpoints").glob("*/model.safetensors"):
         file.write_bytes(b"")
-    with pytest.raises(BertsmithError, match="no whole checkpoint to continue from"):
+    with pytest.raises(BertsmithError, match="no intact checkpoint to continue from"):
         pretrain(made, tmp_path / "run", resume=True, show="none")
 
 

@@ -187,7 +187,7 @@ def test_gradient_clipping_can_be_switched_off() -> None:
 def test_stages_are_changed_by_their_number() -> None:
     recipe = load_recipe("bert-base", ["stages.1.batch_tokens=262144", "stages.0.steps=5"])
     assert recipe.lengths() == [(128, 32768, 5), (512, 262_144, 0)]
-    for bad, fault in (("stages.2.steps=1", "there are 2"), ("stages.1=1", "say which key")):
+    for bad, fault in (("stages.2.steps=1", "there are 2"), ("stages.1=1", "name a key")):
         with pytest.raises(BertsmithError, match=fault):
             load_recipe("bert-base", [bad])
 

@@ -120,7 +120,7 @@ def test_a_folder_with_a_run_is_not_begun_anew(tmp_path: Path) -> None:
     RunFolder(tmp_path).make("")
     with pytest.raises(BertsmithError, match="--resume continues it"):
         RunFolder(tmp_path).make("")
-    with pytest.raises(BertsmithError, match="there is no run"):
+    with pytest.raises(BertsmithError, match="no run"):
         RunFolder(tmp_path / "other").recipe()
     (tmp_path / "file").write_text("")
     with pytest.raises(BertsmithError, match="cannot be written"):

@@ -106,7 +106,7 @@ def loss(bert: LoadedModel, material: Material) -> float:
             found, _ = material.loss(bert.model.encoder(batch), batch, chosen)
             total, count = total + float(found.double().sum()), count + len(found)
     if not count:
-        raise BertsmithError("there is nothing to measure on")
+        raise BertsmithError("no examples to measure on")
     return total / count
 
 
@@ -135,10 +135,10 @@ def ablated(
     gone, left_out = sorted(set(heads)), sorted(set(layers))
     for layer, head in gone:
         if not (0 <= layer < len(counts) and 0 <= head < counts[layer]):
-            raise BertsmithError(f"there is no head {head} in layer {layer}")
+            raise BertsmithError(f"layer {layer} has no head {head}")
     for layer in left_out:
         if not 0 <= layer < len(counts):
-            raise BertsmithError(f"there is no layer {layer}: they go from 0 to {len(counts) - 1}")
+            raise BertsmithError(f"no layer {layer}: layers are numbered 0 to {len(counts) - 1}")
     before = encoder.changes, encoder.skipped
     changes = dict(encoder.changes)
     for layer in {layer for layer, _ in gone}:

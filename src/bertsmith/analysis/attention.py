@@ -63,7 +63,7 @@ def attention(
             "once: shorten it"
         )
     if not config.plan:
-        raise BertsmithError("this model has no layers, and no attention: its vectors are static")
+        raise BertsmithError("this model has static vectors: no layers and no attention")
     counts, shown = head_counts(bert), _chosen(layers, len(config.plan), "layer")
     said, worth = "", [0.0] * (len(encoding) * importance)
     if importance:
@@ -111,8 +111,8 @@ def _chosen(asked: Sequence[int] | None, count: int, kind: str) -> tuple[int, ..
     """The layers or heads that were asked for, in order; all by default."""
     chosen = tuple(range(count)) if asked is None else tuple(sorted(set(asked)))
     if not chosen:
-        raise BertsmithError(f"no {kind} is chosen")
+        raise BertsmithError(f"no {kind} selected")
     for number in chosen:
         if not 0 <= number < count:
-            raise BertsmithError(f"there is no {kind} {number}: they go from 0 to {count - 1}")
+            raise BertsmithError(f"no {kind} {number}: valid numbers are 0 to {count - 1}")
     return chosen

@@ -93,7 +93,7 @@ class HeadNumbers:
 def measure(bert: LoadedModel, inputs: Sequence[Input]) -> HeadNumbers:
     """Look at the attention of every head in every input."""
     if not inputs:
-        raise BertsmithError("there is nothing to measure heads on")
+        raise BertsmithError("no texts to measure the heads on")
     heads = head_counts(bert)
     sums = torch.zeros(sum(heads), len(METRICS), dtype=torch.float64)
     counts = torch.zeros(len(METRICS), dtype=torch.float64)

@@ -118,7 +118,7 @@ def _best(bert: LoadedModel, question: str, passage: str) -> Answer:
     bert.demand_head("answer")
     found = find_answers(bert, [question], [passage])[0].answers(1, empty=False)
     if not found:
-        raise BertsmithError("there is no answer in this passage")
+        raise BertsmithError("the model finds no answer in this passage")
     return found[0]
 
 

@@ -37,13 +37,17 @@ def lens(bert: LoadedModel, text: str, top: int = 5) -> list[DepthGuess]:
     """
     bert.demand_head("masked_lm")
     if top < 1:
-        raise BertsmithError(f"top must be a whole number from 1 up, not {top}")
+        raise BertsmithError(f"top must be a whole number of at least 1, not {top}")
     encoding = bert.tokenizer.encode(text)
     masks = [row for row, id_ in enumerate(encoding.ids) if id_ == bert.tokenizer.mask_id]
     if not masks:
-        raise BertsmithError(f"the text has no mask: write {bert.tokenizer.mask_token}")
+        raise BertsmithError(
+            f"the text has no mask token: write {bert.tokenizer.mask_token} where a word is missing"
+        )
     if len(encoding) > bert.max_length:
-        raise BertsmithError(f"the text has {len(encoding):,} tokens; {bert.max_length:,} are read")
+        raise BertsmithError(
+            f"the text has {len(encoding):,} tokens, but the model reads {bert.max_length:,}"
+        )
     batch = Batch.of([encoding.ids], [encoding.segments]).to(bert.device)
     rows = torch.tensor(masks, device=bert.device)
     trace, size = Trace(states=True), bert.tokenizer.size
@@ -67,7 +71,7 @@ def cka(first: Floats, second: Floats) -> float:
     1 if one is the other turned and scaled, near 0 if they have nothing to do with each other.
     """
     if len(first) != len(second) or len(first) < 2:
-        raise BertsmithError("CKA compares vectors of the same things, two or more")
+        raise BertsmithError("CKA needs the vectors of the same inputs, at least two")
     x, y = (one.astype(np.float64) - one.mean(0, dtype=np.float64) for one in (first, second))
     # Of the two equal ways to compute it, the one with the smaller matrices.
     if len(x) < max(x.shape[1], y.shape[1]):

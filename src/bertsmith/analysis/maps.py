@@ -110,7 +110,7 @@ class AttentionMaps:
     def blocks(self, size: int) -> Floats:
         """Attention between blocks of `size` tokens, for long texts: (layers, heads, b, b)."""
         if size < 1:
-            raise BertsmithError(f"a block has one token or more, not {size}")
+            raise BertsmithError(f"the block size must be at least 1, not {size}")
         return self._gather(lambda weights: weights.blocks(size))
 
     def maps(self) -> Floats:
@@ -141,7 +141,7 @@ class AttentionMaps:
     def _check(self, places: Sequence[int]) -> None:
         for place in places:
             if not 0 <= place < len(self):
-                raise BertsmithError(f"there is no token {place}: the text has {len(self)}")
+                raise BertsmithError(f"no token {place}: the text has {len(self)} tokens")
 
 
 def give_back() -> None:

@@ -22,6 +22,7 @@ from bertsmith.pages import page, render
 MOST = 2**27  # weights that a pane holds, a byte each
 LONGEST = 1024  # tokens that a pane shows; of longer texts it shows blocks
 SIDE = 256  # blocks in the overview of a long text, and tokens shown one by one beside it
+LINES = 40  # a longer text opens as a matrix, not with lines
 
 
 @dataclass(frozen=True)
@@ -30,20 +31,22 @@ class AttentionPage:
 
     views: tuple[AttentionMaps, ...]
     tokens: range | None = None  # those shown one by one where a text is long
-    opens_with: str = "text"  # or "lines", "matrix", "heads"
+    opens_with: str = ""  # text, lines, matrix or heads; by default lines, or a matrix if long
 
     def html(self) -> str:
-        """The whole page."""
+        """Render the page."""
         panes = [pane for view in self.views for pane in _panes(view, self.tokens)]
-        return _rendered(panes, _title(self.views), self.opens_with)
+        longest = max(len(pane.tokens) for pane in panes)
+        opens_with = self.opens_with or ("lines" if longest <= LINES else "matrix")
+        return _rendered(panes, _title(self.views), opens_with)
 
     def save(self, path: str | Path) -> None:
         """Write a page (.html), or the weights and tokens of a single view (.npz)."""
         path = Path(path)
         if path.suffix not in (".html", ".htm", ".npz"):
-            raise BertsmithError(f"{path}: write to a .html or a .npz file")
+            raise BertsmithError(f"{path}: the name must end in .html or .npz")
         if path.suffix == ".npz" and len(self.views) > 1:
-            raise BertsmithError(f"{path}: a .npz file holds one view; save each by itself")
+            raise BertsmithError(f"{path}: a .npz file holds one view: save each view separately")
         if path.suffix == ".npz":
             _save_arrays(path, self.views[0], self.tokens)
         else:
@@ -56,14 +59,16 @@ class AttentionPage:
 
 @dataclass
 class Pane:
-    """What one pane shows: tokens (or blocks of them) and the packed weights between them."""
+    """One pane: tokens (or blocks of them) and the packed weights between them."""
 
     title: str
     about: str
     tokens: list[dict[str, Any]]
     layers: tuple[int, ...]
     heads: tuple[int, ...]
-    start: int  # which layer is shown first
+    start: int = 0  # index of the layer shown first: that of the sharpest head
+    start_head: int = 0  # and of that head
+    sharpness: float = -1.0
     first: int = 0  # the place of the first token in its text
     unit: int = 1  # tokens in a block
     partial: bool = False  # are there tokens that look outside?
@@ -75,11 +80,28 @@ class Pane:
     worth: list[float] = field(default_factory=list)  # what each token's word does for that
 
     def add(self, weights: Tensor) -> None:
-        """Take in the next layer: (H, n, n)."""
+        """Add the next layer: (H, n, n)."""
+        self._keep_sharpest(weights)
         self.counts.append(len(weights))
         self.maps.append(_packed(weights))
         if self.rollout:
             self.means.append(weights.mean(0).cpu().numpy())
+
+    def _keep_sharpest(self, weights: Tensor) -> None:
+        """Open with the head whose tokens attend most strongly to one other word.
+
+        Attention to special tokens and to the token itself does not count: most heads have much
+        of it, and it says little.
+        """
+        words = [place for place, token in enumerate(self.tokens) if token["source"] is not None]
+        if len(words) < 2:
+            return
+        between = weights[:, words][:, :, words].clone()
+        between.diagonal(dim1=1, dim2=2).zero_()
+        sharpness, head = between.amax(2).mean(1).max(0)
+        if float(sharpness) > self.sharpness:
+            self.start, self.start_head = len(self.counts), int(head)
+            self.sharpness = float(sharpness)
 
     def blocks(self, number: int) -> Iterator[tuple[str, str]]:
         """All weights of this pane as text, each with its id."""
@@ -91,24 +113,24 @@ class Pane:
 
     def settings(self) -> dict[str, Any]:
         """What the script needs to know beside the weights."""
-        left_out = ("maps", "means")
+        left_out = ("maps", "means", "sharpness")
         return {key: v for key, v in self.__dict__.items() if key not in left_out}
 
 
 def _panes(view: AttentionMaps, tokens: range | None) -> list[Pane]:
-    """The whole text; of a long one an overview in blocks, and a stretch token by token."""
+    """The whole text; of a long one an overview in blocks, and a part token by token."""
     count, maps = len(view), len(view.layers) * len(view.heads)
     if tokens is not None and not 0 <= tokens.start < tokens.stop <= count:
         raise BertsmithError(
-            f"tokens {tokens.start} to {tokens.stop} are not there: the text has {count}"
+            f"tokens {tokens.start} to {tokens.stop} are out of range: the text has {count} tokens"
         )
     fits = count <= LONGEST and maps * count**2 <= MOST
     if fits and tokens is None:
         return _filled(view, [(_pane(view, range(count)), None)])
-    stretch = tokens or range(min(count, SIDE))
-    if len(stretch) > LONGEST or maps * len(stretch) ** 2 > MOST:
-        raise BertsmithError(f"{len(stretch)} tokens are too many for one page: choose fewer")
-    one_by_one = (_pane(view, stretch), None)
+    part = tokens or range(min(count, SIDE))
+    if len(part) > LONGEST or maps * len(part) ** 2 > MOST:
+        raise BertsmithError(f"{len(part)} tokens are too many for one page: choose fewer")
+    one_by_one = (_pane(view, part), None)
     if fits:
         return _filled(view, [one_by_one])
     size = -(-count // SIDE)
@@ -149,7 +171,7 @@ def _overview(view: AttentionMaps, size: int) -> Pane:
         words = " ".join(token.text for token in inside if token.source is not None)
         named = {"text": f"{start}–{end}", "title": words[:300], "apart": True}
         blocks.append({**named, "source": inside[0].source if len(inside) == 1 else 0})
-    about = f"{len(view):,} tokens in blocks of {size}: a share is what a block gives to another"
+    about = f"{len(view):,} tokens in blocks of {size}: attention from one block to another"
     return _empty(view, about, blocks, unit=size, rollout=_complete(view))
 
 
@@ -157,12 +179,11 @@ def _empty(view: AttentionMaps, about: str, tokens: list[dict[str, Any]], **more
     counts, family = head_counts(view.bert), view.bert.checkpoint.family.name
     heads = f"{min(counts)} to {max(counts)}" if len({*counts}) > 1 else f"{counts[0]}"
     made_of = f"{family}, {len(counts)} layers, {heads} heads · {about}"
-    middle = len(view.layers) // 2
-    return Pane(view.name, made_of, tokens, view.layers, view.heads, start=middle, **more)
+    return Pane(view.name, made_of, tokens, view.layers, view.heads, **more)
 
 
 def _complete(view: AttentionMaps) -> bool:
-    """Are all layers and heads looked at? Only then there is a rollout."""
+    """Are all layers and heads shown? A rollout needs them."""
     counts = head_counts(view.bert)
     return (len(view.layers), len(view.heads)) == (len(counts), max(counts))
 

@@ -59,7 +59,7 @@ def probe(
     """Fit logistic regression from states to tags at every depth, and score it on other words."""
     learn, judge = _Words(bert, train), _Words(bert, test)
     if not learn.labels or not judge.labels:
-        raise BertsmithError("a probe needs labelled words to learn from, and others to judge by")
+        raise BertsmithError("a probe needs labelled words to train on and others to test on")
     names = sorted(set(learn.labels))
     known = {name: number for number, name in enumerate(names)}
     # A label that was never seen is wrong whatever is said.

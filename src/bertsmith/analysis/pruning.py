@@ -93,11 +93,11 @@ def _by_block(bert: LoadedModel, heads: Iterable[tuple[int, int]]) -> dict[int, 
     gone: dict[int, set[int]] = {}
     for layer, head in heads:
         if not (0 <= layer < len(counts) and 0 <= head < counts[layer]):
-            raise BertsmithError(f"there is no head {head} in layer {layer}")
+            raise BertsmithError(f"layer {layer} has no head {head}")
         gone.setdefault(plan[layer][0], set()).add(head)
     for layer, count in enumerate(counts):
         if len(gone.get(plan[layer][0], ())) == count:
-            raise BertsmithError(f"layer {layer} would have no head left: keep one")
+            raise BertsmithError(f"layer {layer} would lose all its heads: keep at least one")
     return gone
 
 

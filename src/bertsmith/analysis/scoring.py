@@ -22,7 +22,7 @@ def material(bert: LoadedModel, dataset: Dataset[Any]) -> Material:
     """The examples of a file of classes, with the loss of telling them."""
     if dataset.task != "classification":
         raise BertsmithError(
-            f"heads are ranked by gradient on labels of texts, not on {dataset.task}: add --alone"
+            f"gradients rank heads for classification only, not for {dataset.task}: add --alone"
         )
     rows = dataset.gold()
     pairs = [one.pair for one in rows] if rows and rows[0].pair is not None else None

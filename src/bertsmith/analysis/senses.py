@@ -51,7 +51,7 @@ class Place:
 def find(word: str, texts: Sequence[str], most: int | None = None) -> list[Place]:
     """Where a word stands in texts: whole words, upper and lower case alike."""
     if not word.strip():
-        raise BertsmithError("no word is given")
+        raise BertsmithError("no word to look for")
     pattern = re.compile(rf"(?<!\w){re.escape(word.strip())}(?!\w)", re.IGNORECASE)
     places: list[Place] = []
     for text in texts:
@@ -159,7 +159,7 @@ def senses(
     last = all_depths(bert)[-1]
     chosen = round(0.75 * last) if depth is None else check_depth(bert, depth)
     if groups is not None and not 1 <= groups <= len(places):
-        raise BertsmithError(f"{len(places)} occurrences cannot be {groups} groups")
+        raise BertsmithError(f"{len(places)} occurrences cannot form {groups} groups")
     found = vectors(bert, places)
     own, apart = clusters(found[chosen], groups, seed)
     return Senses(word, places, chosen, found[chosen], own, [_alike(x) for x in found], apart)
@@ -188,7 +188,7 @@ def read_pairs(lines: Sequence[str], name: str = "file") -> list[Pair]:
             continue
         fields = line.split("\t")
         if len(fields) != 4 or fields[3].strip().upper() not in ("T", "F", "1", "0"):
-            raise BertsmithError(f"{name}, line {number}: not word, two sentences, and T or F")
+            raise BertsmithError(f"{name}, line {number}: expected word, two sentences, T or F")
         both = [find(fields[0], [text], 1) for text in fields[1:3]]
         if not all(both):
             raise BertsmithError(f"{name}, line {number}: {fields[0]!r} is not in both sentences")

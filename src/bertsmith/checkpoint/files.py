@@ -51,9 +51,9 @@ class TensorFiles:
         names = source.names()
         self.notes += source.notes
         if len(names) > MOST_TENSORS:
-            raise BertsmithError(f"{path}: holds {len(names):,} tensors; this is no model")
+            raise BertsmithError(f"{path}: holds {len(names):,} tensors, too many for a model")
         for name in listed.difference(names):
-            raise BertsmithError(f"{path}: the index lists {name!r}, which is not there")
+            raise BertsmithError(f"{path}: the index lists {name!r}, which is missing")
         self.open[path] = source
         for name in names:
             if name in listed or name not in self.where:  # of two with one name the listed one
@@ -144,7 +144,7 @@ def demand_weights(path: Path) -> None:
     with path.open("rb") as file:
         if file.read(40).startswith(b"version https://git-lfs."):
             raise BertsmithError(
-                f"{path}: a pointer of Git LFS, not the weights; fetch them with `git lfs pull`"
+                f"{path}: a Git LFS pointer, not the weights; fetch them with `git lfs pull`"
             )
 
 

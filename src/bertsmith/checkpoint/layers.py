@@ -21,7 +21,7 @@ def spread_layers(depth: int, count: int) -> tuple[int, ...]:
     Those are the layers that DistilBERT's authors kept. A single layer is the first.
     """
     if type(count) is not int or not 1 <= count <= depth:
-        raise BertsmithError(f"a teacher of {depth} layers has no {count} to keep")
+        raise BertsmithError(f"cannot keep {count} layers of a teacher with {depth}")
     if count == 1:
         return (0,)
     return tuple(
@@ -67,7 +67,7 @@ def check_layers(config: Config, layers: Sequence[int]) -> tuple[int, ...]:
         or not 0 <= chosen[0] <= chosen[-1] < depth
     ):
         raise BertsmithError(
-            f"layers are rising numbers from 0 to {depth - 1} for this teacher, not"
+            f"layers must be increasing numbers from 0 to {depth - 1} for this teacher, not"
             f" {listed or 'none'}"
         )
     if config.order and len({*config.plan}) > 1:
@@ -75,7 +75,7 @@ def check_layers(config: Config, layers: Sequence[int]) -> tuple[int, ...]:
             "the layers of this teacher share weights in groups: none can be left out"
         )
     if chosen[0] and (config.pre_norm or config.convolution):
-        raise BertsmithError("layer 0 of this teacher must be kept: no other can be the first")
+        raise BertsmithError("layer 0 of this teacher must be kept: no other layer can come first")
     return chosen
 
 

@@ -24,7 +24,7 @@ def built_in() -> dict[str, Path]:
 def locate(name: str | Path) -> Path:
     """The directory of a model, which may be one of the package's own; a hub id is fetched."""
     if not isinstance(name, str | Path) or not str(name):
-        raise BertsmithError(f"a model is named by a directory or a hub id, not by {name!r}")
+        raise BertsmithError(f"expected a model directory or a hub id, not {name!r}")
     with readable(Path(one_line(name)), "cannot be a directory"):
         path = Path(name).expanduser()
         own = built_in().get(name) if isinstance(name, str) else None
@@ -33,9 +33,9 @@ def locate(name: str | Path) -> Path:
         if path.is_dir():
             return path
         if path.exists():
-            raise BertsmithError(f"{name}: a model is a directory, and this is a file")
+            raise BertsmithError(f"{name}: expected a model directory, but this is a file")
     if isinstance(name, Path) or not HUB_ID.fullmatch(name):
-        raise BertsmithError(f"{one_line(name)}: there is no such directory")
+        raise BertsmithError(f"{one_line(name)}: no such directory")
     return _fetch(name)
 
 
@@ -45,14 +45,14 @@ def _fetch(name: str) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     near = nearest(name, built_in())
-    nowhere = f"{name}: no such directory here, not in the package ({', '.join(built_in())})"
+    nowhere = f"{name}: no such directory, not a built-in model ({', '.join(built_in())})"
     try:
         folder = Path(snapshot_download(name, allow_patterns=HUB_FILES))
         if not any(folder.rglob("*.safetensors")):
             snapshot_download(name, allow_patterns=OLD_WEIGHTS)
     except LocalEntryNotFoundError as error:
         raise BertsmithError(
-            f"{nowhere}, nor in the hub's cache, and the hub is out of reach{near}"
+            f"{nowhere}, not in the hub's cache, and the hub cannot be reached{near}"
         ) from error
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         why = one_line(str(error).strip().partition("\n")[0])

@@ -67,7 +67,7 @@ def _find(table: Names, *names: str) -> tuple[str | Stacked | PerHead, str]:
             return table[name], ""
         if module in table:
             return table[module], "." + leaf
-    raise BertsmithError(f"config.json: {names[0]} is no part of this family")
+    raise BertsmithError(f"config.json: {names[0]} is not a part of this family")
 
 
 def _each(rule: str | Stacked | PerHead, change: Callable[[str], str]) -> str | Stacked | PerHead:

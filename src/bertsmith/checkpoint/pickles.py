@@ -113,7 +113,7 @@ class PickledTensors:
         place, storage = self.places.get(tensor.storage.key), tensor.storage
         fits = place is not None and storage.length * storage.dtype.itemsize <= place[1]
         if tensor.size and not (fits and tensor.offset + tensor.span <= storage.length):
-            raise BertsmithError(f"{self.path}: {name!r} goes beyond what is stored")
+            raise BertsmithError(f"{self.path}: {name!r} exceeds the stored data")
 
     def names(self) -> list[str]:
         """The names of all tensors."""
@@ -290,7 +290,7 @@ class _Machine:
         """Add values to the list below them."""
         target = self.stack[-1]
         if not isinstance(target, list):
-            raise ValueError("values added to what is no list")
+            raise ValueError("values added to what is not a list")
         target += values
 
     def fill(self, values: list[Any]) -> None:

@@ -96,7 +96,7 @@ def check_family(name: object) -> None:
     names = [kind for family in FAMILIES.values() for kind in family.stems]
     if name not in names:
         near = nearest(str(name), names) or ";"
-        raise BertsmithError(f"there is no family {name!r:.80}{near} known: {', '.join(names)}")
+        raise BertsmithError(f"unknown family {name!r:.80}{near} known: {', '.join(names)}")
 
 
 def read_config(directory: str | Path) -> Config:

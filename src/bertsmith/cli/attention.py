@@ -14,7 +14,7 @@ from bertsmith.errors import BertsmithError
 
 
 class View(StrEnum):
-    """What the page opens with."""
+    """The view that a page opens with."""
 
     TEXT = "text"
     LINES = "lines"
@@ -64,7 +64,10 @@ def attention(
             "--importance", help="Underline the words that the label or answer depends on."
         ),
     ] = False,
-    view: Annotated[View, typer.Option(help="The view to open with.")] = View.TEXT,
+    view: Annotated[
+        View | None,
+        typer.Option(help="The view to open with [default: lines; matrix for a long text]."),
+    ] = None,
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
     family: shared.Family = None,
@@ -76,13 +79,13 @@ def attention(
     to zoom into, and a grid of all heads. A .npz file holds the weights as arrays.
     """
     if (text is None) == (file is None):
-        raise BertsmithError("give a text, or --file; not both, not neither")
+        raise BertsmithError("give either a text or --file")
     inspection.check_out(out, (*inspection.PAGES, ".npz"))
     chosen = {
         "layers": inspection.numbers(layers, "--layers"),
         "heads": inspection.numbers(heads, "--heads"),
     }
-    stretch = inspection.numbers(tokens, "--tokens")
+    part = inspection.numbers(tokens, "--tokens")
     if text is None:
         text = "\n".join(shared.read_texts(None, file))
     if not text.strip():
@@ -98,8 +101,8 @@ def attention(
         for bert, name in zip(berts, names, strict=True)
         for first, second in pairs
     ]
-    shown = None if stretch is None else range(stretch[0], stretch[-1] + 1)
-    AttentionPage(tuple(views), shown, view.value).save(out)
+    shown = None if part is None else range(part[0], part[-1] + 1)
+    AttentionPage(tuple(views), shown, view.value if view else "").save(out)
     size = out.stat().st_size
     if as_json:
         rows = [

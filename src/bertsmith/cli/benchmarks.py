@@ -110,7 +110,7 @@ def _folder(given: Path | None, *names: str) -> Path:
     if not home:
         raise BertsmithError(f"no data: give the folder, or name one by setting {HOME}")
     if not Path(home).is_dir():
-        raise BertsmithError(f"{HOME} is {home}, and there is no such folder")
+        raise BertsmithError(f"{HOME} is {home}, and no such folder")
     if not names:
         return Path(home)
     here = {path.name.lower(): path for path in sorted(Path(home).iterdir()) if path.is_dir()}
@@ -123,7 +123,7 @@ def _folder(given: Path | None, *names: str) -> Path:
 def _checked(training: dict[str, Any]) -> dict[str, Any]:
     if training["limit"] < 0:
         limit = training["limit"]
-        raise BertsmithError(f"--limit is a number of examples, or 0 for all, not {limit}")
+        raise BertsmithError(f"--limit must be a number of examples, or 0 for all, not {limit}")
     return training | {"watch": Seeds()}
 
 

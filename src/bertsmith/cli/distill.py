@@ -151,7 +151,7 @@ def _layers(text: str | None) -> int | list[int] | None:
         return None
     numbers = [parse_whole(one) for one in text.split(",")]
     if None in numbers:
-        raise BertsmithError(f"--layers is a number, or numbers between commas, not {text[:60]!r}")
+        raise BertsmithError(f"--layers must be a number or a list like 0,2,4, not {text[:60]!r}")
     whole = [one for one in numbers if one is not None]
     return whole[0] if "," not in text else whole
 

@@ -77,9 +77,9 @@ def evaluate(
 
     names = [str(model), *([against] if against else [])]
     if limit < 0:
-        raise BertsmithError(f"--limit is a number of examples, or 0 for all, not {limit}")
+        raise BertsmithError(f"--limit must be a number of examples, or 0 for all, not {limit}")
     if draws < 1:
-        raise BertsmithError(f"--draws is from 1 up, not {draws}")
+        raise BertsmithError(f"--draws must be at least 1, not {draws}")
     first = shared.open_model(names[0], device, dtype, None)
     if masked_lm or pseudo_perplexity or _is_for_masked_lm(first, files[0], columns):
         if metric or report is not None:
@@ -110,7 +110,7 @@ def evaluate(
     chosen = metric or found[0].task.metrics(dataset)[0]
     if chosen not in found[0].scores or chosen == "count":
         known = ", ".join(name for name in found[0].scores if name != "count")
-        raise BertsmithError(f"there is no score {chosen!r}; there are: {known}")
+        raise BertsmithError(f"there is no score {chosen!r}; available: {known}")
     rows: dict[str, Any] = {
         "file": str(file),
         "task": dataset.task,

@@ -158,7 +158,7 @@ def finetune(
 def _numbers(text: str, parse: Any, option: str) -> list[Any]:
     numbers = [parse(one) for one in text.split(",")] if text else []
     if None in numbers:
-        raise BertsmithError(f"{option}: {text!r} is not numbers between commas")
+        raise BertsmithError(f"{option}: {text!r} is not a comma-separated list of numbers")
     return numbers
 
 

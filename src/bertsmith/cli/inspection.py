@@ -43,7 +43,7 @@ def check_out(out: Path | None, endings: Sequence[str] = PAGES) -> None:
         return
     if out.suffix not in endings:
         kinds = " or ".join(ending for ending in endings if ending != ".htm")
-        raise BertsmithError(f"{out}: write to a {kinds} file")
+        raise BertsmithError(f"{out}: the name must end in {kinds}")
     check_writable(out)
 
 
@@ -71,7 +71,7 @@ def sampled_texts(file: Path, limit: int, seed: int = 0) -> list[str]:
     """A random sample of the texts of a file that are not empty."""
     texts = shared.read_texts(None, file, limit=limit, seed=seed)
     if not texts:
-        raise BertsmithError(f"{file}: there are no texts in it")
+        raise BertsmithError(f"{file}: contains no texts")
     return texts
 
 
@@ -86,7 +86,7 @@ def numbers(given: str | None, option: str) -> list[int] | None:
         end = whole_number(last, f"{option}: {part.strip()[:40]!r}", 0, HIGHEST) if dash else start
         chosen.update(range(start, end + 1))
     if not chosen:
-        raise BertsmithError(f"{option}: {given[:40]!r} names nothing; write 0,3 or 4-7")
+        raise BertsmithError(f"{option}: {given[:40]!r} is not a valid selection; write 0,3 or 4-7")
     return sorted(chosen)
 
 

@@ -125,7 +125,7 @@ def find_tokenizer(name: Path) -> Path:
     from bertsmith.checkpoint import built_in
 
     if str(name) not in built_in():
-        raise BertsmithError(f"{name}: there is no such file or directory")
+        raise BertsmithError(f"{name}: no such file or directory")
     return built_in()[str(name)]
 
 

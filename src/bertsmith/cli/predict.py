@@ -62,7 +62,7 @@ def predict(
     from bertsmith.tasks.stream import predict_rows
 
     if top < 1:
-        raise BertsmithError(f"--top is from 1 up, not {top}")
+        raise BertsmithError(f"--top must be at least 1, not {top}")
     format_of(out, format)
     if out is not None:
         check_writable(out)

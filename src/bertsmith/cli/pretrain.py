@@ -189,7 +189,7 @@ def recipes(
             typer.echo(made.toml(), nl=False)
         return
     if changes:
-        raise BertsmithError("--set changes a recipe: name one")
+        raise BertsmithError("--set needs a recipe")
     found = {one: load_recipe(one).about for one in recipe_names()}
     if as_json:
         shared.print_json([{"name": one, "about": about} for one, about in found.items()])

@@ -123,7 +123,7 @@ class Store:
         content = self.read(part)
         if content is not None and content["inputs"] != inputs:
             raise BertsmithError(
-                f"{self.path(part)}: it is of other settings, data or corpus; choose another"
+                f"{self.path(part)}: written with other settings, data or corpus; choose another"
                 " --out, or remove it"
             )
 
@@ -146,7 +146,7 @@ class Store:
         """Take the finished parts of another folder; returns how many were new."""
         source = other / "parts" if (other / "parts").is_dir() else other
         if not source.is_dir():
-            raise BertsmithError(f"{other}: there is no such folder with parts of a comparison")
+            raise BertsmithError(f"{other}: no parts of a comparison in this folder")
         count = 0
         for path in (*sorted(source.glob("*/steps.json")), *sorted(source.glob("*/*/*.json"))):
             target = self.folder / path.relative_to(source)
@@ -174,5 +174,5 @@ def best_rate(spec: Spec, store: Store, part: Part) -> float:
     scores = {one.rate: (store.result(one) or {}).get("dev") for one in trials}
     known = {rate: score for rate, score in scores.items() if score is not None}
     if not known:
-        raise BertsmithError(f"{part.variant}, {part.task}: no learning rate has a score")
+        raise BertsmithError(f"{part.variant}, {part.task}: no learning rate produced a score")
     return max(sorted(known), key=lambda rate: known[rate])

@@ -115,7 +115,7 @@ def _own(part: TaskPart) -> tuple[Dataset[Any], Dataset[Any]]:
     if not Path(part.data).exists():
         near = nearest(part.data, FOLDERS)
         raise BertsmithError(
-            f"{part.data}: there is no such file or folder, and no such benchmark{near}"
+            f"{part.data}: no such file or folder, and no such benchmark{near}"
             f"; known: {', '.join(FOLDERS)}"
         )
     columns: dict[str, Any] = {"columns": part.columns} if part.columns else {}
@@ -132,7 +132,7 @@ def _folder(part: TaskPart) -> Path:
     if part.folder:
         folder = Path(part.folder)
         if not folder.is_dir():
-            raise BertsmithError(f"{folder}: there is no such folder")
+            raise BertsmithError(f"{folder}: no such folder")
         return folder
     home = os.environ.get(HOME)
     if not home or not Path(home).is_dir():

@@ -68,7 +68,7 @@ def _detector(wanted: str) -> Callable[[Document], str]:
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE)
     if wanted not in identifier.labels:
         known = ", ".join(sorted(identifier.labels))
-        raise BertsmithError(f"the language {wanted!r} is not known; known are {known}")
+        raise BertsmithError(f"the language {wanted!r} is unknown; known: {known}")
     return lambda document: str(identifier.classify(_beginning(document))[0])
 
 

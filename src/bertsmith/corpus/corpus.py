@@ -46,12 +46,12 @@ class Corpus:
         directory = Path(directory)
         manifest = Manifest.read(directory)
         if split not in manifest.splits:
-            raise BertsmithError(f"no split is called {split!r}; there are {', '.join(SPLITS)}")
+            raise BertsmithError(f"unknown split {split!r}; known: {', '.join(SPLITS)}")
         if complaints := manifest.damaged(directory, sums=check):
             more = f" (and {len(complaints) - 1} more)" if len(complaints) > 1 else ""
             raise BertsmithError(complaints[0] + more)
         if not manifest.splits[split].documents:
-            raise BertsmithError(f"{directory}: no document is in the split {split}")
+            raise BertsmithError(f"{directory}: the split {split} contains no documents")
         return cls(directory, split, manifest)
 
     def __repr__(self) -> str:

@@ -28,7 +28,7 @@ def run(pieces: Iterator[Piece], job: Job, engine: str, workers: int | None) -> 
     if engine not in ENGINES:
         raise BertsmithError(f"unknown engine {engine!r}; there are {', '.join(ENGINES)}")
     if workers is not None and not 0 <= workers <= MOST_WORKERS:
-        raise BertsmithError(f"there can be 0 to {MOST_WORKERS:,} workers, not {workers}")
+        raise BertsmithError(f"workers must be from 0 to {MOST_WORKERS:,}, not {workers}")
     return ENGINES[engine](pieces, job, workers)
 
 
@@ -80,7 +80,7 @@ def on_ray(pieces: Iterator[Piece], job: Job, workers: int | None) -> Done:
     try:
         ray: Any = import_module("ray")
     except ImportError:
-        raise BertsmithError("the engine ray is an extra: pip install 'bertsmith[ray]'") from None
+        raise BertsmithError("the engine ray needs ray: pip install 'bertsmith[ray]'") from None
     started = not ray.is_initialized()
     if started:
         ray.init(log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)

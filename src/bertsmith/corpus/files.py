@@ -68,7 +68,7 @@ def _folder(folder: Path) -> tuple[list[Input], int]:
     if not found:
         known = ", ".join(KINDS)
         raise BertsmithError(
-            f"{folder}: no file in it ends in {known} (or in these and {PACKED[0]},"
+            f"{folder}: contains no file that ends in {known} (or in these and {PACKED[0]},"
             f" {PACKED[1]}, {PACKED[2]})"
         )
     return found, left

@@ -64,13 +64,13 @@ class Manifest:
             if content["format"] != FORMAT:
                 raise BertsmithError(f"{path}: written by another version of bertsmith")
             if content.pop("sha256") != fingerprint(content):
-                raise BertsmithError(f"{path} is damaged: its SHA-256 sum is not its own")
+                raise BertsmithError(f"{path} is damaged: its SHA-256 sum does not match")
             del content["format"]
             content["splits"] = {name: Split(**v) for name, v in content["splits"].items()}
             content["files"] = {name: Stored(**v) for name, v in content["files"].items()}
             return cls(**content)
         except (TypeError, AttributeError, LookupError):
-            raise BertsmithError(f"{path} is damaged: it does not say what it should") from None
+            raise BertsmithError(f"{path} is damaged: fields are missing or invalid") from None
 
     def fingerprint(self) -> str:
         """Which corpus this is: the SHA-256 sum of all that the manifest says."""
@@ -92,7 +92,7 @@ def fingerprint(content: dict[str, Any]) -> str:
 
 def _absent(directory: Path) -> str:
     if not directory.is_dir():
-        return f"{directory}: there is no such folder"
+        return f"{directory}: no such folder"
     if (directory / "work").is_dir():
         return f"{directory}: its preparation was interrupted; run `bertsmith prepare` again"
     return f"{directory}: not a prepared corpus (no {NAME}); make one with `bertsmith prepare`"

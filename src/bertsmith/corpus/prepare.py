@@ -142,7 +142,7 @@ class Preparation:
         if not splits["train"].documents:
             self.discard()
             why = "; ".join(ledger.lines()) or "there is no text in the files"
-            raise BertsmithError(f"no documents are left to train on ({why})")
+            raise BertsmithError(f"no documents left to train on ({why})")
         write_json(self.out / "ledger.json", dict(sorted(ledger.counts.items())))
         stored = [self.out / "ledger.json"]
         for folder in (*SPLITS, "tokenizer"):
@@ -189,7 +189,7 @@ class Preparation:
         shutil.rmtree(self.work, ignore_errors=True)
         manifest = Manifest.read(self.out)
         if complaints := manifest.damaged(self.out, sums=False):
-            raise BertsmithError(f"{complaints[0]}; remove {self.out} to prepare it anew")
+            raise BertsmithError(f"{complaints[0]}; remove {self.out} to prepare it again")
         return Summary(self.out, manifest.splits, manifest.ledger)
 
     def forget_if_fruitless(self) -> None:
@@ -229,7 +229,7 @@ def _begin(out: Path, plan: dict[str, Any]) -> None:
         write_json(path, plan)
     if difference := _difference(_read_plan(path), plan):
         raise BertsmithError(
-            f"{out} was begun with {difference}: name another folder, or remove this one"
+            f"{out} was started with {difference}: name another folder, or remove this one"
         )
 
 
@@ -237,7 +237,7 @@ def _read_plan(path: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(path.read_text("utf-8")))
     except ValueError:
-        raise BertsmithError(f"{path} is damaged: remove the folder to start anew") from None
+        raise BertsmithError(f"{path} is damaged: remove the folder to start again") from None
 
 
 def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:

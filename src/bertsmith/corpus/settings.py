@@ -33,17 +33,17 @@ class Settings:
         if self.duplicates is not None and self.duplicates not in DUPLICATES:
             _refuse(f"duplicates can be {' or '.join(DUPLICATES)}, not {self.duplicates!r}")
         if not 0 <= self.held_out < 1:
-            _refuse(f"the held-out share is at least 0 and less than 1, not {self.held_out}")
+            _refuse(f"held_out must be at least 0 and less than 1, not {self.held_out}")
         if not 0.5 <= self.similarity <= 1:
-            _refuse(f"the similarity of near-duplicates is 0.5 to 1, not {self.similarity}")
+            _refuse(f"similarity must be from 0.5 to 1, not {self.similarity}")
         if self.min_length < 0:
-            _refuse(f"the least length of a document is 0 or more, not {self.min_length}")
+            _refuse(f"min_length must be at least 0, not {self.min_length}")
         if self.max_length is not None and self.max_length < max(1, self.min_length):
             _refuse(f"no document has {self.min_length} to {self.max_length} characters")
         if not 0 <= self.seed < 1 << 64:
-            _refuse(f"a seed is 0 or more and less than 2 ** 64, not {self.seed}")
+            _refuse(f"seed must be at least 0 and less than 2 ** 64, not {self.seed}")
         if self.piece_bytes < 1 or self.shard_tokens < 1:
-            _refuse("pieces and shards hold at least one byte and one token")
+            _refuse("pieces and shards must hold at least one byte and one token")
 
 
 def _refuse(message: str) -> None:

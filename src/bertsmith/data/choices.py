@@ -60,7 +60,7 @@ def choice_rows(table: Table, finder: Finder) -> list[Options | None]:
             start = text_cell(row.cells.get(begins), where, begins)
             options = [f"{start} {option}".strip() for option in options]
         if len(options) < 2:
-            raise BertsmithError(f"{where}: {len(options)} choices; there must be two or more")
+            raise BertsmithError(f"{where}: {len(options)} choices; at least two are needed")
         spelled = text_cell(asked, where, prompt)
         if question:
             more = text_cell(row.cells.get(question), where, question)
@@ -122,4 +122,4 @@ def _label(
     for names in (list(keys), [str(place) for place in range(len(options))], options):
         if spelled in names and names.index(spelled) < len(options):
             return names.index(spelled)
-    raise BertsmithError(f"{where}: {answer!r} is {shown(spelled)}, which is none of the choices")
+    raise BertsmithError(f"{where}: {answer!r} is {shown(spelled)}, not one of the choices")

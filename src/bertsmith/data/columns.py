@@ -151,7 +151,7 @@ class Finder:
             has = shown(self.table.names)
             what = f"its columns are {has}" if self.table.header else self._headerless()
             raise BertsmithError(
-                f"{self.table.path}: no column is known to hold the {role}: {what}; "
+                f"{self.table.path}: cannot tell which column holds the {role}: {what}; "
                 f"name it with --column {role}=NAME"
             )
         return name

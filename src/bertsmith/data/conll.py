@@ -289,7 +289,7 @@ def _parts(path: Path, lines: list[Line], place: int) -> list[Line]:
     line = lines[place]
     first, last = (parse_whole(part) for part in (line.cells[0] + "-").split("-", 2)[:2])
     if first is None or last is None or first > last:
-        raise BertsmithError(f"{path}, line {line.number}: {line.cells[0]!r} is no range of words")
+        raise BertsmithError(f"{path}, line {line.number}: {line.cells[0]!r} is not a word range")
     parts = []
     for after in range(place + 1, len(lines)):
         other = lines[after]

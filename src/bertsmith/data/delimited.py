@@ -213,7 +213,7 @@ def _long_cells(path: Path, line: int = 1) -> Iterator[None]:
         yield
     except csv.Error as error:
         raise BertsmithError(
-            f"{path}, line {line}: the quotes of this row do not pair ({error})"
+            f"{path}, line {line}: unbalanced quotes in this row ({error})"
         ) from error
     finally:
         csv.field_size_limit(before)

@@ -33,7 +33,7 @@ def find_splits(folder: str | Path, needed: Sequence[str] = ("train",)) -> dict[
             splits = filled[0]
     for split in needed:
         if split not in splits:
-            raise BertsmithError(f"{folder}: no file in it is called {split}; give a file")
+            raise BertsmithError(f"{folder}: contains no file called {split}; name a file")
     return splits
 
 

@@ -76,7 +76,7 @@ def glue_folders(folder: str | Path) -> dict[str, Path]:
     """The tasks of GLUE that a folder holds, called as GLUE calls them or glue_NAME."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise BertsmithError(f"{folder}: there is no such folder")
+        raise BertsmithError(f"{folder}: no such folder")
     here = {path.name.lower(): path for path in sorted(folder.iterdir()) if path.is_dir()}
     found = {}
     for name in GLUE:

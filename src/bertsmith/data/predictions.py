@@ -112,7 +112,7 @@ class _JsonLines:
         entities = row.get(f"entities{SUFFIX}", row.get("entities"))
         text = row.get("text")
         if not isinstance(entities, list) or not isinstance(text, str):
-            raise BertsmithError(f"--format {self.kind} is for texts that a model tags entities in")
+            raise BertsmithError(f"--format {self.kind} is for models that tag entities")
         results = ("words", "tags", "entities")
         names = {*results, *(f"{name}{SUFFIX}" for name in results)}
         others = {name: value for name, value in row.items() if name not in names}

@@ -84,7 +84,7 @@ class Data:
                 break
         self.ledger.note("rows without a text", empty)
         if not complete:
-            what = "no row of it has a text" if empty else "there are no examples in it"
+            what = "no row of it has a text" if empty else "contains no examples"
             raise BertsmithError(f"{self.path}: {what}")
 
     def _share(self, table: Table, done: int) -> float:
@@ -103,7 +103,7 @@ class Data:
         """All examples, with their labels."""
         tables = list(self.tables())
         if not tables:
-            raise BertsmithError(f"{self.path}: there are no examples in it")
+            raise BertsmithError(f"{self.path}: contains no examples")
         table = tables[0]
         if len(tables) > 1:
             names = tuple(dict.fromkeys(name for one in tables for name in one.names))
@@ -115,11 +115,11 @@ class Data:
             ]
             table = replace(table, path=path, names=names, rows=rows)
         if not table.rows:
-            what = "there are no examples in it" if table.layout else "there are no rows in it"
+            what = "contains no examples" if table.layout else "contains no rows"
             raise BertsmithError(f"{table.path}: {what}")
         dataset = self._laid_out(table) if table.layout else self._examples(table)
         if not dataset.examples:
-            raise BertsmithError(f"{table.path}: there are no examples in it")
+            raise BertsmithError(f"{table.path}: contains no examples")
         missing = sum(not has_gold(example) for example in dataset.examples)
         if 0 < missing < len(dataset):
             self.ledger.note("examples without a label, not trained on and not scored", missing)

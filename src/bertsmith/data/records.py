@@ -34,11 +34,11 @@ def parse_json(text: str, where: object) -> Any:
         return json.loads(text, object_pairs_hook=once, parse_constant=lambda _: None)
     except json.JSONDecodeError as error:
         place = "" if isinstance(where, Where) else f", line {error.lineno}"
-        raise BertsmithError(f"{where}{place}: not JSON ({error.msg})") from None
+        raise BertsmithError(f"{where}{place}: invalid JSON ({error.msg})") from None
     except RecursionError:
-        raise BertsmithError(f"{where}: not JSON that can be read (nested too deeply)") from None
+        raise BertsmithError(f"{where}: invalid JSON (nested too deeply)") from None
     except ValueError:
-        raise BertsmithError(f"{where}: not JSON (a number with too many digits)") from None
+        raise BertsmithError(f"{where}: invalid JSON (a number with too many digits)") from None
 
 
 def json_lines_tables(stream: Stream, size: int) -> Iterator[Table]:
@@ -144,7 +144,7 @@ def list_tables(path: Path, items: Iterable[Any], size: int) -> Iterator[Table]:
             break
         yield Table(path, names_of(rows), rows, unit="row", header=header)
     if not done:
-        raise BertsmithError(f"{path}: there are no rows in it")
+        raise BertsmithError(f"{path}: contains no rows")
 
 
 def _cells(item: Any, where: Where) -> tuple[dict[str, Any], bool]:

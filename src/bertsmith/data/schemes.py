@@ -97,7 +97,7 @@ def spell(found: Iterable[Chunk], length: int, scheme: str) -> list[str]:
     before = Chunk("", -1, -1)
     for chunk in ordered:
         if chunk.start < before.stop:
-            raise BertsmithError(f"entities overlap at word {chunk.start}: tags cannot say that")
+            raise BertsmithError(f"entities overlap at word {chunk.start}: not expressible as tags")
         if scheme == "iob1":
             touches = chunk.start == before.stop and chunk.type == before.type
             begin, inside, last, alone = tuple("BIIB" if touches else "IIII")

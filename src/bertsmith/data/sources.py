@@ -72,7 +72,7 @@ def source_tables(
         yield from list_tables(Path("list"), source, size)
     else:
         raise BertsmithError(
-            f"a {type(source).__name__} is no source of data; known: the path of a file, a list, "
+            f"a {type(source).__name__} is not a data source; known: the path of a file, a list, "
             "a pandas data frame, a pyarrow table"
         )
 
@@ -95,7 +95,7 @@ def files_of(path: Path, split: str | None = None) -> list[Path]:
         if names:
             return names
     if not path.exists():
-        raise BertsmithError(f"{path}: there is no such file or folder")
+        raise BertsmithError(f"{path}: no such file or folder")
     return [path]  # a pipe or a device
 
 
@@ -111,7 +111,7 @@ def format_of(path: Path, stream: Stream, named: str | None) -> str:
     if not ending or path.suffix in PACKED:
         return _sniffed(stream.head(50)) if not ending else "txt"
     raise BertsmithError(
-        f"{path}: what kind of file is this? Known: {', '.join(FORMATS)} (and .gz, .xz or .zst of "
+        f"{path}: unknown file type; known: {', '.join(FORMATS)} (and .gz, .xz or .zst of "
         "each); name it with --input-format"
     )
 

@@ -49,7 +49,7 @@ def tags_of_spans(
     if value is None:
         return offsets, None
     if not isinstance(value, list | tuple):
-        raise BertsmithError(f"{where}: {column!r} is no list of spans")
+        raise BertsmithError(f"{where}: {column!r} is not a list of spans")
     spans = [_span(one, where, column) for one in value]
     tags = ["O"] * len(offsets)
     starts, ends = [start for start, _ in offsets], [end for _, end in offsets]

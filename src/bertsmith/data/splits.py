@@ -48,11 +48,11 @@ def read_splits(
     examples is held out (0: none).
     """
     if not 0 <= hold_out <= 0.9:
-        raise BertsmithError(f"hold_out is a share from 0 to 0.9, not {hold_out:g}")
+        raise BertsmithError(f"hold_out must be a fraction from 0 to 0.9, not {hold_out:g}")
     sources = split_sources(train, dev, test)
     learned = _read(*sources["train"], task, label_names, options)
     if not learned.gold():
-        raise BertsmithError(f"{learned.path} has no labels: nothing to learn")
+        raise BertsmithError(f"{learned.path} has no labels to train on")
     if all(name.isdigit() for name in learned.columns.values()):  # no header: the same in all
         options = {**options, "columns": learned.columns}
     others: dict[str, Dataset[Any] | None] = {"dev": None, "test": None}

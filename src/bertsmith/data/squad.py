@@ -74,7 +74,7 @@ def _listed(holder: Any, key: str, path: Path, done: int) -> Iterator[dict[str, 
 
 def _string(holder: Mapping[str, Any], key: str, where: Where) -> str:
     if not isinstance(holder.get(key), str):
-        raise BertsmithError(f"{where}: there is no text called {key!r}")
+        raise BertsmithError(f"{where}: no text field {key!r}")
     return text_cell(holder[key], where, key)
 
 
@@ -93,7 +93,7 @@ def _span(answer: Any, passage: str, where: Where, ledger: Ledger) -> Span:
 
 def _answer(text: Any, where: Where) -> str:
     if not isinstance(text, str | int | float):
-        raise BertsmithError(f"{where}: an answer is not a text and an answer_start")
+        raise BertsmithError(f"{where}: an answer needs a text and an answer_start")
     return text_cell(text, where, "answer")
 
 
@@ -103,7 +103,7 @@ def _start(value: Any, where: Where) -> int | None:
         return None
     number = parse_whole(value)
     if number is None:
-        raise BertsmithError(f"{where}: an answer is not a text and an answer_start")
+        raise BertsmithError(f"{where}: an answer needs a text and an answer_start")
     return number
 
 

@@ -77,7 +77,7 @@ def text_cell(value: Any, where: Where, column: str) -> str:
             value.encode("utf-8")
         except UnicodeEncodeError:
             raise BertsmithError(
-                f"{where}: {column!r} has half of a surrogate pair, which is no character"
+                f"{where}: {column!r} has half of a surrogate pair, which is not a character"
             ) from None
     return value
 
@@ -103,7 +103,7 @@ def list_cell(value: Any, where: Where, column: str) -> list[Any]:
         if stripped.startswith("[") and stripped.endswith("]"):
             return _written(stripped, where, column)
         return stripped.split()
-    raise BertsmithError(f"{where}: {column!r} is no list")
+    raise BertsmithError(f"{where}: {column!r} is not a list")
 
 
 def _written(text: str, where: Where, column: str) -> list[Any]:

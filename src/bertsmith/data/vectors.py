@@ -26,7 +26,7 @@ class VectorWriter(Protocol):
 def check_ending(out: Path) -> None:
     """Refuse a file whose name does not say in which format it is written."""
     if out.suffix not in ENDINGS:
-        raise BertsmithError(f"{out}: write to a .npy, .jsonl or .parquet file")
+        raise BertsmithError(f"{out}: the name must end in .npy, .jsonl or .parquet")
 
 
 @contextmanager

@@ -95,7 +95,7 @@ def distill(
         made = taught_recipe(teacher, data, recipe, changes, student=student, layers=layers)
         return distill_text(made, Path(out), resume=resume, show=show)
     if changes:
-        raise BertsmithError("--set changes keys of a recipe, and there is none without a corpus")
+        raise BertsmithError("--set changes keys of a recipe, which needs a prepared corpus")
     if data is None and to != "static":
         raise BertsmithError("give texts to learn from: a file, or --to static, which needs none")
     if out is not None:
@@ -107,9 +107,7 @@ def distill(
     place = None if out is None else Path(out)
     if to == "static":
         if layers is not None or student is not None:
-            raise BertsmithError(
-                "--to static makes a student of its own: no layers, no other model"
-            )
+            raise BertsmithError("--to static cannot be combined with --layers or --student")
         return asked.static(place, width, smoothing, overwrite, resume)
     chosen = Student.of(opened, teacher, student, layers)
     task = task_of(opened).name
@@ -203,7 +201,7 @@ class Asked:
             texts = read_plain(self.data, **self.reading)
             counts = token_frequencies(teacher, (one.text for one in texts[0].examples))
         elif self.given or self.dev is not None or self.test is not None:
-            raise BertsmithError("settings of training need texts to train on: give a file of them")
+            raise BertsmithError("training settings need texts to train on: name a file")
         began = time.perf_counter()
         vectors, projection = to_static(
             teacher, width=width, smoothing=smoothing, frequencies=counts

@@ -334,6 +334,4 @@ def demand_tokens(teacher: LoadedModel, student: Student, task: str) -> None:
 def demand_distillable(task: str) -> None:
     """Refuse a teacher without a head for a task."""
     if task not in LOSSES:
-        raise BertsmithError(
-            "the teacher has no head for a task: distil its vectors, or --to static"
-        )
+        raise BertsmithError("the teacher has no task head: distil its vectors, or --to static")

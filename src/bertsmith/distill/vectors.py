@@ -116,7 +116,7 @@ class VectorCommand(Command):
         student = self.student.open(training, settings, self.device)
         wide, most = student.checkpoint.config.width, self.teacher.checkpoint.config.width
         if wide > most:
-            raise BertsmithError(f"the student is {wide} wide, its teacher only {most}")
+            raise BertsmithError(f"the student (width {wide}) is wider than its teacher ({most})")
         return student
 
     def described(self) -> dict[str, Any]:
@@ -204,6 +204,6 @@ def read_plain(data: Any, **options: Any) -> tuple[Dataset[Any], list[str]]:
     held = {int(place) for place in order[:count]}
     rest = [one for place, one in enumerate(listed) if place not in held]
     if not rest:
-        raise BertsmithError(f"{source.path}: there are no texts in it")
+        raise BertsmithError(f"{source.path}: contains no texts")
     dataset: Dataset[Any] = Dataset(source.path, "similarity", rest, ledger=source.ledger)
     return dataset, [listed[place].text for place in sorted(held)]

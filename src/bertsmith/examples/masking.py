@@ -53,7 +53,7 @@ class Masking:
                 f"masking: rate {rate}, mask {mask}, random {random} are not shares of a whole"
             )
         if span < 1 or longest_span < 1:
-            raise BertsmithError("masking: a span has at least one word")
+            raise BertsmithError("masking: a span must have at least one word")
         self.rate, self.mask, self.random, self.unit = rate, mask, random, unit
         self.span, self.longest_span, self.seed = span, longest_span, seed
         self.mask_id = tokenizer.mask_id

@@ -34,7 +34,7 @@ def adjust(config: Config, settings: Settings) -> Config:
         raise BertsmithError(f"config.json: layer_types must name {config.layers} layers")
     half = setting(settings, "local_attention", 128) // 2
     if not isinstance(half, int) or half < 0:
-        raise BertsmithError(f"config.json: local_attention is no width ({2 * half})")
+        raise BertsmithError(f"config.json: local_attention is not a valid width ({2 * half})")
     return replace(
         config,
         signal=Rotary(tuple(rotary_base(settings, kind) for kind in kinds)),

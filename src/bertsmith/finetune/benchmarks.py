@@ -145,7 +145,7 @@ def run_conll(
     """Tagged sentences in a folder: entities of CoNLL-2003, or parts of speech of a treebank."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise BertsmithError(f"{folder}: there is no such folder")
+        raise BertsmithError(f"{folder}: no such folder")
     files = find_splits(folder)
     if "dev" not in files:
         raise BertsmithError(f"{folder}: no file in it is called dev or valid")
@@ -250,7 +250,7 @@ class Trainer:
 def _squad_files(folder: Path) -> dict[tuple[str, str], Path]:
     """(version, split) → file."""
     if not folder.is_dir():
-        raise BertsmithError(f"{folder}: there is no such folder")
+        raise BertsmithError(f"{folder}: no such folder")
     found = {}
     for path in sorted(folder.iterdir()):
         named = re.fullmatch(r"(train|dev)-v(\d\.\d)\.json(\.\w+)?", path.name)

@@ -34,7 +34,7 @@ def check_calibration(task: str, dev: Dataset[Any] | None, abstain: float | None
     if dev is None:
         raise BertsmithError("calibration needs a dev file, or some examples held out")
     if abstain is not None and not 0 < abstain <= 1:
-        raise BertsmithError(f"abstain is the accuracy to keep, above 0 and up to 1, not {abstain}")
+        raise BertsmithError(f"abstain must be an accuracy above 0 and up to 1, not {abstain}")
 
 
 def calibrate(

@@ -60,7 +60,7 @@ def train(
     last epoch is kept. A session that was stored goes on where it ended.
     """
     if not samples:
-        raise BertsmithError(f"{training.dataset.path}: there is nothing to learn from in it")
+        raise BertsmithError(f"{training.dataset.path}: contains no training examples")
     watch, session = watch or Nobody(), session or Session()
     each = -(-len(samples) // settings.batch_size)
     total = each * settings.epochs
@@ -80,7 +80,7 @@ def train(
             last = history.losses[-PATIENCE:]
             if len(last) == PATIENCE and all(map(math.isnan, last)):
                 raise BertsmithError(
-                    f"the loss was not a number {PATIENCE} times in a row: lower the learning rate"
+                    f"the loss was NaN or infinite {PATIENCE} times: lower the learning rate"
                 )
             watch.step(len(history.losses), total, loss)
 

@@ -1,4 +1,4 @@
-"""report.html: what a page shows of a fine-tuning run, or of a model's evaluation on a file."""
+"""report.html: the report of a fine-tuning run, or of an evaluation on a file."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bertsmith.files import write_text
 from bertsmith.metrics import calibration, confusion
+from bertsmith.metrics.curves import PrecisionRecall, coverage, precision_recall
 from bertsmith.metrics.labels import known
 from bertsmith.pages import (
     Part,
     Series,
     bar_list,
+    class_bars,
     confusion_matrix,
     highlighted,
     line_chart,
@@ -21,16 +26,19 @@ from bertsmith.pages import (
     smoothed,
     table,
 )
+from bertsmith.tasks.classification import positive
 from bertsmith.tasks.evaluate import Evaluation
-from bertsmith.tasks.task import Passage
+from bertsmith.tasks.task import Mark, Passage
 
 if TYPE_CHECKING:  # what writes reports imports this file
     from bertsmith.finetune.session import History
 
-WORST = 50  # errors that are shown
-LABELS = 40  # above so many the matrix shows those that are most often wrong
+WORST = 300  # errors in the page
+LABELS = 40  # a larger matrix shows the labels with most errors
 EACH = 25  # examples behind a cell of the matrix
 ALL = 3000  # and behind all of them
+CURVES = 6  # labels with a precision-recall curve: those with the lowest average precision
+POINTS = 200  # of a curve
 KINDS = {"correct": "good", "missed": "label", "wrong": "bad"}
 
 
@@ -63,7 +71,7 @@ def write_evaluation(path: Path, found: Evaluation, model: str, metric: str) -> 
 def report_page(
     content: Mapping[str, Any], found: Evaluation | None, history: History | None
 ) -> str:
-    """The whole page."""
+    """Render the page."""
     metric = content["metric"]
     sweep = [
         (f"{one['learning_rate']:g}", one["epochs"], one["dev"][metric]) for one in content["sweep"]
@@ -82,10 +90,9 @@ def report_page(
         sweep=table(("learning rate", "epochs", f"dev {metric}"), sweep) if sweep else "",
         classes=_classes(found),
         matrix=_matrix(found),
+        thresholds=[] if found is None else [*_precision_recall(found), *_coverage(found)],
         calibration=_calibration(found),
-        errors=None
-        if found is None
-        else [_example(found, number) for number in worst(found, WORST)],
+        errors=None if found is None else _errors(found),
         ledger=content["ledger"],
         settings=content["settings"],
     )
@@ -187,7 +194,79 @@ def _classes(found: Evaluation | None) -> Any:
     """Precision, recall and F1 of every label, or of every type of entity."""
     scores = {} if found is None else found.task.per_class(found.dataset, found.values)
     rows = [(name, one.precision, one.recall, one.f1, one.support) for name, one in scores.items()]
-    return table(("", "precision", "recall", "F1", "examples"), rows) if rows else ""
+    return class_bars(rows) if rows else ""
+
+
+def _precision_recall(found: Evaluation) -> list[Any]:
+    """Precision-recall curves of labels; of two labels, that of the positive one and its F1."""
+    scores = [one.output.get("scores") for one in found.predictions]
+    if not scores or not all(isinstance(one, dict) for one in scores):
+        return []
+    names = list(scores[0])
+    binary = found.task.name == "classification" and len(names) == 2
+    if binary:
+        names = [positive(names) or names[1]]
+    labels = [found.task.label_of(example) for example in found.dataset.examples]
+    curves = {}
+    for name in names:
+        flags = [name == one if isinstance(one, str) else name in one for one in labels]
+        if any(flags):
+            curves[name] = precision_recall([one[name] for one in scores], flags)
+    shown = sorted(curves, key=lambda name: curves[name].average_precision)[:CURVES]
+    if not shown:
+        return []
+    rest = "" if len(shown) == len(curves) else f" of the {len(shown)} hardest classes"
+    charts = [_recall_chart(f"Precision and recall{rest}", {one: curves[one] for one in shown})]
+    if binary:
+        curve = curves[shown[0]]
+        lines = {"precision": curve.precision, "recall": curve.recall, "F1": curve.f1}
+        charts.append(
+            line_chart(
+                f"Threshold of {shown[0]}",
+                [Series(name, _curve(curve.thresholds, values)) for name, values in lines.items()],
+                x_label="threshold (%)",
+                unit="%",
+                from_zero=True,
+            )
+        )
+    return charts
+
+
+def _recall_chart(title: str, curves: Mapping[str, PrecisionRecall]) -> Any:
+    series = [
+        Series(
+            f"{name} (AP {one.average_precision:.3f})",
+            [(0.0, 100 * float(one.precision[0])), *_curve(one.recall, one.precision)],
+        )
+        for name, one in curves.items()
+    ]
+    return line_chart(
+        title, series, x_label="recall (%)", y_label="precision", unit="%", from_zero=True
+    )
+
+
+def _coverage(found: Evaluation) -> list[Any]:
+    """Accuracy, and the fraction of examples that is left, over the lowest confidence."""
+    correct = found.task.correct(found.dataset, found.values)
+    if correct is None:
+        return []
+    curve = coverage([one.confidence for one in found.predictions], correct)
+    lines = {"accuracy": curve.accuracy, "examples kept": curve.coverage}
+    return [
+        line_chart(
+            "Accuracy above a confidence",
+            [Series(name, _curve(curve.thresholds, values)) for name, values in lines.items()],
+            x_label="confidence threshold (%)",
+            unit="%",
+            from_zero=True,
+        )
+    ]
+
+
+def _curve(x: NDArray[Any], y: NDArray[Any]) -> list[tuple[float, float]]:
+    """Points of a curve in percent, at most POINTS of them."""
+    picks = np.unique(np.linspace(0, len(x) - 1, min(POINTS, len(x))).round().astype(int))
+    return [(100 * float(x[place]), 100 * float(y[place])) for place in picks]
 
 
 def _calibration(found: Evaluation | None) -> dict[str, Any] | None:
@@ -225,7 +304,12 @@ def _matrix(found: Evaluation | None) -> dict[str, Any] | None:
             cells.setdefault((place[label], place[predicted]), []).append(number)
     size = max(1, min(EACH, ALL // max(1, len(cells))))
     return {
-        "table": confusion_matrix([[counts[a][b] for b in places] for a in places], names),
+        "table": confusion_matrix(
+            [[counts[a][b] for b in places] for a in places],
+            names,
+            [int(counts[place].sum()) for place in places],
+            [int(counts[:, place].sum()) for place in places],
+        ),
         "left_out": len(everything) - len(names),
         "examples": [
             {**_example(found, number), "cell": f"{row}-{column}"}
@@ -251,6 +335,16 @@ def _most_confused(labels: Sequence[str], predicted: Sequence[str]) -> list[str]
 # ------------------------------------------------------------------ examples
 
 
+def _errors(found: Evaluation) -> dict[str, Any]:
+    """The worst errors, and how many there are in all."""
+    numbers = worst(found, len(found.dataset))
+    return {
+        "examples": [_example(found, number) for number in numbers[:WORST]],
+        "count": len(numbers),
+        "total": len(found.dataset),
+    }
+
+
 def worst(found: Evaluation, most: int) -> list[int]:
     """The errors: the wrongest first, and of those the ones with the highest confidence."""
     rows = []
@@ -272,8 +366,14 @@ def _example(found: Evaluation, number: int) -> dict[str, Any]:
         "prediction": shown.prediction,
         "correct": shown.label == shown.prediction,
         "confidence": "" if shown.confidence is None else f"{shown.confidence:.3f}",
+        "kinds": sorted({_kind(mark) for one in shown.passages for mark in one.marks} - {""}),
         "cell": "",
     }
+
+
+def _kind(mark: Mark) -> str:
+    """The kind of an error in a text, such as "PER (missed)"; empty for a correct mark."""
+    return "" if mark.kind == "correct" else f"{mark.note} ({mark.kind})".strip()
 
 
 def _parts(passage: Passage) -> list[Part]:
@@ -282,7 +382,7 @@ def _parts(passage: Passage) -> list[Part]:
             one.start,
             one.end,
             KINDS[one.kind],
-            one.note if one.kind == "correct" else f"{one.note} ({one.kind})".strip(),
+            _kind(one) or one.note,
         )
         for one in passage.marks
     ]

@@ -347,20 +347,21 @@ class Command:
         return f"interrupted: {kept}{again}"
 
     def _notes(self, kept: Run) -> list[str]:
-        """What a reader of the scores should know."""
+        """Notes on how to read the scores."""
         notes = [] if kept.dev is None else list(kept.dev.notes)
         if self.splits.dev is None:
-            return [*notes, "there was no dev data: the last epoch was kept, unscored"]
+            return [*notes, "no dev data: the last epoch was kept and not scored"]
         chosen = [
             *(["the epoch"] if kept.settings.keep == "best" and kept.settings.epochs > 1 else []),
             *(["the seed"] if self.count > 1 else []),
-            *(["learning rate and epochs"] if self.grid else []),
+            *(["the learning rate", "the number of epochs"] if self.grid else []),
             *(name.replace("_", " ") for name in (kept.dev.tuned if kept.dev else {})),
         ]
         if chosen and self.splits.test is None:
+            what = " and ".join([", ".join(chosen[:-1]), chosen[-1]] if chosen[1:] else chosen)
             notes.append(
-                f"{', '.join(chosen)}: chosen by the dev score, which is therefore optimistic; "
-                "--test FILE scores on data that nothing was chosen by"
+                f"the dev score is optimistic, because it was also used to choose {what}; "
+                "use --test FILE for an unbiased score"
             )
         return notes
 

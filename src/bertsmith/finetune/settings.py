@@ -189,4 +189,4 @@ def spoken(settings: Mapping[str, Any]) -> str:
 def check_seeds(seeds: int) -> None:
     """Refuse to train less than once, or without end."""
     if isinstance(seeds, bool) or not isinstance(seeds, int) or not 1 <= seeds <= 1000:
-        raise BertsmithError(f"seeds is the number of runs, from 1 to 1000, not {shown(seeds)}")
+        raise BertsmithError(f"seeds must be from 1 to 1000, not {shown(seeds)}")

@@ -102,7 +102,7 @@ def reinitialise(model: Model, config: Config, count: int, seed: int) -> None:
         raise BertsmithError(f"{count} layers cannot be reinitialised: the model has {len(plan)}")
     top = set(plan[len(plan) - count :])
     if top & set(plan[: len(plan) - count]):
-        raise BertsmithError("the layers of this model share their weights: none can be new alone")
+        raise BertsmithError("the layers of this model share weights: reinitialise none of them")
     prefixes = tuple(f"encoder.blocks.{number}." for number in top)
     names = {name for name, _ in model.named_parameters() if name.startswith(prefixes)}
     device = next(model.parameters()).device

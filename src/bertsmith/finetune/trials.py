@@ -74,7 +74,7 @@ class TrialFile:
         rows = [row for row in self.rows if row["task"] == task]
         if any(row["data"] != data for row in rows):
             raise BertsmithError(
-                f"{self.path}: the files of {task} were others then; choose another file"
+                f"{self.path}: the files of {task} have changed since; choose another file"
             )
         return {row["seed"]: _trial(row) for row in rows}
 

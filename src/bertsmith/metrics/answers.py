@@ -64,7 +64,7 @@ def raw_scores(
     """Exact match and F1 of every gold question: of its gold answers the one that fits best."""
     unknown = predicted.keys() - gold.keys()
     if unknown:
-        raise BertsmithError(f"a prediction for {min(unknown)!r}, which is no gold question")
+        raise BertsmithError(f"a prediction for {min(unknown)!r}, which is not a gold question")
     exacts, overlaps = {}, {}
     for name, answers in gold.items():
         wanted = [text for text in answers if version == 1 or normalised(text)] or [""]
@@ -118,7 +118,7 @@ def answer_scores(
     counts as "no answer".
     """
     if not gold:
-        raise BertsmithError("there is nothing to score")
+        raise BertsmithError("no examples to score")
     exacts, overlaps = raw_scores(gold, predicted, version)
     for name, chance in (no_answer or {}).items():
         if chance > threshold and name in predicted:
@@ -159,7 +159,7 @@ def best_threshold(
     if missing:
         raise BertsmithError(f"there is no probability of no answer for {min(missing)!r}")
     if by not in ("exact", "f1"):
-        raise BertsmithError(f'the best by what? "exact" or "f1", not {by!r}')
+        raise BertsmithError(f'by must be "exact" or "f1", not {by!r}')
     scores = raw_scores(gold, predicted)[by == "f1"]
 
     def gain(name: str) -> float:

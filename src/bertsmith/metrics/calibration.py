@@ -49,10 +49,10 @@ def calibration(
     """Compare the probability of each prediction with whether it was right, in equal bins."""
     paired(confidences, correct)
     if bins < 1:
-        raise BertsmithError(f"calibration needs one bin or more, not {bins}")
+        raise BertsmithError(f"bins must be at least 1, not {bins}")
     sure, right = np.asarray(confidences, dtype=np.float64), np.asarray(correct, dtype=np.float64)
     if not ((sure >= 0) & (sure <= 1)).all():
-        raise BertsmithError("confidences are probabilities: from 0 to 1")
+        raise BertsmithError("confidences must be probabilities from 0 to 1")
     edges = np.linspace(0, 1, bins + 1)
     places = _places(sure, bins)
     found = []

@@ -33,7 +33,7 @@ def over_seeds(
     """Median, mean, deviation, and bootstrap interval of the mean, of scores of several seeds."""
     values = np.asarray(scores, dtype=np.float64)
     if not len(values):
-        raise BertsmithError("there are no scores to sum up")
+        raise BertsmithError("no scores to summarise")
     means = values[_picks(len(values), draws, seed)].mean(1)
     low, high = _percentiles(means, confidence)
     deviation = float(values.std(ddof=1)) if len(values) > 1 else 0.0
@@ -65,7 +65,7 @@ def resample(
 def drawn_weights(length: int, draws: int, seed: int) -> Iterator[Weights]:
     """How often each example is drawn, draw after draw."""
     if draws < 1:
-        raise BertsmithError(f"a bootstrap needs one draw or more, not {draws}")
+        raise BertsmithError(f"draws must be at least 1, not {draws}")
     random = np.random.default_rng(seed)
     for _ in range(draws):
         yield np.bincount(random.integers(0, length, length), minlength=length).astype(np.float64)
@@ -84,14 +84,14 @@ def bootstrap(
     """
     length = len(columns[0]) if columns else 0
     if not length or any(len(column) != length for column in columns):
-        raise BertsmithError("a bootstrap needs columns of one length, and not an empty one")
+        raise BertsmithError("a bootstrap needs non-empty columns of equal length")
     drawn = [
         metric(*([column[place] for place in picks] for column in columns))
         for picks in _picks(length, draws, seed).tolist()
     ]
     values = np.asarray([value for value in drawn if not math.isnan(value)])
     if not len(values):
-        raise BertsmithError("the metric is not a number on any draw")
+        raise BertsmithError("the metric is NaN on every bootstrap draw")
     low, high = _percentiles(values, confidence)
     deviation = float(values.std(ddof=1)) if len(values) > 1 else 0.0
     value = float(metric(*columns))
@@ -100,13 +100,13 @@ def bootstrap(
 
 def _picks(length: int, draws: int, seed: int) -> NDArray[np.int64]:
     if draws < 1:
-        raise BertsmithError(f"a bootstrap needs one draw or more, not {draws}")
+        raise BertsmithError(f"draws must be at least 1, not {draws}")
     return np.random.default_rng(seed).integers(0, length, (draws, length))
 
 
 def _percentiles(values: NDArray[np.float64], confidence: float) -> tuple[float, float]:
     if not 0 < confidence < 1:
-        raise BertsmithError(f"confidence is between 0 and 1, not {confidence}")
+        raise BertsmithError(f"confidence must be between 0 and 1, not {confidence}")
     outside = 50 * (1 - confidence)
     low, high = np.percentile(values, [outside, 100 - outside]).tolist()
     return low, high

@@ -68,7 +68,7 @@ def f1(
     """F1: macro (mean over labels), micro, weighted (by support), or binary (of `positive`)."""
     if average == "binary":
         if positive is None:
-            raise BertsmithError("binary F1 needs to know which label is the positive one")
+            raise BertsmithError("binary F1 needs the positive label")
         paired(gold, predicted)
         right = sum(g == positive == p for g, p in zip(gold, predicted, strict=True))
         found, wanted = (sum(x == positive for x in side) for side in (predicted, gold))
@@ -238,4 +238,4 @@ def paired(gold: Sequence[Any], predicted: Sequence[Any]) -> None:
     if len(gold) != len(predicted):
         raise BertsmithError(f"{len(predicted):,} predictions for {len(gold):,} gold examples")
     if not len(gold):
-        raise BertsmithError("there is nothing to score")
+        raise BertsmithError("no examples to score")

@@ -43,7 +43,7 @@ class MultiBootstrap:
         leads = self.draws[second] - self.draws[first]
         leads = leads[np.isfinite(leads)]
         if not len(leads):
-            raise BertsmithError("the metric is not a number on these examples")
+            raise BertsmithError("the metric is NaN on these examples")
         gone = int(min((leads <= 0).sum(), (leads >= 0).sum()))
         p_value = min(1.0, 2 * (gone + 1) / (len(leads) + 1))
         lead = self.scores[second] - self.scores[first]
@@ -73,7 +73,7 @@ def multi_bootstrap(
     seed only examples are drawn.
     """
     if not procedures or not all(procedures.values()):
-        raise BertsmithError("a Multi-Bootstrap needs procedures with a seed or more each")
+        raise BertsmithError("a Multi-Bootstrap needs at least one seed of each procedure")
     everything = np.ones(length)
     values = {
         name: np.asarray([score(everything) for score in scores])

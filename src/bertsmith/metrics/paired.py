@@ -91,7 +91,7 @@ def paired_bootstrap(
     paired(gold, first)
     paired(gold, second)
     if draws < 1 or not 0 < confidence < 1:
-        raise BertsmithError("a bootstrap needs a draw or more, and confidence between 0 and 1")
+        raise BertsmithError("draws must be at least 1 and confidence between 0 and 1")
     random = np.random.default_rng(seed)
     lead = metric(gold, second) - metric(gold, first)
     leads = []
@@ -106,7 +106,7 @@ def paired_bootstrap(
 def _compared(lead: float, leads: Sequence[float], confidence: float) -> Comparison:
     values = np.asarray([value for value in leads if not math.isnan(value)])
     if not len(values) or math.isnan(lead):
-        raise BertsmithError("the metric is not a number on these examples")
+        raise BertsmithError("the metric is NaN on these examples")
     gone = int(min((values <= 0).sum(), (values >= 0).sum()))
     outside = 50 * (1 - confidence)
     low, high = np.percentile(values, [outside, 100 - outside]).tolist()

@@ -14,6 +14,7 @@ from bertsmith.pages.points import Point, interval_chart, pareto_front, point_ch
 from bertsmith.pages.tables import (
     Part,
     bar_list,
+    class_bars,
     confusion_matrix,
     heat_map,
     highlighted,
@@ -28,6 +29,7 @@ __all__ = [
     "Reference",
     "Series",
     "bar_list",
+    "class_bars",
     "confusion_matrix",
     "heat_map",
     "highlighted",

@@ -116,18 +116,48 @@ def _short(value: float, largest: float) -> str:
     return {"1.00": "1", "0.00": "0", "-0.00": "0"}.get(text, text.replace("0.", ".", 1))
 
 
-def confusion_matrix(counts: Sequence[Sequence[int]], names: Sequence[str]) -> Markup:
+def class_bars(rows: Iterable[tuple[str, float, float, float, float]]) -> Markup:
+    """Draw precision, recall, F1 and the number of examples of each class, with bars."""
+    listed = list(rows)
+    most = max((count for *_, count in listed), default=0.0) or 1.0
+    drawn = [
+        (
+            name,
+            [(round(100 * value, 1), f"{100 * value:.1f}%") for value in (f1, precision, recall)],
+            (round(100 * count / most, 1), f"{count:,.0f}"),
+        )
+        for name, precision, recall, f1, count in listed
+    ]
+    return render("class_bars.html", rows=drawn)
+
+
+def confusion_matrix(
+    counts: Sequence[Sequence[int]],
+    names: Sequence[str],
+    row_totals: Sequence[int] | None = None,
+    column_totals: Sequence[int] | None = None,
+) -> Markup:
     """Draw a confusion matrix with labels as rows and predictions as columns.
 
     Cells are shaded by their count, correct ones in another color. Each that is not empty is a
-    button with a data-cell of "row-column", for a script to show the examples behind it.
+    button with a data-cell of "row-column", for a script to show the examples behind it, and
+    percentages of its row and column (data-row, data-column), to show instead of counts. Totals
+    are those of the matrix by default; pass those of all labels if some are left out.
     """
     largest = max((count for row in counts for count in row), default=0) or 1
+    down = row_totals or [sum(line) for line in counts]
+    across = column_totals or [sum(line) for line in zip(*counts, strict=True)]
     rows = [
         (
             name,
             [
-                (int(count), shade(math.sqrt(count / largest)) or 1, row == column)
+                (
+                    int(count),
+                    shade(math.sqrt(count / largest)) or 1,
+                    row == column,
+                    round(100 * count / (down[row] or 1), 1),
+                    round(100 * count / (across[column] or 1), 1),
+                )
                 for column, count in enumerate(line)
             ],
         )

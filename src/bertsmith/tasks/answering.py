@@ -385,7 +385,7 @@ def _gold(examples: Sequence[Any]) -> dict[str, list[str]]:
     """Question → its answers."""
     gold = {one.id: [span.text for span in one.answers or ()] for one in examples}
     if len(gold) != len(examples):
-        raise BertsmithError("two questions have the same id, so that one would go unscored")
+        raise BertsmithError("two questions have the same id")
     return gold
 
 

@@ -55,7 +55,7 @@ class Choice(Result):
 def choose(bert: LoadedModel, prompt: str, choices: Sequence[str]) -> Steps[Choice]:
     """The choice that goes best with the prompt."""
     if not choices:
-        raise BertsmithError("there is nothing to choose from")
+        raise BertsmithError("no choices given")
     return (yield from choose_many.steps(bert, [prompt], [choices]))[0]
 
 

@@ -92,8 +92,8 @@ class ClassificationTraining(LabelTraining):
         if len(self.labels) < 2:
             only = ", ".join(map(repr, self.labels)) or "none"
             raise BertsmithError(
-                f"{dataset.path}: two labels or more are needed to train"
-                f" on; there is {only} (without --dev a share of the file is held out)"
+                f"{dataset.path}: training needs at least two labels, found: {only}"
+                " (without --dev a part of the file is held out)"
             )
         seen = (example.label for example in dataset.gold())
         self.weights = class_weights(options.class_weights, self.labels, seen)

@@ -100,7 +100,7 @@ def labelled(dataset: Dataset[Any]) -> Dataset[Any]:
     """The examples that can be scored."""
     examples = dataset.gold()
     if not examples:
-        raise BertsmithError(f"{dataset.path} has no labels: there is nothing to score")
+        raise BertsmithError(f"{dataset.path} has no labels: no examples to score")
     return replace(dataset, examples=examples)
 
 
@@ -151,7 +151,7 @@ def interval(result: Evaluation, name: str, draws: int = 1000) -> Summary:
 def compare(first: Evaluation, second: Evaluation, name: str, draws: int = 1000) -> Comparison:
     """Is the second model better on the same examples? A paired bootstrap."""
     if first.dataset.examples != second.dataset.examples:
-        raise BertsmithError("two models can be compared on the same examples only")
+        raise BertsmithError("two models can only be compared on the same examples")
     for one in (first, second):
         _demand(one, name)
     return resample_pair(

@@ -45,8 +45,9 @@ def fill_mask(bert: LoadedModel, texts: Sequence[str], top: int) -> Steps[list[l
     for number, ids in enumerate(one.ids for one in encoded):
         masks = [place for place, id_ in enumerate(ids) if id_ == tokenizer.mask_id]
         if not masks:
+            which = "the text" if len(texts) == 1 else f"text {number + 1} of {len(texts)}"
             raise BertsmithError(
-                f"text {number} has no mask: write {tokenizer.mask_token} where a word is missing"
+                f"{which} has no mask token: write {tokenizer.mask_token} where a word is missing"
             )
         if len(ids) + tokenizer.special_count() <= windower.limit:
             windows += [_guessing(one, masks) for one in windower.single(number, ids)]

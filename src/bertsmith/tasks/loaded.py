@@ -88,7 +88,7 @@ class LoadedModel:
         """How inputs of this model become windows; `long` is the model's own setting by default."""
         long = self.long if long is None else long
         if long not in LONG:
-            raise BertsmithError(f'long is "window", "refuse" or "cut", not {long!r}')
+            raise BertsmithError(f'long must be "window", "refuse" or "cut", not {long!r}')
         most = min(self.max_length, limit or self.max_length)
         if most <= self.tokenizer.special_count(pair=True):
             raise BertsmithError(f"this model reads {most} tokens at once: no room for a text")
@@ -108,7 +108,7 @@ class LoadedModel:
             grouped = [windower.single(number, one) for number, one in enumerate(ids)]
         else:
             if len(pairs) != len(texts):
-                raise BertsmithError(f"{len(texts)} texts cannot be paired with {len(pairs)}")
+                raise BertsmithError(f"{len(texts)} texts but {len(pairs)} pairs")
             both = zip(ids, self.token_ids(pairs), strict=True)
             grouped = [windower.pair(number, *pair) for number, pair in enumerate(both)]
         return [window for group in grouped for window in group]
@@ -183,9 +183,9 @@ def pick_device(device: str | torch.device | None) -> torch.device:
         torch.empty(0, device=chosen)
     except (RuntimeError, TypeError, ValueError, AssertionError, ImportError) as error:
         there = "cpu and cuda" if torch.cuda.is_available() else "cpu only"
-        raise BertsmithError(f"there is no device {device!r} here: {there}") from error
+        raise BertsmithError(f"there is not a device {device!r} here: {there}") from error
     if chosen.type == "meta":
-        raise BertsmithError("the device meta holds no values; take one that is here: cpu")
+        raise BertsmithError("the device meta holds no data; use cpu or cuda")
     return chosen
 
 
@@ -201,5 +201,5 @@ def pick_dtype(dtype: str | torch.dtype) -> torch.dtype:
 def positive(number: Any, name: str) -> int:
     """A whole number from 1 up."""
     if type(number) is not int or number < 1:
-        raise BertsmithError(f"{name} must be a whole number from 1 up, not {number!r}")
+        raise BertsmithError(f"{name} must be a whole number of at least 1, not {number!r}")
     return number

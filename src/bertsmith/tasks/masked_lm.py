@@ -83,7 +83,7 @@ def score_masked_lm(
             for some in grouped(every, TOKENS, lambda one: len(one.window.ids)):
                 _score(bert, some, alone, progress)
     if not sums.count:
-        raise BertsmithError("there is no text to score")
+        raise BertsmithError("no text to score")
     scores = {
         "loss": sums.mean_loss,
         "accuracy": sums.correct / sums.count,

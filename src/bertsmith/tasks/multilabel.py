@@ -38,7 +38,7 @@ class MultilabelTraining(LabelTraining):
     def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
         super().__init__(dataset, options)
         if not self.labels:
-            raise BertsmithError(f"{dataset.path}: there are no labels in it")
+            raise BertsmithError(f"{dataset.path}: contains no labels")
         seen = (name for example in dataset.gold() for name in label_names(example))
         self.weights = class_weights(options.class_weights, self.labels, seen)
 

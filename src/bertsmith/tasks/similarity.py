@@ -204,7 +204,7 @@ class SimilarityTask(Task):
 
             return numbers
         if bert is None:
-            raise BertsmithError("ranks of partners need the model, not only its predictions")
+            raise BertsmithError("retrieval ranks need the model, not only its predictions")
         ranks = partner_ranks(bert, dataset.examples)
 
         def scores(weights: Weights | None) -> dict[str, float]:
@@ -239,8 +239,8 @@ def no_task_head(bert: LoadedModel) -> BertsmithError:
     """The error for a model without a task head that is given single texts."""
     has = ", ".join(bert.checkpoint.entries) or "none"
     return BertsmithError(
-        f"this model has no head for a task (its heads: {has}), and one text is similar to "
-        "nothing: bertsmith embed makes vectors, bertsmith finetune trains a head"
+        f"this model has no task head (heads: {has}): train one with bertsmith finetune, "
+        "compare pairs of texts, or compute vectors with bertsmith embed"
     )
 
 

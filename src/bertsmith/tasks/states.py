@@ -63,7 +63,7 @@ def hidden_states(
     `special`. A span without tokens has NaN. Long texts are read in overlapping windows.
     """
     if pool not in POOLS:
-        raise BertsmithError(f'pool is None, "words" or "mean", not {pool!r}')
+        raise BertsmithError(f'pool must be None, "words" or "mean", not {pool!r}')
     if spans is not None and pool is not None:
         raise BertsmithError("give spans or pool, not both")
     chosen = all_depths(loaded) if depths is None else [check_depth(loaded, d) for d in depths]

@@ -179,7 +179,7 @@ class TaggingTraining(Training):
         self.labels = dataset.labels
         self.index = {name: number for number, name in enumerate(self.labels)}
         if len(self.labels) < 2:
-            raise BertsmithError(f"{dataset.path}: two tags or more are needed to learn anything")
+            raise BertsmithError(f"{dataset.path}: training needs at least two different tags")
         seen = (tag for example in dataset.gold() for tag in example.tags)
         self.weights = class_weights(options.class_weights, self.labels, seen)
 

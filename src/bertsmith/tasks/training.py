@@ -186,7 +186,7 @@ def class_weights(option: str, labels: Sequence[str], seen: Iterable[str]) -> li
         name, _, number = part.rpartition("=")
         if name.strip() not in weights:
             raise BertsmithError(
-                f"class weights: {name.strip()!r} is no label; the labels are {', '.join(labels)}"
+                f"class weights: {name.strip()!r} is not a label; labels: {', '.join(labels)}"
             )
         weights[name.strip()] = _weight(number, name.strip())
     return list(weights.values())
@@ -198,7 +198,7 @@ def _weight(text: str, name: str) -> float:
     except ValueError:
         number = math.nan
     if not (math.isfinite(number) and number >= 0):
-        raise BertsmithError(f"class weights: {text.strip()!r} is no weight for {name!r}")
+        raise BertsmithError(f"class weights: {text.strip()!r} is not a weight for {name!r}")
     return number
 
 

@@ -51,7 +51,7 @@ def extend(
     words = count_words(read_lines(files) if lines is None else lines, pipeline)
     chosen = _choose(tokenizer, words, count, min_frequency)
     if not chosen:
-        raise BertsmithError("no word of this text is frequent enough and in pieces")
+        raise BertsmithError("no word of this text is both frequent and split into several tokens")
     content = json.loads(backend.to_str())
     with guarded("the vocabulary cannot be extended"):
         _settle(content)

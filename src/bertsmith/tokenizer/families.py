@@ -270,9 +270,7 @@ def named(name: str) -> Family:
     """Return the family of a name."""
     if name not in NAMED:
         near = nearest(name, FAMILIES)
-        raise BertsmithError(
-            f"unknown family {name!r}{near or ';'} known are {', '.join(FAMILIES)}"
-        )
+        raise BertsmithError(f"unknown family {name!r}{near or ';'} known: {', '.join(FAMILIES)}")
     return NAMED[name]
 
 

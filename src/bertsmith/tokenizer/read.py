@@ -111,7 +111,7 @@ def _find(path: Path) -> Path:
                 return path / name
         raise BertsmithError(f"{path} holds no tokenizer: none of {', '.join(FORMATS)}")
     if not path.is_file():
-        raise BertsmithError(f"{path} does not exist, so there is no tokenizer to read")
+        raise BertsmithError(f"{path} does not exist")
     return path
 
 
@@ -127,7 +127,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file, or an empty one where there is no such file."""
+    """Return the JSON object in a file, or an empty one where no such file."""
     if not path.is_file():
         return {}
     content: dict[str, Any] = parse_json(_bytes(path), path)

@@ -286,13 +286,13 @@ def _inputs(texts: Sequence[str], pairs: Sequence[str] | None) -> list[str] | li
         return list(texts)
     _check_texts(pairs, "second text")
     if len(texts) != len(pairs):
-        raise BertsmithError(f"{len(texts)} texts cannot be paired with {len(pairs)}")
+        raise BertsmithError(f"{len(texts)} texts but {len(pairs)} pairs")
     return list(zip(texts, pairs, strict=True))
 
 
 def _check_texts(texts: Sequence[str], name: str) -> None:
     if isinstance(texts, str):
-        raise BertsmithError(f"a list of {name}s is wanted, not a single one")
+        raise BertsmithError(f"expected a list of {name}s, not a single one")
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise BertsmithError(f"{name} {number} is a {type(text).__name__}, not a string")
@@ -307,5 +307,5 @@ def _check_surrogates(text: str, name: str) -> None:
         code = ord(text[error.start])
         raise BertsmithError(
             f"{name} has half of a surrogate pair (U+{code:04X}) at character {error.start},"
-            " which is no character: decode the text again, or leave it out"
+            " which is not a character: decode the text again, or leave it out"
         ) from None

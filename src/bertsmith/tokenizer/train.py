@@ -91,7 +91,7 @@ def train(
     the most frequent pairs, as bpe does, not by the likelihood that Google's own trainer uses.
     """
     if kind not in KINDS:
-        raise BertsmithError(f"unknown kind {kind!r} of vocabulary; known are {', '.join(KINDS)}")
+        raise BertsmithError(f"unknown kind {kind!r} of vocabulary; known: {', '.join(KINDS)}")
     whole_number(size, "the size of the vocabulary", 1, LARGEST_SIZE)
     whole_number(min_frequency, "min_frequency", 1)
     whole_number(alphabet, "alphabet", 1)
@@ -104,7 +104,7 @@ def train(
     counted = count_words(text, chosen.pipeline(settings))
     words = _learnable(counted, None if kind == "bpe" else alphabet, chosen)
     if not words:
-        raise BertsmithError("there is no text to learn a vocabulary from")
+        raise BertsmithError("no text to train a vocabulary on")
     with guarded(f"no {kind} vocabulary of {size} tokens can be learned"):
         model = LEARNERS[kind](words, plan)
         backend = assemble(model, chosen, settings, special_tokens(chosen))

@@ -32,9 +32,7 @@ class RunFolder:
         if self.path.exists() and not self.path.is_dir():
             raise BertsmithError(f"{self.path}: a file; a run is a folder")
         if (self.path / "recipe.toml").exists():
-            raise BertsmithError(
-                f"{self.path}: there is a run in it already; --resume continues it"
-            )
+            raise BertsmithError(f"{self.path}: already contains a run; --resume continues it")
         if self.path.is_dir() and any(not e.name.startswith(".") for e in self.path.iterdir()):
             raise BertsmithError(f"{self.path}: not empty; choose a new folder for the run")
 
@@ -50,7 +48,7 @@ class RunFolder:
         try:
             return (self.path / "recipe.toml").read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise BertsmithError(f"{self.path}: there is no run to resume") from error
+            raise BertsmithError(f"{self.path}: no run to resume") from error
 
     def cut(self, step: int, evaluated: int) -> int:
         """Drop what the logs say of later steps and evaluations; how many lines were damaged."""

@@ -360,7 +360,7 @@ class Trainer:
             found, faults = self.checkpoints.newest()
             if found is None and faults:
                 raise BertsmithError(
-                    f"{self.folder.path}: no whole checkpoint to continue from ({faults[0]})"
+                    f"{self.folder.path}: no intact checkpoint to continue from ({faults[0]})"
                 )
             return (None if found is None else found.numbers["step"]), faults
 
@@ -390,7 +390,7 @@ class Trainer:
         beyond, counts = self.progress.position, Counter(self.ledger.counts)
         saved = self._newest()
         if saved is None:
-            raise BertsmithError(f"{self.folder.path}: no whole checkpoint to roll back to")
+            raise BertsmithError(f"{self.folder.path}: no intact checkpoint to roll back to")
         step = saved.numbers["step"]
         self.rollbacks[step] += 1
         if self.rollbacks[step] > ROLLBACKS:

@@ -100,7 +100,7 @@ def plan(
     if not here and device not in DEVICES:
         raise BertsmithError(f"unknown device {device!r}; known: cpu, cuda, {', '.join(DEVICES)}")
     if device == "cuda" and not torch.cuda.is_available():
-        raise BertsmithError("there is no GPU here: name one to estimate for, such as h200")
+        raise BertsmithError("no GPU found: name one to estimate for, such as h200")
     demand_busy(recipe, count)
     tokenizer = _tokenizer(recipe, tokenizer_size)
     module = built(recipe, tokenizer, device="cpu" if here else "meta").learner
@@ -227,9 +227,9 @@ def _tokenizer(recipe: Recipe, size: int | None) -> Any:
     """The tokenizer of the corpus or of the model that is continued, else one of a size."""
     if size is not None:
         if recipe.model.start:
-            raise BertsmithError("a model that is continued has its own vocabulary: give no other")
+            raise BertsmithError("a continued model keeps its own vocabulary: do not set another")
         if size < 1:
-            raise BertsmithError(f"a vocabulary of {size} tokens: it needs at least one")
+            raise BertsmithError(f"a vocabulary needs at least one token, not {size}")
         return _Sized(size)
     if recipe.data.corpus:
         return open_corpus(recipe).tokenizer

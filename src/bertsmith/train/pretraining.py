@@ -138,7 +138,7 @@ def _train(
     )
     if resume and trainer.resume():
         if trainer.progress.corpus != corpus.fingerprint():
-            raise BertsmithError(f"{corpus.directory}: this is not the corpus the run began with")
+            raise BertsmithError(f"{corpus.directory}: the run was started with another corpus")
     else:
         trainer.progress.corpus = corpus.fingerprint()
         _note_start(trainer, recipe, made, request(0), name)
@@ -440,7 +440,7 @@ def _device(recipe: Recipe) -> torch.device:
     try:
         device = torch.device(named)
     except RuntimeError as error:
-        raise BertsmithError(f"train.device = {named!r} is no device") from error
+        raise BertsmithError(f"train.device = {named!r} is not a device") from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise BertsmithError("train.device is cuda, but torch finds no GPU here")
+        raise BertsmithError("train.device is cuda, but torch finds no GPU")
     return device

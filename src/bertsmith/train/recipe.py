@@ -263,7 +263,7 @@ def load_recipe(source: str | Path, changes: Iterable[str] = ()) -> Recipe:
     else:
         near = nearest(str(source), recipe_names())
         raise BertsmithError(
-            f"{source}: no such recipe file, and none comes by that name{near};"
+            f"{source}: no such recipe file, and bertsmith has none of that name{near};"
             " bertsmith recipes lists them"
         )
     values = parsed(text, str(source))
@@ -361,7 +361,7 @@ def apply_change(values: dict[str, Any], change: str) -> None:
         if not isinstance(place, dict | list):
             raise BertsmithError(f"--set {change}: {table} is not a table")
     if isinstance(place, list):
-        raise BertsmithError(f"--set {change}: say which key of {key.strip()}")
+        raise BertsmithError(f"--set {change}: name a key of {key.strip()}")
     try:
         place[last] = tomllib.loads(f"value = {value.strip()}")["value"]
     except (ValueError, RecursionError):

@@ -34,7 +34,7 @@ def verify_resume(
     Both must leave the same weights and the same log, byte for byte.
     """
     if recipe.train.minutes:
-        raise BertsmithError("a budget by the clock differs from run to run: set train.steps")
+        raise BertsmithError("a time budget differs from run to run: set train.steps")
     part = recipe.train.model_copy(update={"steps": steps})
     every = max(1, steps // 8)
     kept = recipe.checkpoint.model_copy(update={"every": every})

@@ -97,7 +97,7 @@ def test_one_class_only(lint: Lint) -> None:
 def test_lopsided_and_rare(lint: Lint) -> None:
     rows = [{"text": str(n), "label": "x" if n else "y"} for n in range(30)]
     report = lint(train=rows)
-    assert "96.7% are 'x'" in only(report, "lopsided").what
+    assert "96.7% of the examples are 'x'" in only(report, "lopsided").what
     assert lines(only(report, "rare-label")) == [1]
     assert report.errors == []
 
@@ -106,7 +106,7 @@ def test_labels_only_in_dev(lint: Lint) -> None:
     report = lint(train=GOOD, dev=[*GOOD_DEV, {"text": "z", "label": "c"}])
     finding = only(report, "unseen-label")
     assert (finding.severity, lines(finding)) == ("error", [11])
-    with pytest.raises(BertsmithError, match=r"dev.jsonl, line 11: dev: examples of 'c', a label"):
+    with pytest.raises(BertsmithError, match=r"dev.jsonl, line 11: dev: 1 example with"):
         report.refuse()
     few = lint(train=GOOD, dev=[row for row in GOOD_DEV if row["label"] == "a"])
     assert only(few, "unasked-label").severity == "note"
@@ -146,7 +146,7 @@ def test_leaks(lint: Lint) -> None:
         ("warning", 1),
         ("warning", 1),
     ]
-    assert "examples of test that are in train too (100.0%): 4" in leaks
+    assert "test: 4 examples also in train (100.0%)" in leaks
 
 
 def test_passages_in_two_splits(lint: Lint) -> None:
@@ -160,15 +160,15 @@ def test_passages_in_two_splits(lint: Lint) -> None:
     assert lines(only(lint(train=train, dev=dev), "passage-leak")) == [1]
 
 
-def test_labels_that_are_told(lint: Lint) -> None:
+def test_labels_in_their_texts(lint: Lint) -> None:
     rows = [
         {"text": f"{label}: number {n}", "label": label}
         for n in range(20)
         for label in ("sports", "politics")
     ]
-    assert only(lint(train=rows), "told").count == 40
+    assert only(lint(train=rows), "label-in-text").count == 40
     fine = [{**row, "text": row["text"].partition(":")[2]} for row in rows]
-    assert "told" not in {finding.code for finding in lint(train=fine).findings}
+    assert "label-in-text" not in {finding.code for finding in lint(train=fine).findings}
 
 
 def test_scores(lint: Lint) -> None:
@@ -185,7 +185,7 @@ def test_choices(lint: Lint) -> None:
     rows = [{"ctx": f"p{n}", "endings": ["a", "b", f"c{n}"], "label": 2} for n in range(30)]
     rows += [{"ctx": "q", "endings": ["a", "a"], "label": 0}]
     report = lint(train=rows)
-    assert "96.8% of right choices are number 3" in only(report, "choice-place").what
+    assert "96.8% of the correct choices are number 3" in only(report, "choice-place").what
     assert lines(only(report, "same-choice")) == [31]
     assert only(report, "choice-count").severity == "note"
 
@@ -233,7 +233,7 @@ def test_files_of_two_tasks(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text,label\na,x\nb,y\n")
     (tmp_path / "b.conll").write_text("a O\n")
     splits = {"train": read_data(tmp_path / "a.csv"), "dev": read_data(tmp_path / "b.conll")}
-    with pytest.raises(BertsmithError, match=r"not of one task: .* classification, .* tagging"):
+    with pytest.raises(BertsmithError, match=r"for different tasks: .* classification, .* tagging"):
         check(splits)
     with pytest.raises(BertsmithError, match="no training data"):
         check({"dev": splits["dev"]})
@@ -319,6 +319,6 @@ def test_imbalance_and_quick_warnings() -> None:
     (line,) = quick({"train": dataset, "dev": None})
     assert line == (
         "train: 'a' has 11 times as many examples as 'b'; "
-        "judge by macro F1, or train with --class-weights balanced"
+        "look at macro F1, or train with --class-weights balanced"
     )
     assert quick({}) == []

@@ -27,7 +27,7 @@ LINTS = (
     texts.broken,
     texts.repeated,
     texts.leaked,
-    texts.told,
+    texts.label_in_text,
 )
 
 
@@ -45,7 +45,7 @@ def check(splits: Splits, reader: Reader | None = None) -> Report:
         raise BertsmithError("there is no training data to check")
     if len(tasks) > 1:
         spoken = ", ".join(f"{dataset.path} {dataset.task}" for dataset in splits.values())
-        raise BertsmithError(f"the files are not of one task: {spoken}; say it with --task")
+        raise BertsmithError(f"the files are for different tasks: {spoken}; choose one with --task")
     lengths, findings = measure(splits, reader)
     found: list[Finding] = [*findings]
     for lint in LINTS:

@@ -1,4 +1,4 @@
-"""What a check finds: how bad, what, where, how often, and what to do about it."""
+"""Findings of a check: severity, description, places, count and advice."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from bertsmith.errors import BertsmithError
 SEVERITIES = ("error", "warning", "note")  # ruins training; costs or flatters a score; good to know
 SHOWN = 5  # places that a finding keeps
 
-Splits = dict[str, Dataset[Any]]  # train, dev and test, those that there are
+Splits = dict[str, Dataset[Any]]  # train, dev and test, where present
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One kind of thing that was found."""
+    """One kind of problem in the data."""
 
     severity: str
-    code: str  # the same for ever, for machines
+    code: str  # stable, for scripts
     what: str
     count: int
     where: tuple[Where, ...] = ()  # the first few
@@ -34,11 +34,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class Lengths:
-    """How long inputs are: of what, and the middle, the long ones and the longest."""
+    """Distribution of input lengths: median, 95th percentile and maximum."""
 
     unit: str  # words, or the model's tokens with its special ones
     median: int
-    most: int  # 95 in 100 are at most so long
+    most: int  # 95th percentile
     longest: int
     limit: int | None = None  # what the model reads at once
     beyond: int = 0  # inputs that are longer
@@ -46,7 +46,7 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Report:
-    """All that was seen in the files of one task."""
+    """The result of a check of the files of one task."""
 
     splits: Splits
     counts: dict[str, dict[str, int]]  # split → label → how often
@@ -55,11 +55,11 @@ class Report:
 
     @property
     def errors(self) -> list[Finding]:
-        """What would ruin training."""
+        """Findings that would ruin training."""
         return [finding for finding in self.findings if finding.severity == "error"]
 
     def refuse(self) -> None:
-        """Raise if something would ruin training: the first such thing, as one line."""
+        """Raise the first error, if there is one."""
         if self.errors:
             more = len(self.errors) - 1
             rest = f" (and {more} more: bertsmith check)" if more else ""
@@ -67,10 +67,14 @@ class Report:
 
 
 def found(
-    severity: str, code: str, what: str, where: Iterable[Where], advice: str = ""
+    severity: str, code: str, split: str, what: str, where: Iterable[Where], advice: str = ""
 ) -> Iterable[Finding]:
-    """A finding for these places, which are counted; none where there are none."""
+    """Yield a finding with the number of places; nothing if there are none.
+
+    `what` starts with a noun in the plural, "examples without a label": "train: 3 examples ...".
+    """
     places = list(where)
     if places:
-        text = f"{what}: {len(places):,}"
+        noun, _, rest = what.partition(" ")
+        text = f"{split}: {len(places):,} {noun[:-1] if len(places) == 1 else noun} {rest}"
         yield Finding(severity, code, text, len(places), tuple(places[:SHOWN]), advice)

@@ -25,17 +25,17 @@ def count(splits: Splits) -> dict[str, dict[str, int]]:
 
 
 def missing(splits: Splits) -> Iterator[Finding]:
-    """Examples of which the file does not say what is right."""
+    """Examples without a label."""
     for name, dataset in splits.items():
         places = [one.where for one in dataset.examples if not has_gold(one)]
         if len(places) == len(dataset):
             severity = "note" if name == "test" else "error"
-            advice = "" if name == "test" else "name the column of labels, or add them"
+            advice = "" if name == "test" else "name the label column with --column label=NAME"
             what = f"{name} has no labels"
             yield Finding(severity, "no-labels", what, len(places), tuple(places[:1]), advice)
         else:
-            what = f"{name}: examples without a label"
-            yield from found("warning", "missing-label", what, places, "they are left out")
+            what = "examples without a label"
+            yield from found("warning", "missing-label", name, what, places, "they are ignored")
 
 
 def shares(splits: Splits) -> Iterator[Finding]:
@@ -48,21 +48,24 @@ def shares(splits: Splits) -> Iterator[Finding]:
     total = sum(counts.values())
     if len(counts) == 1 and dataset.task != "multilabel":
         what = f"train: every example is {common!r}"
-        yield Finding("error", "one-class", what, total, where, "there is nothing to learn")
+        yield Finding(
+            "error", "one-class", what, total, where, "training needs at least two labels"
+        )
         return
     if dataset.task == "classification" and times > LOPSIDED * total:
-        what = f"train: {times / total:.1%} are {common!r}"
-        advice = "judge by macro F1 or MCC, not by accuracy"
+        what = f"train: {times / total:.1%} of the examples are {common!r}"
+        advice = "look at macro F1 or MCC, not at accuracy"
         yield Finding("warning", "lopsided", what, times, (), advice)
     elif dataset.task == "classification" and times > IMBALANCE * (least := min(counts.values())):
         rarest = min(counts, key=counts.__getitem__)
         what = f"train: {common!r} has {times / least:.0f} times as many examples as {rarest!r}"
-        advice = "judge by macro F1, or train with --class-weights balanced"
+        advice = "look at macro F1, or train with --class-weights balanced"
         yield Finding("warning", "imbalance", what, times, (), advice)
     rare = {name: times for name, times in counts.items() if times < FEW}
     if rare:
         named = ", ".join(f"{name} ({times})" for name, times in list(rare.items())[-5:])
-        what = f"train: labels with fewer than {FEW} examples ({len(rare)}): {named}"
+        many = "1 label has" if len(rare) == 1 else f"{len(rare):,} labels have"
+        what = f"train: {many} fewer than {FEW} examples: {named}"
         places = [
             one.where for one in dataset.examples if any(name in rare for name in label_names(one))
         ]
@@ -70,7 +73,7 @@ def shares(splits: Splits) -> Iterator[Finding]:
 
 
 def unseen(splits: Splits) -> Iterator[Finding]:
-    """Labels of dev or test that training never shows, and labels that they never ask for."""
+    """Labels of dev or test that are not in train, and the other way round."""
     known = set(splits["train"].labels)
     for name, dataset in splits.items():
         if name == "train" or not known or not dataset.labels:
@@ -78,13 +81,13 @@ def unseen(splits: Splits) -> Iterator[Finding]:
         new = [label for label in dataset.labels if label not in known]
         for label in new[:5]:
             places = [one.where for one in dataset.examples if label in label_names(one)]
-            what = f"{name}: examples of {label!r}, a label that is not in train"
-            advice = "no model can learn it; is it misspelled?"
-            yield from found("error", "unseen-label", what, places, advice)
+            what = f"examples with the label {label!r}, which is not in train"
+            yield from found("error", "unseen-label", name, what, places, "is it misspelled?")
         absent = sorted(known - set(dataset.labels))
         if absent:
             named = ", ".join(absent[:5])
-            what = f"{name}: labels of train without an example ({len(absent)}): {named}"
+            many = "1 label" if len(absent) == 1 else f"{len(absent):,} labels"
+            what = f"{name}: {many} of train without an example: {named}"
             yield Finding("note", "unasked-label", what, len(absent))
 
 
@@ -97,31 +100,31 @@ def spelling(splits: Splits) -> Iterator[Finding]:
     for names in groups.values():
         numbers = all(name.lstrip("+-").isdecimal() for name in names)
         if len(names) > 1 and not numbers:
-            what = f"labels that may be one: {', '.join(sorted(names))}"
+            what = f"possibly the same label: {', '.join(sorted(names))}"
             yield Finding("warning", "label-spelling", what, len(names))
 
 
 def numbered_tags(splits: Splits) -> Iterator[Finding]:
-    """Tags that are numbers, of which nobody can say what entities they spell."""
+    """Tags that are numbers, and splits with different tagging schemes."""
     dataset = splits["train"]
     numbers = dataset.labels and all(label.isdecimal() for label in dataset.labels)
     if dataset.task == "tagging" and numbers:
-        what = "train: tags are numbers, so that entities cannot be scored"
-        advice = "say what they mean with --label-names O,B-PER,..."
+        what = "train: tags are numbers, so entities cannot be scored"
+        advice = "name them with --label-names O,B-PER,..."
         yield Finding("warning", "numbered-tags", what, len(dataset.labels), (), advice)
     schemes = {name: one.scheme for name, one in splits.items() if one.labels}
     if dataset.task == "tagging" and len(set(schemes.values())) > 1:
         spoken = ", ".join(f"{name} is {scheme or 'plain'}" for name, scheme in schemes.items())
-        bare = any(
+        no_entities = any(
             {split(label)[0] for label in one.labels} <= {"O"} for one in splits.values()
         )  # a split without entities has no scheme of its own
-        if not bare:
-            what = f"splits spell entities in different schemes: {spoken}"
+        if not no_entities:
+            what = f"splits use different tagging schemes: {spoken}"
             yield Finding("error", "schemes", what, len(schemes), (), "convert one of them")
 
 
 def scores(splits: Splits) -> Iterator[Finding]:
-    """Numbers that never change, or that leave the range of training."""
+    """Constant scores, and scores outside the range of train."""
     ranges: dict[str, tuple[float, float]] = {}
     for name, dataset in splits.items():
         values = [
@@ -144,26 +147,25 @@ def scores(splits: Splits) -> Iterator[Finding]:
             for one in splits[name].examples
             if one.score is not None and not low <= one.score <= high
         ]
-        what = f"{name}: scores outside of train's {low:g} to {high:g}"
-        yield from found("warning", "score-range", what, places)
+        what = f"scores outside train's range of {low:g} to {high:g}"
+        yield from found("warning", "score-range", name, what, places)
 
 
 def choices(splits: Splits) -> Iterator[Finding]:
-    """Right answers that stand mostly in one place, and choices that are there twice."""
+    """Correct choices that are mostly in one position, and repeated choices."""
     for name, dataset in splits.items():
         rows = [one for one in dataset.examples if isinstance(one, Options)]
         places = Counter(one.label for one in rows if one.label is not None)
         if len(rows) >= 20 and places:
             place, times = places.most_common(1)[0]
             if times > 0.8 * places.total():
-                what = (
-                    f"{name}: {times / places.total():.1%} of right choices are number {place + 1}"
-                )
-                advice = "a model will learn the place; shuffle the choices"
+                fraction = times / places.total()
+                what = f"{name}: {fraction:.1%} of the correct choices are number {place + 1}"
+                advice = "a model would learn the position; shuffle the choices"
                 yield Finding("warning", "choice-place", what, times, (), advice)
         twice = [one.where for one in rows if len(set(one.options)) < len(one.options)]
-        what = f"{name}: examples with the same choice twice"
-        yield from found("warning", "same-choice", what, twice)
+        what = "examples with two equal choices"
+        yield from found("warning", "same-choice", name, what, twice)
         widths = Counter(len(one.options) for one in rows)
         if len(widths) > 1:
             spoken = ", ".join(f"{n:,} with {width}" for width, n in sorted(widths.items()))

@@ -109,17 +109,17 @@ def _beyond(
     name: str, dataset: Dataset[Any], limit: int, beyond: list[Any], stuck: list[Any]
 ) -> Iterator[Finding]:
     share = len(beyond) / len(dataset)
-    what = f"{name}: inputs longer than the model's {limit:,} tokens ({share:.1%})"
-    yield from found("note", "long", what, beyond, "they are read in windows; all gold is scored")
-    what = f"{name}: inputs that are too long, and cannot be read in windows"
+    what = f"inputs longer than the model's {limit:,} tokens ({share:.1%})"
+    yield from found("note", "long", name, what, beyond, "they are read in windows")
+    what = "inputs too long to be read in windows"
     advice = "shorten the first texts" if dataset.task != "choice" else "shorten the prompts"
-    yield from found("error", "too-long", what, stuck, advice)
+    yield from found("error", "too-long", name, what, stuck, advice)
 
 
 def _words_in_pieces(
     name: str, texts: Sequence[str], reader: Reader, unknown: int, share: float
 ) -> Iterator[Finding]:
-    """Tokens that the model does not know, and words of which it sees little more than letters."""
+    """Unknown tokens, and words that are split into single letters."""
     counts = Counter(word for text in texts for word in text.split())
     common = dict(counts.most_common(COMMON))
     pieces = reader.tokenizer.encode_ids(list(common)) if common else []
@@ -142,8 +142,8 @@ def _words_in_pieces(
         what = f"{name}: {shattered:.0%} of the words are split into letters ({spread}): {named}"
         yield Finding("warning", "shattered-words", what, sum(broken.values()))
     if share + shattered > FOREIGN:
-        what = f"{name}: this is probably not a language or alphabet that the model knows"
-        advice = "choose a model of this language, or extend the vocabulary (tokenizer extend)"
+        what = f"{name}: probably a language or alphabet that the model was not trained on"
+        advice = "use a model for this language, or bertsmith tokenizer extend"
         yield Finding("warning", "wrong-language", what, len(texts), (), advice)
 
 

@@ -12,7 +12,7 @@ MANY = 0.01  # the share of entities that may be broken before training suffers
 
 
 def tags(splits: Splits) -> Iterator[Finding]:
-    """Tags that break their scheme."""
+    """Tags that violate their scheme."""
     for name, dataset in splits.items():
         if dataset.scheme is None:
             continue
@@ -27,29 +27,30 @@ def tags(splits: Splits) -> Iterator[Finding]:
         yield from found(
             severity,
             "broken-tags",
-            f"{name}: tags that break {dataset.scheme.upper()} (first {first})",
+            name,
+            f"tags that violate {dataset.scheme.upper()} (first: {first})",
             places,
-            "scored as conlleval would; better mend them",
+            "they are scored as by conlleval; correct them",
         )
 
 
 def answers(splits: Splits) -> Iterator[Finding]:
-    """Answers that stand nowhere, ids that are there twice, and the share without an answer."""
+    """Answers that are not in the passage, repeated ids, and questions without an answer."""
     for name, dataset in splits.items():
         rows = [one for one in dataset.examples if isinstance(one, Question)]
         if not rows:
             continue
         lost = [one.where for one in rows if any(span.start < 0 for span in one.answers or ())]
         severity = "error" if len(lost) > 0.5 * len(rows) else "warning"
-        what = f"{name}: questions with an answer that stands nowhere in the passage"
-        yield from found(severity, "lost-answer", what, lost, "scored, but not trained on")
+        what = "questions with an answer that is not in the passage"
+        yield from found(severity, "lost-answer", name, what, lost, "scored, but not trained on")
         times = Counter(one.id for one in rows)
         twice = [one.where for one in rows if times[one.id] > 1]
-        what = f"{name}: questions that share their id with another"
-        yield from found("error", "same-id", what, twice, "answers are told apart by id")
+        what = "questions with the id of another question"
+        yield from found("error", "same-id", name, what, twice, "ids must be unique")
         blank = [one.where for one in rows if any(not s.text.strip() for s in one.answers or ())]
-        yield from found("warning", "blank-answer", f"{name}: questions with a blank answer", blank)
+        yield from found("warning", "blank-answer", name, "questions with a blank answer", blank)
         none = sum(one.impossible for one in rows)
         if none:
-            what = f"{name}: questions without an answer ({none / len(rows):.1%}): {none:,}"
+            what = f"{name}: {none / len(rows):.1%} of the questions have no answer ({none:,})"
             yield Finding("note", "no-answer", what, none)

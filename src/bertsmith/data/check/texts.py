@@ -27,53 +27,55 @@ MOSTLY = 0.5  # a split that repeats so much of another measures nothing
 
 
 def empty(splits: Splits) -> Iterator[Finding]:
-    """Examples with a text that has nothing in it."""
+    """Examples with an empty text."""
     for name, dataset in splits.items():
-        bare = [one.where for one in dataset.examples if not all(map(str.strip, one.texts))]
-        severity = "error" if len(bare) == len(dataset) else "warning"
+        places = [one.where for one in dataset.examples if not all(map(str.strip, one.texts))]
+        severity = "error" if len(places) == len(dataset) else "warning"
         yield from found(
             severity,
             "empty-text",
-            f"{name}: examples with an empty text",
-            bare,
-            "leave them out, or find out where the text went",
+            name,
+            "examples with an empty text",
+            places,
+            "remove them, or check that the right column is read",
         )
 
 
 def broken(splits: Splits) -> Iterator[Finding]:
     """Signs that a text was read in the wrong encoding, or never cleaned."""
     kinds = (
-        ("warning", "replacement", re.compile("�"), "with the character � in place of another"),
-        ("warning", "mojibake", MOJIBAKE, "that look like UTF-8 read as another encoding"),
+        ("warning", "replacement", re.compile("�"), "with the replacement character �"),
+        ("warning", "mojibake", MOJIBAKE, "of UTF-8 text decoded with another encoding"),
         ("warning", "control", CONTROL, "with control characters"),
         ("note", "markup", TAGS, "with HTML tags"),
     )
     for name, dataset in splits.items():
         for severity, code, pattern, what in kinds:
             places = [one.where for one in dataset.examples if any(map(pattern.search, one.texts))]
-            yield from found(severity, code, f"{name}: examples {what}", places)
+            yield from found(severity, code, name, f"examples {what}", places)
 
 
 def repeated(splits: Splits) -> Iterator[Finding]:
-    """Examples that are there more than once in one split, and those that contradict each other."""
+    """Duplicates within a split, and texts with different labels."""
     for name, dataset in splits.items():
         groups: dict[Hashable, list[Any]] = defaultdict(list)
         for one in dataset.examples:
             groups[key(one)].append(one)
         again = [one.where for group in groups.values() for one in group[1:]]
-        yield from found("note", "duplicate", f"{name}: examples that were there before", again)
+        yield from found("note", "duplicate", name, "duplicates of earlier examples", again)
         torn = [group[1].where for group in groups.values() if len(set(map(gold, group))) > 1]
         yield from found(
             "warning",
             "contradiction",
-            f"{name}: texts that are there with different labels",
+            name,
+            "texts with different labels in different rows",
             torn,
-            "no model can have both right",
+            "correct the labels; a model can predict only one of them",
         )
 
 
 def leaked(splits: Splits) -> Iterator[Finding]:
-    """Examples of dev or test that are in another split too."""
+    """Examples of dev or test that are also in another split."""
     for (one, first), (other, second) in combinations(splits.items(), 2):
         known = {key(example) for example in first.examples}
         places = [example.where for example in second.examples if key(example) in known]
@@ -82,9 +84,10 @@ def leaked(splits: Splits) -> Iterator[Finding]:
         yield from found(
             severity,
             "leak",
-            f"examples of {other} that are in {one} too ({share:.1%})",
+            other,
+            f"examples also in {one} ({share:.1%})",
             places,
-            f"a score on {other} will be too good",
+            f"scores on {other} will be too optimistic",
         )
         yield from _passages(one, first, other, second)
 
@@ -99,14 +102,15 @@ def _passages(one: str, first: Dataset[Any], other: str, second: Dataset[Any]) -
     yield from found(
         "warning",
         "passage-leak",
-        f"passages of {other} that are in {one} too",
+        other,
+        f"passages also in {one}",
         places.values(),
-        "split by passage, or better by article",
+        "split the data by passage, or better by article",
     )
 
 
-def told(splits: Splits) -> Iterator[Finding]:
-    """Labels that stand in the very texts that they are of."""
+def label_in_text(splits: Splits) -> Iterator[Finding]:
+    """Texts that contain their own label."""
     dataset = splits["train"]
     rows = [one for one in dataset.examples if isinstance(one, Labelled) and one.label]
     names = [name for name in dataset.labels if len(name) > 2 and not name.isdecimal()]
@@ -121,10 +125,11 @@ def told(splits: Splits) -> Iterator[Finding]:
     if len(own) > MOSTLY * len(rows) and others < 0.1 * min(2000, len(rows)):
         yield from found(
             "warning",
-            "told",
-            "train: texts that say their own label",
+            "label-in-text",
+            "train",
+            "texts that contain their own label",
             [one.where for one in own],
-            "a model will learn to read it there; take it out of the texts",
+            "a model would only learn to find it; remove it from the texts",
         )
 
 
@@ -133,17 +138,17 @@ def _says(pattern: re.Pattern[str], example: Labelled) -> bool:
 
 
 def key(example: Example) -> Hashable:
-    """What makes two examples the same input: their texts, but for case and spaces."""
+    """The identity of an input: its texts without case and spaces."""
     return tuple(map(same, example.texts))
 
 
 def same(text: str) -> str:
-    """A text but for case and spaces."""
+    """A text without case and repeated spaces."""
     return " ".join(text.casefold().split())
 
 
 def gold(example: Example) -> Hashable:
-    """What an example says is right."""
+    """The gold label, score or tags of an example."""
     match example:
         case Labelled(label=label):
             return label

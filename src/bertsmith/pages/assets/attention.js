@@ -74,7 +74,7 @@ class Pane {
     this.number = number;
     this.count = data.tokens.length;
     this.layer = Math.min(data.start, data.layers.length - 1);
-    this.chosen = new Set(data.heads.keys());
+    this.chosen = new Set([data.start_head]); // the sharpest head; "all" shows the mean
     this.source = "heads";
     this.cache = new Map();
     this.kept = null; // the token that was clicked
@@ -154,7 +154,7 @@ class Pane {
       (k) => k === this.layer, (k) => { this.layer = k; this.refresh(); });
     this.headChips = make("fieldset", { class: "chips heads" }, make("legend", {}, "Heads"));
     chips(this.headChips, "checkbox", `head-${this.number}`,
-      this.heads.map((h, k) => [k, String(h)]), () => true,
+      this.heads.map((h, k) => [k, String(h)]), (k) => this.chosen.has(k),
       (k, on) => { on ? this.chosen.add(k) : this.chosen.delete(k); this.refresh(); });
     const all = (text, which) => make("button", {
       type: "button", class: "plain", onclick: () => this.choose(which(), this.layer),

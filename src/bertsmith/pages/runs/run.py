@@ -120,9 +120,9 @@ def read_run(path: str | Path) -> Run:
     if not any((run.path / name).is_file() for name in ("recipe.toml", "log.jsonl")):
         if not run.path.is_dir():
             raise BertsmithError(
-                f"{path}: no such folder; give a folder that pretrain wrote (--out)"
+                f"{path}: no such folder; name a folder that pretrain wrote (--out)"
             )
-        raise BertsmithError(f"{path}: no run is in it; give a folder that pretrain wrote (--out)")
+        raise BertsmithError(f"{path}: contains no run; name a folder that pretrain wrote (--out)")
     run.recipe = _table(run, "recipe.toml") or {}
     run.summary = _table(run, "summary.json") or {}
     run.ledger = _table(run, "ledger.json")
