@@ -138,7 +138,7 @@ def test_what_is_not_there(small: Small) -> None:
     for options, fault in (
         ({"heads": [(0, 4)]}, "layer 0 has no head 4"),
         ({"heads": [(3, 0)]}, "layer 3 has no head 0"),
-        ({"layers": [-1]}, "there is no layer -1"),
+        ({"layers": [-1]}, "no layer -1"),
     ):
         with pytest.raises(BertsmithError, match=fault), ablated(bert, **options):
             pass

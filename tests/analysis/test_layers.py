@@ -35,7 +35,7 @@ def test_lens_mistakes(small: Small) -> None:
         lens(bert, "river")
     with pytest.raises(BertsmithError, match="top must be"):
         lens(bert, "[MASK]", top=0)
-    with pytest.raises(BertsmithError, match="tokens; 128 are read"):
+    with pytest.raises(BertsmithError, match="tokens, but the model reads 128"):
         lens(bert, "[MASK] " * 200)
 
 

@@ -65,7 +65,7 @@ def test_bad_questions_are_refused(small: Small, tmp_path: Path) -> None:
         view.rows([99])
     with pytest.raises(BertsmithError, match="block size must be at least 1, not 0"):
         view.blocks(0)
-    with pytest.raises(BertsmithError, match="tokens 5 to 99 are not there"):
+    with pytest.raises(BertsmithError, match="tokens 5 to 99 are out of range"):
         view.save(tmp_path / "page.html", range(5, 99))
     with pytest.raises(BertsmithError, match=r"must end in \.html or \.npz"):
         view.save(tmp_path / "page.pdf")

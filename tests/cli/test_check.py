@@ -92,7 +92,7 @@ def test_lengths_for_a_model(run: Run, model: Path, tmp_path: Path) -> None:
     shown = run("check", path, "--model", model)
     assert shown.status == 0
     assert "median tokens" in shown.out
-    assert "note    train: inputs longer than the model's 64 tokens (3.2%): 1" in shown.out
+    assert "note    train: 1 input longer than the model's 64 tokens (3.2%)" in shown.out
 
 
 def test_many_labels_are_not_all_shown(run: Run, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_fill_mask_shows_where_the_mask_is(run: Run, model: Path) -> None:
     [
         (["no mask"], "the text has no mask token"),
         (["[MASK]", "--top", "0"], "top must be a whole number of at least 1, not 0"),
-        (["[MASK]", "--device", "gpu"], "there is not a device 'gpu' here"),
+        (["[MASK]", "--device", "gpu"], "device 'gpu' is not available"),
         (["[MASK]", "--family", "gpt"], "gpt"),
         (["[MASK]", "--family", "roberta"], "missing"),
     ],

@@ -181,5 +181,5 @@ def test_splits_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "ud" / "fr_sequoia-ud-train.conllu").write_text("")
     assert set(find_splits(tmp_path / "ud")) == {"train"}
     (tmp_path / "none").mkdir()
-    with pytest.raises(BertsmithError, match="no file in it is called train"):
+    with pytest.raises(BertsmithError, match="contains no file called train"):
         find_splits(tmp_path / "none")

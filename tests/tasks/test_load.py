@@ -113,7 +113,7 @@ def test_a_hub_id_in_the_cache(plain: Made, monkeypatch: pytest.MonkeyPatch) -> 
 def test_devices_that_are_not_here(device: Any) -> None:
     if torch.cuda.is_available() or torch.backends.mps.is_available():
         pytest.skip("this machine has more devices")
-    assert "here: cpu" in refused(pick_device, device)
+    assert "(available: cpu" in refused(pick_device, device)
 
 
 def test_devices_that_are_here() -> None:

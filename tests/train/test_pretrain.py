@@ -364,7 +364,7 @@ def test_a_directory_with_another_vocabulary_is_refused(recipe: Make, tmp_path: 
         ({"data": {"length": 512}}, "the model reads 64"),
         ({"objectives": {"masked_ml": 1}}, "unknown objective 'masked_ml'; did you mean masked_lm"),
         ({"objectives": {"replaced": 50}, "generator": {"fills": 0.5}}, "needs the objectives"),
-        ({"train": {"device": "tpu7"}}, "no device"),
+        ({"train": {"device": "tpu7"}}, "is not a device"),
         ({"model": {"size": "bert-tiny", "settings": {"vocab_size": 9}}}, "vocab_size is 9"),
         ({"model": {"size": "bert-huge"}}, "unknown size"),
         ({"objectives": {"following_lm": 1}}, "is_decoder"),

@@ -182,10 +182,10 @@ def pick_device(device: str | torch.device | None) -> torch.device:
         chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         torch.empty(0, device=chosen)
     except (RuntimeError, TypeError, ValueError, AssertionError, ImportError) as error:
-        there = "cpu and cuda" if torch.cuda.is_available() else "cpu only"
-        raise BertsmithError(f"there is not a device {device!r} here: {there}") from error
+        there = "cpu, cuda" if torch.cuda.is_available() else "cpu"
+        raise BertsmithError(f"device {device!r} is not available (available: {there})") from error
     if chosen.type == "meta":
-        raise BertsmithError("the device meta holds no data; use cpu or cuda")
+        raise BertsmithError("device 'meta' holds no data (available: cpu)")
     return chosen
 
 

@@ -90,7 +90,7 @@ def test_missing_labels(lint: Lint) -> None:
 def test_one_class_only(lint: Lint) -> None:
     report = lint(train=[{"text": str(n), "label": "x"} for n in range(9)])
     assert only(report, "one-class").severity == "error"
-    with pytest.raises(BertsmithError, match="line 1: train: every example is 'x'; there is"):
+    with pytest.raises(BertsmithError, match="line 1: train: every example is 'x'; training"):
         report.refuse()
 
 
