@@ -89,8 +89,10 @@ def test_an_exported_model(tmp_path: Path) -> None:
         check_onnx(checkpoint, bert.sentence, out / "model.onnx", 8)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in CASES if name != "bert"])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name == "modernbert" else pytest.mark.slow) for name in CASES],
+)
 def test_every_family_is_exported(name: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     differences = export_onnx(model(name), Sentence("mean", True), tmp_path / "model.onnx", 512)

@@ -14,7 +14,7 @@ import uvicorn
 from bertsmith import Bert, create
 from bertsmith.serve import Settings
 from bertsmith.serve.app import create_app
-from bertsmith.serve.run import listen
+from bertsmith.serve.run import config, listen
 from tasks.words import tokenizer
 
 ALL = ("masked_lm", "next_sentence", "classify", "tag", "answer", "choose")
@@ -42,7 +42,7 @@ def serving(
     """A client of a server on a free port of this machine."""
     app = create_app(models, settings, **more)
     listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on"))
+    server = uvicorn.Server(config(app, "error"))
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     while not server.started:

@@ -41,6 +41,7 @@ def test_openai(http: httpx.Client, bert: Bert) -> None:
     assert np.abs(np.asarray(answer.data[0].embedding) - expected[0]).max() < 1e-5
 
 
+@pytest.mark.slow
 def test_langchain(http: httpx.Client, bert: Bert, monkeypatch: pytest.MonkeyPatch) -> None:
     openai = pytest.importorskip("openai")
     langchain = pytest.importorskip("langchain_openai")

@@ -9,9 +9,11 @@ named after it.
 from __future__ import annotations
 
 import copy
+import io
 import logging
 import warnings
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,7 +128,7 @@ def _padded(
     shape, length = grid.mask.shape, grid.mask.shape[1]
     q, k, v = (x.unflatten(0, shape).transpose(1, 2) for x in (query, key, value))
     q, bias = q * scores.scale, scores.bias
-    total = q @ k.mT  # (B, H, n, n)
+    total = q @ k.transpose(-1, -2)  # (B, H, n, n)
     places = torch.arange(length, device=q.device)
     distance = places[:, None] - places[None, :]
     if bias is not None:
@@ -135,7 +137,7 @@ def _padded(
             total = total + (q @ bias.keys.permute(1, 2, 0)).gather(3, row)
         if bias.queries is not None:
             met = (k * scores.scale) @ bias.queries.permute(1, 2, 0)
-            total = total + met.gather(3, row.mT).mT
+            total = total + met.gather(3, row.transpose(-1, -2)).transpose(-1, -2)
     hidden = ~grid.mask[:, None, None, :]
     if scores.window is not None:
         hidden = hidden | (distance.abs() > scores.window)
@@ -149,10 +151,10 @@ KERNELS[KERNEL] = _padded
 def _convolve(block: ConvolutionBlock) -> Any:
     def convolve(x: Tensor, grid: Any) -> Tensor:
         conv = block.convolution
-        rows = (x * grid.mask.flatten()[:, None]).unflatten(0, grid.mask.shape).mT
+        rows = (x * grid.mask.flatten()[:, None]).unflatten(0, grid.mask.shape).transpose(-1, -2)
         gap = conv.kernel_size[0] // 2
         out = F.conv1d(rows, conv.weight, conv.bias, padding=gap, groups=conv.groups)
-        return out.mT.flatten(0, 1)
+        return out.transpose(-1, -2).flatten(0, 1)
 
     return convolve
 
@@ -212,29 +214,24 @@ def _check_installed() -> None:
 def export_onnx(
     checkpoint: Checkpoint, sentence: Sentence, path: Path, longest: int
 ) -> dict[str, float]:
-    """Write the graph to a file; return how far each output is from torch's."""
+    """Write the graph to a file; return how far each output is from torch's.
+
+    Tracing takes a second, but some graphs (DeBERTa's) only work for the lengths that were traced.
+    Those are captured with `torch.export`, which takes a minute.
+    """
     model = copy.deepcopy(checkpoint.model).float().cpu().eval()
     segments = checkpoint.config.segments > 1
     padded = PaddedModel(model, sentence, segments)
     ids = torch.randint(0, checkpoint.config.vocabulary, (2, 5))
     mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
     arguments = (ids, mask, torch.zeros_like(ids))[: 2 + segments]
-    axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
     try:
-        with warnings.catch_warnings(), torch.enable_grad():
-            warnings.simplefilter("ignore")
-            logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-            torch.onnx.export(
-                padded,
-                arguments,
-                str(path),
-                input_names=padded.inputs,
-                output_names=PaddedModel.names(model),
-                dynamic_shapes=tuple(dict(axes) for _ in arguments),
-                dynamo=True,
-                external_data=False,
-                verbose=False,
-            )
+        _write(padded, arguments, path, traced=True)
+        return check_onnx(checkpoint, sentence, path, longest)
+    except Exception:  # noqa: BLE001 - whatever it was, the other way may work
+        pass
+    try:
+        _write(padded, arguments, path, traced=False)
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise BertsmithError(
@@ -242,6 +239,30 @@ def export_onnx(
             f"({type(error).__name__}: {reason})"
         ) from error
     return check_onnx(checkpoint, sentence, path, longest)
+
+
+def _write(padded: PaddedModel, arguments: tuple[Tensor, ...], path: Path, *, traced: bool) -> None:
+    names, outputs = padded.inputs, PaddedModel.names(padded.model)
+    axes: dict[str, Any]
+    if traced:
+        sizes = {name: {0: "batch", 1: "length"} for name in names}
+        axes = {"dynamic_axes": sizes | {name: {0: "batch"} for name in outputs}}
+    else:
+        dims = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
+        axes = {"dynamic_shapes": tuple(dict(dims) for _ in arguments), "external_data": False}
+    with warnings.catch_warnings(), torch.enable_grad(), redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+        torch.onnx.export(
+            padded,
+            arguments,
+            str(path),
+            input_names=names,
+            output_names=outputs,
+            dynamo=not traced,
+            verbose=False,
+            **axes,
+        )
 
 
 def check_onnx(

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from bertsmith import __version__
 from bertsmith.serve.cohere import cohere_routes
 from bertsmith.serve.errors import ServeError, shape_of
-from bertsmith.serve.gate import Gate, State
+from bertsmith.serve.gate import Admission, Gate, State
 from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.models import Models
 from bertsmith.serve.openai import openai_routes
@@ -54,7 +54,7 @@ def create_app(
         summary="Encoder models over HTTP: every task, and the dialects of other servers.",
         lifespan=lifespan,
     )
-    app.state.work, app.state.serving = work, state
+    app.state.work, app.state.admission = work, Admission(work, chosen, state)
     for router in (
         own_routes(work),
         tei_routes(work),
@@ -68,7 +68,7 @@ def create_app(
     _health_routes(app, work, state)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _http_error)
-    app.add_middleware(Gate, work=work, settings=chosen, state=state)
+    app.add_middleware(Gate, admission=app.state.admission)
     return app
 
 

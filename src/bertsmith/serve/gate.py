@@ -7,7 +7,7 @@ import hmac
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from time import perf_counter
 from typing import Any
 from uuid import uuid4
@@ -35,14 +35,74 @@ class State:
         self.active = 0  # requests that are being answered
 
 
-class Gate:
-    """ASGI middleware: host, key, size, room; request ids, headers, metrics and logs."""
+class Admission:
+    """Who may ask, how much, and whether there is room; metrics and logs of every request."""
 
-    def __init__(self, app: Any, work: Work, settings: Settings, state: State) -> None:
-        self.app, self.work, self.settings, self.state = app, work, settings, state
+    def __init__(self, work: Work, settings: Settings, state: State) -> None:
+        self.work, self.settings, self.state = work, settings, state
         key = settings.api_key
         self.key = None if key is None else hashlib.sha256(b"Bearer " + key.encode()).digest()
         self.hosts = {host.lower().encode() for host in settings.hosts}
+
+    def refusal(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> ServeError | None:
+        """Why a request is refused before its body is read."""
+        host = headers.get(b"host", b"").lower()
+        name = host[: host.rfind(b"]") + 1] or host.split(b":")[0]
+        if self.hosts and name not in self.hosts:
+            return ServeError(403, "this host name is not served here: see serve --allow-host")
+        if method == "OPTIONS" or (method in ("GET", "HEAD") and path in OPEN):
+            return None
+        if self.key is not None:
+            given = hashlib.sha256(headers.get(b"authorization", b"")).digest()
+            if not hmac.compare_digest(given, self.key):
+                more = {"WWW-Authenticate": "Bearer"}
+                return ServeError(401, "the API key is missing or wrong", headers=more)
+        length = headers.get(b"content-length", b"")
+        if length.isdigit() and (len(length) > 15 or int(length) > self.settings.max_body):
+            return self.too_large()
+        if method == "POST" and self.work.models.full:
+            return next(iter(self.work.models)).batcher.overloaded()
+        return None
+
+    def too_large(self) -> ServeError:
+        """The refusal of a body beyond the limit."""
+        most = self.settings.max_body
+        return ServeError(413, f"the request has more than {most:,} bytes: send less at once")
+
+    def note(
+        self, method: str, path: str, usage: Usage, status: int, seconds: float, number: bytes
+    ) -> None:
+        """Count a request that was answered, and log it."""
+        metrics, route = self.work.metrics, usage.route or "other"
+        metrics.requests.labels(route, str(status)).inc()
+        metrics.duration.labels(route).observe(seconds)
+        if usage.model:
+            metrics.tokenise.labels(route, usage.model).observe(usage.tokenise)
+            metrics.wait.labels(route, usage.model).observe(usage.wait)
+            metrics.compute.labels(route, usage.model).observe(usage.compute)
+            metrics.tokens.labels(route, usage.model).inc(usage.tokens)
+        if self.settings.json_logs:
+            entry = {
+                "request_id": number.decode(),
+                "method": method,
+                "path": path[:200],
+                "status": status,
+                "model": usage.model or None,
+                "tokens": usage.tokens,
+                "total_ms": round(1000 * seconds, 2),
+                "tokenization_ms": round(1000 * usage.tokenise, 2),
+                "queue_ms": round(1000 * usage.wait, 2),
+                "inference_ms": round(1000 * usage.compute, 2),
+            }
+            LOG.info(json.dumps(entry))
+
+
+class Gate:
+    """ASGI middleware: refuses what is not admitted; request ids and headers of answers."""
+
+    def __init__(self, app: Any, admission: Admission) -> None:
+        self.app, self.admission = app, admission
+        self.settings, self.state = admission.settings, admission.state
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -52,8 +112,7 @@ class Gate:
         start, headers = perf_counter(), dict(scope["headers"])
         usage = Usage(seconds=self.settings.timeout)
         USAGE.set(usage)
-        own = headers.get(b"x-request-id", b"")
-        number = own if REQUEST_ID.fullmatch(own) else uuid4().hex.encode()
+        number = request_id(headers)
         status = 500
         size = 0
 
@@ -63,7 +122,7 @@ class Gate:
             if message["type"] == "http.request":
                 size += len(message.get("body", b""))
                 if size > self.settings.max_body:
-                    raise self._too_large()
+                    raise self.admission.too_large()
             return message
 
         async def labelled(message: Message) -> None:
@@ -78,7 +137,7 @@ class Gate:
 
         self.state.active += 1
         try:
-            refused = self._refused(scope, headers)
+            refused = self.admission.refusal(scope["method"], scope["path"], headers)
             if refused is not None:
                 response = failure(refused, shape_of(scope["path"]))
                 await response(scope, counted, labelled)
@@ -86,7 +145,8 @@ class Gate:
                 await self._answered(scope, counted, labelled)
         finally:
             self.state.active -= 1
-            self._note(scope, usage, status, perf_counter() - start, number)
+            seconds = perf_counter() - start
+            self.admission.note(scope["method"], scope["path"], usage, status, seconds, number)
 
     async def _answered(self, scope: Any, receive: Receive, send: Send) -> None:
         started = False
@@ -108,54 +168,11 @@ class Gate:
         if not started:
             await response(scope, receive, send)
 
-    def _refused(self, scope: Any, headers: dict[bytes, bytes]) -> ServeError | None:
-        """Why a request is refused before its body is read."""
-        host = headers.get(b"host", b"").lower()
-        name = host[: host.rfind(b"]") + 1] or host.split(b":")[0]
-        if self.hosts and name not in self.hosts:
-            return ServeError(403, "this host name is not served here: see serve --allow-host")
-        path, method = scope["path"], scope["method"]
-        if method == "OPTIONS" or (method in ("GET", "HEAD") and path in OPEN):
-            return None
-        if self.key is not None:
-            given = hashlib.sha256(headers.get(b"authorization", b"")).digest()
-            if not hmac.compare_digest(given, self.key):
-                more = {"WWW-Authenticate": "Bearer"}
-                return ServeError(401, "the API key is missing or wrong", headers=more)
-        length = headers.get(b"content-length", b"")
-        if length.isdigit() and (len(length) > 15 or int(length) > self.settings.max_body):
-            return self._too_large()
-        if method == "POST" and self.work.models.full:
-            return next(iter(self.work.models)).batcher.overloaded()
-        return None
 
-    def _too_large(self) -> ServeError:
-        most = self.settings.max_body
-        return ServeError(413, f"the request has more than {most:,} bytes: send less at once")
-
-    def _note(self, scope: Any, usage: Usage, status: int, seconds: float, number: bytes) -> None:
-        metrics, route = self.work.metrics, usage.route or "other"
-        metrics.requests.labels(route, str(status)).inc()
-        metrics.duration.labels(route).observe(seconds)
-        if usage.model:
-            metrics.tokenise.labels(route, usage.model).observe(usage.tokenise)
-            metrics.wait.labels(route, usage.model).observe(usage.wait)
-            metrics.compute.labels(route, usage.model).observe(usage.compute)
-            metrics.tokens.labels(route, usage.model).inc(usage.tokens)
-        if self.settings.json_logs:
-            entry = {
-                "request_id": number.decode(),
-                "method": scope["method"],
-                "path": scope["path"][:200],
-                "status": status,
-                "model": usage.model or None,
-                "tokens": usage.tokens,
-                "total_ms": round(1000 * seconds, 2),
-                "tokenization_ms": round(1000 * usage.tokenise, 2),
-                "queue_ms": round(1000 * usage.wait, 2),
-                "inference_ms": round(1000 * usage.compute, 2),
-            }
-            LOG.info(json.dumps(entry))
+def request_id(headers: Mapping[bytes, bytes]) -> bytes:
+    """The client's own id of a request, or a new one."""
+    own = headers.get(b"x-request-id", b"")
+    return own if REQUEST_ID.fullmatch(own) else uuid4().hex.encode()
 
 
 def _usage_headers(usage: Usage, start: float) -> list[tuple[bytes, bytes]]:

@@ -22,6 +22,7 @@ from bertsmith.serve.errors import (
     shape_of,
     tei_shape,
 )
+from bertsmith.serve.validation import invalid, members
 from bertsmith.serve.work import USAGE
 
 ModelName = Annotated[str | None, Field(description="Which of the server's models.")]
@@ -63,6 +64,7 @@ class JsonRoute(APIRoute):
         endpoint, path = self.endpoint, self.path
         hints = get_type_hints(endpoint, include_extras=True)
         adapter = TypeAdapter(hints["body"]) if "body" in hints else None
+        models = members(hints["body"]) if "body" in hints else {}
 
         async def handle(request: Request) -> Response:
             usage, shape, body = USAGE.get(), shape_of(path), b""
@@ -79,7 +81,7 @@ class JsonRoute(APIRoute):
             except ServeError as error:
                 return failure(error, shape)
             except ValidationError as error:
-                return failure(_invalid(error), shape)
+                return failure(invalid(error, models), shape)
             except BertsmithError as error:
                 return failure(ServeError(422, str(error)), shape)
             except ClientDisconnect:
@@ -146,16 +148,3 @@ def _shape(path: str, body: bytes) -> Shape:
     if path == "/classify" and b'"input"' in body:
         return openai_shape
     return shape_of(path)
-
-
-def _invalid(error: ValidationError) -> ServeError:
-    """The first field that is wrong, with all reasons, on one line."""
-    errors = error.errors(include_url=False, include_context=False, include_input=False)
-    first = errors[0]["loc"][:1]
-    own = [one for one in errors if one["loc"][:1] == first]
-    if any(one["type"] == "too_short" for one in own):
-        return ServeError(400, f"{first[0] if first else 'body'} is empty", kind="Empty")
-    reasons = list(dict.fromkeys(one["msg"] for one in own))
-    where = ".".join(str(part) for part in (errors[0]["loc"] if len(reasons) == 1 else first))
-    message = "; or: ".join(reasons[:4])
-    return ServeError(422, f"{where}: {message}" if where else message, param=str(where) or None)

@@ -23,11 +23,15 @@ from prometheus_client.multiprocess import mark_process_dead
 from bertsmith.errors import BertsmithError
 from bertsmith.serve.gate import State
 from bertsmith.serve.metrics import FOLDER
+from bertsmith.serve.protocol import refusing
 
 LOG = logging.getLogger("bertsmith.serve")
 QUIET = 10  # twentieths of a second without a request after which a closing server ends
 LAST = 60.0  # seconds after which it ends with requests left
 BACKLOG = 2048  # connections that wait to be accepted
+SWITCH = (
+    0.0005  # seconds that the event loop may keep Python from the workers, which need it briefly
+)
 FAILED = 2  # the exit status of a worker that could not begin
 
 Build = Callable[[State], Any]  # makes the application, in the process that serves it
@@ -159,8 +163,15 @@ def work(listener: socket.socket, build: Build, drain: float, log_level: str) ->
             raise
         LOG.error("bertsmith: %s", error)
         sys.exit(FAILED)
-    config = uvicorn.Config(
+    sys.setswitchinterval(SWITCH)
+    Server(config(app, log_level), state, drain, listener).run(sockets=[listener])
+
+
+def config(app: Any, log_level: str = "warning") -> uvicorn.Config:
+    """How an application of `create_app` is served."""
+    return uvicorn.Config(
         app,
+        http=refusing(app.state.admission),
         log_level=log_level,
         access_log=False,
         server_header=False,
@@ -169,7 +180,6 @@ def work(listener: socket.socket, build: Build, drain: float, log_level: str) ->
         timeout_keep_alive=75,
         lifespan="on",
     )
-    Server(config, state, drain, listener).run(sockets=[listener])
 
 
 def _log_to_stderr() -> None:

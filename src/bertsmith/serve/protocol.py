@@ -1,0 +1,92 @@
+"""HTTP connections that refuse requests at once while all queues are full."""
+
+from __future__ import annotations
+
+import json
+from time import perf_counter
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from bertsmith.serve.errors import Overloaded, shape_of
+from bertsmith.serve.gate import Admission, request_id
+from bertsmith.serve.work import Usage
+
+SLOW = {b"connection", b"expect", b"transfer-encoding", b"upgrade"}  # need the full parser
+
+
+def refusing(admission: Admission) -> type[H11Protocol]:
+    """The protocol of a server's connections.
+
+    A request that would be refused because the queues are full is answered here, before HTTP is
+    parsed in full and a task is started: under overload that saves most of the event loop's time
+    for the admitted requests. Whatever is unusual about a request takes the normal path, through
+    `Gate`, with the same outcome.
+    """
+
+    class Protocol(H11Protocol):
+        """A connection."""
+
+        def data_received(self, data: bytes) -> None:
+            """Refuse a whole request if there is no room; else pass the bytes on."""
+            response = self._refusal(data) if admission.work.models.full else None
+            if response is None:
+                super().data_received(data)
+                return
+            self._unset_keepalive_if_required()
+            self.transport.write(response)
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+        def _refusal(self, data: bytes) -> bytes | None:
+            """The response to a request that is refused; None if that is not certain."""
+            start = perf_counter()
+            between = self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
+            request = parse(data) if between and not admission.state.draining else None
+            if request is None:
+                return None
+            path, headers = request
+            error = admission.refusal("POST", path, headers)
+            if not isinstance(error, Overloaded):
+                return None
+            number = request_id(headers)
+            admission.note("POST", path, Usage(), error.status, perf_counter() - start, number)
+            return response(error, path, number)
+
+    return Protocol
+
+
+def parse(data: bytes) -> tuple[str, dict[bytes, bytes]] | None:
+    """The path and headers of one complete, plain POST request; None if it is anything else."""
+    head, separator, body = data.partition(b"\r\n\r\n")
+    first, *lines = head.split(b"\r\n")
+    words = first.split(b" ")
+    if not separator or len(words) != 3 or words[0] != b"POST" or words[2] != b"HTTP/1.1":
+        return None
+    headers: dict[bytes, bytes] = {}
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        name, value = name.lower(), value.strip()
+        if not colon or name in headers or (name in SLOW and value.lower() != b"keep-alive"):
+            return None
+        headers[name] = value
+    length = headers.get(b"content-length", b"")
+    target = words[1].partition(b"?")[0]
+    if not length.isdigit() or int(length[:12]) != len(body) or not target.isascii():
+        return None
+    return target.decode("ascii"), headers
+
+
+def response(error: Overloaded, path: str, number: bytes) -> bytes:
+    """An error as the bytes of a response."""
+    body = json.dumps(shape_of(path)(error), separators=(",", ":")).encode()
+    fields: list[tuple[str, Any]] = [
+        ("content-type", "application/json"),
+        ("content-length", len(body)),
+        ("x-request-id", number.decode()),
+        *((name.lower(), value) for name, value in error.headers.items()),
+    ]
+    lines = "".join(f"{name}: {value}\r\n" for name, value in fields)
+    return f"HTTP/1.1 {error.status} Too Many Requests\r\n{lines}\r\n".encode() + body
