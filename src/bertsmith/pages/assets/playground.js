@@ -179,7 +179,7 @@ const TASKS = [
       const second = tokens(answer.second.map((token) => token.text), (chosen) => {
         press(second, chosen); press(first, -1); shade(second, null, 1); shade(first, near(answer.tokens.map((row) => row[chosen])), 1);
       });
-      target.append(make("h3", {}, "Text"), first, make("h3", {}, "Other text"), second, make("p", { class: "soft" }, "Darker tokens have more similar states in the last layer."));
+      target.append(make("h3", {}, "Text"), first, make("h3", {}, "Other text"), second, make("p", { class: "soft" }, "The stronger the colour, the more similar a token is in the last layer."));
       if (cells.length) {
         // Begin with the word that has the nearest one, not with a full stop.
         const best = answer.tokens.map((row, at) => (/[\p{L}\p{N}]{3}/u.test(answer.first[at].text) ? 1 : 0) + Math.max(...row));
