@@ -71,6 +71,7 @@ def test_watch(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     watchfiles = pytest.importorskip("watchfiles")
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.txt").write_text("first")
+    (tmp_path / "docs" / "broken.docx").write_bytes(b"no document")
 
     def changes(*roots: Path, **_: Any) -> Any:
         assert list(roots) == [tmp_path / "docs"]
@@ -82,6 +83,7 @@ def test_watch(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     words = ["index", tmp_path / "docs", "--out", tmp_path / "i", "--keywords-only", "--watch"]
     rows = run(*words, "--json").rows
     assert [row["added"] for row in rows] == [1, 1]
+    assert [len(row["problems"]) for row in rows] == [1, 0]  # each is reported once
 
 
 def test_page(search_index: Path) -> None:

@@ -167,7 +167,9 @@ def test_another_model_is_refused(index: Index, folder: Path, encoder: HashedWor
     assert Index(index.path, model=other).search("cats fish")
     with pytest.raises(BertsmithError, match="passages have 1600 characters"):
         update_folders(index.path, [], Settings(encoder=other, size=60))
+    other.calls = 0
     update_folders(index.path, [], Settings(encoder=other, size=60), re_embed=True)
+    assert other.calls == len(Index(index.path, model=other))  # none of the former passages
     assert names(Index(index.path, model=other).search("cats purr"))[0] == "cats.md"
 
 
@@ -420,3 +422,9 @@ def test_long_passages_are_cut_or_read_whole(folder: Path, tmp_path: Path) -> No
 def test_a_name_that_cannot_be_written(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(BertsmithError, match="cannot be written"):
         update_folders(tmp_path / ("x" * 300), [folder], Settings())
+
+
+def test_words_that_are_everywhere_are_not_highlighted(index: Index) -> None:
+    index.add([f"Number {number} and some more text" for number in range(1000)])
+    hit = index.search("number 17 and", mode="keywords")[0]
+    assert [hit.text[a:b] for a, b in hit.highlights] == ["17"]

@@ -118,10 +118,10 @@ def _show(results: list[SearchScores], comparisons: list[dict[str, Any]]) -> Non
         ]
         table.add_row(one.mode, *cells)
     shared.console().print(table)
-    typer.echo(f"{len(results[0].queries):,} queries; 95% bootstrap intervals")
+    typer.echo(f"queries: {len(results[0].queries):,}; in brackets 95% bootstrap intervals")
     for two in comparisons:
         typer.echo(
-            f"{two['second']} less {two['first']}: {two['difference']:+.4f} {two['metric']} "
+            f"{two['second']} minus {two['first']}: {two['difference']:+.4f} {two['metric']} "
             f"(95%: {two['low']:+.4f} to {two['high']:+.4f}), p = {two['p_value']:.3g}"
         )
 

@@ -124,7 +124,7 @@ def build(
         update = update_folders(out, folders or [], settings, ledger, report, re_embed)
     _report(out, update, ledger, as_json)
     if watch:
-        _follow(out, as_json)
+        _follow(out, list(update.problems), as_json)
 
 
 @app.command("export")
@@ -177,11 +177,11 @@ def _report(out: Path, update: Update, ledger: Ledger, as_json: bool) -> None:
         )
         return
     typer.echo(
-        f"{update.added:,} files added, {update.changed:,} changed, {update.removed:,} removed, "
-        f"{update.unchanged:,} unchanged; {update.embedded:,} passages embedded "
-        f"in {update.seconds:.1f} s"
+        f"files: {update.added:,} added, {update.changed:,} changed, {update.removed:,} removed, "
+        f"{update.unchanged:,} unchanged; passages embedded: {update.embedded:,} "
+        f"({update.seconds:.1f} s)"
     )
-    typer.echo(f"{about['files']:,} files, {about['passages']:,} passages in {out}")
+    typer.echo(f"index {out}: {about['files']:,} files, {about['passages']:,} passages")
     for name in update.repaired:
         shared.note(f"the segment {name} was damaged, and was rebuilt from the text")
     for problem in update.problems[:SHOWN]:
@@ -192,12 +192,13 @@ def _report(out: Path, update: Update, ledger: Ledger, as_json: bool) -> None:
         shared.note(line)
 
 
-def _follow(out: Path, as_json: bool) -> None:
-    """Update the index whenever its folders change."""
+def _follow(out: Path, reported: list[dict[str, str]], as_json: bool) -> None:
+    """Update the index whenever its folders change; problems are reported once."""
     try:
         from watchfiles import watch
     except ImportError:
         raise BertsmithError("--watch needs watchfiles: pip install bertsmith[search]") from None
+    from bertsmith.ledger import Ledger
     from bertsmith.search import Index
 
     with Index.open(out) as index:
@@ -210,8 +211,10 @@ def _follow(out: Path, as_json: bool) -> None:
 
         for _ in watch(*roots, watch_filter=relevant, raise_interrupt=True, debounce=1000):
             update = index.update()
+            update.problems = [one for one in update.problems if one not in reported]
+            reported += update.problems
             if update.added or update.changed or update.removed or update.problems:
-                _report(out, update, index.ledger, as_json)
+                _report(out, update, Ledger(), as_json)
 
 
 @contextmanager

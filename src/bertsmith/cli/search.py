@@ -14,7 +14,7 @@ from bertsmith.errors import BertsmithError, printable
 from bertsmith.numbers import real_number
 
 if TYPE_CHECKING:
-    from bertsmith.search import Hit
+    from bertsmith.search import FoundAnswer, Hit
 
 LONGEST = 400  # characters of a passage that are shown
 IndexFolder = Annotated[
@@ -122,8 +122,8 @@ def search(
         shared.print_json(hit.to_dict() for hit in hits)
         return
     for one in extracted:
-        place = f"{one.file}:{one.line}" if one.unit == "line" else f"{one.file}, {one.line}"
-        typer.echo(f"answer: {_one_line(one.text)}  ({one.score:.2f}, {printable(place)})")
+        text = f"{_one_line(one.text).strip()}  (confidence {one.score:.2f}"
+        typer.echo(f"answer: {text}, {printable(_near(one))})")
     show(hits, scale)
 
 
@@ -191,8 +191,8 @@ def show(hits: list[Hit], scale: str) -> None:
     console.print(Text(f"score: {scale}", style="dim"), soft_wrap=True)
 
 
-def _near(hit: Hit) -> str:
-    """The place of a hit, relative to the current folder where that is shorter."""
+def _near(hit: Hit | FoundAnswer) -> str:
+    """The place of a hit or answer, relative to the current folder where that is shorter."""
     here = str(Path.cwd()) + os.sep
     return hit.place.removeprefix(here)
 

@@ -229,7 +229,8 @@ def _cut_anew(store: Store, encoder: Encoder | None) -> None:
 
     with store.transaction():
         store.database.execute("UPDATE files SET sha256 = '' WHERE kind = ?", (ADDED,))
-    Updater(store, encoder, Ledger()).documents(documents())
+    # Passages of files have no vectors yet, and get none before they are cut anew as well.
+    Updater(store, encoder, Ledger()).documents(documents(), finish=False)
 
 
 def _whole(database: sqlite3.Connection, file: int, name: str) -> Document:

@@ -124,7 +124,9 @@ def _copied(text: str) -> str:
 def send_to_qdrant(index: Index, address: str, collection: str, key: str | None = None) -> int:
     """Create a collection of a Qdrant server and send all passages; the number of passages."""
     if urlsplit(address).scheme not in ("http", "https"):
-        raise BertsmithError(f"{address[:80]}: the address of Qdrant begins with http://")
+        raise BertsmithError(
+            f"{address[:80]}: the address of Qdrant must begin with http:// or https://"
+        )
     base = f"{address.rstrip('/')}/collections/{quote(collection, safe='')}"
     count = 0
     for passages, vectors in portions(index):
@@ -167,4 +169,5 @@ def _put(address: str, content: dict[str, Any], key: str | None) -> None:
             f"{address}: Qdrant refused ({error.code}: {one_line(text)})"
         ) from None
     except (URLError, OSError) as error:
-        raise BertsmithError(f"{address}: no answer ({one_line(error)})") from None
+        cause = getattr(error, "reason", error)
+        raise BertsmithError(f"{address}: no answer ({one_line(cause)})") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import re
 import zipfile
 from html.parser import HTMLParser
@@ -120,6 +121,8 @@ def read_pdf(path: Path, data: bytes) -> tuple[str, Lines, str]:
         raise BertsmithError(
             f"{path}: PDF files need pypdf: pip install bertsmith[search]"
         ) from None
+    # Its warnings name no file, and what cannot be read is an error below.
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     parts: list[str] = []
     pages: Lines = []
     length = 0

@@ -73,11 +73,12 @@ class Hit:
     @property
     def place(self) -> str:
         """File and line, as editors understand it; of other units by name."""
-        return (
-            f"{self.file}:{self.line}"
-            if self.unit == "line"
-            else (f"{self.file}, {self.unit} {self.line}")
-        )
+        return place_of(self.file, self.line, self.unit)
+
+
+def place_of(file: str, line: int, unit: str) -> str:
+    """file:line, or file, page 3."""
+    return f"{file}:{line}" if unit == "line" else f"{file}, {unit} {line}"
 
 
 def best_of_documents(hits: Iterable[Hit]) -> list[Hit]:

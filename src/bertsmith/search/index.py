@@ -26,7 +26,15 @@ from bertsmith.search.encoder import DEFAULT_MODEL, Encoder
 from bertsmith.search.filters import Filters
 from bertsmith.search.fuse import SCALES, fuse
 from bertsmith.search.hits import Hit, best_of_documents, hit_of
-from bertsmith.search.keywords import TITLE_WEIGHT, Analyzer, Query, expression, parse, quoted
+from bertsmith.search.keywords import (
+    TITLE_WEIGHT,
+    Analyzer,
+    Query,
+    counted,
+    expression,
+    parse,
+    quoted,
+)
 from bertsmith.search.segments import DamagedSegmentError
 from bertsmith.search.store import Store, Stored
 from bertsmith.search.update import Report, Update, silent
@@ -252,7 +260,8 @@ class Index:
 
     def _highlighted(self, hits: list[Hit], query: Query) -> list[Hit]:
         query = self._completed(query)
-        marks = [tuple(self._analyzer.highlights(hit.text, query)) for hit in hits]
+        clauses = counted(query, self._frequencies(query), self._store.count())
+        marks = [tuple(self._analyzer.highlights(hit.text, query, clauses)) for hit in hits]
         return [replace(hit, highlights=m) for hit, m in zip(hits, marks, strict=True)]
 
     def _asked(self, query: str, mode: str, weights: tuple[float, float], fusion: str) -> Query:
@@ -313,10 +322,10 @@ class Index:
         return np.sort(np.array([row[0] for row in rows], dtype=np.int64))
 
     def _by_keywords(self, query: Query, depth: int, allowed: Any) -> list[tuple[int, float]]:
-        clauses = query.clauses
+        clauses = counted(query, self._frequencies(query), self._store.count())
         if not clauses or (allowed is not None and not len(allowed)):
             return []
-        asked = expression(query, self._frequencies(query), self._store.count())
+        asked = expression(query, clauses)
         limit = depth if allowed is None else -1
         rows = self._store.database.execute(
             f"SELECT rowid, bm25(words, {TITLE_WEIGHT}, 1.0) AS score FROM words"

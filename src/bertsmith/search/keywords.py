@@ -150,15 +150,15 @@ class Analyzer:
             stems[row - 1].append(term)
         return stems
 
-    def highlights(self, text: str, query: Query) -> list[tuple[int, int]]:
-        """The spans of a text that match a query's words, in order, not overlapping."""
+    def highlights(self, text: str, query: Query, clauses: list[str]) -> list[tuple[int, int]]:
+        """The spans of a text that match clauses of a query, in order, not overlapping."""
         spans = [
             (match.start(), match.end())
             for run in {run for run in RUNS.findall(query.text) if run}
             for part in ([run] if run in text else _asked(run))
             for match in re.finditer(re.escape(part), text)
         ]
-        plain = [clause for clause in query.clauses if not RUNS.search(clause)]
+        plain = [clause for clause in clauses if not RUNS.search(clause)]
         if plain:
             self.database.execute("DELETE FROM t")
             clean = text.replace("\1", " ").replace("\2", " ").replace("\0", " ")
@@ -195,16 +195,21 @@ def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return merged
 
 
-def expression(query: Query, frequency: dict[str, int], passages: int) -> str:
-    """What FTS5 is asked: any of the words, without those that are nearly everywhere.
+def counted(query: Query, frequency: dict[str, int], passages: int) -> list[str]:
+    """The clauses of a query that are looked for, without those that are nearly everywhere.
 
-    `frequency` is the number of passages that hold each clause of the query. Phrases must match.
+    `frequency` is the number of passages that hold each clause.
     """
     rare = sorted(query.clauses, key=lambda clause: frequency.get(clause, 0))[:MOST_TERMS]
     if passages >= FEW:
         kept = [clause for clause in rare if frequency.get(clause, 0) <= COMMON * passages]
         rare = kept or rare[:1]
-    chosen = " OR ".join(clause for clause in query.clauses if clause in set(rare))
+    return [clause for clause in query.clauses if clause in set(rare)]
+
+
+def expression(query: Query, clauses: list[str]) -> str:
+    """What FTS5 is asked: any of the clauses, and all phrases."""
+    chosen = " OR ".join(clauses)
     if query.required:  # phrases count for the score too
         return f"({query.required}) AND ({chosen})"
     return chosen

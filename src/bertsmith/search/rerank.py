@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bertsmith.errors import BertsmithError
-from bertsmith.search.hits import Hit
+from bertsmith.search.hits import Hit, place_of
 from bertsmith.search.passages import joined_text
 from bertsmith.tasks.answering import find_answers
 from bertsmith.tasks.classification import classify, positive
@@ -96,6 +96,11 @@ class FoundAnswer:
     end: int
     passage: int
 
+    @property
+    def place(self) -> str:
+        """File and line, as editors understand it; of other units by name."""
+        return place_of(self.file, self.line, self.unit)
+
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain values."""
         return asdict(self)
@@ -112,7 +117,8 @@ def answers(
     loaded = _opened(model, device)
     if "answer" not in loaded.model.heads:
         raise BertsmithError(
-            "--answer needs a model that was fine-tuned for answering: bertsmith finetune answering"
+            "answers need a model that was fine-tuned for answering:"
+            " bertsmith finetune MODEL TRAIN.json --task answering --out FOLDER"
         )
     chosen = [hit for hit in hits if hit.text.strip()]
     if not chosen or not question.strip():

@@ -197,7 +197,7 @@ class Updater:
 
     # -------------------------------------------------------------- documents from Python
 
-    def documents(self, documents: Iterable[tuple[str, Document]]) -> Update:
+    def documents(self, documents: Iterable[tuple[str, Document]], finish: bool = True) -> Update:
         """Add documents by their ids; one that is there already is replaced."""
         start = time.monotonic()
         self._repair()
@@ -223,7 +223,8 @@ class Updater:
                 number = self.store.add_file(name, ADDED, len(content), now, sha256)
                 self._passages(number, document, former)
                 end_of_file()
-        self._finish()
+        if finish:
+            self._finish()
         self.update.seconds = round(time.monotonic() - start, 3)
         return self.update
 

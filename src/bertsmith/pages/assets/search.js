@@ -35,7 +35,7 @@ function shown(hit) {
   if (hit.document) place.append(element("span", hit.document, "soft"));
   const cosine = hit.vectors === null ? "" : ` · cosine ${hit.vectors.toFixed(3)}`;
   const bm25 = hit.keywords === null ? "" : ` · BM25 ${hit.keywords.toFixed(2)}`;
-  place.append(element("small", hit.score.toFixed(3) + bm25 + cosine));
+  place.append(element("small", "score " + hit.score.toFixed(3) + bm25 + cosine));
   item.append(place);
   const above = hit.heading.startsWith(hit.title) ? hit.heading : [hit.title, hit.heading].filter(Boolean).join(" > ");
   if (above) item.append(element("p", above, "above"));
