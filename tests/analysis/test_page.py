@@ -39,10 +39,19 @@ def view(small: Small) -> AttentionView:
 def opened(browser: Any, view: AttentionView, tmp_path: Path) -> Iterator[Watched]:
     view.save(tmp_path / "page.html")
     watched = Watched(browser, tmp_path / "page.html")
+    as_text(watched, 1)
     yield watched
     assert watched.faults == []
     assert watched.requests == [(tmp_path / "page.html").as_uri()]
     watched.context.close()
+
+
+def as_text(watched: Watched, layer: int) -> None:
+    """Select the view of the text, and the mean of all heads of a layer."""
+    watched.chip("view", "text")
+    for button in watched.page.get_by_role("button", name="all", exact=True).all():
+        button.click()
+    watched.chip("layer-0", layer)
 
 
 def table(watched: Watched, number: int) -> list[tuple[str, str]]:
@@ -65,6 +74,24 @@ def assert_same(shown: list[tuple[str, str]], expected: list[tuple[str, float]])
     for (_, text), (_, share) in zip(shown, expected, strict=False):
         assert abs(float(text.removesuffix(" %")) / 100 - share) <= 0.008
     assert shown[0][0] in [name for name, share in expected if share > expected[0][1] - 0.01]
+
+
+def test_it_opens_on_the_sharpest_head(browser: Any, view: AttentionView, tmp_path: Path) -> None:
+    """Not on a mean of all heads, which is even: on the head that attends most to one word."""
+    view.save(tmp_path / "page.html")
+    watched = Watched(browser, tmp_path / "page.html")
+    words = [n for n, token in enumerate(view.tokens) if token.source is not None]
+    between = view.maps()[:, :, words][:, :, :, words]
+    between[:, :, range(len(words)), range(len(words))] = 0
+    sharpness = between.max(-1).mean(-1)
+    layer, head = np.unravel_index(sharpness.argmax(), sharpness.shape)
+    page = watched.page
+    opens_with = "lines" if len(view) <= 40 else "matrix"
+    assert page.locator("input[name=view]:checked").input_value() == opens_with
+    assert page.locator("input[name=layer-0]:checked").input_value() == str(layer)
+    chosen = page.locator("input[name=head-0]:checked").all()
+    assert [one.input_value() for one in chosen] == [str(head)]
+    watched.context.close()
 
 
 def test_text_stays_text(opened: Watched, view: AttentionView) -> None:
@@ -220,6 +247,7 @@ def test_two_models_side_by_side(browser: Any, small: Small, tmp_path: Path) -> 
     left, right = (watched.page.locator(".pane").nth(number).bounding_box() for number in (0, 1))
     assert left["y"] == right["y"]
     assert left["x"] + left["width"] < right["x"]
+    as_text(watched, 1)
     watched.chip("layer-1", 3)
     watched.page.locator(".pane").nth(1).locator('.token[data-token="2"]').hover()
     assert "layer 3" in watched.page.locator(".pane").nth(1).locator("h3").text_content()
@@ -233,6 +261,7 @@ def test_word_importance_beside_attention(browser: Any, made: Maker, tmp_path: P
     words = for_label(bert, "Anna lives in Uppsala.")
     view.save(tmp_path / "page.html")
     watched = Watched(browser, tmp_path / "page.html")
+    as_text(watched, 1)
     page = watched.page
     strongest = max(words, key=lambda word: abs(word.importance))
     place = strongest.tokens[0]
@@ -261,8 +290,9 @@ def test_a_pruned_model(browser: Any, small: Small, tmp_path: Path) -> None:
     view = smaller.attention("The river flows.")
     view.save(tmp_path / "page.html")
     watched = Watched(browser, tmp_path / "page.html")
+    as_text(watched, 1)
     page = watched.page
-    assert page.locator("input[name=head-0]:disabled").count() == 2  # layer 1 is shown first
+    assert page.locator("input[name=head-0]:disabled").count() == 2
     page.locator('.token[data-token="2"]').hover()
     assert "mean of all heads" in page.locator(".detail h3").text_content()
     assert_same(table(watched, 0), shares(view, view.maps()[1, :2].mean(0)[2]))
@@ -291,6 +321,8 @@ def test_512_tokens(browser: Any, small: Small, tmp_path: Path) -> None:
     assert np.abs(found - view.maps()[1]).max() <= 0.004
     watched = Watched(browser, tmp_path / "long.html")
     page = watched.page
+    assert page.locator(".matrix canvas").count() == 1
+    watched.chip("view", "text")
     assert page.locator(".token").count() == len(view)
     watched.chip("view", "lines")
     assert page.locator(".lines canvas").count() == 1
@@ -312,5 +344,6 @@ def test_a_frame_in_a_notebook_works(browser: Any, view: AttentionView, tmp_path
     page.goto((tmp_path / "notebook.html").as_uri())
     frame = page.frame_locator("iframe")
     frame.locator("html[data-ready=yes]").wait_for(state="attached")
+    frame.locator("#views label").first.click()
     assert frame.locator(".token").count() == len(view)
     context.close()

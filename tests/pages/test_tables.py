@@ -101,4 +101,6 @@ def test_points() -> None:
     text = scatter("a plane", [(0.0, 0.0, 0, HOSTILE), (1.0, 0.5, 9, "b")])
     assert re.findall(r'class="dot (c\d)"', text) == ["c0", "c1"]
     assert HOSTILE not in text
+    named = scatter("two", [(0.0, 0.0, 0, "a"), (1.0, 0.5, 1, "b")], ["x & y", "z"])
+    assert re.findall(r'class="name".*>(.*)</text>', named) == ["x &amp; y", "z"]
     assert "<circle" in scatter("one", [(2.0, 2.0, 0, "a")])

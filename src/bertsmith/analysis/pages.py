@@ -163,6 +163,11 @@ def _shaded(text: str, words: Sequence[WordImportance], most: float) -> list[Par
     return [*parts, Part(text[place:])]
 
 
+def _name(result: Senses, group: int) -> str:
+    """A short name of a group: its first typical words that are not function words."""
+    return ", ".join([word for word in result.words(group) if len(word) > 3][:2])
+
+
 def senses_page(result: Senses, model: str, accuracies: Sequence[float] | None = None) -> str:
     """The occurrences as points, and the groups with their words and sentences."""
     count = max(result.groups) + 1
@@ -202,7 +207,11 @@ def senses_page(result: Senses, model: str, accuracies: Sequence[float] | None =
         "senses.html",
         f"“{result.word}” in {model}",
         about=f"{len(result.places):,} occurrences, vectors at depth {result.depth}",
-        points=scatter(f"{len(points)} occurrences of {result.word} in a plane", points),
+        points=scatter(
+            f"{len(points)} occurrences of {result.word} in a plane",
+            points,
+            [_name(result, group) for group in range(count)] if count > 1 else (),
+        ),
         groups=groups,
         charts=charts,
     )

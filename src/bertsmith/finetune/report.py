@@ -199,8 +199,9 @@ def _classes(found: Evaluation | None) -> Any:
 
 def _precision_recall(found: Evaluation) -> list[Any]:
     """Precision-recall curves of labels; of two labels, that of the positive one and its F1."""
-    scores = [one.output.get("scores") for one in found.predictions]
-    if not scores or not all(isinstance(one, dict) for one in scores):
+    outputs = [one.output.get("scores") for one in found.predictions]
+    scores = [one for one in outputs if isinstance(one, dict)]
+    if not scores or len(scores) < len(outputs):
         return []
     names = list(scores[0])
     binary = found.task.name == "classification" and len(names) == 2

@@ -133,10 +133,12 @@ def reliability(bins: Sequence[tuple[float, float]]) -> Markup:
     )
 
 
-def scatter(title: str, points: Sequence[tuple[float, float, int, str]]) -> Markup:
-    """Draw points of (x, y, group, text) in a plane whose axes mean nothing.
+def scatter(
+    title: str, points: Sequence[tuple[float, float, int, str]], names: Sequence[str] = ()
+) -> Markup:
+    """Draw points of (x, y, group, text) in a plane whose axes have no meaning.
 
-    Groups have colors of their own; a point shows its text on hover.
+    Each group has a color, and its name in the middle; a point shows its text on hover.
     """
     xs, ys = [x for x, *_ in points], [y for _, y, *_ in points]
     edge = 12
@@ -151,7 +153,16 @@ def scatter(title: str, points: Sequence[tuple[float, float, int, str]]) -> Mark
         )
         for x, y, group, text in points
     ]
-    return render("scatter.html", title=title, width=2 * WIDTH, height=height, dots=dots)
+    labels = []
+    for group, name in enumerate(names):
+        places = [(x, y) for (x, y, *_), one in zip(dots, points, strict=True) if one[2] == group]
+        if places:
+            middle_x, middle_y = (sum(values) / len(places) for values in zip(*places, strict=True))
+            inside = min(max(middle_x, 5.0 * len(name)), 2 * WIDTH - 5.0 * len(name))
+            labels.append((round(inside, 1), round(middle_y, 1), name))
+    return render(
+        "scatter.html", title=title, width=2 * WIDTH, height=height, dots=dots, labels=labels
+    )
 
 
 def smoothed(points: Sequence[tuple[float, float]], count: int = 200) -> list[tuple[float, float]]:
