@@ -67,6 +67,27 @@ def test_evaluate_search(run: Run, documents: Path) -> None:
     assert "1.0000" in run("evaluate-search", documents / "beir", *words).out
 
 
+def test_long_passages_are_cut_or_read_whole(run: Run, model: Path, tmp_path: Path) -> None:
+    """The model reads 64 tokens: of a longer passage all windows count, or the first alone."""
+    beginning, rest = "the old Paris " * 25, "bees " * 60
+    (tmp_path / "a.txt").write_text(beginning)
+    (tmp_path / "b.txt").write_text(beginning + rest)
+    words = ("index", tmp_path / "a.txt", tmp_path / "b.txt", "--model", model, "--out")
+    cosine = {}
+    for long in ("cut", "window"):
+        rows = run(*words, tmp_path / long, "--long", long, "--json").rows
+        assert rows[0]["total"]["model"]["long"] == long
+        hits = run("search", tmp_path / long, beginning, "--vectors", "--json").rows
+        cosine[long] = {Path(hit["file"]).name: hit["score"] for hit in hits}
+    assert cosine["cut"]["a.txt"] == pytest.approx(1, abs=1e-5)
+    assert cosine["cut"]["b.txt"] == pytest.approx(1, abs=1e-5)
+    assert cosine["window"]["b.txt"] < 0.999
+    with pytest.raises(BertsmithError, match="--long cut; --re-embed"):
+        run("index", "--out", tmp_path / "cut", "--long", "window")
+    rows = run("index", "--out", tmp_path / "cut", "--long", "window", "--re-embed", "--json").rows
+    assert rows[0]["total"]["model"]["long"] == "window"
+
+
 def test_watch(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watchfiles = pytest.importorskip("watchfiles")
     (tmp_path / "docs").mkdir()

@@ -398,27 +398,6 @@ def test_progress_counts_what_is_embedded(folder: Path, tmp_path: Path) -> None:
     assert len(set(done)) > 5
 
 
-def test_long_passages_are_cut_or_read_whole(folder: Path, tmp_path: Path) -> None:
-    text = "The sea is deep. " * 40
-    more = text + "Dogs bark. " * 200
-    documents = [{"id": "short", "text": text}, {"id": "long", "text": more}]
-    vectors = {}
-    for long in ("cut", "window"):
-        path = tmp_path / long
-        update_folders(path, [folder / "cats.md"], Settings(size=100_000, overlap=0, long=long))
-        index = Index.open(path)
-        index.add(documents)
-        scores = {hit.document: hit.vectors for hit in index.search(text, mode="vectors")}
-        vectors[long] = scores
-        assert index.about["model"]["long"] == long
-    assert vectors["cut"]["short"] == pytest.approx(1, abs=1e-5)
-    assert vectors["window"]["long"] < vectors["cut"]["long"]
-    with pytest.raises(BertsmithError, match="--long cut; --re-embed"):
-        update_folders(tmp_path / "cut", [], Settings(long="window"))
-    update_folders(tmp_path / "cut", [], Settings(long="window"), re_embed=True)
-    assert Index.open(tmp_path / "cut").about["model"]["long"] == "window"
-
-
 def test_a_name_that_cannot_be_written(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(BertsmithError, match="cannot be written"):
         update_folders(tmp_path / ("x" * 300), [folder], Settings())
