@@ -46,7 +46,7 @@ def test_static(run: Run, tmp_path: Path) -> None:
         (["family"], "--out FOLDER"),
         (["family", "--out", "x", "--size", "bert-tiny"], "are for --static"),
         (["--static", "--size", "bert-tny"], "did you mean bert-tiny"),
-        (["--static", "--html", "page.txt"], "write to a .html file"),
+        (["--static", "--html", "page.txt"], "the name must end in .html"),
         (["famly", "--out", "x"], "did you mean family"),
         (["family", "--out", "x", "--set", "budgte.tokens=3"], "did you mean budget"),
     ],

@@ -47,7 +47,7 @@ def test_dependencies(run: Run, model: Path, tmp_path: Path) -> None:
 
 
 def test_mistakes(run: Run, model: Path, file: Path, tmp_path: Path) -> None:
-    with pytest.raises(BertsmithError, match=r"write to a \.html file"):
+    with pytest.raises(BertsmithError, match=r"the name must end in \.html"):
         run("heads", model, file, "--out", "heads.png")
     with pytest.raises(BertsmithError, match="no such file"):
         run("heads", model, tmp_path / "none.txt")

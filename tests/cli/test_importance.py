@@ -56,5 +56,5 @@ def test_mistakes(run: Run, made: Maker, model: Path) -> None:
     folder = made("bert", "ForSequenceClassification", num_labels=2).folder
     with pytest.raises(BertsmithError, match="the model has no label 'good'"):
         run("importance", folder, TEXT, "--label", "good")
-    with pytest.raises(BertsmithError, match=r"write to a \.html file"):
+    with pytest.raises(BertsmithError, match=r"the name must end in \.html"):
         run("importance", folder, TEXT, "--out", "words.png")

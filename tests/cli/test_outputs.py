@@ -38,7 +38,7 @@ def never_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("nowhere/page.html", "cannot be written"),
         ("x" * 300 + ".html", "cannot be written"),
         ("lines.txt/page.html", "cannot be written"),
-        ("page.png", "write to a .html"),
+        ("page.png", "the name must end in .html"),
     ],
 )
 def test_a_bad_output_is_found_before_the_work(

@@ -40,7 +40,7 @@ def test_for_a_person(run: Run, model: Path, file: Path, tmp_path: Path) -> None
 
 
 def test_mistakes(run: Run, model: Path, file: Path) -> None:
-    with pytest.raises(BertsmithError, match=r"write to a \.html file"):
+    with pytest.raises(BertsmithError, match=r"the name must end in \.html"):
         run("senses", model, "the", file, "--out", "x.png")
     with pytest.raises(BertsmithError, match="'zebra' occurs 0 times"):
         run("senses", model, "zebra", file)

@@ -25,6 +25,9 @@ TINY = Pace(
     classifier_seconds=0.01,
     tagger_seconds=0.01,
     epochs=1,
+    few=24,
+    few_epochs=1,
+    few_tests=8,
     occurrences=40,
 )
 

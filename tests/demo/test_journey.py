@@ -43,6 +43,14 @@ def test_what_is_told_to_machines(made: Made) -> None:
     assert told["classifier"]["held_out"] == 30
     assert told["classifier"]["baseline"] < 0.6
     assert told["tagger"]["baseline_label"] == "O"
+    assert told["few_labels"]["learned_from"] == TINY.few
+    starts = [one["name"] for one in told["few_labels"]["starts"]]
+    assert [name.partition(",")[0] for name in starts] == [
+        "before pre-training",
+        "this BERT",
+        "bertsmith-small",
+    ]
+    assert all(0 <= one["accuracy"] <= 1 for one in told["few_labels"]["starts"])
     assert [guess["text"] for guess in told["guesses"]] == made.story.pretraining.lesson.sentences
     report = json.loads((made.out / "classifier" / "report.json").read_text("utf-8"))
     assert report["scores"]["test"]["accuracy"] == told["classifier"]["accuracy"]

@@ -22,6 +22,7 @@ from bertsmith.demo.page import page
 from bertsmith.demo.story import Inside, Pretraining, Reading, Story, Tuning
 from bertsmith.demo.tuning import tune_classifier, tune_tagger
 from bertsmith.demo.view import Progress, View
+from bertsmith.demo.worth import compare_starts
 from bertsmith.files import write_text, writing
 from bertsmith.tokenizer import Tokenizer
 
@@ -122,15 +123,20 @@ def _tune(
     with view.moving("reading labels") as update:
         watch = Progress(update)
         classifier, texts = tune_classifier(out, material.areas, tokenizer, speed, pace, watch)
-    view.show(pictures.scores(classifier, "of held-out texts are right"))
+    view.show(pictures.scores(classifier, "accuracy on held-out texts"))
     view.show(pictures.texts(texts, view.width))
     view.say()
     with view.moving("reading labels") as update:
         watch = Progress(update)
         tagger, words = tune_tagger(out, material.names, tokenizer, speed, pace, watch)
-    view.show(pictures.scores(tagger, "F1 of held-out names"))
+    view.show(pictures.scores(tagger, "F1 on held-out sentences"))
     view.show(pictures.tagged(words, view.live))
-    return Tuning(classifier, texts, tagger, words)
+    view.say()
+    with view.moving("comparing three starts") as update:
+        worth = compare_starts(out, pace, lambda: Progress(update))
+    view.say(f"the same classifier, trained on only {worth.learned_from} labelled texts:")
+    view.show(pictures.starts(worth))
+    return Tuning(classifier, texts, tagger, words, worth)
 
 
 def _look(out: Path, material: Material, bert: Bert, pace: Pace, view: View) -> Inside:
@@ -142,16 +148,16 @@ def _look(out: Path, material: Material, bert: Bert, pace: Pace, view: View) -> 
             groups = group_senses(bert, material.documents, pace.occurrences, out / "senses.html")
     for number, group in enumerate(groups, 1):
         about = ", ".join(group.words[:5])
-        view.say(f"“{AMBIGUOUS}”, group {number}: {group.count} times beside ", (about, "bold"))
+        view.say(f"“{AMBIGUOUS}”, group {number}: {group.count} times near ", (about, "bold"))
         view.say(("  " + group.examples[0], "dim"))
     pages = ["attention.html", *(["senses.html"] if groups else [])]
     pages += ["classifier/report.html", "tagger/report.html"]
-    view.say("pages to look at: ", (", ".join(pages), "cyan"))
+    view.say("pages: ", (", ".join(pages), "cyan"))
     return Inside(looked, AMBIGUOUS if groups else "", groups)
 
 
 def _commands(out: Path, sentence: str) -> list[str]:
-    """What a person may try next."""
+    """Commands to try next."""
     model, classifier, file = (
         shlex.quote(str(out / name)) for name in ("model", "classifier", "areas/test.csv")
     )
@@ -166,37 +172,37 @@ def _close(view: View, story: Story, out: Path) -> None:
     """The last lines."""
     view.say()
     view.say(
-        (f"All of it in {story.seconds / 60:.1f} minutes. ", "bold"),
-        "To see it again, open ",
+        (f"Done in {story.seconds / 60:.1f} minutes. ", "bold"),
+        "Open ",
         (str(out / "index.html"), "bold cyan"),
     )
-    view.say("To go on, try:")
+    view.say("Try next:")
     for command in story.commands:
         view.copied(command)
 
 
 MEETING = (
-    f"{MODEL} comes with the package, which made it from Wikipedia's text. It fills gaps with what "
-    "it has read, and finds sentences on one subject. From here on you see how a BERT is made."
+    f"{MODEL} comes with the package; it was pre-trained on Wikipedia. It predicts masked words, "
+    "and finds sentences on the same subject. The next steps show how such a model is made."
 )
 VOCABULARY = (
-    "A model reads no letters. Frequent words get a number of their own, rare ones are spelled in "
-    "pieces (##); for each token three vectors are added up: which token, which sentence, where."
+    "A model reads tokens, not letters. A frequent word is one token, a rare word is split into "
+    "pieces (##). The encoder reads the sum of three vectors: token, sentence and position."
 )
 PRETRAINING = (
-    "No labels yet: words are hidden, and the model learns to guess them from both sides; and it "
-    "learns to tell whether two sentences followed each other. All it knows, it knows from this."
+    "No labels are needed: tokens are masked, and the model learns to predict them from both "
+    "sides. It also learns whether the second of two sentences followed the first."
 )
 TUNING = (
-    "A fresh layer on top, some labelled examples, and the same model learns a task: which area of "
-    "the library a docstring is from; which words are names in code."
+    "A new layer on top and labelled examples: the model learns which area of the library a "
+    "docstring is from, and which words are names in code."
 )
 OWN_TUNING = (
-    "A fresh layer on top, some labelled examples, and the same model learns a task: which part of "
-    "your text a paragraph is from; which words are names (in lower case, so it cannot see)."
+    "A new layer on top and labelled examples: the model learns which part of your text a "
+    "paragraph is from, and which words are names (all text is in lower case)."
 )
-OWN_LOOKING = "What was learned can be looked at: in each layer, where each head looks."
+OWN_LOOKING = "Attention shows which tokens each head of each layer takes information from."
 LOOKING = (
-    "What was learned can be looked at: where each head looks, and which uses of a word the model "
-    "holds apart."
+    "Attention shows which tokens each head takes information from; vectors of one word show "
+    "which of its uses the model distinguishes."
 )

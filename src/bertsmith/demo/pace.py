@@ -23,11 +23,22 @@ class Pace:
     tagger_seconds: float = 25.0  # its task is easier
     epochs: int = 5
     most_items: int = 6000  # for each task
-    occurrences: int = 300  # of the word whose senses are looked at
+    few: int = 240  # labelled examples, to compare starts
+    few_epochs: int = 4
+    few_tests: int = 200
+    occurrences: int = 300  # of the word whose senses are shown
 
 
 FULL = Pace()
-QUICK = Pace(minutes=0.3, classifier_seconds=15.0, tagger_seconds=6.0, occurrences=150)
+QUICK = Pace(
+    minutes=0.3,
+    classifier_seconds=15.0,
+    tagger_seconds=6.0,
+    few=96,
+    few_epochs=3,
+    few_tests=100,
+    occurrences=150,
+)
 
 
 def fastest_threads() -> int:

@@ -1,4 +1,4 @@
-"""The demo's page, index.html: what it shows of the run."""
+"""The demo's page, index.html."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ KINDS = {(True, True): "good", (True, False): "label", (False, True): "bad"}
 
 
 def page(story: Story) -> str:
-    """The whole page."""
+    """Render the page."""
     own = story.reading.own
     return render_page(
         "demo.html",
-        "A BERT, from text to what it knows",
+        "A BERT from scratch, in a few minutes",
         tiles=_tiles(story),
         met=_met(story),
         vocabulary=f"{story.reading.vocabulary:,}",
         pieces=story.reading.pieces,
         pretraining=_pretraining(story),
         tasks=_tasks(story),
+        worth=_worth(story),
         kind="part of the text" if own else "area of the library",
         areas=bar_list([(name, n, f"{n:,}") for name, n in story.reading.areas.items()]),
         inside=_inside(story),
@@ -151,10 +152,21 @@ def _tasks(story: Story) -> list[dict[str, Any]]:
             "counts": f"{_split(tuning.tagger)} sentences; F1 of the {names}; accuracy over all "
             f"words {tuning.tagger.accuracy:.1%}",
             "lines": [_tagged(one) for one in tuning.words],
-            "legend": [Part("found", "good"), Part("missed", "label"), Part("wrong", "bad")],
+            "legend": [Part("correct", "good"), Part("missed", "label"), Part("wrong", "bad")],
             "folder": tuning.tagger.folder,
         },
     ]
+
+
+def _worth(story: Story) -> dict[str, Any]:
+    """The classifier from three starts, on few labelled texts."""
+    worth = story.tuning.worth
+    rows = [(one.name, one.accuracy, f"{one.accuracy:.1%}") for one in worth.starts]
+    return {
+        "bars": bar_list(rows, most=1.0, weak=[0]),
+        "counts": f"{worth.learned_from:,} training and {worth.held_out:,} held-out texts; "
+        "accuracy",
+    }
 
 
 def _bars(tuned: Tuned) -> str:

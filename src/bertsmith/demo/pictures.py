@@ -13,6 +13,7 @@ from rich.text import Text
 from bertsmith.demo.forging import Lesson, Piece
 from bertsmith.demo.meeting import Met
 from bertsmith.demo.tuning import Shown, Tuned, Words
+from bertsmith.demo.worth import Worth
 
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 MASK = "[MASK]"
@@ -152,7 +153,7 @@ def embedding(pieces: Sequence[Piece], width: int) -> RenderableType:
 
 
 def scores(tuned: Tuned, what: str) -> RenderableType:
-    """The model's score beside that of always saying the same."""
+    """The score of the model and of the majority baseline."""
     table = Table.grid(padding=(0, 1))
     for name, value, style in (
         (f"always “{tuned.baseline_label}”", tuned.sides[0], "dim"),
@@ -160,6 +161,17 @@ def scores(tuned: Tuned, what: str) -> RenderableType:
     ):
         bar = ProgressBar(1.0, value, width=24, complete_style=style, finished_style=style)
         table.add_row(Text(name, style), bar, Text(f"{value:.1%} {what}", f"bold {style}"))
+    return table
+
+
+def starts(worth: Worth) -> RenderableType:
+    """The accuracy of the classifier by the model it was trained from."""
+    table = Table.grid(padding=(0, 1))
+    for start, style in zip(worth.starts, ("dim", "yellow", "green"), strict=True):
+        bar = ProgressBar(1.0, start.accuracy, width=24, complete_style=style, finished_style=style)
+        table.add_row(
+            Text(start.name, style), bar, Text(f"{start.accuracy:.1%} accuracy", f"bold {style}")
+        )
     return table
 
 

@@ -9,6 +9,7 @@ from bertsmith.demo.forging import Lesson, Piece
 from bertsmith.demo.looking import Group, Looked
 from bertsmith.demo.meeting import Met
 from bertsmith.demo.tuning import Shown, Tuned, Words
+from bertsmith.demo.worth import Worth
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,13 @@ class Pretraining:
 
 @dataclass(frozen=True)
 class Tuning:
-    """Two fine-tuned models, and some held-out items with what they say."""
+    """Two fine-tuned models with some predictions, and the comparison of three starts."""
 
     classifier: Tuned
     texts: list[Shown]
     tagger: Tuned
     words: list[Words]
+    worth: Worth
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class Story:
             ],
             "classifier": asdict(self.tuning.classifier),
             "tagger": asdict(self.tuning.tagger),
+            "few_labels": asdict(self.tuning.worth),
             "senses": {
                 "word": self.inside.word,
                 "groups": [asdict(one) for one in self.inside.groups],

@@ -88,7 +88,7 @@ class View:
 
 
 class Progress:
-    """Tells the view how far a fine-tuning is."""
+    """Shows the progress of a fine-tuning run."""
 
     def __init__(self, update: Update) -> None:
         self.update, self.scores = update, ""
@@ -107,8 +107,9 @@ class Progress:
 
     def epoch(self, row: dict[str, Any]) -> None:
         """An epoch is done."""
-        name = "f1" if "f1" in row else "accuracy"
-        self.scores = f"epoch {row['epoch']}: {name} {row[name]:.1%}"
+        name = next((one for one in ("f1", "accuracy") if one in row), None)
+        scores = f": {name} {row[name]:.1%}" if name else ""  # without dev data there are none
+        self.scores = f"epoch {row['epoch']}{scores}"
 
 
 def _indented(picture: RenderableType) -> Padding:
