@@ -19,7 +19,7 @@ from bertsmith.demo import journey
 from bertsmith.demo.pace import QUICK
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -46,14 +46,14 @@ def workplace(demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 
 @pytest.mark.usefixtures("workplace")
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_python(page: Path) -> None:
     failed, _ = doctest.testfile(str(page), module_relative=False, optionflags=FLAGS)
     assert failed == 0
 
 
 @pytest.mark.usefixtures("workplace")
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_console(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}.items():
         monkeypatch.setenv(name, value)
@@ -64,6 +64,8 @@ def test_console(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             shown = run(command, monkeypatch)
             message = f"{page.name}: $ {command}\nexpected:\n{expected}\ngot:\n{shown}"
             assert checker.check_output(expected, shown, FLAGS), message
+            # "..." must not hide a mistake: an error is shown as what it is.
+            assert "bertsmith: " in expected or not re.search("^bertsmith: ", shown, re.M), message
 
 
 def run(command: str, monkeypatch: pytest.MonkeyPatch) -> str:

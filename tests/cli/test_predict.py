@@ -164,3 +164,11 @@ def test_a_model_that_knows_none_of_the_labels_is_not_scored(
         run("evaluate", classifier, source)
     assert str(caught.value).startswith(f"{classifier}: ")
     assert "predicts a, b; the file has fine, poor" in str(caught.value)
+
+
+def test_a_message_repeats_little_of_a_file(run: Run, classifier: Path, tmp_path: Path) -> None:
+    source = tmp_path / "long.csv"
+    source.write_text(f"text,label\nGood bread.,{'9' * 5000}\n")
+    with pytest.raises(BertsmithError, match="knows none of the labels") as caught:
+        run("evaluate", classifier, source)
+    assert len(str(caught.value).replace(str(tmp_path), "")) < 600

@@ -50,6 +50,7 @@ from bertsmith.cli import options as shared
 from bertsmith.errors import BertsmithError
 from bertsmith.files import cause
 
+LONGEST = 900  # characters of an error message, which may repeat what is in a file
 # What completes words in a shell doubles the time that help takes: it is there when asked for.
 COMPLETION = {"--install-completion", "--show-completion"}
 # The verbs in the order in which people need them.
@@ -199,8 +200,10 @@ def main() -> None:
 
 def _say(message: str, status: int = 2) -> int:
     """A mistake on one line of standard error, which may be closed as well."""
+    line = " ".join(message.split())
+    line = line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
     with suppress(OSError):
-        typer.echo(f"bertsmith: {' '.join(message.split())}", err=True)
+        typer.echo(f"bertsmith: {line}", err=True)
     return status
 
 

@@ -14,7 +14,7 @@ from bertsmith.data.streams import Stream
 from bertsmith.data.tables import Row, Table, portions
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
-from bertsmith.numbers import parse_whole
+from bertsmith.numbers import parse_whole, shown
 
 DOCUMENT = "-DOCSTART-"
 COMMENT = re.compile(r"#\s?(id|sent_id|text|newdoc|newpar|global)\b|#.*\s=\s")
@@ -289,7 +289,9 @@ def _parts(path: Path, lines: list[Line], place: int) -> list[Line]:
     line = lines[place]
     first, last = (parse_whole(part) for part in (line.cells[0] + "-").split("-", 2)[:2])
     if first is None or last is None or first > last:
-        raise BertsmithError(f"{path}, line {line.number}: {line.cells[0]!r} is not a word range")
+        raise BertsmithError(
+            f"{path}, line {line.number}: {shown(line.cells[0])} is not a word range"
+        )
     parts = []
     for after in range(place + 1, len(lines)):
         other = lines[after]

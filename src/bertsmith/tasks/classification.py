@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from bertsmith.data import Dataset, Labelled, MultiLabelled, Scored
 from bertsmith.errors import BertsmithError
 from bertsmith.metrics.calibration import calibration_error
 from bertsmith.metrics.labels import Score, label_scores, per_label
+from bertsmith.numbers import shown
 from bertsmith.tasks.labels import Activation, LabelTask, LabelTraining, texts_of, vote
 from bertsmith.tasks.loaded import EncoderTask, LoadedModel
 from bertsmith.tasks.run import Steps
@@ -182,7 +183,7 @@ class ClassificationTask(LabelTask):
         """Refuse to score a model that knows none of the labels."""
         known = bert.checkpoint.labels
         if not {*known} & {*dataset.labels}:
-            own, there = (", ".join(sorted(names)[:5]) for names in (known, dataset.labels))
+            own, there = (listed(names) for names in (known, dataset.labels))
             raise BertsmithError(
                 f"the model knows none of the labels in {dataset.path}: it predicts {own}; "
                 f"the file has {there}"
@@ -196,8 +197,7 @@ class ClassificationTask(LabelTask):
         unknown = set(dataset.labels) - set(labels)
         if unknown:
             count = sum(example.label in unknown for example in dataset.examples)
-            names = ", ".join(sorted(unknown)[:5])
-            notes.append(f"{count} examples have labels the model does not know: {names}")
+            notes.append(f"{count} examples have labels the model does not know: {listed(unknown)}")
         return notes
 
     def per_class(self, dataset: Dataset[Any], values: Sequence[Any]) -> dict[str, Score]:
@@ -215,6 +215,11 @@ class ClassificationTask(LabelTask):
         return [
             example.label == value for example, value in zip(dataset.examples, values, strict=True)
         ]
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first of some names, for a message."""
+    return ", ".join(shown(name).strip("'\"") for name in sorted(names)[:5])
 
 
 def positive(labels: Sequence[str]) -> str | None:

