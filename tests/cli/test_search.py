@@ -31,7 +31,7 @@ def test_search(run: Run, search_index: Path) -> None:
         (["x", "--weights", "1"], "two numbers"),
         (["x", "--weights", "0,0"], "above 0"),
         (["x", "--kind", "pfd"], "unknown kind"),
-        ([], "Give a query"),
+        ([], "no query"),
     ],
 )
 def test_mistakes(run: Run, search_index: Path, words: list[str], match: str) -> None:
@@ -82,7 +82,7 @@ def test_long_passages_are_cut_or_read_whole(run: Run, model: Path, tmp_path: Pa
     assert cosine["cut"]["a.txt"] == pytest.approx(1, abs=1e-5)
     assert cosine["cut"]["b.txt"] == pytest.approx(1, abs=1e-5)
     assert cosine["window"]["b.txt"] < 0.999
-    with pytest.raises(BertsmithError, match="--long cut; --re-embed"):
+    with pytest.raises(BertsmithError, match="--long cut; use --re-embed"):
         run("index", "--out", tmp_path / "cut", "--long", "window")
     rows = run("index", "--out", tmp_path / "cut", "--long", "window", "--re-embed", "--json").rows
     assert rows[0]["total"]["model"]["long"] == "window"

@@ -45,18 +45,18 @@ def build(
         list[Path] | None,
         typer.Argument(
             metavar="FOLDER",
-            help="Folders or files; with none, those that the index was built of.",
+            help="Folders or files to index; by default those the index was built from.",
             show_default=False,
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="The folder of the index.", show_default=False)
+        Path | None, typer.Option(help="Folder of the index.", show_default=False)
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            help="The model of the vectors: a directory, a built-in name or a hub id. "
-            "Default: bertsmith-small.",
+            help="Model that computes the vectors: a directory, a built-in name or a hub id; "
+            "default bertsmith-small.",
             show_default=False,
         ),
     ] = None,
@@ -65,11 +65,11 @@ def build(
     ] = False,
     passage_size: Annotated[
         int | None,
-        typer.Option(help="Characters of a passage; default 1600.", show_default=False),
+        typer.Option(help="Longest passage, in characters; default 1600.", show_default=False),
     ] = None,
     overlap: Annotated[
         int | None,
-        typer.Option(help="Characters that passages share; default 200.", show_default=False),
+        typer.Option(help="Characters that neighbours share; default 200.", show_default=False),
     ] = None,
     long: Annotated[
         Literal["window", "cut"] | None,
@@ -87,12 +87,13 @@ def build(
         bool,
         typer.Option(
             "--re-embed",
-            help="Make all vectors anew, with another model, passage size or number format; the "
-            "old index serves until the new one is complete.",
+            help="Compute all vectors again, with another model, passage size or number format; "
+            "the old index answers queries until the new one is complete.",
         ),
     ] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Go on, and follow changes until Ctrl-C.")
+        bool,
+        typer.Option("--watch", help="Keep running and update the index when files change."),
     ] = False,
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
@@ -101,8 +102,8 @@ def build(
     """Index folders of documents for `bertsmith search`, or bring an index up to date.
 
     Reads text, Markdown, HTML, csv, jsonl, parquet, Excel, PDF, Word and source code. A second
-    run embeds only what is new or changed and forgets what is gone. `bertsmith index export
-    INDEX --out vectors.parquet` writes the vectors.
+    run embeds only new and changed passages and removes files that are gone. `bertsmith index
+    export INDEX --out vectors.parquet` writes the vectors.
     """
     if out is None:
         raise BertsmithError("say where the index is to be written: --out INDEX")
@@ -132,13 +133,13 @@ def export(
     index: Annotated[Path, typer.Argument(metavar="INDEX", help="A folder with an index.")],
     out: Annotated[
         Path | None,
-        typer.Option(help="Write vectors to a .parquet file, or to a .sql file for psql."),
+        typer.Option(help="Write vectors to a .parquet file, or to a .sql file for pgvector."),
     ] = None,
     qdrant: Annotated[
-        str | None, typer.Option(help="Send them to Qdrant: http://localhost:6333")
+        str | None, typer.Option(help="Send vectors to a Qdrant server: http://localhost:6333")
     ] = None,
     collection: Annotated[
-        str, typer.Option(help="The collection of Qdrant, or the table of the .sql file.")
+        str, typer.Option(help="Name of the Qdrant collection, or of the table in the .sql file.")
     ] = "passages",
     as_json: shared.Json = False,
 ) -> None:
@@ -204,7 +205,7 @@ def _follow(out: Path, reported: list[dict[str, str]], as_json: bool) -> None:
     with Index.open(out) as index:
         roots = [Path(root) for root in index.about["roots"]]
         own = out.resolve()
-        shared.note(f"following {', '.join(map(str, roots))}; Ctrl-C ends it")
+        shared.note(f"watching {', '.join(map(str, roots))}; stop with Ctrl-C")
 
         def relevant(change: Any, path: str) -> bool:
             return not Path(path).is_relative_to(own)

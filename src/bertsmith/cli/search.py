@@ -43,11 +43,11 @@ def search(
     ] = None,
     fusion: Annotated[
         Literal["min-max", "rrf"],
-        typer.Option(help="How both rankings are fused: by scaled scores, or by ranks."),
+        typer.Option(help="How the two rankings are combined: by scaled scores, or by ranks."),
     ] = "min-max",
     file: Annotated[
         list[str] | None,
-        typer.Option(help="Only files that match a pattern: *.md; may be repeated."),
+        typer.Option(help="Only files whose path matches a pattern: *.md; may be repeated."),
     ] = None,
     kind: Annotated[
         list[str] | None, typer.Option(help="Only files of a kind: pdf, markdown, code, ...")
@@ -64,13 +64,13 @@ def search(
     rerank: Annotated[
         str | None,
         typer.Option(
-            help="Order the best 50 passages anew with this model: a pair classifier, or late "
-            "interaction of token states; index: the model of the index."
+            help="Reorder the best 50 passages with this model: a pair classifier, or any encoder "
+            "by late interaction; index: the model of the index."
         ),
     ] = None,
     answer: Annotated[
         str | None,
-        typer.Option(help="Extract answers from the passages with this model for answering."),
+        typer.Option(help="Extract answers from the passages with this question-answering model."),
     ] = None,
     page: Annotated[
         bool, typer.Option("--page", help="Open a search page in the browser until Ctrl-C.")
@@ -82,7 +82,7 @@ def search(
     device: shared.Device = None,
     as_json: shared.Json = False,
 ) -> None:
-    """Search an index: keywords and vectors, fused.
+    """Search an index by keywords and vectors combined.
 
     Results are passages with their file and line. --json prints one object for each hit.
     """
@@ -94,7 +94,7 @@ def search(
         _serve(index, model, device, port)
         return
     if query is None:
-        raise BertsmithError("what is to be found? Give a query after the index")
+        raise BertsmithError("no query: give one after the index, or --page")
     mode = "keywords" if keywords else "vectors" if vectors else "hybrid"
     with Index.open(index, model=model, device=device) as opened:
         if rerank == "index" and (stamp := opened.about["model"]):
@@ -136,7 +136,7 @@ def _serve(index: Path, model: str | None, device: str | None, port: int) -> Non
 
     with Index.open(index, model=model, device=device) as opened, server(opened, port) as one:
         address = f"http://127.0.0.1:{one.server_port}/"
-        shared.note(f"{address} until Ctrl-C")
+        shared.note(f"search page at {address}; stop with Ctrl-C")
         webbrowser.open(address)
         one.serve_forever()
 

@@ -154,25 +154,25 @@ def _fitting(root: Path, store: Store, settings: Settings) -> Encoder | None:
     if asdict(chunking) != meta["chunking"]:
         size, overlap = meta["chunking"]["size"], meta["chunking"]["overlap"]
         raise BertsmithError(
-            f"{root}: its passages have {size} characters, {overlap} of them shared; --re-embed"
-            " cuts and embeds everything anew"
+            f"{root}: its passages have {size} characters, {overlap} of them shared; use --re-embed"
+            " to change that"
         )
     if settings.dtype is not None and settings.dtype != meta["dtype"]:
         raise BertsmithError(f"{root}: its vectors are {meta['dtype']}; --re-embed changes that")
     stamp = meta["model"]
     if stamp is None:
         if settings.model is not None:
-            raise BertsmithError(f"{root}: was built without vectors; --re-embed makes them")
+            raise BertsmithError(f"{root}: was built without vectors; --re-embed computes them")
         return None
     if settings.keywords_only:
-        raise BertsmithError(f"{root}: was built with vectors; name another folder")
+        raise BertsmithError(f"{root}: was built with vectors; choose another folder for --out")
     encoder = settings.encoder or _load(settings, settings.model or stamp["name"], stamp)
     if encoder.hash != stamp["hash"]:
         raise another_model(root, stamp, encoder.name)
     if encoder.long != stamp.get("long", "window"):
         raise BertsmithError(
-            f"{root}: its long passages were embedded with --long {stamp.get('long', 'window')};"
-            " --re-embed changes that"
+            f"{root}: its passages were embedded with --long {stamp.get('long', 'window')};"
+            " use --re-embed to change that"
         )
     return encoder
 
@@ -180,8 +180,8 @@ def _fitting(root: Path, store: Store, settings: Settings) -> Encoder | None:
 def another_model(path: Path, stamp: Mapping[str, Any], name: str) -> BertsmithError:
     """The error for a model that did not make the vectors of an index."""
     return BertsmithError(
-        f"{path}: its vectors are those of {stamp['name']}, and {name} is another model (or its"
-        f" files changed); bertsmith index --out {path} --model {name} --re-embed makes new ones"
+        f"{path}: its vectors were computed with {stamp['name']}; {name} is another model (or its"
+        f" files changed). To change it: bertsmith index --out {path} --model {name} --re-embed"
     )
 
 
