@@ -21,6 +21,7 @@ def page(
     *,
     styles: Sequence[str] = (),
     scripts: Sequence[str] = ("page.js",),
+    worker: Sequence[str] = (),
     connects: bool = False,
     **context: Any,
 ) -> str:
@@ -29,16 +30,19 @@ def page(
     The template extends frame.html. `styles` are assets beyond page.css, `scripts` all scripts,
     in their order. The content policy admits these by their hashes and nothing else, so templates
     must use neither style attributes nor event handlers. A page that `connects` may send requests
-    to the server that it came from.
+    to the server that it came from. `worker` are scripts for a worker, which the page starts from
+    a Blob; the worker is under the same policy, and the template gets the text as `worker`.
     """
     style, script = _assets("page.css", *styles), _assets(*scripts)
     allowed = f"script-src '{_hash(script)}'; " if script else ""
+    allowed += "worker-src blob:; " if worker else ""
     allowed += "connect-src 'self'; " if connects else ""
     policy = (
         f"default-src 'none'; style-src '{_hash(style)}'; {allowed}"
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     frame = {"policy": policy, "style": Markup(style), "script": Markup(script)}
+    frame["worker"] = Markup(_assets(*worker))
     return str(render(template, title=title, version=__version__, **frame, **context))
 
 

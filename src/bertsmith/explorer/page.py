@@ -1,0 +1,137 @@
+"""The explorer page: settings and weights for the scripts in pages/, written as one file."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bertsmith.errors import BertsmithError
+from bertsmith.explorer.tokenizer import tokenizer_settings
+from bertsmith.explorer.weights import Packed, pack
+from bertsmith.files import write_text
+from bertsmith.model import Disentangled, Rotary
+from bertsmith.model.position import distance_rows
+from bertsmith.pages import page
+from bertsmith.tasks.answering import stored_threshold
+from bertsmith.tasks.classification import activation, raw, softmax
+from bertsmith.tasks.loaded import LoadedModel
+
+LONGEST = 256  # tokens that the page reads at once; a browser takes seconds for more
+LARGEST = 1_500_000_000  # bytes of weights: a browser does not open a much larger page
+WORKER = ("normalizers", "tokenizer", "encoder", "worker")
+SCRIPTS = ("parts", "input", "answers", "attention", "page")
+
+
+@dataclass(frozen=True)
+class ExplorerPage:
+    """A model as a page: `save` writes it, `html` returns it."""
+
+    bert: LoadedModel
+    name: str
+    dtype: str = "int8"
+
+    def html(self) -> str:
+        """The whole page."""
+        return _rendered(self.name, *self._packed())
+
+    def save(self, path: str | Path) -> dict[str, Any]:
+        """Write the page to an .html file and report what it holds."""
+        path = Path(path)
+        if path.suffix not in (".html", ".htm"):
+            raise BertsmithError(f"{path}: the explorer is an HTML file, such as page.html")
+        settings, packed = self._packed()
+        html = _rendered(self.name, settings, packed)
+        write_text(path, html)
+        return {
+            "out": str(path),
+            "bytes": len(html.encode()),
+            "dtype": self.dtype,
+            "parameters": settings["parameters"],
+            "panels": settings["panels"],
+        }
+
+    def _packed(self) -> tuple[dict[str, Any], Packed]:
+        size = sum(one.numel() for one in self.bert.model.parameters())
+        if size * (2 if self.dtype == "float16" else 1) > LARGEST:
+            raise BertsmithError(
+                f"the model has {size / 1e6:,.0f} M parameters: too many for a page in a browser"
+            )
+        settings = explorer_settings(self.bert)
+        packed = pack(self.bert.model.state_dict(keep_vars=True), self.dtype)
+        about = {"weights": packed.entries, "bytes": len(packed.data), "parameters": size}
+        return settings | about | {"dtype": self.dtype}, packed
+
+
+def explorer(
+    bert: LoadedModel, path: str | Path, *, dtype: str = "int8", name: str | None = None
+) -> dict[str, Any]:
+    """Write a model as one HTML file that runs it in a browser; report what the file holds.
+
+    `dtype` is how weights are stored: "int8", or "float16", which is exact to 1e-2 and twice as
+    large. `name` is the page's title.
+    """
+    config = bert.checkpoint.config
+    default = f"{bert.checkpoint.family.name} {config.layers}x{config.width}"
+    return ExplorerPage(bert, name or default, dtype).save(path)
+
+
+def explorer_settings(bert: LoadedModel) -> dict[str, Any]:
+    """What the page's scripts need to know beside the weights."""
+    checkpoint, config, sentence = bert.checkpoint, bert.checkpoint.config, bert.sentence
+    signal, longest = config.signal, min(bert.max_length, LONGEST)
+    if longest <= bert.tokenizer.special_count(pair=True):
+        raise BertsmithError(f"this model reads {longest} tokens at once: no room for a text")
+    named = checkpoint.labels if {"classify", "tag"} & {*config.heads} else []
+    scores = activation(checkpoint)
+    return {
+        "family": checkpoint.family.name,
+        "longest": longest,
+        "max_length": bert.max_length,
+        "panels": _panels(list(config.heads)),
+        "labels": named,
+        "activation": "raw" if scores is raw else "softmax" if scores is softmax else "sigmoid",
+        "decision": checkpoint.settings.get("decision_threshold"),
+        "threshold": stored_threshold(bert),
+        "sentence": {
+            "pool": sentence.pool,
+            "prompt": sentence.prompt,
+            "lowercase": sentence.lowercase,
+            "max_length": sentence.max_length,
+        },
+        "tokenizer": tokenizer_settings(bert.tokenizer),
+        "config": asdict(config)
+        | {
+            "plan": config.plan,
+            "per_head": config.per_head,
+            "bases": signal.bases if isinstance(signal, Rotary) else None,
+            "distances": _distances(signal, longest) if isinstance(signal, Disentangled) else None,
+        },
+    }
+
+
+def _distances(signal: Disentangled, longest: int) -> list[int]:
+    rows = distance_rows(longest, signal.span, signal.buckets, signal.furthest)
+    return [int(row) for row in rows]
+
+
+def _panels(heads: list[str]) -> list[str]:
+    """What the model can do, in the order in which the page shows it."""
+    order = ("classify", "tag", "answer", "masked_lm", "next_sentence", "sentence_order")
+    return [name for name in (*order, "replaced") if name in heads] + ["similarity"]
+
+
+def _rendered(name: str, settings: dict[str, Any], packed: Packed) -> str:
+    config, count = settings["config"], settings["parameters"]
+    layers, heads = len(config["plan"]), config["attention_heads"]
+    about = f"{settings['family']}, {layers} layers of {heads} heads, {count / 1e6:,.1f} M parameters"
+    return page(
+        "explorer.html",
+        name,
+        styles=("explorer.css",),
+        scripts=tuple(f"explorer_{script}.js" for script in SCRIPTS),
+        worker=tuple(f"explorer_{script}.js" for script in WORKER),
+        about=about,
+        settings=settings,
+        parts=packed.parts(),
+    )

@@ -1,0 +1,85 @@
+"""The weights of a page: tensors packed as int8 or float16, and where each lies."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from torch import Tensor
+
+from bertsmith.errors import BertsmithError
+
+DType = Literal["int8", "float16"]
+GROUP = 64  # neighbours in a row that share a scale
+PART = 3 * 2**20  # bytes in a part of base64; a multiple of 3, so that parts need no padding
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Tensors end to end, each at a multiple of 4 bytes, with an entry for each name."""
+
+    entries: dict[str, dict[str, Any]]
+    data: bytes
+
+    def parts(self) -> list[str]:
+        """The bytes in base64, in parts that a browser decodes one at a time."""
+        places = range(0, len(self.data), PART)
+        return [base64.b64encode(self.data[at : at + PART]).decode() for at in places]
+
+
+def pack(tensors: Mapping[str, Tensor], dtype: str = "int8") -> Packed:
+    """Pack the tensors of a model; vectors (biases and norms) stay float32.
+
+    A tensor that several names share, such as a tied output matrix, is stored once.
+    """
+    if dtype not in ("int8", "float16"):
+        raise BertsmithError(f'dtype is "int8" or "float16", not {dtype!r}')
+    entries: dict[str, dict[str, Any]] = {}
+    known: dict[tuple[int, tuple[int, ...]], str] = {}
+    data = bytearray()
+
+    def place(array: np.ndarray[Any, Any]) -> int:
+        start = len(data)
+        data.extend(np.ascontiguousarray(array).tobytes())
+        data.extend(bytes(-len(data) % 4))
+        return start
+
+    for name, tensor in tensors.items():
+        identity = (tensor.data_ptr(), tuple(tensor.shape))
+        if tensor.numel() and identity in known:
+            entries[name] = {"alias": known[identity]}
+            continue
+        known[identity] = name
+        values = tensor.detach().float().cpu().numpy()
+        if not np.isfinite(values).all():
+            raise BertsmithError(f"the weights of {name} are not finite: the model is broken")
+        if values.ndim == 1:
+            entries[name] = {"kind": "float32", "shape": [len(values)], "at": place(values)}
+            continue
+        values = values.reshape(len(values), -1)
+        entry: dict[str, Any] = {"kind": dtype, "shape": list(values.shape)}
+        if dtype == "int8":
+            codes, scales = quantise(values)
+            entry |= {"group": GROUP, "scales": place(scales), "at": place(codes)}
+        elif np.abs(values).max(initial=0) > np.finfo(np.float16).max:
+            entry |= {"kind": "float32", "at": place(values)}
+        else:
+            entry["at"] = place(values.astype(np.float16))
+        entries[name] = entry
+    return Packed(entries, bytes(data))
+
+
+def quantise(
+    values: np.ndarray[Any, np.dtype[np.float32]], group: int = GROUP
+) -> tuple[np.ndarray[Any, np.dtype[np.int8]], np.ndarray[Any, np.dtype[np.float32]]]:
+    """A matrix (R, C) as int8 codes (R, C), and scales (R, G) of each group of neighbours."""
+    rows, columns = values.shape
+    gap = -columns % group
+    grid = np.pad(values, ((0, 0), (0, gap))).reshape(rows, -1, group)
+    scales = (np.abs(grid).max(-1) / 127).astype(np.float32)
+    safe = np.where(scales > 0, scales, 1)[..., None]
+    codes = np.clip(np.rint(grid / safe), -127, 127).astype(np.int8)
+    return codes.reshape(rows, -1)[:, :columns], scales
