@@ -9,10 +9,12 @@ HOUSE = ROOT / "src" / "bertsmith"
 WIDTH = 20
 
 
-PAGES = {".css": "How the page looks", ".html": "The page's frame", ".js": "What the page does"}
+PAGES = {".css": "How the page looks", ".html": "The page's frame"}
 
 
 def said(path: Path) -> str:
+    if path.suffix == ".js":
+        return path.read_text("utf-8").split("\n")[0].removeprefix("// ").rstrip(".")
     if path.suffix == ".toml":
         return str(tomllib.loads(path.read_text("utf-8"))["about"])
     if path.suffix in PAGES:
@@ -34,7 +36,7 @@ def lines(folder: Path, depth: int) -> list[str]:
         elif path.is_dir() and path.name in ("assets", "specs", "templates"):
             found.append(f"{indent}{path.name}/")
             found += lines(path, depth + 1)
-        elif path.suffix in (".py", ".toml", *PAGES) and path.name != "__init__.py":
+        elif path.suffix in (".py", ".toml", ".js", *PAGES) and path.name != "__init__.py":
             found.append(f"{indent}{path.name:{WIDTH - 2 * depth}} {said(path)}")
     return found
 

@@ -20,15 +20,15 @@ HOUSE = ROOT / "src" / "bertsmith"
 LOCKS = ["requirements.lock", "requirements-torch.lock", "requirements-torch-cpu.lock"]
 
 # Imports point one way: a room may import the rooms to its left, here spelled out. Neighbours
-# that stand side by side (examples and model; checkpoint and objectives; analysis, search,
-# compare and serve) do not know each other. Every room may import `errors`, `files`, `folders`,
+# that stand side by side (examples and model; checkpoint and objectives; analysis, explorer,
+# search, compare and serve) do not know each other. Every room may import `errors`, `files`, `folders`,
 # `foreign`, `ledger` and `numbers`; `files` itself imports `errors` alone. There is no room
 # `models`: what is in that folder is data, without a line of Python.
 DATA = {"batch", "tokenizer", "corpus", "examples"}
 MODEL = {"batch", "kernels", "model", "families"}
 TRAIN = DATA | MODEL | {"checkpoint", "objectives", "pages", "train"}
 TASKS = TRAIN | {"data", "metrics", "tasks"}
-LEARN = {"finetune", "distill", "analysis"}
+LEARN = {"finetune", "distill", "analysis", "explorer"}
 USES = {"search", "compare", "serve"}
 WORK = TASKS | LEARN | USES
 MAY_IMPORT: dict[str, set[str]] = {
@@ -55,6 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "finetune": TASKS,
     "distill": TASKS | {"finetune"},  # task distillation trains with the same loop
     "analysis": TASKS,
+    "explorer": TASKS,
     "search": TASKS | LEARN,
     "compare": TASKS | LEARN,
     "serve": TASKS | LEARN,

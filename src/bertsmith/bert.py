@@ -12,6 +12,7 @@ import torch
 from bertsmith.analysis import attention as look_at_attention
 from bertsmith.analysis.attention import AttentionView
 from bertsmith.errors import BertsmithError
+from bertsmith.explorer import explorer as write_explorer
 from bertsmith.tasks import (
     answering,
     choice,
@@ -230,6 +231,15 @@ class Bert(LoadedModel):
     ) -> AttentionView:
         """See what it attends to: renders in a notebook, `.save("page.html")` writes a page."""
         return look_at_attention(self, text, pair, layers=layers, heads=heads)
+
+    def explorer(
+        self, path: str | Path, *, dtype: str = "int8", name: str | None = None
+    ) -> dict[str, Any]:
+        """Write the model as one HTML file that runs it in a browser, without a server.
+
+        `dtype` ("int8" or "float16") is how the weights are stored, `name` the page's title.
+        """
+        return write_explorer(self, path, dtype=dtype, name=name)
 
 
 def _one(given: Any, use: Callable[[list[str]], Any]) -> Any:

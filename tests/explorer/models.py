@@ -28,8 +28,13 @@ MODELS: dict[str, dict[str, Any]] = {
     "electra": {**SMALL, "embedding_size": 16},
     "deberta": {**SMALL, **RELATIVE, "position_biased_input": False},
     "deberta-v2": {
-        **{**SMALL, **RELATIVE, "position_biased_input": False, "position_buckets": 8},
-        **{"share_att_key": True, "norm_rel_ebd": "layer_norm", "conv_kernel_size": 3},
+        **SMALL,
+        **RELATIVE,
+        "position_biased_input": False,
+        "position_buckets": 8,
+        "share_att_key": True,
+        "norm_rel_ebd": "layer_norm",
+        "conv_kernel_size": 3,
     },
     "modernbert": {**SMALL, "local_attention": 8, "global_attn_every_n_layers": 2},
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import torch
 from bertsmith.batch import Batch
 from bertsmith.explorer import explorer
 from bertsmith.model import Trace
+from bertsmith.tasks.spans import trimmed
+from bertsmith.tokenizer import Tokenizer
 from explorer.models import MODELS, tiny
 from explorer.node import worker
 
@@ -47,3 +50,40 @@ def test_states_and_logits_are_those_of_torch(family: str, tmp_path: Path) -> No
     place = encoding.ids.index(bert.tokenizer.mask_id or 0)
     best = [guess["id"] for guess in run["answers"]["masked_lm"][0]["best"][:3]]
     assert best == logits[place, : bert.tokenizer.size].topk(3).indices.tolist()
+
+
+WORDS = (
+    "The river's old-fashioned keeper, Anna (the one from Kraków), wasn't unpacking 3.5 letters!"
+)
+ODD = "abcXYZ  .,;!?'\"``()-_\t\n 0123éüßÉİΣşñ½ﬁ™…—“”中文字한국어日本😀👍🏽👨👩👧e\u0301\u0000\ufeff\u200b\xa0\u3000\x85\u2028\x7f\xad"
+ODD += "абвЯЖшלוםعربיहिन्दीไทยΑΩάრქ☃♞€£¥§±×÷"
+
+
+def odd_texts(tokenizer: Tokenizer) -> list[str]:
+    """A few hundred strings that pipelines are known to stumble over."""
+    draw, special = random.Random(0), (tokenizer.mask_token, tokenizer.sep_token)
+    texts = ["", " ", "\n \t", "x" * 300, "don't we'll I'M it's 'S", "``quoted'' text", WORDS]
+    for one in special:
+        texts += [f"a{one}b", f" {one} ", f"the {one}{one} flows  to {one}."]
+    for _ in range(400):
+        letters = (draw.choice(ODD) for _ in range(draw.randrange(20)))
+        texts.append("".join(letters) + draw.choice(["", *WORDS.split()]))
+    return texts
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "albert", "deberta-v2", "modernbert"])
+def test_odd_texts_have_the_same_tokens(family: str, tmp_path: Path) -> None:
+    """Ids and words are those of the tokenizers library; offsets too, but for spaces."""
+    bert = tiny(family)
+    explorer(bert, tmp_path / "page.html")
+    texts = odd_texts(bert.tokenizer)
+    encoded = bert.tokenizer.encode_many(texts, special=False)
+    with worker(tmp_path / "page.html") as page:
+        answers = page.ask("encode", texts=texts)["texts"]
+    off = 0
+    for text, ours, theirs in zip(texts, answers, encoded, strict=True):
+        assert [token["id"] for token in ours] == theirs.ids, ascii(text)
+        assert [token["word"] for token in ours] == theirs.words, ascii(text)
+        spans = [trimmed(text, *span) for span in theirs.offsets]
+        off += spans != [trimmed(text, token["start"], token["end"]) for token in ours]
+    assert off <= len(texts) // 25  # where characters were composed or replaced

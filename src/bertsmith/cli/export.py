@@ -1,44 +1,77 @@
-"""`bertsmith export`: a model as an ONNX graph."""
+"""`bertsmith export`: a model as an ONNX graph, or as a page that runs it in a browser."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
 from bertsmith.cli import options as shared
+from bertsmith.errors import BertsmithError
 
 
 def export(
     model: shared.Model,
     onnx: Annotated[
-        Path, typer.Option(help="The directory to write the ONNX graph to.", show_default=False)
-    ],
+        Path | None,
+        typer.Option(help="The directory to write the ONNX graph to.", show_default=False),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(help="The HTML file to write the explorer to.", show_default=False),
+    ] = None,
+    dtype: Annotated[
+        Literal["int8", "float16"] | None,
+        typer.Option(
+            help="With --html: how the page stores weights; int8 by default.", show_default=False
+        ),
+    ] = None,
     family: shared.Family = None,
     overwrite: shared.Overwrite = False,
     as_json: shared.Json = False,
 ) -> None:
-    """Export a model and its tokenizer as an ONNX graph.
+    """Export a model as an ONNX graph, or as one HTML page that runs it.
 
-    The graph has pooling, normalisation and every head in it, reads batches of any size and
-    length, and is compared with torch in onnxruntime before it is kept.
+    With --onnx: the graph has pooling, normalisation and every head in it, reads batches of any
+    size and length, and is compared with torch in onnxruntime before it is kept.
+
+    With --html: one file with tokenizer, weights and inference, opened by double-click. It shows
+    word pieces, embeddings, attention, layers and answers live while a person types, and lets
+    them mask words and switch heads and layers off. No network, no server.
     """
-    from bertsmith.checkpoint import export_model
-
+    if (onnx is None) == (html is None):
+        raise BertsmithError("give --onnx DIRECTORY or --html FILE, one of the two")
+    if html is None and dtype is not None:
+        raise BertsmithError("--dtype is for --html; an ONNX graph has float32 weights")
+    if html is not None and overwrite:
+        raise BertsmithError("--overwrite is for --onnx; --html replaces the file that it names")
     bert = shared.open_model(model, "cpu", "float32", family)
-    done = export_model(
-        onnx,
-        bert.checkpoint,
-        bert.tokenizer,
-        bert.sentence,
-        longest=bert.max_length,
-        overwrite=overwrite,
-    )
+    if html is not None:
+        done = bert.explorer(html, dtype=dtype or "int8", name=Path(model).resolve().name)
+    else:
+        from bertsmith.checkpoint import export_model
+
+        assert onnx is not None
+        done = export_model(
+            onnx,
+            bert.checkpoint,
+            bert.tokenizer,
+            bert.sentence,
+            longest=bert.max_length,
+            overwrite=overwrite,
+        )
     if as_json:
         shared.print_json([done])
         return
     typer.echo(f"written to {done['out']}, {done['bytes'] / 2**20:.1f} MiB")
+    _report(done)
+
+
+def _report(done: dict[str, Any]) -> None:
+    if "panels" in done:
+        typer.echo(f"panels: {', '.join(done['panels'])}; open the file in a browser")
+        return
     typer.echo(f"inputs: {', '.join(done['inputs'])}; outputs: {', '.join(done['outputs'])}")
     worst = max(done["differences"].values())
     lengths = ", ".join(map(str, done["lengths"]))

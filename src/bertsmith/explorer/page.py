@@ -124,7 +124,9 @@ def _panels(heads: list[str]) -> list[str]:
 def _rendered(name: str, settings: dict[str, Any], packed: Packed) -> str:
     config, count = settings["config"], settings["parameters"]
     layers, heads = len(config["plan"]), config["attention_heads"]
-    about = f"{settings['family']}, {layers} layers of {heads} heads, {count / 1e6:,.1f} M parameters"
+    about = (
+        f"{settings['family']}, {layers} layers of {heads} heads, {count / 1e6:,.1f} M parameters"
+    )
     return page(
         "explorer.html",
         name,

@@ -1,0 +1,127 @@
+"""The explorer in a real browser, opened as a file: it answers, and asks nobody for anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.browser import Watched, chromium
+from bertsmith import Bert
+from bertsmith.explorer import ExplorerPage
+from explorer.models import tiny
+
+TEXT = "The river Vltava flows through <b>Prague</b>."
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as running:
+        yield running
+
+
+class Opened(Watched):
+    """An explorer that is open; every change is waited for."""
+
+    def change(self, action: Any) -> None:
+        runs = int(self.page.evaluate("document.documentElement.dataset.runs"))
+        action()
+        self.page.wait_for_selector(f"html:not([data-runs='{runs}'])")
+
+    def write(self, text: str, field: str = "first") -> None:
+        self.change(lambda: self.page.fill(f"#{field}", text))
+
+    def rows(self, answer: str) -> list[tuple[str, str]]:
+        rows = self.page.locator(f"[data-answer={answer}] .rows li").all()
+        names = (":scope > button, :scope > .name", ".value")
+        return [tuple(row.locator(name).inner_text() for name in names) for row in rows]  # type: ignore[misc]
+
+    def close(self) -> None:
+        blob, requests = self.requests.pop(), self.requests
+        assert blob.startswith("blob:null/")  # the worker
+        assert len(requests) == 1 and requests[0].startswith("file:")
+        assert self.faults == []
+        self.context.close()
+
+
+def opened(browser: Any, bert: Bert, folder: Path, **options: Any) -> Opened:
+    ExplorerPage(bert, "<i>toy</i>", "int8").save(folder / "page.html")
+    return Opened(browser, folder / "page.html", **options)
+
+
+def test_a_masked_language_model(browser: Any, tmp_path: Path) -> None:
+    bert = tiny("bert", "masked_lm", "next_sentence")
+    shown = opened(browser, bert, tmp_path)
+    page = shown.page
+    assert page.inner_text("h1") == "<i>toy</i>"
+    shown.write(TEXT)
+    pieces = page.locator("#tokens button").all()
+    encoding = bert.tokenizer.encode(TEXT)
+    assert [int(piece.locator("small").inner_text()) for piece in pieces] == encoding.ids
+    assert page.locator("#app b", has_text="Prague").count() == 0  # text is never markup
+
+    # Masking a word by a click: guesses appear, and with a head off they change.
+    row = next(row for row, (start, end) in enumerate(encoding.offsets) if start == 4 < end)
+    page.click(f"#tokens [data-row='{row}']")
+    shown.change(lambda: page.click("text=Mask “river”"))
+    assert page.input_value("#first") == TEXT.replace("river", "[MASK]")
+    guesses = shown.rows("masked_lm")
+    expected = bert.fill_mask(TEXT.replace("river", "[MASK]"), top=8)
+    names = {bert.tokenizer.token(guess.id) for guess in expected}
+    assert len(names & {name for name, _ in guesses}) >= 6  # int8 may swap near ones
+    shown.change(lambda: page.click("#head-off"))
+    assert "was" in shown.rows("masked_lm")[0][1]
+    assert page.locator("#grid .off").count() == 1
+    shown.change(lambda: page.click("#layer-off"))
+    assert "switched off: layer" in page.inner_text("#status")
+    shown.change(lambda: page.click("text=Switch all on"))
+    assert [name for name, _ in shown.rows("masked_lm")] == [name for name, _ in guesses]
+    shown.change(lambda: page.click("text=Undo"))
+    assert page.locator("#grid .off").count() > 0
+
+    # A second text: segments, and whether it follows.
+    shown.change(lambda: page.click("text=Add a second text"))
+    shown.write("My sister's dog.", "second")
+    assert {name for name, _ in shown.rows("follows")} == {"follows", "does not follow"}
+    assert page.locator("#tokens .second").count() > 0
+    columns = page.locator("#embeddings thead th").all_inner_texts()
+    assert columns[1:] == ["piece", "+ segment", "+ position", "= sum", "→ first states"]
+    assert page.locator(".lens tbody tr").count() == 4
+    shown.close()
+
+
+def test_keyboard_and_small_screens(browser: Any, tmp_path: Path) -> None:
+    shown = opened(browser, tiny("modernbert"), tmp_path, color_scheme="dark")
+    page = shown.page
+    page.set_viewport_size({"width": 390, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.focus("#tokens [tabindex='0']")
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    assert page.locator("#tokens [aria-pressed=true]").get_attribute("data-row") == "1"
+    page.focus("#grid [tabindex='0']")
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert page.inner_text("#head h3") == "Layer 2, head 1"
+    page.click("text=matrix")
+    page.focus("#stage canvas")
+    page.keyboard.press("ArrowRight")
+    assert "looks at" in page.inner_text("#looks")
+    page.click("#theme")
+    shown.close()
+
+
+def test_fine_tuned_models_have_their_own_panels(browser: Any, tmp_path: Path) -> None:
+    labels = {"id2label": {"0": "good", "1": "bad", "2": "so so"}, "num_labels": 3}
+    bert = tiny("electra", "classify", **labels)
+    shown = opened(browser, bert, tmp_path)
+    shown.write(TEXT)
+    best = bert.classify(TEXT)
+    assert shown.page.inner_text("[data-answer=classify] .big") == best.label
+    shares = {name: float(value.rstrip("%")) / 100 for name, value in shown.rows("classify")}
+    assert shares == pytest.approx(best.scores, abs=0.03)
+    shown.close()
