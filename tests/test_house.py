@@ -21,9 +21,9 @@ LOCKS = ["requirements.lock", "requirements-torch.lock", "requirements-torch-cpu
 
 # Imports point one way: a room may import the rooms to its left, here spelled out. Neighbours
 # that stand side by side (examples and model; checkpoint and objectives; analysis, explorer,
-# search, compare and serve) do not know each other. Every room may import `errors`, `files`, `folders`,
-# `foreign`, `ledger` and `numbers`; `files` itself imports `errors` alone. There is no room
-# `models`: what is in that folder is data, without a line of Python.
+# search, compare and serve) do not know each other. Every room may import `errors`, `files`,
+# `folders`, `foreign`, `ledger` and `numbers`; `files` itself imports `errors` alone. There is no
+# room `models`: what is in that folder is data, without a line of Python.
 DATA = {"batch", "tokenizer", "corpus", "examples"}
 MODEL = {"batch", "kernels", "model", "families"}
 TRAIN = DATA | MODEL | {"checkpoint", "objectives", "pages", "train"}

@@ -22,7 +22,8 @@ class Worker:
         self.process = process
 
     def ask(self, ask: str, **message: Any) -> dict[str, Any]:
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         self.process.stdin.write(json.dumps({"ask": ask, **message}) + "\n")
         self.process.stdin.flush()
         answer: dict[str, Any] = json.loads(self.process.stdout.readline())

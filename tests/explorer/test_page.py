@@ -41,7 +41,7 @@ class Opened(Watched):
     def close(self) -> None:
         blob, requests = self.requests.pop(), self.requests
         assert blob.startswith("blob:null/")  # the worker
-        assert len(requests) == 1 and requests[0].startswith("file:")
+        assert [address[:5] for address in requests] == ["file:"]
         assert self.faults == []
         self.context.close()
 

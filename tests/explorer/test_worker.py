@@ -52,11 +52,9 @@ def test_states_and_logits_are_those_of_torch(family: str, tmp_path: Path) -> No
     assert best == logits[place, : bert.tokenizer.size].topk(3).indices.tolist()
 
 
-WORDS = (
-    "The river's old-fashioned keeper, Anna (the one from Kraków), wasn't unpacking 3.5 letters!"
-)
-ODD = "abcXYZ  .,;!?'\"``()-_\t\n 0123éüßÉİΣşñ½ﬁ™…—“”中文字한국어日本😀👍🏽👨👩👧e\u0301\u0000\ufeff\u200b\xa0\u3000\x85\u2028\x7f\xad"
-ODD += "абвЯЖшלוםعربיहिन्दीไทยΑΩάრქ☃♞€£¥§±×÷"
+WORDS = "The river's old-fashioned keeper, Anna (from Kraków), wasn't unpacking 3.5 letters!"
+ODD = "abcXYZ  .,;!?'\"``()-_\t\n 0123éüßÉİΣşñ½ﬁ™…—“”中文字한국어日本😀👍🏽👨👩👧"
+ODD += "e\u0301\u0000\ufeff\u200b\xa0\u3000\x85\u2028\x7f\xadабвЯЖшלוםعربיहिन्दीไทยΑΩάრქ☃♞€£¥§±×÷"
 
 
 def odd_texts(tokenizer: Tokenizer) -> list[str]:
