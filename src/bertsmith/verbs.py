@@ -67,7 +67,7 @@ def evaluate(
     `options` are those of `bertsmith.data.open_data`, such as `columns={"text": "review"}`.
     """
     bert = _opened(model, device)
-    dataset = read_data(data, task_of(bert).name, **options)
+    dataset = read_data(data, task_of(bert).name, **{"usual": bert.columns, **options})
     result = evaluation.evaluate(bert, dataset)
     return Evaluated(bert, result, metric or result.task.metrics(dataset)[0])
 

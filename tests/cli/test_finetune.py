@@ -163,7 +163,7 @@ def test_a_file_is_predicted_portion_by_portion(
     late = tmp_path / "late.jsonl"
     late.write_text(file.read_text("utf-8") + '{"text": 5\n', "utf-8")
     out = tmp_path / "out.jsonl"
-    with pytest.raises(BertsmithError, match="line 49: not JSON"):
+    with pytest.raises(BertsmithError, match="line 49: invalid JSON"):
         run("predict", trained, late, "--out", out)
     assert not out.exists()
     assert [path.name for path in tmp_path.iterdir()] == ["late.jsonl"]
@@ -239,3 +239,23 @@ def test_a_mistake_is_one_line(
     assert done.status == 2
     assert done.err.count("\n") == 1
     assert "training needs at least two labels" in done.err
+
+
+def test_columns_are_remembered(run: Run, model: Path, tmp_path: Path) -> None:
+    """Columns that were named for training are those of predict and evaluate."""
+    train, new = tmp_path / "train.csv", tmp_path / "new.csv"
+    lines = [f"{n},note {n},the river {word} flows,{word}" for n, word in enumerate("ab" * 8)]
+    header = "id,text,said,kind"
+    train.write_text("\n".join([header, *lines]))
+    new.write_text("\n".join([header, *lines[:4]]))
+    out = tmp_path / "out"
+    named = ["--column", "text=said", "--column", "label=kind"]
+    run("finetune", model, train, "--out", out, "--epochs", "1", "--hold-out", "0", *named)
+    said = run("predict", out, new)
+    assert "text = said" in said.err
+    (row,) = run("evaluate", out, new, "--json").rows
+    assert row["models"][0]["scores"]["count"] == 4
+    other = run("predict", out, new, "--column", "text=text")
+    assert "text = text" in other.err
+    new.write_text("text\nthe river\n")  # a file without that column
+    assert "text = text" in run("predict", out, new).err

@@ -95,7 +95,8 @@ def evaluate(
     for name in names:
         bert = first if dataset is None else shared.open_model(name, device, dtype, None)
         if dataset is None:
-            task, reading = task_of(bert).name, tasks.reading(columns)
+            task = task_of(bert).name
+            reading = {"usual": bert.columns, **tasks.reading(columns)}
             if task == "similarity" and read_data(file, **reading).task not in PAIRED:
                 raise no_task_head(bert)
             names_of_labels = tasks.names_of(label_names)

@@ -70,7 +70,9 @@ def predict(
     bert.progress = False
     task = task_of(bert)
     rows: Any = source if is_source(source) else [_row(source, pair, task.name)]
-    data = open_data(rows, task.name, ledger=bert.ledger, **tasks.reading(columns))
+    usual = bert.columns if rows is source else None
+    reading = tasks.reading(columns)
+    data = open_data(rows, task.name, usual=usual, ledger=bert.ledger, **reading)
     written = 0
     with open_predictions(out, format, bert.ledger) as writer, _bar(out) as advance:
         for portion in predict_rows(bert, data, top=top, explain=explain):

@@ -180,7 +180,8 @@ def read_from(dataset: Dataset[Any]) -> Iterator[str]:
 
 def columns_line(columns: Mapping[str, str]) -> str:
     """Which column holds what."""
-    return "columns: " + ", ".join(f"{role} = {name}" for role, name in columns.items())
+    ordered = sorted(columns.items(), key=lambda one: [*ROLES, one[0]].index(one[0]))
+    return "columns: " + ", ".join(f"{role} = {name}" for role, name in ordered)
 
 
 def unused_line(names: Sequence[str]) -> str:

@@ -145,7 +145,7 @@ class Data:
         return Dataset(table.path, task, examples, columns, why, scheme, self.ledger)
 
     def _examples(self, table: Table) -> Dataset[Any]:
-        given = dict(self.options.columns)
+        given = self.options.columns_of(table.names if table.header else ())
         if not table.header:
             given = {**without_header(table), **given}
         task, why = (self.task, "") if self.task else guess_task(table, given)
@@ -211,6 +211,8 @@ class Data:
             return [row.example for row in table.rows]
         if not table.header:
             given.update({**without_header(table), **given})
+        elif not given:
+            given.update(self.options.columns_of(table.names))
         if self.task is None:
             self.task = guess_task(table, given)[0]
         finder = Finder(table, given)
@@ -262,6 +264,7 @@ def open_data(
     split: str | None = None,
     label_names: Sequence[str] | None = None,
     skip_ragged: bool = False,
+    usual: Mapping[str, str] | None = None,
     ledger: Ledger | None = None,
 ) -> Data:
     """Open a source of texts or examples.
@@ -270,13 +273,14 @@ def open_data(
     standard input), a pandas data frame, a pyarrow table, or a list of texts, dictionaries or
     tuples. The task is guessed where none is given; "text" reads texts alone. `columns` says
     which column holds what (`text`, `pair`, `label`, `score`, `tokens`, `tags`, ...) where its
-    name does not; `header=False` says that there are no names of columns. `label_names` are the
+    name does not; where nothing is said, columns of the names in `usual` are used if the source
+    has them. `header=False` says that there are no names of columns. `label_names` are the
     names of labels that are numbers from 0.
     """
     if task not in (None, TEXTS):
         known_task(str(task))
     named = {role: name for role, name in (columns or {}).items() if name}
-    options = Options(named, header, encoding, format, split, skip_ragged)
+    options = Options(named, header, encoding, format, split, skip_ragged, usual or {})
     return Data(source, task, options, label_names, ledger)
 
 

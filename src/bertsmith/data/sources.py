@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -50,6 +50,12 @@ class Options:
     format: str | None = None
     split: str | None = None
     skip_ragged: bool = False
+    usual: Mapping[str, str] = field(default_factory=dict)  # used where the source has them
+
+    def columns_of(self, names: Collection[str]) -> dict[str, str]:
+        """The named columns; where none is named, the usual ones that are among these names."""
+        usual = {} if self.columns else self.usual
+        return {role: name for role, name in usual.items() if name in names} | {**self.columns}
 
     def __post_init__(self) -> None:
         if self.format is not None and self.format not in FORMATS:

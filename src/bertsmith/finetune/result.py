@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +100,11 @@ def write_result(result: Result, out: Path, overwrite: bool) -> None:
     """Write the model directory with report.html, report.json and ledger.json, all at once."""
     run, content = result.kept, result.content
 
+    notes = {**run.bert.checkpoint.notes, "columns": content.get("columns", {})}
+    checkpoint = replace(run.bert.checkpoint, notes=notes)
+
     def write(folder: Path) -> None:
-        save(folder, run.bert.checkpoint, run.bert.tokenizer, run.bert.sentence)
+        save(folder, checkpoint, run.bert.tokenizer, run.bert.sentence)
         write_result_card(folder, run.bert.checkpoint, content)
         write_json(folder / "report.json", finite(content))
         write_json(folder / "ledger.json", dict(run.bert.ledger.counts))
@@ -157,6 +160,7 @@ def described(
             for name, one in files.items()
             if one is not None
         },
+        "columns": dict(splits.train.columns),
         "labels": list(splits.train.labels),
         "scores": {"dev": run.scores.get("dev"), "test": run.scores.get("test")},
         "intervals": {

@@ -63,6 +63,13 @@ class LoadedModel:
         )
 
     @property
+    def columns(self) -> dict[str, str]:
+        """The columns of the file that the model was fine-tuned on: text, label and so on."""
+        stored = self.checkpoint.notes.get("columns")
+        pairs = stored.items() if isinstance(stored, dict) else ()
+        return {role: name for role, name in pairs if isinstance(name, str)}
+
+    @property
     def model(self) -> Model:
         """The modules themselves."""
         return self.checkpoint.model

@@ -57,6 +57,7 @@ def predict_source(
 
     `options` are those of `bertsmith.data.open_data`.
     """
+    options = {"usual": bert.columns, **options}
     data = open_data(source, task_of(bert).name, ledger=bert.ledger, **options)
     with open_predictions(Path(out), None, bert.ledger) if out else nullcontext() as writer:
         for portion in predict_rows(bert, data, top=top):
