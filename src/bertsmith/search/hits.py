@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from bertsmith.search.passages import SENTENCE
 from bertsmith.search.store import Stored
+
+MOST_MATCHES = 200  # that decide which part of a passage is shown
 
 
 @dataclass(frozen=True)
@@ -43,12 +46,13 @@ class Hit:
             return begin, len(text)
         borders = [match.end() for match in SENTENCE.finditer(text)]
         starts = [begin, *(place for place in borders if place > begin)]
-        start = max(starts, key=lambda place: (*self._matches(place, place + longest), place))
-        if not self.highlights:
-            start = begin
-        elif not self._matches(start, start + longest)[0]:
+        marks = [low for low, _ in self.highlights[:MOST_MATCHES] if low >= begin]
+        sentences = {starts[bisect_right(starts, low) - 1] for low in marks} or {begin}
+        start = max(sentences, key=lambda place: (*self._matches(place, place + longest), place))
+        if marks and not self._matches(start, start + longest)[0]:
             # Far from the beginning of a long sentence: a few words before the match.
-            start = text.rfind(" ", 0, max(0, self.highlights[0][0] - longest // 4)) + 1
+            start = text.rfind(" ", 0, max(0, marks[0] - longest // 4)) + 1
+        start += len(text[start:]) - len(text[start:].lstrip())
         limit = start + longest
         if limit >= len(text):
             return start, len(text)
@@ -67,7 +71,8 @@ class Hit:
 
     def _matches(self, start: int, end: int) -> tuple[int, int]:
         """How many different words, and how many in all, match within a span."""
-        words = [self.text[a:b].lower() for a, b in self.highlights if start <= a and b <= end]
+        marks = self.highlights[:MOST_MATCHES]
+        words = [self.text[a:b].lower() for a, b in marks if start <= a and b <= end]
         return len(set(words)), len(words)
 
     @property
