@@ -39,15 +39,13 @@ def ablate(
     heads: Annotated[
         str | None,
         typer.Option(
-            help="Leave out these heads, as in 0.3,2.* (layer.head from 0; * for all heads).",
+            help="Remove these heads, as in 0.3,2.* (layer.head from 0; * for all heads).",
             show_default=False,
         ),
     ] = None,
     layers: Annotated[
         str | None,
-        typer.Option(
-            help="Leave out these layers, counted from 0, as in 3,5-6.", show_default=False
-        ),
+        typer.Option(help="Remove these layers, counted from 0, as in 3,5-6.", show_default=False),
     ] = None,
     mean: Annotated[
         bool,
@@ -62,7 +60,7 @@ def ablate(
     prune: Annotated[
         str | None,
         typer.Option(
-            help="Prune the least important heads: a number of heads, or a share such as 25%.",
+            help="Prune the least important heads: a number, or a fraction such as 25%.",
             show_default=False,
         ),
     ] = None,

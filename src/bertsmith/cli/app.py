@@ -135,8 +135,8 @@ class Verbs(TyperGroup):
 app = typer.Typer(
     name="bertsmith",
     cls=Verbs,
-    help="Pre-train, fine-tune and look inside a BERT of your own.",
-    epilog="bertsmith VERB --help describes a verb; --install-completion sets up your shell.",
+    help="Pre-train, fine-tune, inspect and serve BERT-family encoders.",
+    epilog="bertsmith COMMAND --help describes a command; --install-completion sets up your shell.",
     no_args_is_help=True,
     add_completion="_BERTSMITH_COMPLETE" in os.environ or not COMPLETION.isdisjoint(sys.argv),
     add_help_option=False,
@@ -166,7 +166,7 @@ def bertsmith(
     ] = False,
     help: shared.Help = False,
 ) -> None:
-    """Pre-train, fine-tune and look inside a BERT of your own."""
+    """Pre-train, fine-tune, inspect and serve BERT-family encoders."""
 
 
 def main() -> None:

@@ -30,26 +30,35 @@ Data = Annotated[
 ]
 TRAINING: tasks.Options = {
     "seeds": (
-        Annotated[int, typer.Option(help="Train so often; more give median and deviation.")],
+        Annotated[
+            int,
+            typer.Option(help="Number of training runs; reports median and standard deviation."),
+        ],
         1,
     ),
     "seed": (Annotated[int | None, typer.Option(help="The first seed; default: 0.")], None),
     "out": (
         Annotated[
             Path | None,
-            typer.Option(help="Store finished seeds in this .jsonl file, and go on from it."),
+            typer.Option(help="Store finished seeds in this .jsonl file, and continue from it."),
         ],
         None,
     ),
     "limit": (
-        Annotated[int, typer.Option(help="Use only the first examples to train on; 0: all.")],
+        Annotated[int, typer.Option(help="Train on this many examples only; 0: all.")],
         0,
     ),
-    "learning_rate": (Annotated[float | None, typer.Option(help="At its highest.")], None),
-    "optimizer": (Annotated[str | None, typer.Option(help="adamw or muon.")], None),
-    "matrix_learning_rate": (Annotated[float | None, typer.Option(help="Muon's.")], None),
+    "learning_rate": (Annotated[float | None, typer.Option(help="Peak learning rate.")], None),
+    "optimizer": (Annotated[str | None, typer.Option(help="Optimizer: adamw or muon.")], None),
+    "matrix_learning_rate": (
+        Annotated[float | None, typer.Option(help="Learning rate of Muon.")],
+        None,
+    ),
     "layer_decay": (
-        Annotated[float | None, typer.Option(help="Each layer learns slower by this factor.")],
+        Annotated[
+            float | None,
+            typer.Option(help="Learning rate of a layer as a fraction of that of the layer above."),
+        ],
         None,
     ),
     "epochs": (Annotated[int | None, typer.Option(help="Passes over the training file.")], None),
@@ -64,7 +73,7 @@ def glue(
     model: shared.Model,
     data: Data = None,
     task: Annotated[
-        list[str] | None, typer.Option(help="Only this task (again for more): sst2, mrpc, ...")
+        list[str] | None, typer.Option(help="Only this task; repeatable: sst2, mrpc, ...")
     ] = None,
     as_json: shared.Json = False,
     training: Any = None,
@@ -80,7 +89,7 @@ def glue(
 def squad(
     model: shared.Model,
     data: Data = None,
-    version: Annotated[str, typer.Option(help="1.1 or 2.0; default: those that are there.")] = "",
+    version: Annotated[str, typer.Option(help="1.1 or 2.0 [default: all in the folder].")] = "",
     as_json: shared.Json = False,
     training: Any = None,
 ) -> None:

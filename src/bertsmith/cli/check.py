@@ -25,7 +25,9 @@ def check(
     dev: Annotated[Path | None, typer.Option(help="A file to tune on.")] = None,
     test: Annotated[Path | None, typer.Option(help="A file to score on.")] = None,
     task: tasks.Task = None,
-    model: Annotated[str | None, typer.Option(help="Measure lengths for this model.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Check lengths and vocabulary for this model.")
+    ] = None,
     label_names: tasks.LabelNames = None,
     as_json: shared.Json = False,
     columns: Any = None,

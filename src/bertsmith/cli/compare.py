@@ -18,10 +18,11 @@ def compare(
         typer.Argument(help="A spec file, or the name of one that comes with bertsmith."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="The folder of the comparison; it is continued if begun.")
+        Path | None,
+        typer.Option(help="The folder of the comparison; an unfinished one is continued."),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="The corpus, a folder that `bertsmith prepare` wrote.")
+        Path | None, typer.Option(help="The corpus: a folder written by `bertsmith prepare`.")
     ] = None,
     changes: Annotated[
         list[str] | None,
@@ -29,14 +30,14 @@ def compare(
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="Run the parts of this variant only (again for more)."),
+        typer.Option(help="Run only this variant; repeatable."),
     ] = None,
     jobs: Annotated[
-        int, typer.Option(help="Parts that run at once; 0: one for each core, on a GPU one.", min=0)
+        int, typer.Option(help="Number of parallel parts; 0: one per core, or one on a GPU.", min=0)
     ] = 0,
     merge: Annotated[
         list[Path] | None,
-        typer.Option(help="Take the finished parts of this folder (again for more)."),
+        typer.Option(help="Use the finished parts of this folder; repeatable."),
     ] = None,
     texts: Annotated[
         bool, typer.Option(help="Show examples on which variants disagree in the report.")
@@ -45,16 +46,18 @@ def compare(
         bool, typer.Option("--static", help="Compare published sizes without training.")
     ] = False,
     size: Annotated[
-        list[str] | None, typer.Option(help="With --static: this size (again for more).")
+        list[str] | None, typer.Option(help="With --static: show this size; repeatable.")
     ] = None,
-    speed: Annotated[bool, typer.Option(help="With --static: measure speed here.")] = True,
+    speed: Annotated[
+        bool, typer.Option(help="With --static: measure speed on this machine.")
+    ] = True,
     html: Annotated[Path | None, typer.Option(help="With --static: write a page.")] = None,
     device: shared.Device = None,
     list_specs: Annotated[
         bool, typer.Option("--list", help="List the specs that come with bertsmith.")
     ] = False,
     print_spec: Annotated[
-        str | None, typer.Option("--print", help="Print a spec, to change and use as your own.")
+        str | None, typer.Option("--print", help="Print a spec as a template for your own.")
     ] = None,
     as_json: shared.Json = False,
 ) -> None:

@@ -20,10 +20,10 @@ def convert(
     overwrite: shared.Overwrite = False,
     as_json: shared.Json = False,
 ) -> None:
-    """Rewrite a model in any layout as one safe directory.
+    """Write a model directory in the current layout.
 
-    Old .bin files, sharded weights and bare vocabulary files are read. What was written is
-    opened again and compared, tensor by tensor.
+    Reads .bin files, sharded weights and plain vocabulary files. The result is read back and
+    compared tensor by tensor.
     """
     from bertsmith.checkpoint import convert as rewrite
     from bertsmith.tasks.loaded import pick_dtype

@@ -1,4 +1,4 @@
-"""`bertsmith demo`: the whole journey in minutes on a CPU, with a page to keep."""
+"""`bertsmith demo`: pre-train, fine-tune and inspect a small BERT in minutes on a CPU."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from bertsmith.cli import options as shared
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="The folder to make.")] = Path("demo"),
+    out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("demo"),
     text: Annotated[
-        Path | None, typer.Option(help="A folder of .txt, .md or .rst files to learn from.")
+        Path | None, typer.Option(help="A folder of .txt, .md or .rst files to train on.")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Under a minute and a half; it learns less.")
+        bool, typer.Option("--quick", help="Take half the time; the models are worse.")
     ] = False,
     as_json: shared.Json = False,
 ) -> None:
-    """See the whole journey in under five minutes, on a CPU.
+    """Make and inspect a small BERT in five minutes on a CPU.
 
-    From text that every Python carries it learns a vocabulary, pre-trains a small BERT,
-    fine-tunes a classifier and a tagger, and looks inside. It ends with OUT/index.html.
+    Trains a vocabulary on the docstrings of Python's library, pre-trains a small BERT, fine-tunes a
+    classifier and a tagger, and inspects the model. The result is a page, OUT/index.html.
     """
     from bertsmith.demo.folder import check
 

@@ -32,7 +32,7 @@ def distill(
         str, typer.Argument(help="The teacher: a model directory, bertsmith-small, or a hub id.")
     ],
     data: Annotated[
-        str | None, typer.Argument(help="Texts to learn from; labels in it are not needed.")
+        str | None, typer.Argument(help="Texts to train on; labels are not needed.")
     ] = None,
     out: Annotated[Path, typer.Option(help="The directory to write the student to.")] = ...,  # type: ignore[assignment]
     to: Annotated[
@@ -68,7 +68,8 @@ def distill(
         typer.Option(help="Weight of the file's own labels, from 0 (not read) to 1."),
     ] = 0.0,
     loss: Annotated[
-        Literal["cosine", "mse"], typer.Option(help="How vectors are compared.")
+        Literal["cosine", "mse"],
+        typer.Option(help="Loss between the vectors of student and teacher."),
     ] = "cosine",
     hold_out: Annotated[
         float, typer.Option(help="Fraction of the texts to choose the epoch on, without --dev.")
@@ -77,7 +78,7 @@ def distill(
         int, typer.Option(help="Dimensions of static vectors (principal components).")
     ] = 256,
     smoothing: Annotated[
-        float, typer.Option(help="a of the weights a / (a + frequency) of static vectors.")
+        float, typer.Option(help="Smoothing a of the weights a / (a + frequency).")
     ] = 1e-4,
     recipe: Annotated[
         str | None,
@@ -91,7 +92,7 @@ def distill(
         typer.Option("--set", help="Change a key of the recipe: train.steps=2000."),
     ] = None,
     view: Annotated[
-        str | None, typer.Option(help="Of a run by a recipe: live, lines or none.")
+        str | None, typer.Option(help="Progress view of a run by recipe: live, lines or none.")
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the interrupted run of the same command.")
@@ -102,7 +103,7 @@ def distill(
     settings: Any = None,
     columns: Any = None,
 ) -> None:
-    """Make a smaller or faster student of a model.
+    """Train a smaller or faster student of a model.
 
     A fine-tuned teacher labels the texts, and the student learns its probabilities; a sentence
     encoder's student learns its vectors. On a corpus that `bertsmith prepare` wrote, the student is

@@ -24,7 +24,7 @@ EXTRAS = {
 
 
 def doctor(as_json: shared.Json = False) -> None:
-    """Look at this machine: versions, kernels, speed."""
+    """Show versions, GPUs, kernels and the speed of this machine."""
     found = examine()
     if as_json:
         shared.print_json([found])

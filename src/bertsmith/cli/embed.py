@@ -26,20 +26,24 @@ def embed(
     out: Annotated[
         Path | None, typer.Option(help="Write vectors to a .npy, .jsonl or .parquet file.")
     ] = None,
-    pooling: Annotated[str | None, typer.Option(help="mean or cls; default: the model's.")] = None,
-    normalise: Annotated[
-        bool | None, typer.Option(help="Make vectors of length 1; default: the model's.")
+    pooling: Annotated[
+        str | None, typer.Option(help="Pooling: mean or cls [default: as the model].")
     ] = None,
-    long: Annotated[str, typer.Option(help="Texts too long: window, refuse or cut.")] = "window",
+    normalise: Annotated[
+        bool | None, typer.Option(help="Normalise vectors to length 1 [default: as the model].")
+    ] = None,
+    long: Annotated[
+        str, typer.Option(help="Handling of long texts: window, refuse or cut.")
+    ] = "window",
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
     family: shared.Family = None,
     as_json: shared.Json = False,
     columns: Any = None,
 ) -> None:
-    """Turn texts into vectors.
+    """Compute a vector for each text.
 
-    Files are read and vectors written in portions, so that they can be of any size. A .npy file
+    Files of any size are processed in chunks. A .npy file
     has a vector for each row; .jsonl and .parquet have the rows too.
     """
     from bertsmith.data.vectors import check_ending, open_vectors

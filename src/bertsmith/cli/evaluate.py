@@ -34,13 +34,13 @@ def evaluate(
         str | None, typer.Option(help="Another model, to compare with on the same data.")
     ] = None,
     limit: Annotated[
-        int, typer.Option(help="Score a random sample of so many examples; 0: all.")
+        int, typer.Option(help="Score a random sample of this many examples; 0: all.")
     ] = 0,
     metric: Annotated[str | None, typer.Option(help="The score to compare by.")] = None,
     draws: Annotated[
         int, typer.Option(help="Bootstrap samples for intervals and comparisons.")
     ] = 1000,
-    report: Annotated[Path | None, typer.Option(help="Write a page about it: report.html")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a report page: report.html.")] = None,
     masked_lm: Annotated[
         bool,
         typer.Option(

@@ -20,14 +20,14 @@ def fill_mask(
     model: shared.Model,
     texts: shared.Texts = None,
     file: shared.File = None,
-    top: Annotated[int, typer.Option(help="How many guesses for each mask.")] = 5,
+    top: Annotated[int, typer.Option(help="Number of predictions for each mask.")] = 5,
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
     family: shared.Family = None,
     as_json: shared.Json = False,
     columns: Any = None,
 ) -> None:
-    """Guess the words that [MASK] or <mask> stands for."""
+    """Predict the words at [MASK] or <mask>."""
     given = shared.read_texts(texts, file, columns)
     bert = shared.open_model(model, device, dtype, family)
     found = bert.fill_mask(given, top=top)

@@ -37,7 +37,7 @@ SETTINGS: tasks.Options = {
         "Learning-rate schedule after warm-up [default: linear].",
     ),
     "optimizer": _option(
-        Literal["adamw", "muon"], "Optimizer [default: adamw, or as the model's directory says]."
+        Literal["adamw", "muon"], "Optimizer [default: adamw, or the model's own default]."
     ),
     "matrix_learning_rate": _option(float, "Learning rate of Muon [default: by the steps]."),
     "weight_decay": _option(float, "Weight decay [default: 0.01]."),
@@ -52,15 +52,15 @@ SETTINGS: tasks.Options = {
     "class_weights": _option(str, "Weights of classes: balanced, or name=2,other=1."),
     "focal": _option(float, "Gamma of the focal loss [default: 0, cross entropy]."),
     "smoothing": _option(float, "Label smoothing, from 0 to 1 [default: 0]."),
-    "patience": _option(int, "Stop after so many epochs without a better dev score."),
+    "patience": _option(int, "Stop after this many epochs without a better dev score."),
     "keep": _option(
         Literal["best", "last"],
         "Save the best epoch on dev, or the last [default: best].",
     ),
-    "metric": _option(str, "The score that decides [default: the task's]."),
+    "metric": _option(str, "Score that selects the best epoch [default: the task's]."),
     "temperature": _option(float, "Temperature of the contrastive loss [default: 0.05]."),
     "dtype": _option(
-        Literal["float32", "bfloat16"], "bfloat16 computes in it, with float32 weights."
+        Literal["float32", "bfloat16"], "Data type of the computation: float32 or bfloat16."
     ),
 }
 
@@ -110,7 +110,7 @@ def finetune(
     settings: Any = None,
     columns: Any = None,
 ) -> None:
-    """Fine-tune a model on a file of yours.
+    """Fine-tune a model on your data.
 
     The task and the columns are guessed unless given; without --dev a part of the file is held
     out. The directory opens in transformers and holds report.html. After Ctrl-C it holds the best

@@ -35,8 +35,8 @@ def importance(
 ) -> None:
     """Show which words a label or an answer depends on.
 
-    Every word is masked in turn. Its importance is what the log probability of the prediction
-    loses (for regression, what the number loses); below zero, the word speaks against it.
+    Every word is masked in turn. Its importance is the decrease of the log probability of the
+    prediction (for regression, of the number); a negative value means that it opposes it.
     """
     inspection.check_out(out)
     from bertsmith.analysis.importance import explained

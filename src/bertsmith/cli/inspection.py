@@ -34,7 +34,7 @@ Depth = Annotated[
     ),
 ]
 Limit = Annotated[int, typer.Option(help="Use a random sample of at most this size.", min=1)]
-Seed = Annotated[int, typer.Option(help="Seed of everything that is drawn at random.")]
+Seed = Annotated[int, typer.Option(help="Random seed.")]
 
 
 def check_out(out: Path | None, endings: Sequence[str] = PAGES) -> None:

@@ -29,7 +29,7 @@ def lens(
     """Show the predictions for a mask at each depth (the logit lens).
 
     The masked-LM head reads the states at every depth: 0 is the output of the embeddings, k that of
-    block k. The head was trained on the last depth alone, so the others are only an indication.
+    block k. The head was trained on the last depth only.
     """
     inspection.check_out(out)
     from bertsmith.analysis.layers import lens as look

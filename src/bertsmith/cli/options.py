@@ -34,11 +34,11 @@ File = Annotated[
         help="A file of texts: .txt, .csv, .jsonl, .parquet, .xlsx, ...; .gz, .xz and .zst too."
     ),
 ]
-Device = Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one by default.")]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda [default: cuda if available].")]
 Precision = Literal["float32", "bfloat16", "float16"]
-Dtype = Annotated[Precision, typer.Option(help="Number format of weights and activations.")]
+Dtype = Annotated[Precision, typer.Option(help="Data type of weights and activations.")]
 Family = Annotated[
-    str | None, typer.Option(help="What the model is, where its config.json does not say.")
+    str | None, typer.Option(help="The model's family, if config.json has no model_type.")
 ]
 
 

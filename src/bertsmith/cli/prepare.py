@@ -27,31 +27,39 @@ def prepare(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The folder to write.")] = None,
     check: Annotated[
-        Path | None, typer.Option(help="Instead: verify every file of a prepared folder.")
+        Path | None, typer.Option(help="Verify the checksums of a prepared folder instead.")
     ] = None,
     sentences: Annotated[
-        str, typer.Option(help="Language that sentences are split by, or `lines`.")
+        str, typer.Option(help="Language of the sentence splitter, or `lines`.")
     ] = "en",
-    repair: Annotated[bool, typer.Option("--repair", help="Undo broken Unicode.")] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Repair broken Unicode with ftfy.")
+    ] = False,
     duplicates: Annotated[
-        str | None, typer.Option(help="Leave out repeated documents: exact, or near too.")
+        str | None, typer.Option(help="Remove duplicate documents: exact, or also near.")
     ] = None,
-    similarity: Annotated[float, typer.Option(help="From which documents are near.")] = 0.8,
+    similarity: Annotated[
+        float, typer.Option(help="Jaccard similarity from which documents are near-duplicates.")
+    ] = 0.8,
     min_length: Annotated[int, typer.Option(help="Characters of a document.")] = 1,
     max_length: Annotated[int | None, typer.Option(help="Characters of a document.")] = None,
     language: Annotated[
         str | None, typer.Option(help="Keep documents in this language: en, fr, …")
     ] = None,
-    text_field: Annotated[str, typer.Option(help="Of .jsonl and .parquet.")] = "text",
-    held_out: Annotated[float, typer.Option(help="Share of documents to keep apart.")] = 0.01,
-    seed: Annotated[int, typer.Option(help="Decides which are held out.")] = 0,
+    text_field: Annotated[
+        str, typer.Option(help="Text column of .jsonl and .parquet files.")
+    ] = "text",
+    held_out: Annotated[
+        float, typer.Option(help="Fraction of documents in the held-out split.")
+    ] = 0.01,
+    seed: Annotated[int, typer.Option(help="Seed of the held-out split.")] = 0,
     workers: Annotated[
-        int | None, typer.Option(help="Processes; one for each core by default.")
+        int | None, typer.Option(help="Number of worker processes; one per core by default.")
     ] = None,
-    engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
+    engine: Annotated[str, typer.Option(help="Where to run: local or ray.")] = "local",
     as_json: shared.Json = False,
 ) -> None:
-    """Turn text files into token shards; stopped, it can go on."""
+    """Tokenize text files into shards for pre-training; resumable."""
     if check is not None:
         _check(check, as_json)
         return

@@ -19,11 +19,11 @@ Set = Annotated[
     typer.Option("--set", help="Change a key of the recipe: train.learning_rate=1e-3."),
 ]
 Data = Annotated[
-    Path | None, typer.Option(help="The corpus, a folder that `bertsmith prepare` made.")
+    Path | None, typer.Option(help="The corpus: a folder written by `bertsmith prepare`.")
 ]
 From = Annotated[
     str | None,
-    typer.Option("--from", help="A model to continue; its own shape and vocabulary are kept."),
+    typer.Option("--from", help="A model to continue; it keeps its architecture and vocabulary."),
 ]
 
 
@@ -40,15 +40,15 @@ def pretrain(
     out: Annotated[Path, typer.Option(help="The folder of the run.")],
     data: Data = None,
     start: From = None,
-    resume: Annotated[bool, typer.Option(help="Go on with the run in --out.")] = False,
+    resume: Annotated[bool, typer.Option(help="Continue the run in --out.")] = False,
     changes: Set = None,
-    view: Annotated[str | None, typer.Option(help="live, lines or none.")] = None,
-    tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard's files too.")] = False,
+    view: Annotated[str | None, typer.Option(help="Progress view: live, lines or none.")] = None,
+    tensorboard: Annotated[bool, typer.Option(help="Also write TensorBoard event files.")] = False,
     as_json: shared.Json = False,
 ) -> None:
-    """Train a model from a corpus by a recipe.
+    """Pre-train a model on a corpus with a recipe.
 
-    Stop it with Ctrl-C or SIGTERM at any time: it saves, and --resume goes on. With torchrun
+    Ctrl-C and SIGTERM save the state; --resume continues. With torchrun
     several processes train together.
     """
     from bertsmith.train import load_recipe
@@ -79,7 +79,7 @@ def plan(
     recipe: RecipeName,
     device: Annotated[
         str,
-        typer.Option(help="cpu or cuda: measured here; h200, a100, ...: estimated."),
+        typer.Option(help="cpu or cuda (measured), or h200, a100, ... (estimated)."),
     ] = "",
     count: Annotated[int, typer.Option(help="Number of devices.", max=1_000_000)] = 1,
     data: Data = None,
@@ -91,7 +91,7 @@ def plan(
     changes: Set = None,
     as_json: shared.Json = False,
 ) -> None:
-    """Estimate time, memory and work of a run before it starts."""
+    """Estimate time, memory and operations of a run."""
     from bertsmith.train import load_recipe
     from bertsmith.train import plan as estimate
 
@@ -152,12 +152,12 @@ def verify_resume(
     recipe: RecipeName,
     data: Data = None,
     steps: Annotated[int, typer.Option(help="Steps of the run.", min=2)] = 40,
-    kills: Annotated[int, typer.Option(help="How often it is killed.", min=1)] = 3,
-    ranks: Annotated[int, typer.Option(help="Processes that train together.", min=1)] = 1,
+    kills: Annotated[int, typer.Option(help="Number of kills.", min=1)] = 3,
+    ranks: Annotated[int, typer.Option(help="Number of processes.", min=1)] = 1,
     changes: Set = None,
     as_json: shared.Json = False,
 ) -> None:
-    """Prove that a run which is killed and resumed loses nothing."""
+    """Check that killed and resumed runs equal an uninterrupted one."""
     from bertsmith.train import load_recipe
     from bertsmith.train import verify_resume as verify
 

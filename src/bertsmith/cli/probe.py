@@ -25,7 +25,9 @@ def probe(
     test: Data,
     limit: Annotated[
         int,
-        typer.Option(help="Use a random sample of at most so many sentences of each file.", min=1),
+        typer.Option(
+            help="Use a random sample of at most this many sentences of each file.", min=1
+        ),
     ] = 500,
     seed: inspection.Seed = 0,
     device: shared.Device = None,

@@ -24,7 +24,7 @@ def runs(
     ] = None,
     as_json: shared.Json = False,
 ) -> None:
-    """Show the results of training runs beside each other.
+    """Show the results of pre-training runs side by side.
 
     Runs may be unfinished. For several runs, the keys in which their recipes differ are
     listed below their results.

@@ -28,7 +28,7 @@ def senses(
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option(help="Use a random sample of at most so many occurrences.", min=2)
+        int, typer.Option(help="Use a random sample of at most this many occurrences.", min=2)
     ] = 1000,
     seed: inspection.Seed = 0,
     pairs: Annotated[

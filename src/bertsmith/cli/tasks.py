@@ -26,7 +26,7 @@ Task = Annotated[
         "guessed from the columns by default.",
     ),
 ]
-LabelNames = Annotated[str | None, typer.Option(help="What labels 0, 1, ... mean: O,B-PER,I-PER")]
+LabelNames = Annotated[str | None, typer.Option(help="Names of labels 0, 1, ...: O,B-PER,I-PER.")]
 
 Options = Mapping[str, tuple[Any, Any]]  # an option's name → its annotation and its default
 ROLES = (
@@ -41,7 +41,7 @@ COLUMNS: Options = {
             typer.Option(
                 "--column",
                 metavar="ROLE=NAME",
-                help="Which column holds what, such as text=review; repeatable. Roles: "
+                help="Assign a column to a role, such as text=review; repeatable. Roles: "
                 + ", ".join(ROLES)
                 + ".",
             ),
@@ -51,13 +51,14 @@ COLUMNS: Options = {
     "header": (
         Annotated[
             bool | None,
-            typer.Option(help="The first row names the columns, or not; detected by default."),
+            typer.Option(help="Whether the first row names the columns; detected by default."),
         ],
         None,
     ),
     "encoding": (
         Annotated[
-            str | None, typer.Option(help="Encoding of text files: cp1252, latin-1, ...; UTF-8.")
+            str | None,
+            typer.Option(help="Encoding of text files: cp1252, latin-1, ... [default: UTF-8]."),
         ],
         None,
     ),
@@ -66,8 +67,8 @@ COLUMNS: Options = {
             Format | None,
             typer.Option(
                 metavar="FORMAT",
-                help="csv, tsv, jsonl, json, parquet, xlsx, txt, conll or conllu; by default what "
-                "the file's name says.",
+                help="csv, tsv, jsonl, json, parquet, xlsx, txt, conll or conllu; by default "
+                "the file's extension.",
             ),
         ],
         None,
@@ -75,7 +76,7 @@ COLUMNS: Options = {
     "split": (
         Annotated[
             Literal["train", "dev", "test"] | None,
-            typer.Option(help="The split to read of a source that holds several."),
+            typer.Option(help="The split to read, if the source has several."),
         ],
         None,
     ),

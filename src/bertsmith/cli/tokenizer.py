@@ -24,12 +24,12 @@ Files = Annotated[
     list[Path],
     typer.Argument(help=".txt, .jsonl, .parquet (.gz, .xz, .zst), or folders of them."),
 ]
-TextField = Annotated[str, typer.Option(help="Of .jsonl and .parquet.")]
+TextField = Annotated[str, typer.Option(help="Text column of .jsonl and .parquet files.")]
 
 
 @app.callback()
 def tokenizer(help: shared.Help = False) -> None:
-    """Learn a vocabulary, or look at how one splits a text."""
+    """Train a vocabulary, extend it, or show the tokens of a text."""
 
 
 @app.command()
@@ -38,18 +38,21 @@ def train(
     out: Annotated[Path, typer.Option(help="The directory to write.")],
     kind: Annotated[str, typer.Option(help="wordpiece, bpe or unigram.")] = "wordpiece",
     size: Annotated[
-        int, typer.Option(help="Tokens in the vocabulary.", min=1, max=5_000_000)
+        int, typer.Option(help="Size of the vocabulary.", min=1, max=5_000_000)
     ] = 30_000,
     family: Annotated[
-        str | None, typer.Option(help="Whose special tokens; default: BERT, RoBERTa, ALBERT.")
+        str | None,
+        typer.Option(help="Family of the special tokens; default: BERT, RoBERTa, ALBERT."),
     ] = None,
     cased: Annotated[bool, typer.Option(help="Keep upper case and accents.")] = False,
-    min_frequency: Annotated[int, typer.Option(help="Leave out rarer pieces.", min=1)] = 2,
+    min_frequency: Annotated[
+        int, typer.Option(help="Ignore tokens with fewer occurrences.", min=1)
+    ] = 2,
     text_field: TextField = "text",
     overwrite: shared.Overwrite = False,
     as_json: shared.Json = False,
 ) -> None:
-    """Learn a WordPiece, BPE or Unigram vocabulary from text files."""
+    """Train a WordPiece, BPE or Unigram vocabulary on text files."""
     import sys
     from typing import cast
 
@@ -86,15 +89,17 @@ def extend(
     model: shared.Model,
     files: Files,
     out: Annotated[Path, typer.Option(help="The directory to write.")],
-    add: Annotated[int, typer.Option(help="How many words to add.", min=1)] = 1000,
-    min_frequency: Annotated[int, typer.Option(help="Leave out rarer words.", min=1)] = 5,
+    add: Annotated[int, typer.Option(help="Number of words to add.", min=1)] = 1000,
+    min_frequency: Annotated[
+        int, typer.Option(help="Ignore words with fewer occurrences.", min=1)
+    ] = 5,
     text_field: TextField = "text",
     overwrite: shared.Overwrite = False,
     as_json: shared.Json = False,
 ) -> None:
     """Add words of text files to a model's vocabulary.
 
-    Each begins as the mean of the pieces that it was. Then prepare the text with
+    Each is initialized with the mean of the tokens it replaces. Next, prepare the text with
     --tokenizer OUT, and pretrain --from OUT.
     """
     from bertsmith.checkpoint import Sentence, extend_vocabulary, locate, read, save
@@ -130,7 +135,7 @@ def show(
     family: shared.Family = None,
     as_json: shared.Json = False,
 ) -> None:
-    """Show the tokens of a text, and the characters they stand for."""
+    """Show the tokens of a text, and the characters they cover."""
     from bertsmith.tokenizer import Tokenizer
 
     found = shared.find_tokenizer(tokenizer)
