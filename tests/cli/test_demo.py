@@ -53,7 +53,7 @@ def test_interrupted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journey, "run", interrupt)
     shown = run("demo", "--out", "here")
     assert (shown.status, shown.out) == (130, "")
-    assert shown.err == "stopped; the same command makes here anew\n"
+    assert shown.err == "stopped; the same command starts again in here\n"
 
 
 def test_mistakes_are_found_before_anything_is_done(

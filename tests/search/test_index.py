@@ -149,7 +149,7 @@ def test_documents_from_python(tmp_path: Path) -> None:
     index.add([{"id": "w", "text": "Now of elephants."}])
     assert not index.search("whales", mode="keywords", kinds="added")
     assert index.remove(["w", "A plain text"]).removed == 2
-    with pytest.raises(BertsmithError, match="w: there is no such file or document"):
+    with pytest.raises(BertsmithError, match="w: no such file or document"):
         index.remove("w")
     with pytest.raises(BertsmithError, match="a document is a text"):
         index.add([{"id": "no text"}])

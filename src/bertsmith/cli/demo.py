@@ -37,7 +37,7 @@ def demo(
         pace = QUICK if quick else FULL
         story = run(out, text, pace, Console(highlight=False, quiet=as_json))
     except KeyboardInterrupt:
-        typer.echo(f"stopped; the same command makes {out} anew", err=True)
+        typer.echo(f"stopped; the same command starts again in {out}", err=True)
         raise typer.Exit(130) from None
     if as_json:
         shared.print_json([story.described()])

@@ -64,7 +64,7 @@ def _detector(wanted: str) -> Callable[[Document], str]:
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError:
-        raise _missing("languages are told apart by py3langid", "py3langid") from None
+        raise _missing("language detection needs py3langid", "py3langid") from None
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE)
     if wanted not in identifier.labels:
         known = ", ".join(sorted(identifier.labels))

@@ -85,7 +85,7 @@ def _outcomes(work: Path, pieces: int) -> Iterator[Outcome]:
             yield Outcome.from_bytes(path)
         except (zipfile.BadZipFile, ValueError, KeyError, EOFError) as error:
             path.unlink()
-            message = f"{path} was damaged and is removed; run the same again to make it anew"
+            message = f"{path} was damaged and removed; run the same command again"
             raise BertsmithError(message) from error
 
 

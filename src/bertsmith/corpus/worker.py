@@ -67,8 +67,8 @@ class Worker:
         except (OSError, EOFError) as error:
             status = self.process.wait()
             raise BertsmithError(
-                f"a worker process ended early (status {status}), perhaps for want of memory:"
-                " run the same again to go on, with fewer workers if it happens again"
+                f"a worker process died (status {status}), possibly out of memory:"
+                " run the same command again to continue, with fewer workers if it happens again"
             ) from error
         if "mistake" in answer:
             raise BertsmithError(answer["mistake"])

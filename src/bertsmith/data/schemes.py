@@ -130,7 +130,7 @@ def faults(tags: Sequence[str], scheme: str) -> Iterator[tuple[int, str]]:
             if mark == "B" and not inside:
                 yield place, f"{tag} after {before}: nothing of its type is before it"
         elif mark in ("I", "E", "L") and not goes_on:
-            yield place, f"{tag} after {before}: nothing of its type has begun"
+            yield place, f"{tag} after {before}: no entity of this type before it"
         if scheme in ("iobes", "bilou") and last in ("B", "I") and not goes_on:
             yield place - 1, f"{before} before {tag}: the entity has no end"
 

@@ -1,4 +1,4 @@
-"""The demo's folder: which one is its own, and what of it is made anew."""
+"""The demo's folder: recognized by its mark, emptied before a run."""
 
 from __future__ import annotations
 

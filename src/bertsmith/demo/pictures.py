@@ -31,9 +31,9 @@ def pretraining(lesson: Lesson, width: int, height: int) -> RenderableType:
     rows = max(4, min(9, height - 17))
     words, pairs = lesson.recent
     numbers = Text.assemble(
-        "hidden words ",
+        "masked tokens ",
         (f"{words:.0%}", "bold green"),
-        " right   next sentence ",
+        " accuracy   next sentence ",
         (f"{pairs:.0%}", "bold green"),
         (f"   {lesson.tokens:,} tokens, {lesson.speed:,.0f} a second", "dim"),
     )
@@ -48,8 +48,8 @@ def line(lesson: Lesson) -> str:
     words, pairs = lesson.recent
     loss = f"loss {lesson.curve[-1][1]:.2f}" if lesson.curve else "nothing learned yet"
     return (
-        f"{lesson.seconds:3.0f} s  step {lesson.step:,}  {loss}  hidden words {words:.0%} right  "
-        f"next sentence {pairs:.0%} right"
+        f"{lesson.seconds:3.0f} s  step {lesson.step:,}  {loss}  masked tokens {words:.0%}  "
+        f"next sentence {pairs:.0%}"
     )
 
 

@@ -58,7 +58,7 @@ class Steps:
         if name != settings.dtype:
             bert.ledger.note(f"trained in {name}: this CPU has no {settings.dtype} units")
         self.half = name != "float32"
-        # oneDNN prepares anew for each number of rows it has not seen in half precision.
+        # oneDNN prepares again for each new number of rows in half precision.
         learner = Learner(bert.model, training, STEP if self.half and self.on_cpu else 1)
         self.tables = large_tables(bert.model)
         self.module = Precision.of(name, bert.device).wrap(learner, self.tables)

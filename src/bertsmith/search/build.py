@@ -1,4 +1,4 @@
-"""Writing an index: create it, bring it up to date, embed it anew with another model."""
+"""Writing an index: create it, bring it up to date, embed it again with another model."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def read_judgements(path: Path, best: int | None = None) -> Judgements:
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     if not path.is_file():
-        raise BertsmithError(f"{path}: there is no such file")
+        raise BertsmithError(f"{path}: no such file")
     yield from Stream(path, encoding_of(path, Ledger())).numbered()
 
 

@@ -35,7 +35,7 @@ def resolved_roots(folders: Sequence[str | Path]) -> list[Path]:
         except OSError as error:  # a name that is too long
             raise BertsmithError(f"{folder}: cannot be read ({cause(error)})") from None
         if not exists or "\0" in str(folder):
-            raise BertsmithError(f"{folder}: there is no such file or folder")
+            raise BertsmithError(f"{folder}: no such file or folder")
         roots.append(path.resolve())
     return list(dict.fromkeys(roots))
 

@@ -237,7 +237,7 @@ class Updater:
                     "SELECT id FROM files WHERE path = ?", (name,)
                 ).fetchone()
                 if row is None:
-                    raise BertsmithError(f"{name}: there is no such file or document in the index")
+                    raise BertsmithError(f"{name}: no such file or document in the index")
                 self.store.remove_file(row[0])
                 self.update.removed += 1
         self._finish()

@@ -193,7 +193,7 @@ class AnsweringTraining(Training):
             asked, read = encoded[example.question], encoded[example.passage]
             span = token_span(example, read.offsets)
             if span is None and not example.impossible:
-                bert.ledger.note("questions whose answer stands nowhere, not trained on")
+                bert.ledger.note("answers that are not in the passage, not trained on")
                 continue
             windows = windower.pair(number, asked.ids, read.ids)
             made += [(TrainingItem((window,), _inside(window, span)),) for window in windows]

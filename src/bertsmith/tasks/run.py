@@ -81,7 +81,7 @@ def encode(model: Model, windows: Sequence[Window], device: torch.device) -> tup
 def _step(model: Model, device: torch.device) -> int:
     """The number that a batch's tokens are filled up to a multiple of, by a sequence of no use.
 
-    On a CPU in half precision oneDNN prepares anew for each number of rows it has not seen,
+    On a CPU in half precision oneDNN prepares again for each new number of rows,
     which takes longer than the rows; with few different numbers it seldom does.
     """
     half = next(model.parameters()).dtype != torch.float32

@@ -197,7 +197,7 @@ def test_broken_tags(tmp_path: Path) -> None:
     finding = only(report, "broken-tags")
     assert (finding.severity, finding.count) == ("error", 1)
     assert lines(finding) == [82]  # the word, not the sentence
-    assert "I-ORG after O: nothing of its type has begun" in finding.what
+    assert "I-ORG after O: no entity of this type before it" in finding.what
     (tmp_path / "b.conll").write_text(good * 200 + "the O\nUnited I-ORG\n")
     assert only(check({"train": read_data(tmp_path / "b.conll")}), "broken-tags").severity == (
         "warning"

@@ -11,8 +11,8 @@ function embeddingsAbout() {
   if (config.positions) parts.push("one for its position");
   const listed = parts.length > 1 ? `${parts.slice(0, -1).join(", ")} and ${parts[parts.length - 1]}` : parts[0];
   const vectors = parts.length > 1 ? `A piece enters the model as ${parts.length === 3 ? "three" : "two"} learned vectors that are added: ${listed}.` : "A piece enters the model as one learned vector.";
-  const places = config.bases ? " Where a piece stands is told to every layer by turning its vectors (rotary positions), so there is no position vector."
-    : config.distances ? " Where a piece stands is told to every layer by vectors of its distance to others, so the sum need not hold it." : "";
+  const places = config.bases ? " Every layer reads the position of a piece from a rotation of its vectors (rotary positions), so there is no position vector."
+    : config.distances ? " Every layer reads the position of a piece from vectors of its distance to others, so the sum need not hold it." : "";
   return `${vectors}${places} Each strip shows ${config.embedding_width || config.width} numbers: blue is above zero, orange below. After a normalisation${config.project_embedding ? " and a projection" : ""} these are the first states.`;
 }
 

@@ -48,7 +48,7 @@ async function search() {
   const values = new URLSearchParams({ q: query.value, mode: mode.value, kind: kind.value });
   history.replaceState(null, "", query.value ? "#" + values : "#");
   if (!query.value.trim()) { list.replaceChildren(); status.textContent = ""; return; }
-  const begun = performance.now();
+  const started = performance.now();
   try {
     const answer = await fetch("search?" + values);
     const content = await answer.json();
@@ -56,7 +56,7 @@ async function search() {
     status.className = answer.ok ? "soft" : "soft bad";
     if (!answer.ok) { list.replaceChildren(); status.textContent = content.error; return; }
     const count = content.results.length;
-    const took = Math.round(performance.now() - begun);
+    const took = Math.round(performance.now() - started);
     status.textContent = count ? `${count} passages in ${took} ms` : "Nothing matches.";
     list.replaceChildren(...content.results.map(shown));
   } catch (error) {
