@@ -212,8 +212,8 @@ def _score(
     }
     return {
         "mean": drawn.scores[name],
-        "low": low,
-        "high": high,
+        "low": max(low, -1.0),
+        "high": min(high, 1.0),  # no score is beyond that, but drawn deviations may be
         "deviation": drawn.deviations[name],
         "runs": [[one["test"] for one in numbers.values()] for numbers in runs.values()],
         "at": {at: value for at, value in early.items() if value is not None},
@@ -236,7 +236,7 @@ def _means(drawn: dict[str, MultiBootstrap]) -> dict[str, Any]:
         draws = np.mean([one.draws[name] for one in drawn.values()], axis=0)
         low, high = np.nanpercentile(draws, [2.5, 97.5]).tolist()
         scores = [one.scores[name] for one in drawn.values()]
-        content[name] = {"mean": sum(scores) / len(scores), "low": low, "high": high}
+        content[name] = {"mean": sum(scores) / len(scores), "low": low, "high": min(high, 1.0)}
     return content
 
 
