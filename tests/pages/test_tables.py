@@ -66,6 +66,13 @@ def test_confusion_matrices_turn_many_headings() -> None:
     assert many.count('class="turned"') == 12
 
 
+def test_heat_maps_turn_long_headings_only() -> None:
+    numbers = [str(n) for n in range(12)]
+    assert "turned" not in heat_map([[0.5] * 12], rows=["0"], columns=numbers, label="x")
+    words = [f"word {n}" for n in range(12)]
+    assert heat_map([[0.5] * 12], rows=["0"], columns=words, label="x").count('"turned"') == 12
+
+
 def test_bars_of_classes() -> None:
     text = class_bars([("a & b", 0.5, 1.0, 0.6667, 10.0), ("c", 0.0, 0.0, 0.0, 5.0)])
     assert "a &amp; b" in text

@@ -209,7 +209,6 @@ def _inside(story: Story) -> dict[str, Any]:
             columns=looked.tokens,
             label=f"attention of layer {looked.layer}, head {looked.head}",
             most=1.0,
-            numbers=False,
         ),
         "word": story.inside.word,
         "groups": [

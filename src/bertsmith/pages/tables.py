@@ -98,7 +98,7 @@ def heat_map(
         corner=corner,
         label=label,
         numbers=numbers,
-        turned=_turned(columns),
+        turned=_turned(columns) and max(map(len, columns), default=0) > 3,
     )
 
 
