@@ -272,7 +272,9 @@ def load(kind: str, port: int, **options: Any) -> dict[str, Any]:
     """Run a load in a process of its own."""
     command = [sys.executable, __file__, "--load", kind, "--port", str(port)]
     command += ["--options", json.dumps(options)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        command, check=True, capture_output=True, text=True, start_new_session=True
+    )
     result: dict[str, Any] = json.loads(done.stdout)
     return result
 
@@ -285,7 +287,9 @@ def server(command: list[str], port: int) -> Any:
     """A server process, ended with SIGTERM."""
     import urllib.request
 
-    process = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, *command], stdout=subprocess.DEVNULL, start_new_session=True
+    )
     try:
         for _ in range(2000):
             try:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -65,6 +66,67 @@ def test_a_process_serves_and_drains(folder: Path, tmp_path: Path) -> None:
     logs = [json.loads(line) for line in errors.splitlines() if line.startswith("{")]
     assert len(logs) == len(statuses)
     assert logs[0]["path"] == "/embed"
+
+
+@pytest.mark.slow
+def test_several_processes_share_a_port(folder: Path) -> None:
+    process = run(f"a={folder}", "--port", 0, "--json", "--workers", 2, "--drain", 0.3)
+    assert process.stdout is not None
+    ready = [json.loads(process.stdout.readline()) for _ in range(2)]
+    one, two = (row["pid"] for row in ready)
+    assert one != two
+    url = ready[0]["url"]
+    for _ in range(40):  # a connection each: whichever process is free takes it
+        assert httpx.post(f"{url}/embed", json={"inputs": "a"}, timeout=60).is_success
+    assert 'te_request_count_total{route="/embed",status="200"} 40.0' in _metrics(url)
+    os.kill(one, signal.SIGKILL)
+    third = json.loads(process.stdout.readline())["pid"]  # another takes its place
+    assert third not in (one, two)
+    assert httpx.post(f"{url}/embed", json={"inputs": "a"}, timeout=60).is_success
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def _metrics(url: str) -> str:
+    return httpx.get(f"{url}/metrics", timeout=60).text
+
+
+@pytest.mark.slow
+def test_workers_that_cannot_start_end_the_server() -> None:
+    process = run("/nowhere/at/all", "--port", 0, "--workers", 2)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert "nowhere" in errors
+    assert "Traceback" not in errors
+
+
+class Process:
+    """Stands for a worker process."""
+
+    def __init__(self, exitcode: int | None) -> None:
+        self.pid, self.exitcode, self.ended = 0, exitcode, False
+
+    def is_alive(self) -> bool:
+        return self.exitcode is None
+
+    def terminate(self) -> None:
+        self.ended = True
+
+    def join(self) -> None:
+        assert self.ended
+
+
+def test_workers_are_replaced_unless_none_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    from bertsmith.serve import run as module
+
+    monkeypatch.setattr(module.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(module, "mark_process_dead", lambda _: None)
+    processes = [Process(None), Process(-9), Process(module.FAILED)]
+    waiting = iter(processes)
+    with socket.socket() as listener, pytest.raises(BertsmithError, match="could not start"):
+        module._supervise(lambda: next(waiting), 2, listener)  # type: ignore[arg-type,return-value]
+    assert all(process.ended for process in (processes[0], processes[2]))
 
 
 @pytest.mark.parametrize(

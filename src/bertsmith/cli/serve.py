@@ -41,7 +41,7 @@ def serve(
     ] = None,
     queue_batches: Annotated[
         float, typer.Option(help="Full batches that may wait before requests get 429.", min=0.1)
-    ] = 2.0,
+    ] = 1.0,
     max_body: Annotated[int, typer.Option(help="Bytes of a request.", min=1)] = 2_000_000,
     max_inputs: Annotated[int, typer.Option(help="Texts in a request.", min=1)] = 1024,
     max_characters: Annotated[

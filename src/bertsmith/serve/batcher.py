@@ -20,6 +20,7 @@ from bertsmith.tasks.windows import Window
 # Tokens in a batch. On a CPU larger ones are hardly faster (7% at four times the size, MiniLM), and
 # every request waits for the one that runs.
 BUDGETS = {"cpu": 512, "cuda": 65536}
+SLACK = 0.5  # by which the last window may exceed a batch, rather than wait for the next one
 RESERVED = 0.25  # the share of a batch that the oldest job is given, so that it never starves
 
 
@@ -74,7 +75,7 @@ class Batcher:
         model: LoadedModel,
         *,
         budget: int | None = None,
-        queue_batches: float = 2.0,
+        queue_batches: float = 1.0,
         exact: bool = False,
         turn: threading.Lock | None = None,
         watch: Callable[[Batch], None] | None = None,
@@ -175,11 +176,12 @@ class Batcher:
         batch: list[Place] = []
         total = 0
 
-        def take(job: Job, room: int) -> int:
+        def take(job: Job, room: int, slack: int = 0) -> int:
             size, tokens = len(job.windows), 0
             while job.taken < size:
                 length = len(job.windows[job.taken].ids)
-                if tokens + length > room and (batch or room < self.budget):
+                full = tokens >= room or tokens + length > room + slack
+                if full and (batch or room < self.budget):
                     break
                 batch.append(Place(job, job.taken))
                 job.taken += 1
@@ -198,7 +200,7 @@ class Batcher:
         for job in ordered if alone.call is None else ():
             if total >= self.budget:
                 break
-            total += take(job, self.budget - total)
+            total += take(job, self.budget - total, int(self.budget * SLACK))
         self._skipped = all(place.job is not oldest for place in batch)
         chosen = {place.job for place in batch}
         for job in chosen:

@@ -131,7 +131,7 @@ def _supervise(
     start: Callable[[], multiprocessing.process.BaseProcess], count: int, listener: socket.socket
 ) -> None:
     """Keep so many processes running until a signal; each then drains by itself."""
-    stop = threading.Event()
+    stop, failed = threading.Event(), False
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     processes = [start() for _ in range(count)]
@@ -140,8 +140,9 @@ def _supervise(
             if process.is_alive():
                 continue
             if process.exitcode == FAILED:  # it could not begin: others would not either
+                failed = True
                 stop.set()
-                continue
+                break
             LOG.error("worker %s ended with status %s", process.pid, process.exitcode)
             mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
             processes[place] = start()
@@ -150,6 +151,8 @@ def _supervise(
         process.terminate()
     for process in processes:
         process.join()
+    if failed:
+        raise BertsmithError("a worker could not start; its reason is above")
 
 
 def work(listener: socket.socket, build: Build, drain: float, log_level: str) -> None:

@@ -14,7 +14,7 @@ class Settings:
     max_characters: int = 1_000_000  # of all texts in a request
     max_tokens: int = 131_072  # of all windows of a request, special tokens included
     batch_tokens: int | None = None  # tokens encoded together; None: by device
-    queue_batches: float = 2.0  # full batches that may wait before requests are refused
+    queue_batches: float = 1.0  # full batches that may wait before requests are refused
     timeout: float = 60.0  # seconds until a request is given up
     long: str = "window"  # texts beyond the model's length: "window" or "refuse"
     exact: bool = False  # encode every window by itself: the same bits whatever else is asked
