@@ -219,19 +219,13 @@ def export_onnx(
     Tracing takes a second, but some graphs (DeBERTa's) only work for the lengths that were traced.
     Those are captured with `torch.export`, which takes a minute.
     """
-    model = copy.deepcopy(checkpoint.model).float().cpu().eval()
-    segments = checkpoint.config.segments > 1
-    padded = PaddedModel(model, sentence, segments)
-    ids = torch.randint(0, checkpoint.config.vocabulary, (2, 5))
-    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
-    arguments = (ids, mask, torch.zeros_like(ids))[: 2 + segments]
     try:
-        _write(padded, arguments, path, traced=True)
+        _write(checkpoint, sentence, path, traced=True)
         return check_onnx(checkpoint, sentence, path, longest)
     except Exception:  # noqa: BLE001 - whatever it was, the other way may work
         pass
     try:
-        _write(padded, arguments, path, traced=False)
+        _write(checkpoint, sentence, path, traced=False)
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise BertsmithError(
@@ -241,7 +235,14 @@ def export_onnx(
     return check_onnx(checkpoint, sentence, path, longest)
 
 
-def _write(padded: PaddedModel, arguments: tuple[Tensor, ...], path: Path, *, traced: bool) -> None:
+def _write(checkpoint: Checkpoint, sentence: Sentence, path: Path, *, traced: bool) -> None:
+    """Write the graph of a copy of the model: tracing leaves marks on the one that it is given."""
+    model = copy.deepcopy(checkpoint.model).float().cpu().eval()
+    segments = checkpoint.config.segments > 1
+    padded = PaddedModel(model, sentence, segments)
+    ids = torch.randint(0, checkpoint.config.vocabulary, (2, 5))
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+    arguments = (ids, mask, torch.zeros_like(ids))[: 2 + segments]
     names, outputs = padded.inputs, PaddedModel.names(padded.model)
     axes: dict[str, Any]
     if traced:
@@ -272,7 +273,7 @@ def check_onnx(
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # what fails is reported by an exception
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     model = copy.deepcopy(checkpoint.model).float().cpu().eval()
     model.use_kernel(None)
