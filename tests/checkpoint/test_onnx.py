@@ -73,6 +73,9 @@ def test_an_exported_model(tmp_path: Path) -> None:
     assert max(done["differences"].values()) < 1e-4
     assert json.loads((out / "config.json").read_text())["model_type"] == "bert"
     session = onnxruntime.InferenceSession(out / "model.onnx")
+    shapes = {one.name: one.shape for one in session.get_outputs()}
+    assert shapes["last_hidden_state"] == ["batch", "length", 128]
+    assert [*map(type, shapes["classify"])] == [str, int]
     texts = ["The river flows.", "bees " * 30, "a"]
     encoded = words.encode_many(texts)
     longest = max(map(len, encoded))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ class Checkpoint:
     report: Report = field(default_factory=Report)
     notes: Mapping[str, Any] = field(default_factory=dict)  # what else bertsmith.json says
 
-    @property
+    @cached_property
     def config(self) -> Config:
         """What the settings describe, with the heads that are there."""
         return configure(self.family, self.settings, self.entries)

@@ -246,8 +246,10 @@ def _write(checkpoint: Checkpoint, sentence: Sentence, path: Path, *, traced: bo
     names, outputs = padded.inputs, PaddedModel.names(padded.model)
     axes: dict[str, Any]
     if traced:
-        sizes = {name: {0: "batch", 1: "length"} for name in names}
-        axes = {"dynamic_axes": sizes | {name: {0: "batch"} for name in outputs}}
+        every = {name for name, head in model.heads.items() if _reads_all(head)}
+        long = {*names, "last_hidden_state", *every}
+        sizes = {name: {0: "batch", 1: "length"} for name in long}
+        axes = {"dynamic_axes": {name: {0: "batch"} for name in outputs} | sizes}
     else:
         dims = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
         axes = {"dynamic_shapes": tuple(dict(dims) for _ in arguments), "external_data": False}
