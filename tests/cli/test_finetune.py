@@ -201,7 +201,7 @@ def test_explanations_name_every_word(run: Run, trained: Path, tmp_path: Path) -
         (("evaluate", "{model}", "{file}"), "no task head"),
         (("predict", "{trained}", "{folder}x"), "no such file or folder"),
         (("evaluate", "{trained}", "{none}"), "none.csv"),
-        (("evaluate", "{trained}", "{file}", "--metric", "x"), "there is no score 'x'"),
+        (("evaluate", "{trained}", "{file}", "--metric", "x"), "unknown score 'x'"),
         (("evaluate", "{trained}", "{file}", "--draws", "0"), "--draws"),
         (("predict", "{trained}", "{none}"), "none.csv"),
         (("predict", "{trained}", "{file}", "--column", "text=x"), "no column 'x'"),

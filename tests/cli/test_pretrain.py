@@ -66,7 +66,7 @@ def test_a_run_from_the_command_line(corpus: Path, tmp_path: Path, run: Run) -> 
         (["plan", "tiny-bert", "--device", "abacus"], "unknown device"),
         (["plan", "tiny-bert", "--count", "0", "--device", "h200"], "at least one device"),
         (["recipes", "nothing"], "bertsmith has none of that name"),
-        (["recipes", "--set", "a=b"], "name one"),
+        (["recipes", "--set", "a=b"], "needs a recipe"),
         (["verify-resume", "small-bert"], "time budget"),
     ],
 )

@@ -59,7 +59,7 @@ def test_damage_is_a_note(run: Run, tmp_path: Path) -> None:
 
 
 def test_mistakes(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(BertsmithError, match=r"\.html file"):
+    with pytest.raises(BertsmithError, match=r"must end in \.html"):
         run("runs", tmp_path, "--html", tmp_path / "page.txt")
     with pytest.raises(BertsmithError, match="contains no run"):
         run("runs", tmp_path)

@@ -28,7 +28,7 @@ def test_they_are_spread_from_the_first_to_the_last() -> None:
             assert len({*layers}) == count
             assert list(layers) == sorted(layers)
             assert layers[-1] < depth
-    with pytest.raises(BertsmithError, match="has no 3 to keep"):
+    with pytest.raises(BertsmithError, match="cannot keep 3"):
         spread_layers(2, 3)
 
 

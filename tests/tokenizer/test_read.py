@@ -366,7 +366,7 @@ def test_nothing_to_read(tmp_path: Path) -> None:
     (tmp_path / "weights.bin").write_bytes(b"something")
     assert "its name is none of" in refused(tmp_path / "weights.bin")
     write(tmp_path, vocab_txt="\n".join(SPECIAL))
-    with pytest.raises(BertsmithError, match="unknown family 'gpt'; known are bert"):
+    with pytest.raises(BertsmithError, match="unknown family 'gpt'; known: bert"):
         Tokenizer.load(tmp_path, family="gpt")
 
 

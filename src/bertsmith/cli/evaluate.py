@@ -111,7 +111,7 @@ def evaluate(
     chosen = metric or found[0].task.metrics(dataset)[0]
     if chosen not in found[0].scores or chosen == "count":
         known = ", ".join(name for name in found[0].scores if name != "count")
-        raise BertsmithError(f"there is no score {chosen!r}; available: {known}")
+        raise BertsmithError(f"unknown score {chosen!r}; available: {known}")
     rows: dict[str, Any] = {
         "file": str(file),
         "task": dataset.task,

@@ -100,7 +100,7 @@ def labelled(dataset: Dataset[Any]) -> Dataset[Any]:
     """The examples that can be scored."""
     examples = dataset.gold()
     if not examples:
-        raise BertsmithError(f"{dataset.path} has no labels: no examples to score")
+        raise BertsmithError(f"{dataset.path} has no labels to score")
     return replace(dataset, examples=examples)
 
 
@@ -165,4 +165,4 @@ def compare(first: Evaluation, second: Evaluation, name: str, draws: int = 1000)
 def _demand(result: Evaluation, name: str) -> None:
     scores = [one for one in result.scores if one != "count"]
     if name not in result.scorer(None):
-        raise BertsmithError(f"there is no score {name!r}; there are: {', '.join(scores)}")
+        raise BertsmithError(f"unknown score {name!r}; available: {', '.join(scores)}")

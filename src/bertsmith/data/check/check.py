@@ -42,7 +42,7 @@ def check(splits: Splits, reader: Reader | None = None) -> Report:
     """
     tasks = {dataset.task for dataset in splits.values()}
     if "train" not in splits:
-        raise BertsmithError("there is no training data to check")
+        raise BertsmithError("no training data to check")
     if len(tasks) > 1:
         spoken = ", ".join(f"{dataset.path} {dataset.task}" for dataset in splits.values())
         raise BertsmithError(f"the files are for different tasks: {spoken}; choose one with --task")
