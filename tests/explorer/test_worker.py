@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from bertsmith import Bert
+from bertsmith.analysis.layers import lens
 from bertsmith.batch import Batch
 from bertsmith.explorer import explorer
 from bertsmith.model import Trace
@@ -67,6 +69,81 @@ def odd_texts(tokenizer: Tokenizer) -> list[str]:
         letters = (draw.choice(ODD) for _ in range(draw.randrange(20)))
         texts.append("".join(letters) + draw.choice(["", *WORDS.split()]))
     return texts
+
+
+def exported(bert: Bert, folder: Path) -> Path:
+    """A page with exactly the weights that the model has."""
+    bert.model.half().float()
+    explorer(bert, folder / "page.html", dtype="float16")
+    return folder / "page.html"
+
+
+def test_labels_entities_and_answers_are_those_of_the_package(tmp_path: Path) -> None:
+    labels = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+    named = {"id2label": dict(enumerate(labels)), "label2id": {}, "num_labels": 5}
+    bert = tiny("bert", "classify", "tag", "answer", "next_sentence", deviation=0.5, **named)
+    path = exported(bert, tmp_path)
+    expected = bert.answer(SECOND, FIRST, top=3)
+    with worker(path) as page:
+        single = page.ask("run", first=FIRST)["answers"]
+        pair = page.ask("run", first=SECOND, second=FIRST)["answers"]
+        alike = page.ask("similarity", first=FIRST, second=SECOND)["similarity"]
+    scores = dict(zip(labels, single["classify"], strict=True))
+    assert scores == pytest.approx(bert.classify(FIRST).scores, abs=1e-4)
+    entities = [(one.label, one.start, one.end) for one in bert.tag(FIRST)]
+    assert [
+        (one["label"], one["start"], one["end"]) for one in single["tag"]["entities"]
+    ] == entities
+    assert entities
+    expected = bert.answer(SECOND, FIRST, top=3)
+    assert [one["text"] for one in pair["answer"]["answers"][:3]] == [one.text for one in expected]
+    shares = [one["score"] for one in pair["answer"]["answers"][:3]]
+    assert shares == pytest.approx([one.score for one in expected], abs=1e-4)
+    assert pair["follows"]["scores"][0] == pytest.approx(bert.follows(SECOND, FIRST), abs=1e-4)
+    first, second = bert.embed([FIRST, SECOND], normalise=True)
+    assert alike == pytest.approx(float(first @ second), abs=1e-4)
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_heads_and_layers_are_switched_off(family: str, tmp_path: Path) -> None:
+    """As the package's ablation does it; and the guesses of every depth are those of `lens`."""
+    bert = tiny(family)
+    path = exported(bert, tmp_path)
+    text = FIRST.replace("Prague", str(bert.tokenizer.mask_token))
+
+    def silent(mixed: torch.Tensor) -> torch.Tensor:
+        return torch.cat([mixed[:, :1], torch.zeros_like(mixed[:, 1:2]), mixed[:, 2:]], 1)
+
+    bert.model.encoder.changes[2] = silent
+    bert.model.encoder.skipped[1] = torch.zeros(bert.checkpoint.config.width)
+    guesses, depths = bert.fill_mask(text, top=4), lens(bert, text, top=3)
+    with worker(path) as page:
+        run = page.ask("run", first=text, off=["2.1"], skipped=[1])["answers"]["masked_lm"][0]
+        looked = page.ask("lens", row=run["row"], top=3)["depths"]
+    assert [one["id"] for one in run["best"][:4]] == [one.id for one in guesses]
+    for ours, theirs in zip(looked, depths, strict=True):
+        assert [one["score"] for one in ours["best"]] == pytest.approx(theirs.scores, abs=1e-4)
+
+
+def test_replaced_tokens(tmp_path: Path) -> None:
+    """The discriminators of ELECTRA and of DeBERTa-v3, whose states are read beside the first."""
+    for family in ("electra", "deberta-v2"):
+        bert = tiny(family, "replaced")
+        encoding = bert.tokenizer.encode(FIRST)
+        with worker(exported(bert, tmp_path)) as page:
+            scores = page.ask("run", first=FIRST)["answers"]["replaced"]
+        with torch.inference_mode():
+            logits = bert.model(Batch.of([encoding.ids], [encoding.segments]), "replaced")
+        np.testing.assert_allclose(scores, logits.sigmoid()[:, 0], atol=1e-4)
+
+
+def test_long_texts_are_cut(tmp_path: Path) -> None:
+    """The page reads as many tokens as the model, and says how many it leaves out."""
+    bert = tiny("bert")
+    with worker(exported(bert, tmp_path)) as page:
+        run = page.ask("run", first="the river " * 100, second="the dog")
+    assert len(run["tokens"]) == 128
+    assert run["left_out"] == 200 + 2 + 3 - 128
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert", "deberta-v2", "modernbert"])

@@ -13,7 +13,7 @@ from torch import Tensor
 from bertsmith.errors import BertsmithError
 
 DType = Literal["int8", "float16"]
-GROUP = 64  # neighbours in a row that share a scale
+GROUP = 32  # neighbours in a row that share a scale
 PART = 3 * 2**20  # bytes in a part of base64; a multiple of 3, so that parts need no padding
 
 

@@ -17,7 +17,7 @@ function showGrid() {
     const row = make("div", { role: "row", class: gone ? "row gone" : "row" }, make("span", { role: "rowheader" }, String(layer + 1)));
     for (let head = 0; head < headsOf(layer); head++) {
       const key = `${layer}.${head}`, weights = weightsOf(layer, head), chosen = layer === state.layer && head === state.head;
-      const canvas = pixels(make("canvas", { "aria-hidden": "true" }), count, count, (at) => [ink.up, Math.sqrt(weights[at])]);
+      const canvas = thumbnail(weights, count);
       const off = state.off.has(key) || gone;
       row.append(make("button", {
         type: "button", role: "gridcell", class: `${off ? "off" : ""}`, "aria-selected": String(chosen), "data-head": key, tabindex: chosen ? "0" : "-1",
@@ -27,6 +27,19 @@ function showGrid() {
     return row;
   }));
   if (focused) grid.querySelector(`[data-head="${focused}"]`)?.focus();
+}
+
+// A head's weights in at most 64 rows and columns: of a block of weights the largest is shown.
+function thumbnail(weights, count) {
+  const size = Math.min(64, count), cells = new Float32Array(size * size);
+  for (let i = 0; i < count; i++) {
+    const row = Math.floor((i * size) / count) * size;
+    for (let j = 0; j < count; j++) {
+      const at = row + Math.floor((j * size) / count), weight = weights[i * count + j];
+      if (weight > cells[at]) cells[at] = weight;
+    }
+  }
+  return pixels(make("canvas", { "aria-hidden": "true" }), size, size, (at) => Math.sqrt(cells[at]));
 }
 
 function chooseHead(layer, head) {

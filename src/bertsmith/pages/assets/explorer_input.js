@@ -77,8 +77,9 @@ async function run() {
   try {
     const result = await ask("run", { first, second, off: [...state.off], skipped: [...state.skipped] });
     result.similarity = second === null || !has("similarity") || page.panels.length > 1 && has("answer") ? null : (await ask("similarity", { first, second })).similarity;
+    const chosen = state.token === null ? null : state.result.tokens[state.token].text;
     state.result = result;
-    if (state.token === null || state.token >= result.tokens.length) state.token = startToken(result.tokens);
+    state.token = nextToken(result.tokens, chosen);
     if (state.layer === null) startHead(result);
     state.texts = [first, second];
     await showAll();
@@ -90,6 +91,13 @@ async function run() {
   document.documentElement.dataset.ready = "yes";
   document.documentElement.dataset.runs = Number(document.documentElement.dataset.runs || 0) + 1;
   if (again) { again = false; run(); }
+}
+
+// The piece that was chosen, if it is still there.
+function nextToken(tokens, text) {
+  if (text !== null && tokens[state.token]?.text === text) return state.token;
+  const same = tokens.findIndex((token) => token.text === text);
+  return same >= 0 ? same : startToken(tokens);
 }
 
 // The first mask, else the longest piece: something worth looking at.

@@ -45,14 +45,17 @@ function readColours() {
 
 const rgba = ([r, g, b], alpha) => `rgba(${r}, ${g}, ${b}, ${alpha})`;
 
-// Cells of a picture, a pixel each; `shade` gives [colour, alpha] of a cell.
+// Cells of a picture, a pixel each; `shade` gives a number from -1 (orange) to 1 (blue).
 function pixels(canvas, width, height, shade) {
   canvas.width = width;
   canvas.height = height;
-  const drawing = canvas.getContext("2d"), image = drawing.createImageData(width, height);
-  for (let at = 0; at < width * height; at++) {
-    const [[r, g, b], alpha] = shade(at);
-    image.data.set([r, g, b, 255 * alpha], 4 * at);
+  const drawing = canvas.getContext("2d"), image = drawing.createImageData(width, height), { data } = image;
+  for (let cell = 0, at = 0; cell < width * height; cell++, at += 4) {
+    const value = shade(cell), tone = value < 0 ? ink.down : ink.up;
+    data[at] = tone[0];
+    data[at + 1] = tone[1];
+    data[at + 2] = tone[2];
+    data[at + 3] = 255 * Math.min(1, Math.abs(value));
   }
   drawing.putImageData(image, 0, 0);
   return canvas;
@@ -66,7 +69,7 @@ function strip(vector, scale, cells = 48) {
     return own.reduce((sum, value) => sum + value, 0) / own.length;
   });
   const canvas = make("canvas", { class: "strip", "aria-hidden": "true" });
-  return pixels(canvas, count, 1, (at) => [means[at] < 0 ? ink.down : ink.up, Math.min(1, Math.abs(means[at]) / scale)]);
+  return pixels(canvas, count, 1, (at) => means[at] / scale);
 }
 
 // What counts as a strong colour: nine of ten means are weaker.
