@@ -23,7 +23,11 @@ FIRST = "The river Vltava flows through Prague; nobody could answer her question
 SECOND = "My sister's dog chased the cats."
 
 
-@pytest.mark.parametrize("family", MODELS)
+SOME = ("bert", "albert", "deberta", "deberta-v2", "modernbert")  # all choices of a Config
+SLOW = [pytest.param(one, marks=pytest.mark.slow) for one in MODELS if one not in SOME]
+
+
+@pytest.mark.parametrize("family", [*SOME, *SLOW])
 def test_states_and_logits_are_those_of_torch(family: str, tmp_path: Path) -> None:
     """Every family: the states of a pair, the logits of its mask, the attention of every head."""
     bert = tiny(family)
@@ -125,6 +129,7 @@ def test_heads_and_layers_are_switched_off(family: str, tmp_path: Path) -> None:
         assert [one["score"] for one in ours["best"]] == pytest.approx(theirs.scores, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_replaced_tokens(tmp_path: Path) -> None:
     """The discriminators of ELECTRA and of DeBERTa-v3, whose states are read beside the first."""
     for family in ("electra", "deberta-v2"):
@@ -146,7 +151,14 @@ def test_long_texts_are_cut(tmp_path: Path) -> None:
     assert run["left_out"] == 200 + 2 + 3 - 128
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "albert", "deberta-v2", "modernbert"])
+@pytest.mark.parametrize(
+    "family",
+    [
+        "bert",
+        "albert",
+        *(pytest.param(x, marks=pytest.mark.slow) for x in ("roberta", "deberta-v2", "modernbert")),
+    ],
+)
 def test_odd_texts_have_the_same_tokens(family: str, tmp_path: Path) -> None:
     """Ids and words are those of the tokenizers library; offsets too, but for spaces."""
     bert = tiny(family)

@@ -124,9 +124,7 @@ def _panels(heads: list[str]) -> list[str]:
 def _rendered(name: str, settings: dict[str, Any], packed: Packed) -> str:
     config, count = settings["config"], settings["parameters"]
     layers, heads = len(config["plan"]), config["attention_heads"]
-    about = (
-        f"{settings['family']}, {layers} layers of {heads} heads, {count / 1e6:,.1f} M parameters"
-    )
+    about = f"{settings['family']}, {layers} layers of {heads} heads, {_counted(count)} parameters"
     return page(
         "explorer.html",
         name,
@@ -137,3 +135,7 @@ def _rendered(name: str, settings: dict[str, Any], packed: Packed) -> str:
         settings=settings,
         parts=packed.parts(),
     )
+
+
+def _counted(count: int) -> str:
+    return f"{count / 1e6:,.1f} M" if count >= 1e6 else f"{count:,}"

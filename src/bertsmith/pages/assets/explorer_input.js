@@ -47,7 +47,7 @@ function buildInput() {
   tools.push(button("", () => { showSecond(!state.second); typed(0); }, { id: "pair" }));
   find("tools").append(...tools);
   const list = examples();
-  find("examples").append("Try: ", ...list.map(([one, two]) => button(two && !has("answer") ? `${one} ${two}` : one, () => { setTexts(one, two); typed(0); })));
+  find("examples").append("Try: ", ...list.map(([one, two]) => button(two && !has("answer") ? `${one} · ${two}` : one, () => { setTexts(one, two); typed(0); })));
   find("texts").addEventListener("input", () => typed());
   find("texts").addEventListener("submit", (event) => event.preventDefault());
   setTexts(...list[0]);
@@ -75,8 +75,9 @@ async function run() {
   find("try").setAttribute("aria-busy", "true");
   const [first, second] = both();
   try {
-    const result = await ask("run", { first, second, off: [...state.off], skipped: [...state.skipped] });
-    result.similarity = second === null || !has("similarity") || page.panels.length > 1 && has("answer") ? null : (await ask("similarity", { first, second })).similarity;
+    const switches = { off: [...state.off], skipped: [...state.skipped] };
+    const result = await ask("run", { first, second, ...switches });
+    result.similarity = second === null || !has("similarity") || page.panels.length > 1 && has("answer") ? null : (await ask("similarity", { first, second, ...switches })).similarity;
     const chosen = state.token === null ? null : state.result.tokens[state.token].text;
     state.result = result;
     state.token = nextToken(result.tokens, chosen);

@@ -43,14 +43,15 @@ async function showLens() {
   if (row !== state.token) return;
   const token = state.result.tokens[row], masked = token.id === page.tokenizer.mask_id, guessed = depths[0].best;
   find("lens-about").textContent = `Each layer reads the states of all pieces and writes new ones. Here is the state of “${token.text}” after every layer${guessed
-    ? `, and what the model would guess if it had to answer there already. The head was trained on the last layer only, so early guesses are a hint, not an answer.` : "."}`;
+    ? ", and what the model would guess if it had to answer there already. The head was trained on the last layer only, so early guesses are a hint, not an answer."
+    : ", and the pieces of your text whose states are most like it (cosine similarity)."}`;
   const scales = depths.map(({ state: vector }) => scaleOf(vector) / 2.5);
-  const head = make("tr", {}, make("th", {}, "after"), make("th", {}, "state"), guessed ? make("th", { colspan: 4 }, "best guesses") : null, guessed && !masked ? make("th", {}, `“${shortly(token.text, 10)}” itself`) : null);
+  const head = make("tr", {}, make("th", {}, "after"), make("th", {}, "state"), make("th", { colspan: 4 }, guessed ? "best guesses" : "most similar pieces"), guessed && !masked ? make("th", {}, `“${shortly(token.text, 10)}” itself`) : null);
   const rows = depths.map((depth, number) => {
     const name = number === 0 ? "embedding" : `layer ${number}`;
-    const cells = (depth.best || []).map((guess) => {
-      const cell = make("td", { class: "guess" }, shortly(guess.text, 14), make("small", {}, percent(guess.score)));
-      cell.style.setProperty("--weight", guess.score);
+    const cells = (depth.best || depth.alike).map((guess) => {
+      const cell = make("td", { class: "guess" }, shortly(guess.text, 14), make("small", {}, guessed ? percent(guess.score) : guess.score.toFixed(2)));
+      cell.style.setProperty("--weight", Math.max(0, guessed ? guess.score : guess.score ** 3 * 0.8));
       return cell;
     });
     const own = depth.own && !masked ? make("td", { class: "guess own" }, percent(depth.own.score), make("small", {}, `rank ${depth.own.rank.toLocaleString("en")}`)) : null;

@@ -164,12 +164,20 @@ function answered(tokens, logits, passage) {
   return { answers: [...found.values()].slice(0, 5), none: spans.length ? 1 / (1 + Math.exp(most - nothing)) : 1 };
 }
 
+// Which other pieces of the text have the most similar states?
+function alike(states, tokens, row, width) {
+  const size = (at) => Math.sqrt(dot(states, at * width, states, at * width, width)) || 1;
+  return tokens.flatMap((token, at) => (at === row || model.tokenizer.special.has(token.id) ? []
+    : [{ text: model.tokenizer.shown(token.id), score: dot(states, row * width, states, at * width, width) / (size(row) * size(at)) }]))
+    .sort((a, b) => b.score - a.score);
+}
+
 // One vector for a text, as bertsmith's `embed` makes it.
-function vectorOf(model, text) {
+function vectorOf(model, text, off, skipped) {
   const { sentence } = model.settings, { width } = model.config;
   const whole = sentence.lowercase ? (sentence.prompt + text).toLowerCase() : sentence.prompt + text;
   const { tokens } = model.tokenizer.build(model.tokenizer.encode(whole), null, Math.min(model.settings.longest, sentence.max_length ?? Infinity));
-  const { last } = model.encoder.run(tokens);
+  const { last } = model.encoder.run(tokens, off, skipped);
   const vector = new Float64Array(width);
   for (let at = 0; at < (sentence.pool === "first" ? width : last.length); at++) vector[at % width] += last[at] / (sentence.pool === "first" ? 1 : tokens.length);
   return vector;
@@ -224,7 +232,7 @@ const ASKED = {
     const { run, tokens } = latest, { width } = model.config;
     const depths = run.states.map((states, depth) => {
       const state = Float32Array.from(states.subarray(row * width, (row + 1) * width));
-      if (!("masked_lm" in model.config.heads)) return { state };
+      if (!("masked_lm" in model.config.heads)) return { state, alike: alike(states, tokens, row, width).slice(0, top) };
       const hidden = hiddenAt(model, run, depth);
       return { state, hidden };
     });
@@ -240,8 +248,8 @@ const ASKED = {
     }
     return { row, depths: depths.map(({ hidden, ...depth }) => depth) };
   },
-  similarity({ first, second }) {
-    const [a, b] = [vectorOf(model, first), vectorOf(model, second)], size = a.length;
+  similarity({ first, second, off = [], skipped = [] }) {
+    const [a, b] = [first, second].map((text) => vectorOf(model, text, new Set(off), new Set(skipped))), size = a.length;
     const length = (x) => Math.sqrt(dot(x, 0, x, 0, size)) || 1;
     return { similarity: dot(a, 0, b, 0, size) / (length(a) * length(b)), vectors: [Float32Array.from(a), Float32Array.from(b)] };
   },
