@@ -78,7 +78,7 @@ def test_names_are_marked_where_there_is_no_colour() -> None:
     words = Words(
         [("see", False, False), ("a_b", True, True), ("c_d", True, False), ("e", False, True)]
     )
-    expected = ["· see [a_b] <c_d> {e}", "[found]  <missed>  {imagined}"]
+    expected = ["· see [a_b] <c_d> {e}", "[correct]  <missed>  {wrong}"]
     assert drawn(tagged([words], coloured=False), 60) == expected
     assert drawn(tagged([words], coloured=True), 60)[0] == "· see a_b c_d e"
 

@@ -23,9 +23,9 @@ class Pace:
     tagger_seconds: float = 25.0  # its task is easier
     epochs: int = 5
     most_items: int = 6000  # for each task
-    few: int = 240  # labelled examples, to compare starts
-    few_epochs: int = 4
-    few_tests: int = 200
+    few: int = 160  # labelled examples, to compare starts
+    few_epochs: int = 3
+    few_tests: int = 150
     occurrences: int = 300  # of the word whose senses are shown
 
 

@@ -187,7 +187,7 @@ def texts(shown: Sequence[Shown], width: int) -> RenderableType:
 
 
 def tagged(sentences: Sequence[Words], coloured: bool) -> RenderableType:
-    """Held-out sentences: names that were found, missed and imagined."""
+    """Held-out sentences: names that are correct, missed and wrong."""
     lines = []
     for one in sentences:
         line = Text("· ", "dim")
@@ -197,7 +197,7 @@ def tagged(sentences: Sequence[Words], coloured: bool) -> RenderableType:
         lines.append(line)
     legend = Text("  ").join(
         _marked(name, mark, coloured)
-        for name, mark in zip(("found", "missed", "imagined"), MARKS.values(), strict=True)
+        for name, mark in zip(("correct", "missed", "wrong"), MARKS.values(), strict=True)
     )
     return Group(*lines, legend)
 
