@@ -164,7 +164,7 @@ def main() -> None:
     rng = random.Random(0)
     if options.passages:
         sentences = write_documents(place / "documents")
-        (place / "queries.json").write_text(json.dumps(rng.sample(sentences, options.queries)))
+        (place / "queries.json").write_text(json.dumps(rng.choices(sentences, k=options.queries)))
         report["first_run"] = child("update", place)
         report["run_without_changes"] = child("update", place)
         files = sorted((place / "documents").rglob("*.txt"))
