@@ -161,6 +161,27 @@ def test_answers_say_what_was_read(http: httpx.Client, bert: Bert) -> None:
     assert response.headers["x-compute-tokens"] == str(count)
 
 
+def test_dialects_say_what_was_read(http: httpx.Client) -> None:
+    long = "bees " * 90 + "end"
+    body: dict[str, Any] = {"query": "a", "truncate": True, "read": True}
+
+    def ranked(client: httpx.Client) -> None:
+        for answer in (
+            post(client, "/rerank", **body, texts=["a", long, "a"]),
+            post(client, "/v1/rerank", **body, documents=["a", long, "a"]),
+        ):
+            assert answer["read"][0] == answer["read"][2] == [[0, 1]]
+            assert [0 < end < len(long) for _, end in answer["read"][1]] == [True]
+
+    ranked(http)  # a cross-encoder reads pairs
+    with serving({"plain": tiny(())}) as plain:
+        ranked(plain)  # other models embed each text once
+    scored = post(http, "/score", text_1="a", text_2=["a", long], read=True)
+    assert scored["read"] == [[[0, 1]], [[0, len(long)]]]
+    assert post(http, "/classify", input=["a", long], read=True)["read"][1] == [[0, len(long)]]
+    assert isinstance(post(http, "/rerank", query="a", texts=["a"]), list)
+
+
 def test_long_texts_can_be_refused(bert: Bert) -> None:
     from bertsmith.serve import Settings
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.models import ServedModel
-from bertsmith.serve.route import JsonRoute, Loose, ModelName, Truncate
+from bertsmith.serve.route import JsonRoute, Loose, ModelName, Read, Truncate
 from bertsmith.serve.work import USAGE, Work
 
 
@@ -29,6 +29,7 @@ class CohereRerank(Loose):
     top_n: Annotated[int, Field(ge=1)] | None = None
     return_documents: bool | None = None
     truncate: Truncate | None = None
+    read: Read = False
 
 
 async def cohere_rerank(work: Work, body: CohereRerank) -> dict[str, Any]:
@@ -53,6 +54,7 @@ async def cohere_rerank(work: Work, body: CohereRerank) -> dict[str, Any]:
         "results": results,
         "usage": {"prompt_tokens": usage.tokens, "total_tokens": usage.tokens},
         "meta": {"api_version": {"version": "1"}, "billed_units": {"search_units": 1}},
+        **({"read": usage.read} if body.read else {}),
     }
 
 

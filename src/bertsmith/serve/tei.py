@@ -75,6 +75,7 @@ class RerankBody(TeiBody):
     texts: Annotated[list[str], Field(min_length=1)]
     raw_scores: bool = False
     return_text: bool = False
+    read: Read = False
 
 
 class Sentences(Loose):
@@ -234,7 +235,7 @@ class Tei:
             raw_scores=body.raw_scores,
         )
         order = sorted(range(len(scores)), key=lambda n: -scores[n])
-        return [
+        ranked = [
             {
                 "index": n,
                 **({"text": body.texts[n]} if body.return_text else {}),
@@ -242,6 +243,7 @@ class Tei:
             }
             for n in order
         ]
+        return {"results": ranked, "read": USAGE.get().read} if body.read else ranked
 
     async def similarity(self, body: SimilarityBody) -> list[float]:
         """Cosines of a sentence and others."""

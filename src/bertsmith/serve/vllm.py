@@ -11,7 +11,7 @@ from pydantic import Field
 
 from bertsmith.serve.cohere import reranker
 from bertsmith.serve.errors import ServeError
-from bertsmith.serve.route import JsonRoute, Loose, ModelName, Truncate
+from bertsmith.serve.route import JsonRoute, Loose, ModelName, Read, Truncate
 from bertsmith.serve.work import USAGE, Work
 from bertsmith.tasks import classification
 
@@ -24,6 +24,7 @@ class VllmClassify(Loose):
     model: ModelName = None
     input: Texts
     truncate: Truncate | None = None
+    read: Read = False
 
 
 class VllmScore(Loose):
@@ -33,6 +34,7 @@ class VllmScore(Loose):
     text_1: Texts
     text_2: Texts
     truncate: Truncate | None = None
+    read: Read = False
 
 
 async def vllm_classify(work: Work, body: VllmClassify) -> dict[str, Any]:
@@ -51,11 +53,12 @@ async def vllm_classify(work: Work, body: VllmClassify) -> dict[str, Any]:
         }
         for index, one in enumerate(rows)
     ]
-    return _answer("classify", served.name, data)
+    return _answer("classify", served.name, data, body.read)
 
 
-def _answer(kind: str, model: str, data: list[dict[str, Any]]) -> dict[str, Any]:
-    tokens = USAGE.get().tokens
+def _answer(kind: str, model: str, data: list[dict[str, Any]], read: bool) -> dict[str, Any]:
+    usage = USAGE.get()
+    tokens = usage.tokens
     return {
         "id": f"{kind}-{uuid4().hex}",
         "object": "list",
@@ -63,6 +66,7 @@ def _answer(kind: str, model: str, data: list[dict[str, Any]]) -> dict[str, Any]
         "model": model,
         "data": data,
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+        **({"read": usage.read} if read else {}),
     }
 
 
@@ -83,6 +87,6 @@ def vllm_routes(work: Work) -> APIRouter:
         long = "cut" if body.truncate else None
         scores = await work.relevance(served, one, two, long=long)
         data = [{"index": n, "object": "score", "score": s} for n, s in enumerate(scores)]
-        return _answer("score", served.name, data)
+        return _answer("score", served.name, data, body.read)
 
     return router

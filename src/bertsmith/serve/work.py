@@ -217,7 +217,8 @@ class Work:
         unique = list(dict.fromkeys([*firsts, *seconds]))
         self.check([*firsts, *seconds])
         vectors = await self.embed(served, unique, normalise=True, long=long)
-        place = {text: row for row, text in enumerate(unique)}
+        place, usage = {text: row for row, text in enumerate(unique)}, USAGE.get()
+        usage.read = [usage.read[place[text]] for text in seconds]
         pairs = zip(firsts, seconds, strict=True)
         return [float(vectors[place[one]] @ vectors[place[two]]) for one, two in pairs]
 
