@@ -192,7 +192,7 @@ def test_what_cannot_be(base: Base, made: Maker, write: Write, tmp_path: Path) -
         ({"layers": True}, "cannot keep True"),
         ({"hold_out": float("nan")}, "hold_out"),
         ({"layers": 1, "student": teacher}, "not both"),
-        ({"to": "static", "layers": 1}, "no layers"),
+        ({"to": "static", "layers": 1}, "cannot be combined with --layers"),
         ({"epochs": 0}, "epochs"),
         ({"nonsense": 1}, "unknown setting"),
     ]

@@ -184,7 +184,7 @@ def test_the_loss_is_transformers_own(base: Base, write: Write, tmp_path: Path) 
         (None, {"reinitialise": 3}, "3 layers cannot be reinitialised"),
         (None, {"metric": "calibration_error"}, "no score 'calibration_error' can decide"),
         (None, {"metric": "f2"}, "no score 'f2'"),
-        (None, {"class_weights": "x=1"}, "'x' is no label"),
+        (None, {"class_weights": "x=1"}, "'x' is not a label"),
         (None, {"seeds": 0}, "seeds must be from 1 to 1000, not 0"),
         (None, {"hold_out": 2.0}, "hold_out must be a fraction"),
         (None, {"sweep": True, "hold_out": 0.0}, "a sweep needs a dev file"),

@@ -82,7 +82,7 @@ def labelling(made: Maker) -> Bert:
 @pytest.mark.parametrize(
     ("texts", "pairs", "fault"),
     [
-        (["a", "b"], ["c"], "2 texts cannot be paired with 1"),
+        (["a", "b"], ["c"], "2 texts but 1 second texts"),
         (["a"], "b", "pairs must be a list of strings, not a str"),
         (["a"], [b"b"], "pairs must be strings, but number 0 is a bytes"),
         ("a", 3, "text 0 is a int, not a string"),

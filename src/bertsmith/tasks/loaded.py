@@ -115,7 +115,7 @@ class LoadedModel:
             grouped = [windower.single(number, one) for number, one in enumerate(ids)]
         else:
             if len(pairs) != len(texts):
-                raise BertsmithError(f"{len(texts)} texts but {len(pairs)} pairs")
+                raise BertsmithError(f"{len(texts)} texts but {len(pairs)} second texts")
             both = zip(ids, self.token_ids(pairs), strict=True)
             grouped = [windower.pair(number, *pair) for number, pair in enumerate(both)]
         return [window for group in grouped for window in group]

@@ -286,7 +286,7 @@ def _inputs(texts: Sequence[str], pairs: Sequence[str] | None) -> list[str] | li
         return list(texts)
     _check_texts(pairs, "second text")
     if len(texts) != len(pairs):
-        raise BertsmithError(f"{len(texts)} texts but {len(pairs)} pairs")
+        raise BertsmithError(f"{len(texts)} texts but {len(pairs)} second texts")
     return list(zip(texts, pairs, strict=True))
 
 

@@ -771,7 +771,7 @@ class Pane {
     }
     const said = [`${percent(later)} goes to what follows it, which a left-to-right model cannot see`
       + ` (it would see ${t + 1} of ${n}).`];
-    if (this.partial && total < 0.995) said.push(` ${percent(1 - total)} goes outside this stretch.`);
+    if (this.partial && total < 0.995) said.push(` ${percent(1 - total)} goes to tokens outside this part.`);
     return said;
   }
 
