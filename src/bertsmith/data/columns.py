@@ -92,14 +92,12 @@ class TextColumns(NamedTuple):
     word: str | None = None
 
     def read(self, row: Row, where: Where) -> tuple[str, str | None] | None:
-        """The texts of a row; None where one of them is missing, or where all are blank."""
+        """The texts of a row; None where one of them is missing."""
         wanted = [name for name in (self.text, self.pair) if name is not None]
         values = [row.cells.get(name) for name in wanted]
         if any(map(is_absent, values)):
             return None
         texts = [text_cell(v, where, name) for v, name in zip(values, wanted, strict=True)]
-        if not any(text.strip() for text in texts):
-            return None
         if self.word is not None and not is_absent(row.cells.get(self.word)):
             texts[0] = f"{text_cell(row.cells[self.word], where, self.word)}: {texts[0]}"
         return texts[0], texts[1] if len(texts) > 1 else None

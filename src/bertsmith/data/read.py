@@ -242,6 +242,8 @@ class Data:
         for row in table.rows:
             where = table.where(row)
             texts = columns.read(row, where)
+            if self.task != TEXTS and texts and not "".join(filter(None, texts)).strip():
+                texts = None  # a prediction for a blank text would say nothing
             examples.append(texts and Labelled(*texts, None, where))
         return examples
 
