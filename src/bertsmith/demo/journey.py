@@ -16,7 +16,7 @@ from bertsmith.demo.folder import begin, write_mark
 from bertsmith.demo.forging import forge, learn_vocabulary, pieces, write_documents
 from bertsmith.demo.looking import AMBIGUOUS, group_senses, look
 from bertsmith.demo.material import Material, own_material, standard_material
-from bertsmith.demo.meeting import MODEL, Met, meet
+from bertsmith.demo.meeting import MODEL, Met, guesses_of, meet
 from bertsmith.demo.pace import Pace, fastest_threads
 from bertsmith.demo.page import page
 from bertsmith.demo.story import Inside, Pretraining, Reading, Story, Tuning
@@ -113,7 +113,8 @@ def _pretrain(
         view.show(pictures.guesses(lesson, view.width))
     bert = load(out / "model", device="cpu", progress=False)
     parameters = sum(parameter.numel() for parameter in bert.model.parameters())
-    return Pretraining(pace.layers, pace.width, parameters, lesson, summary), bert
+    longer = guesses_of(MODEL, sentences)
+    return Pretraining(pace.layers, pace.width, parameters, lesson, summary, longer), bert
 
 
 def _tune(

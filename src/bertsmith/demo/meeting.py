@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,3 +67,10 @@ def meet() -> Met:
         guesses=[[(one.token, one.score) for one in row] for row in guesses],
         near=near,
     )
+
+
+def guesses_of(model: str, sentences: Sequence[str]) -> list[list[tuple[str, float]]]:
+    """The best tokens of a model for the mask of each sentence."""
+    bert = load(model, device="cpu", progress=False)
+    found = bert.fill_mask(list(sentences), top=TOP)
+    return [[(one.token, one.score) for one in row[:TOP]] for row in found]

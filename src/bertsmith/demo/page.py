@@ -89,9 +89,12 @@ def _pretraining(story: Story) -> dict[str, Any]:
             ),
             line_chart("Accuracy", series, x_label="% of the run", unit="%", from_zero=True),
         ],
-        "moments": [f"{one.seconds:.0f} s" for one in moments],
+        "moments": [*(f"{one.seconds:.0f} s" for one in moments), story.met.name],
         "rows": [
-            _guesses(sentence, [one.guesses[number] for one in moments])
+            _guesses(
+                sentence,
+                [*(one.guesses[number] for one in moments), story.pretraining.longer[number]],
+            )
             for number, sentence in enumerate(lesson.sentences)
         ],
         "counts": _counts(lesson),

@@ -34,6 +34,7 @@ class Pretraining:
     parameters: int
     lesson: Lesson
     summary: dict[str, Any]
+    longer: list[list[tuple[str, float]]]  # predictions of a model that was trained for longer
 
     @property
     def speed(self) -> float:
