@@ -128,7 +128,7 @@ def main() -> None:
         results["browser"] = browser.version
         for dtype, some in (("int8", texts), ("float16", texts[: len(texts) // 8])):
             page = browser.new_page()
-            results[dtype] = measure(bert, some, dtype, page, Path(folder) / f"{dtype}.html")
+            results[dtype] = measure(bert, some, dtype, page, Path(folder))
             page.close()
         browser.close()
     results["load_average_at_the_end"] = [round(value, 1) for value in os.getloadavg()]
