@@ -234,7 +234,9 @@ def test_doctor(run: Run) -> None:
     assert [*found] == keys.split()
     assert found["kernels_agree"] is True
     assert found["libraries"]["torch"]
-    assert found["extras"].keys() == {"corpus", "ray", "tensorboard"}
+    assert found["extras"].keys() == {
+        *("analysis", "corpus", "excel", "onnx", "ray", "search", "serve", "tensorboard")
+    }
     assert found["models"] == ["bertsmith-small"]
     assert all(speed > 0 for speed in found["tokens_per_second"]["cpu"].values())
 

@@ -116,7 +116,7 @@ def test_what_cannot_be_opened(small: Path, words: Tokenizer, tmp_path: Path) ->
         (tmp_path / "no", "train", "no such folder"),
         (tmp_path, "train", "not a prepared corpus"),
         (tmp_path / "begun", "train", "was interrupted; run `bertsmith prepare` again"),
-        (tmp_path / "all", "held_out", "no document is in the split held_out"),
+        (tmp_path / "all", "held_out", "the split held_out contains no documents"),
     ]:
         with pytest.raises(BertsmithError, match=message) as caught:
             Corpus.open(folder, split)

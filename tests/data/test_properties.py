@@ -47,8 +47,11 @@ def test_csv(
     for encoding in ("utf-16", "utf-8-sig"):
         path.write_bytes(stream.getvalue().encode(encoding))
         assert read_all(path, "classification") == cells
+    if not any(text.strip() for text, _ in cells):
+        return  # there is nothing to predict
     portions = list(open_data(path, "classification").portions(2))
-    assert [one.text for part in portions for one in part.examples] == [text for text, _ in cells]
+    texts = [one.text if one else None for part in portions for one in part.examples]
+    assert texts == [text if text.strip() else None for text, _ in cells]
     assert [row["label"] for part in portions for row in part.rows] == [name for _, name in cells]
 
 

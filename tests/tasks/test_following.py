@@ -49,7 +49,7 @@ def test_mistakes(small: Small) -> None:
     with pytest.raises(BertsmithError, match="no next-sentence or sentence-order head"):
         small().follows("a", "b")
     bert = small("bert", ("masked_lm", "next_sentence"))
-    with pytest.raises(BertsmithError, match="cannot be paired"):
+    with pytest.raises(BertsmithError, match="second texts"):
         bert.follows(["a"], ["b", "c"])
     with pytest.raises(BertsmithError, match="must be a list of strings"):
         bert.follows("a", ["b"])

@@ -168,7 +168,7 @@ def test_max_length_is_saved(trained: Trained, tmp_path: Path) -> None:
         (["fine", None], None, "text 1 is a NoneType, not a string"),
         ([("a", "b")], None, "text 0 is a tuple, not a string"),
         ([b"bytes"], None, "text 0 is a bytes, not a string"),
-        ("one text", None, "a list of texts is wanted"),
+        ("one text", None, "expected a list of texts"),
         (["a", "b"], ["c"], "2 texts but 1 second texts"),
     ],
 )
