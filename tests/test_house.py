@@ -467,7 +467,7 @@ def test_models_are_small_and_whole() -> None:
 
 def test_no_phrase_of_the_old_idiom() -> None:
     """README, docs, help, errors and pages are in plain words."""
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     pages += [path for kind in ("py", "html", "js") for path in HOUSE.rglob(f"*.{kind}")]
     found = {str(path.relative_to(ROOT)): old_phrases(path) for path in sorted(pages)}
     assert {name: phrases for name, phrases in found.items() if phrases} == {}
