@@ -237,7 +237,7 @@ def test_a_worker_that_dies(case: tuple[Path, Path, Path], tmp_path: Path) -> No
     os.kill(team[0], signal.SIGKILL)
     _, said = process.communicate()
     assert process.returncode == 1
-    assert b"BertsmithError: a worker process ended early (status -9)" in said
+    assert b"BertsmithError: a worker process died (status -9)" in said
     process = start(case, tmp_path / "out", 1)
     assert process.wait() == 0
     assert files(tmp_path / "out") == files(case[2])
