@@ -365,6 +365,8 @@ def main() -> None:
         loop = {"closed": closed_loop, "open": open_loop}[chosen.load]
         print(json.dumps(asyncio.run(loop(chosen.port, **json.loads(chosen.options)))))
         return
+    if chosen.model is None:
+        parser.error("name a model to serve")
     os.environ["OMP_NUM_THREADS"] = str(chosen.threads)
     if chosen.paced:
         measure_paced(chosen)
