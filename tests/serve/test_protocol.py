@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPResponse
 
 import httpx
 import pytest
@@ -79,4 +80,7 @@ def test_requests_in_pieces_are_refused_too(guarded: httpx.Client) -> None:
         for pieces in ([request], [request[:40], request[40:]], [request]):
             for piece in pieces:
                 client.sendall(piece)
-            assert client.recv(4096).startswith(b"HTTP/1.1 429 ")
+            answer = HTTPResponse(client)
+            answer.begin()
+            assert answer.status == 429
+            assert answer.read().startswith(b'{"error":"the server is busy')
