@@ -25,7 +25,7 @@ from playwright.sync_api import Page, sync_playwright
 
 import bertsmith as bs
 from bertsmith.batch import Batch
-from bertsmith.compare.results import cpu_name
+from bertsmith.compare.work import cpu_name
 
 THIRTY = (
     "The keeper of the lighthouse wrote a long letter to his daughter every [MASK], and the ships"

@@ -123,6 +123,28 @@ def test_variants_run_apart_are_merged(make_spec: Make, finished: Path, tmp_path
     assert results == (finished / "results.json").read_bytes()
 
 
+def test_parts_of_another_machine_keep_its_name(
+    make_spec: Make, finished: Path, tmp_path: Path
+) -> None:
+    """Parts that a GPU ran are reported here, where there is none."""
+    for path in finished.glob("parts/*/*/*.json"):
+        content = json.loads(path.read_text())
+        content["measured"]["device"] = "NVIDIA X"
+        target = tmp_path / path.relative_to(finished)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(json.dumps(content))
+    run(make_spec(device="cuda"), tmp_path)
+    assert json.loads((tmp_path / "timings.json").read_text())["device"] == "NVIDIA X"
+    results = (tmp_path / "results.json").read_bytes()
+    assert results == (finished / "results.json").read_bytes()
+
+
+def test_earlier_quarters_are_scored_once(make_spec: Make) -> None:
+    spec = make_spec(finetune={"seeds": 3, "learning_rates": [1e-3], "at": [0.25, 0.5]})
+    scored = [(part.at, part.finetune_seed) for part in parts_of(spec) if part.kind == SCORE]
+    assert sorted(set(scored)) == [(0.25, 0), (0.5, 0), (1.0, 0), (1.0, 1), (1.0, 2)]
+
+
 def test_more_seeds_are_added(make_spec: Make, finished: Path, tmp_path: Path) -> None:
     run(make_spec(seeds=1), tmp_path)
     lines: list[str] = []

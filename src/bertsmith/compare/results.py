@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from bertsmith.compare.spec import Spec
 from bertsmith.compare.static import measure
 from bertsmith.compare.summary import summarised
 from bertsmith.compare.tasks import metric_of
-from bertsmith.compare.work import Worker
+from bertsmith.compare.work import Worker, cpu_name
 from bertsmith.corpus import Corpus
 from bertsmith.files import write_json, writing
 from bertsmith.foreign import read_json
@@ -283,30 +282,16 @@ def timings_of(spec: Spec, worker: Worker, out: Path) -> dict[str, Any]:
         if stored is not None:
             parts[part.key] = stored["measured"]
     return {
-        "device": device_name(spec),
+        "device": _devices(parts),
         "parts": parts,
         "variants": {name: _speed(spec, worker, name, out) for name in spec.variants},
     }
 
 
-def device_name(spec: Spec) -> str:
-    """What parts are run on."""
-    if spec.device.startswith("cuda") or (not spec.device and torch.cuda.is_available()):
-        return str(torch.cuda.get_device_name())
-    return cpu_name()
-
-
-@cache
-def cpu_name() -> str:
-    """The name of this computer's CPU."""
-    import platform
-
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+def _devices(parts: dict[str, Any]) -> str:
+    """What finished parts were run on, which may be several machines."""
+    names = dict.fromkeys(one["device"] for one in parts.values() if one.get("device"))
+    return " and ".join(names) or cpu_name()
 
 
 def _speed(spec: Spec, worker: Worker, name: str, out: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import cache
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -103,6 +104,7 @@ class Worker:
         else:
             result, measured = self._finetune(part)
         measured["seconds"] = time.perf_counter() - began
+        measured["device"] = device_name(self.spec)
         self.store.write(part, self.inputs(part), result, measured)
         if part.kind == PRETRAIN:  # a run that was killed before this line can be continued
             rmtree(self.store.run_folder(part) / "checkpoints", ignore_errors=True)
@@ -191,3 +193,23 @@ def _numbers(row: dict[str, Any]) -> dict[str, float]:
         for key, value in row.items()
         if isinstance(value, int | float) and key != "step"
     }
+
+
+def device_name(spec: Spec) -> str:
+    """What parts are run on."""
+    if spec.device.startswith("cuda") or (not spec.device and torch.cuda.is_available()):
+        return str(torch.cuda.get_device_name())
+    return cpu_name()
+
+
+@cache
+def cpu_name() -> str:
+    """The name of this computer's CPU."""
+    import platform
+
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
