@@ -15,26 +15,18 @@ import asyncio
 import json
 import os
 import platform
-import random
 import signal
 import subprocess
 import sys
 import time
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from statistics import fmean, quantiles
 from typing import Any
 
 from pydantic import BaseModel
 
 RESULTS = Path(__file__).parent / "results" / "serve.json"
-WORDS = [
-    *("the", "of", "and", "in", "to", "a", "is", "was", "for", "on", "as", "by", "with", "he"),
-    *("that", "from", "at", "his", "it", "an", "were", "are", "which", "this", "be", "river"),
-    *("mountain", "music", "history", "science", "city", "government", "language", "education"),
-    *("building", "species", "station", "album", "football", "season", "railway", "village"),
-    *("population", "university", "company"),
-]
+LOAD = Path(__file__).parent / "serve_load.py"
 WINDOW = 0.005  # seconds that the baselines gather requests for
 MOST = 32  # requests that the baselines encode together
 PACE = (0.04, 0.001)  # seconds of a batch, and of each of its tokens, for `--paced`
@@ -44,13 +36,6 @@ class Body(BaseModel):
     """A request of the baselines."""
 
     inputs: str
-
-
-def texts(count: int, seed: int = 0) -> list[str]:
-    """Texts of mixed lengths: half have fewer than 20 words, some have 300."""
-    draw = random.Random(seed)
-    lengths = [min(300, max(2, int(draw.lognormvariate(3.0, 0.9)))) for _ in range(count)]
-    return [" ".join(draw.choices(WORDS, k=length)) for length in lengths]
 
 
 # ------------------------------------------------------------------ the baselines
@@ -169,146 +154,17 @@ def paced(model: str, port: int) -> None:
     serve(lambda state: create_app({"paced": bert}, state=state), listen("127.0.0.1", port))
 
 
-# ------------------------------------------------------------------ the load, in its own process
-
-
-class Connection(asyncio.Protocol):
-    """A connection that sends one request at a time; lean, as it shares the machine's cores."""
-
-    def __init__(self) -> None:
-        self.transport: Any = None
-        self.waiter: asyncio.Future[tuple[int, float]] | None = None
-        self.buffer, self.size, self.start = b"", 0, 0.0
-
-    def connection_made(self, transport: Any) -> None:
-        self.transport = transport
-
-    def ask(self, request: bytes) -> asyncio.Future[tuple[int, float]]:
-        """Send a request; (status, seconds) until the whole response has arrived."""
-        self.waiter = asyncio.get_running_loop().create_future()
-        self.buffer, self.size, self.start = b"", 0, time.perf_counter()
-        self.transport.write(request)
-        return self.waiter
-
-    def data_received(self, data: bytes) -> None:
-        self.buffer += data
-        if not self.size:
-            end = self.buffer.find(b"\r\n\r\n")
-            if end < 0:
-                return
-            head = self.buffer[:end].lower()
-            length = head.split(b"content-length:")[1].split(b"\r\n")[0]
-            self.size = end + 4 + int(length)
-        if len(self.buffer) >= self.size and self.waiter is not None:
-            took = time.perf_counter() - self.start
-            self.waiter.set_result((int(self.buffer[9:12]), took))
-            self.waiter = None
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if self.waiter is not None:
-            self.waiter.set_exception(error or ConnectionError("closed"))
-
-
-async def connected(port: int) -> Connection:
-    loop = asyncio.get_running_loop()
-    return (await loop.create_connection(Connection, "127.0.0.1", port))[1]
-
-
-def requests(seed: int = 0) -> list[bytes]:
-    """Requests with texts of mixed lengths."""
-    bodies = [json.dumps({"inputs": text}).encode() for text in texts(4000, seed)]
-    head = "POST /embed HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-    return [f"{head}Content-Length: {len(one)}\r\n\r\n".encode() + one for one in bodies]
-
-
-async def closed_loop(port: int, seconds: float, connections: int) -> dict[str, Any]:
-    """So many clients that each ask again as soon as they are answered."""
-    many = requests()
-    done: list[float] = []
-    refused = 0
-    end = time.perf_counter() + seconds
-
-    async def client(number: int) -> None:
-        nonlocal refused
-        connection = await connected(port)
-        place = number * 37
-        while time.perf_counter() < end:
-            status, took = await connection.ask(many[place % len(many)])
-            place += 1
-            if status == 200:
-                done.append(took)
-            else:
-                refused += 1
-                await asyncio.sleep(0.05)
-        connection.transport.close()
-
-    start = time.perf_counter()
-    await asyncio.gather(*map(client, range(connections)))
-    took = time.perf_counter() - start
-    rate = round(len(done) / took, 2)
-    return {"requests": len(done), "requests_per_second": rate, "refused": refused, **spread(done)}
-
-
-async def open_loop(port: int, seconds: float, rate: float) -> dict[str, Any]:
-    """Requests at random moments, `rate` a second on average, whatever the server does."""
-    many, draw = requests(seed=1), random.Random(2)
-    admitted: list[float] = []
-    refusals: list[float] = []
-    lost = 0
-    idle: list[Connection] = []
-
-    async def client(request: bytes) -> None:
-        nonlocal lost
-        try:
-            connection = idle.pop() if idle else await connected(port)
-            status, took = await connection.ask(request)
-            idle.append(connection)
-        except OSError:
-            lost += 1
-            return
-        (admitted if status == 200 else refusals).append(took)
-
-    tasks, start, due, number = [], time.perf_counter(), 0.0, 0
-    while due < seconds:
-        wait = start + due - time.perf_counter()
-        if wait > 0:
-            await asyncio.sleep(wait)
-        tasks.append(asyncio.create_task(client(many[number % len(many)])))
-        number += 1
-        due += draw.expovariate(rate)
-    behind = time.perf_counter() - start - seconds
-    await asyncio.gather(*tasks)
-    return {
-        "asked_per_second": round(number / seconds, 2),
-        "admitted": {"count": len(admitted), **spread(admitted)},
-        "refused": {"count": len(refusals), **spread(refusals)},
-        "lost": lost,
-        "seconds_behind": round(behind, 2),
-    }
-
-
-def spread(seconds: list[float]) -> dict[str, float]:
-    """Median, 99th percentile and mean in milliseconds, and the share below 50 ms."""
-    if len(seconds) < 2:
-        return {}
-    cuts = quantiles(seconds, n=100)
-    named = {"p50_ms": cuts[49], "p99_ms": cuts[98], "mean_ms": fmean(seconds)}
-    result = {name: round(1000 * value, 2) for name, value in named.items()}
-    return {**result, "below_50_ms": round(fmean(one < 0.05 for one in seconds), 4)}
+# ------------------------------------------------------------------ the run
 
 
 def load(kind: str, port: int, **options: Any) -> dict[str, Any]:
     """Run a load in a process of its own."""
-    command = [sys.executable, __file__, "--load", kind, "--port", str(port)]
-    command += ["--options", json.dumps(options)]
+    command = [sys.executable, str(LOAD), kind, str(port), json.dumps(options)]
     done = subprocess.run(
         command, check=True, capture_output=True, text=True, start_new_session=True
     )
     result: dict[str, Any] = json.loads(done.stdout)
     return result
-
-
-# ------------------------------------------------------------------ the run
 
 
 @contextmanager
@@ -352,18 +208,12 @@ def main() -> None:
     parser.add_argument("--beside", default="sentence-transformers,onnxruntime")
     parser.add_argument("--paced", action="store_true", help="measure the queue alone")
     parser.add_argument("--baseline")
-    parser.add_argument("--load")
-    parser.add_argument("--options", default="{}")
     chosen = parser.parse_args()
     if chosen.baseline == "paced":
         paced(chosen.model, chosen.port)
         return
     if chosen.baseline:
         baseline(chosen.baseline, chosen.model, chosen.port, chosen.threads)
-        return
-    if chosen.load:
-        loop = {"closed": closed_loop, "open": open_loop}[chosen.load]
-        print(json.dumps(asyncio.run(loop(chosen.port, **json.loads(chosen.options)))))
         return
     if chosen.model is None:
         parser.error("name a model to serve")

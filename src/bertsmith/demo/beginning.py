@@ -1,9 +1,11 @@
-"""How the demo's BERT begins: knowing nothing, but with an eye for neighbours.
+"""The initialization of the demo's BERT: heads attend to neighbours, biases are token frequencies.
 
-That neighbours matter most takes a BERT hours to find out, and here it has a minute. So positions
-begin as sine waves, as in the first Transformer, and each head begins by looking at the token one
-or two places before or after: a step along a wave is a rotation, which a head's matrices can hold.
-From there everything is learned, and everything may change.
+With random weights a BERT learns for hours that neighbouring tokens matter most; the demo has a
+minute. Position embeddings are therefore initialized as sine waves, as in the first Transformer,
+and each head attends to the token one or two places to the left or right: a step along a wave is a
+rotation, which a head's matrices can represent. The bias of the masked-LM head is initialized with
+the log frequencies of the tokens, so that no steps are spent on learning them. All parameters are
+trained afterwards.
 """
 
 from __future__ import annotations
@@ -12,23 +14,25 @@ import math
 from itertools import cycle, islice
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from bertsmith.checkpoint import Sentence, create, save
+from bertsmith.corpus import Corpus
 from bertsmith.demo.pace import Pace
 from bertsmith.tokenizer import Tokenizer
 
-DEVIATION = 0.05  # of random weights
-POSITIONS = 2.0  # how much stronger positions are than tokens, at first
-SHARPNESS = 1.5  # of the first look at neighbours
-SLOWEST = 30.0  # how many times slower the slowest wave is than the fastest
-LOOKS = (-1, 1, -2, 2)  # where the heads of a layer look at first
+DEVIATION = 0.05  # standard deviation of random weights
+POSITIONS = 2.0  # scale of position embeddings, relative to token embeddings
+SHARPNESS = 1.5  # scale of the queries and keys that attend to neighbours
+SLOWEST = 30.0  # frequency of the fastest wave divided by that of the slowest
+LOOKS = (-1, 1, -2, 2)  # offsets to which the heads of a layer attend
 HEAD = 32  # width of a head
 
 
-def begin_model(tokenizer: Tokenizer, out: Path, pace: Pace) -> None:
-    """Write the model that pre-training starts from."""
+def begin_model(tokenizer: Tokenizer, corpus: Path, out: Path, pace: Pace) -> None:
+    """Write the model that pre-training on a corpus starts from."""
     checkpoint = create(
         "bert-tiny",
         heads=["masked_lm", "next_sentence"],
@@ -46,30 +50,39 @@ def begin_model(tokenizer: Tokenizer, out: Path, pace: Pace) -> None:
     with torch.no_grad():
         table = parameters["encoder.embedding.marks.position.weight"]
         table.copy_(waves(*table.shape) * POSITIONS * DEVIATION * math.sqrt(2))
+        parameters["heads.masked_lm.output.bias"].copy_(log_frequencies(corpus, tokenizer.size))
         for name, parameter in parameters.items():
             if name.endswith("attention.qkv.weight"):
                 parameter[: 2 * pace.width] = torch.cat(neighbour_looks(pace.width))
     save(out, checkpoint, tokenizer, Sentence())
 
 
+def log_frequencies(corpus: Path, size: int) -> Tensor:
+    """Return the log of each token's relative frequency in a corpus, with one added to counts."""
+    tokens = Corpus.open(corpus)
+    ids = tokens.gather(np.array([0]), np.array([tokens.tokens]))
+    counts = torch.from_numpy(np.bincount(ids, minlength=size) + 1.0)
+    return (counts / counts.sum()).log().float()
+
+
 def speeds(width: int) -> Tensor:
-    """How far each wave turns from one position to the next: (width / 2,)."""
+    """Return the angle by which each wave turns from one position to the next: (width / 2,)."""
     return SLOWEST ** -(torch.arange(0, width, 2) / width)
 
 
 def waves(count: int, width: int) -> Tensor:
-    """Sine and cosine of each wave, side by side, at each position: (count, width)."""
+    """Return sine and cosine of each wave, side by side, at each position: (count, width)."""
     turned = torch.arange(count)[:, None] * speeds(width)
     return torch.stack([turned.sin(), turned.cos()], -1).flatten(1)
 
 
 def neighbour_looks(width: int) -> tuple[Tensor, Tensor]:
-    """Matrices of queries and keys by which each head looks at one neighbour: (width, width)."""
+    """Return query and key matrices with which each head attends to one offset: (width, width)."""
     count = width // HEAD
     query, key = torch.zeros(width, width), torch.zeros(width, width)
     turns = speeds(width)
     for head, look in enumerate(islice(cycle(LOOKS), count)):
-        # Every head has fast and slow waves: one tells neighbours, the other far places apart.
+        # Every head has fast waves, which separate neighbours, and slow ones for distant places.
         for number, wave in enumerate(range(head, width // 2, count)):
             row, column = head * HEAD + 2 * number, 2 * wave
             turn = float(turns[wave]) * look

@@ -102,7 +102,7 @@ def recipe_for(start: Path, corpus: Path, pace: Pace) -> Recipe:
             "about": "A BERT of a minute: masked LM and next sentences",
             "model": {"start": str(start)},
             "data": {"corpus": str(corpus), "format": "next", "length": pace.length, "workers": 1},
-            "masking": {"rate": 0.2},
+            "masking": {"rate": 0.3},
             "objectives": {"masked_lm": 1.0, "next_sentence": 1.0},
             "train": {
                 "steps": pace.steps,
@@ -193,7 +193,7 @@ def forge(
             folder, recipe, made, tensorboard, tokenizer=tokenizer, lesson=lesson, tell=tell
         )
 
-    begin_model(tokenizer, out / "beginning", pace)
+    begin_model(tokenizer, corpus, out / "beginning", pace)
     summary = pretrain(recipe_for(out / "beginning", corpus, pace), run, show=watch)
     if not summary["finished"]:
         raise KeyboardInterrupt

@@ -12,9 +12,9 @@ from bertsmith.tokenizer import Tokenizer
 SENTENCES = (
     "Return the [MASK] of the list.",
     "Return [MASK] if the file exists.",
+    "Return a [MASK] of all the keys.",
     "This method returns a new [MASK].",
     "Open the [MASK] and read the first line.",
-    "An instance of this [MASK] is created.",
 )
 PAIR = ("Return an unordered list of names.", "If there are none, it is empty.")
 

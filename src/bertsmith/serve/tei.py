@@ -3,152 +3,39 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 from fastapi import APIRouter
-from pydantic import Discriminator, Field, Tag
 from starlette.responses import Response
 
 from bertsmith import __version__
 from bertsmith.serve.cohere import CohereRerank, cohere_rerank, reranker
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.models import ServedModel
-from bertsmith.serve.own import OwnBody, listed
-from bertsmith.serve.route import JsonRoute, Loose, ModelName, Read, Truncate, vectors_answer
+from bertsmith.serve.own import listed
+from bertsmith.serve.route import JsonRoute, vectors_answer
+from bertsmith.serve.tei_bodies import (
+    AnyBody,
+    DecodeBody,
+    EmbedAllBody,
+    EmbedBody,
+    PredictBody,
+    Rerank,
+    RerankBody,
+    Similarity,
+    SimilarityBody,
+    TokenizeBody,
+    TokenSimilarityBody,
+)
 from bertsmith.serve.work import USAGE, Work, tokens_to_text
 from bertsmith.tasks import answering, filling, tagging
 from bertsmith.tasks.classification import activation, raw
 from bertsmith.tasks.labels import vote
 
-Ids = Annotated[list[int], Field(min_length=1)]
-Input = str | Ids | Annotated[list[str | Ids], Field(min_length=1)]
-Direction = Literal["right", "left", "Right", "Left"]
-
-
-class TeiBody(Loose):
-    """What most routes of TEI understand; `model` and `read` are additions."""
-
-    model: ModelName = None
-    truncate: Truncate | None = None
-    truncation_direction: Direction = "right"
-    prompt_name: str | None = None
-
-    @property
-    def long(self) -> str | None:
-        """What is to be done with long texts; None: the server's setting."""
-        if not self.truncate:
-            return None
-        return "cut" if self.truncation_direction.lower() == "right" else "cut_left"
-
-
-class EmbedBody(TeiBody):
-    """Texts to embed."""
-
-    inputs: Input
-    normalize: bool | None = None
-    dimensions: Annotated[int, Field(ge=1)] | None = None
-    pooling: Literal["mean", "cls"] | None = None
-    read: Read = False
-
-
-class EmbedAllBody(TeiBody):
-    """Texts whose tokens are embedded."""
-
-    inputs: Input
-
-
-Pair = Annotated[list[str], Field(min_length=1, max_length=2)]
-
-
-class PredictBody(TeiBody):
-    """A text, a pair of texts, or a batch of lists of one or two texts."""
-
-    inputs: str | Pair | Annotated[list[Pair], Field(min_length=1)]
-    raw_scores: bool = False
-
-
-class RerankBody(TeiBody):
-    """A query and texts to order by relevance."""
-
-    query: str
-    texts: Annotated[list[str], Field(min_length=1)]
-    raw_scores: bool = False
-    return_text: bool = False
-    read: Read = False
-
-
-class Sentences(Loose):
-    """A sentence and those that it is compared with."""
-
-    source_sentence: str
-    sentences: Annotated[list[str], Field(min_length=1)]
-
-
-class SimilarityBody(Loose):
-    """Sentences to compare, as TEI asks."""
-
-    model: ModelName = None
-    inputs: Sentences
-    parameters: dict[str, Any] | None = None
-
-
-class TokenSimilarityBody(OwnBody):
-    """Two texts to compare token by token."""
-
-    first: str
-    second: str
-
-
-class TokenizeBody(Loose):
-    """Texts to split into tokens."""
-
-    model: ModelName = None
-    inputs: str | Annotated[list[str], Field(min_length=1)]
-    add_special_tokens: bool = True
-    prompt_name: str | None = None
-
-
-class DecodeBody(Loose):
-    """Token ids to turn into text."""
-
-    model: ModelName = None
-    ids: Ids | Annotated[list[Ids], Field(min_length=1)]
-    skip_special_tokens: bool = True
-
-
-class AnyBody(TeiBody):
-    """Inputs of whatever task the model is for."""
-
-    inputs: Any
-    normalize: bool | None = None
-    dimensions: Annotated[int, Field(ge=1)] | None = None
-    raw_scores: bool = False
-    parameters: dict[str, Any] | None = None
-
-
-def kind_by(key: str, one: str, other: str) -> Any:
-    """A function that tells two dialects apart by a key of the body."""
-
-    def kind(value: Any) -> str:
-        keys = value if isinstance(value, dict) else getattr(value, "__dict__", {})
-        return one if key in keys else other
-
-    return Discriminator(kind)
-
-
-Rerank = Annotated[
-    Annotated[RerankBody, Tag("tei")] | Annotated[CohereRerank, Tag("cohere")],
-    kind_by("documents", "cohere", "tei"),
-]
-Similarity = Annotated[
-    Annotated[SimilarityBody, Tag("tei")] | Annotated[TokenSimilarityBody, Tag("own")],
-    kind_by("inputs", "tei", "own"),
-]
-
 
 class Tei:
-    """The work of TEI's routes."""
+    """The routes of TEI without HTTP: from request bodies to results."""
 
     def __init__(self, work: Work) -> None:
         self.work = work
@@ -312,7 +199,7 @@ class Tei:
         return [decode(row, skip_special=body.skip_special_tokens) for row in rows]
 
     async def any(self, body: AnyBody) -> Any:
-        """What huggingface_hub's client asks of a server that it knows only the address of."""
+        """Answer huggingface_hub's client, which sends inputs of every task to one address."""
         fields = body.model_fields_set - {"parameters"}
         given = {name: getattr(body, name) for name in fields}
         inputs, models = body.inputs, self.work.models
@@ -373,7 +260,7 @@ class Tei:
         return {"answer": first.text, "score": first.score, "start": first.start, "end": first.end}
 
     def info(self) -> dict[str, Any]:
-        """What TEI says of itself."""
+        """Return TEI's description of the server."""
         served, settings = next(iter(self.work.models)), self.work.settings
         bert = served.bert
         labels = dict(enumerate(bert.checkpoint.labels))

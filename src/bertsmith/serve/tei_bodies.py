@@ -1,0 +1,136 @@
+"""The request bodies of text-embeddings-inference (TEI)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from bertsmith.serve.cohere import CohereRerank
+from bertsmith.serve.own import OwnBody
+from bertsmith.serve.route import Loose, ModelName, Read, Truncate
+
+Ids = Annotated[list[int], Field(min_length=1)]
+Input = str | Ids | Annotated[list[str | Ids], Field(min_length=1)]
+Direction = Literal["right", "left", "Right", "Left"]
+
+
+class TeiBody(Loose):
+    """The fields that most routes of TEI accept; `model` and `read` are additions."""
+
+    model: ModelName = None
+    truncate: Truncate | None = None
+    truncation_direction: Direction = "right"
+    prompt_name: str | None = None
+
+    @property
+    def long(self) -> str | None:
+        """How long texts are handled; None selects the server's setting."""
+        if not self.truncate:
+            return None
+        return "cut" if self.truncation_direction.lower() == "right" else "cut_left"
+
+
+class EmbedBody(TeiBody):
+    """Texts to embed."""
+
+    inputs: Input
+    normalize: bool | None = None
+    dimensions: Annotated[int, Field(ge=1)] | None = None
+    pooling: Literal["mean", "cls"] | None = None
+    read: Read = False
+
+
+class EmbedAllBody(TeiBody):
+    """Texts whose tokens are embedded."""
+
+    inputs: Input
+
+
+Pair = Annotated[list[str], Field(min_length=1, max_length=2)]
+
+
+class PredictBody(TeiBody):
+    """A text, a pair of texts, or a batch of lists of one or two texts."""
+
+    inputs: str | Pair | Annotated[list[Pair], Field(min_length=1)]
+    raw_scores: bool = False
+
+
+class RerankBody(TeiBody):
+    """A query and texts to order by relevance."""
+
+    query: str
+    texts: Annotated[list[str], Field(min_length=1)]
+    raw_scores: bool = False
+    return_text: bool = False
+    read: Read = False
+
+
+class Sentences(Loose):
+    """A sentence and those that it is compared with."""
+
+    source_sentence: str
+    sentences: Annotated[list[str], Field(min_length=1)]
+
+
+class SimilarityBody(Loose):
+    """Sentences to compare, as TEI asks."""
+
+    model: ModelName = None
+    inputs: Sentences
+    parameters: dict[str, Any] | None = None
+
+
+class TokenSimilarityBody(OwnBody):
+    """Two texts to compare token by token."""
+
+    first: str
+    second: str
+
+
+class TokenizeBody(Loose):
+    """Texts to split into tokens."""
+
+    model: ModelName = None
+    inputs: str | Annotated[list[str], Field(min_length=1)]
+    add_special_tokens: bool = True
+    prompt_name: str | None = None
+
+
+class DecodeBody(Loose):
+    """Token ids to turn into text."""
+
+    model: ModelName = None
+    ids: Ids | Annotated[list[Ids], Field(min_length=1)]
+    skip_special_tokens: bool = True
+
+
+class AnyBody(TeiBody):
+    """Inputs of whatever task the model is for."""
+
+    inputs: Any
+    normalize: bool | None = None
+    dimensions: Annotated[int, Field(ge=1)] | None = None
+    raw_scores: bool = False
+    parameters: dict[str, Any] | None = None
+
+
+def kind_by(key: str, one: str, other: str) -> Any:
+    """Return a discriminator that chooses between two dialects by a key of the body."""
+
+    def kind(value: Any) -> str:
+        keys = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+        return one if key in keys else other
+
+    return Discriminator(kind)
+
+
+Rerank = Annotated[
+    Annotated[RerankBody, Tag("tei")] | Annotated[CohereRerank, Tag("cohere")],
+    kind_by("documents", "cohere", "tei"),
+]
+Similarity = Annotated[
+    Annotated[SimilarityBody, Tag("tei")] | Annotated[TokenSimilarityBody, Tag("own")],
+    kind_by("inputs", "tei", "own"),
+]
