@@ -4,6 +4,7 @@
 # make test-all  the same with the slow tests: half an hour
 # make check   linter, formatter, types
 # make format  let the formatter and the linter repair what they can
+# make docs    build the site in site/; a dead link is an error
 # make lock    resolve pyproject.toml anew into the lock files (needs uv)
 # make browser look for a browser for the tests of pages; install one if CI is set
 # make clean   remove what the others made
@@ -18,7 +19,7 @@ LOCKED := $(PIP) install -qq --no-deps --no-compile --only-binary :all: --no-bin
 LOCKS := requirements.lock requirements-torch.lock requirements-torch-cpu.lock
 TOO_OLD := bertsmith needs Python 3.11 or newer, not %d.%d: try make PYTHON=python3.12
 
-.PHONY: help install test test-all demo check browser format lock clean
+.PHONY: help install test test-all demo check browser format docs lock clean
 
 help:
 	@grep "^# make" Makefile | cut -c3-
@@ -52,11 +53,15 @@ format: $(VENV)/ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(VENV)/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "done: open site/index.html, or serve it with  python3 -m http.server -d site  to search it"
+
 lock:
 	$(PYTHON) scripts/lock.py
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # The environment holds what the locks say and nothing else. Where pip can find torch's CPU
@@ -72,4 +77,8 @@ $(VENV)/locked: $(LOCKS)
 $(VENV)/ready: $(VENV)/locked pyproject.toml
 	@$(PIP) install -qq --no-deps --no-build-isolation --editable .
 	@$(PIP) check
+	@touch $@
+
+$(VENV)/docs: $(VENV)/ready requirements-docs.lock
+	@$(LOCKED) -r requirements-docs.lock
 	@touch $@

@@ -1,9 +1,10 @@
-"""Write the three lock files from pyproject.toml (needs `uv`).
+"""Write the lock files from pyproject.toml (needs `uv`).
 
 requirements.lock            everything but torch
 requirements-torch.lock      torch as the registry has it, and the CUDA packages it asks for
 requirements-torch-cpu.lock  torch's CPU build, a tenth of the size, for machines that have it, and
                              Triton, whose interpreter runs the GPU kernels in tests
+requirements-docs.lock       what `make docs` needs beyond the first, to build the site
 
 Every package is pinned with the hashes of all its files, so that one lock serves every
 Python and platform.
@@ -21,17 +22,17 @@ TORCH_CPU_HASHES = ["6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b26
 ROOT = Path(__file__).resolve().parent.parent
 HEADER = "# Written by `make lock`; installed by pip with --no-deps and --require-hashes.\n"
 COMPILE = (
-    "uv pip compile pyproject.toml --extra dev --constraints - --universal"
+    "uv pip compile pyproject.toml --constraints - --universal"
     " --fork-strategy fewest --generate-hashes --no-header --no-annotate --quiet"
 )
 
 
-def resolve() -> list[str]:
-    """Return the pinned requirements, each with its lines of hashes."""
+def resolve(extra: str, constraints: str) -> list[str]:
+    """Return the pinned requirements of an extra, each with its lines of hashes."""
     done = subprocess.run(
-        COMPILE.split(),
+        [*COMPILE.split(), "--extra", extra],
         cwd=ROOT,
-        input=f"torch=={TORCH}\n",
+        input=constraints,
         stdout=subprocess.PIPE,
         text=True,
         check=True,
@@ -44,9 +45,18 @@ def write(name: str, requirements: list[str]) -> None:
     (ROOT / name).write_text(HEADER + "".join(requirements), encoding="utf-8")
 
 
+def lock_docs(requirements: list[str]) -> None:
+    """Write what the site needs beyond the other requirements, at the same versions."""
+    pins = [r.partition(" \\")[0] for r in requirements]
+    names = {r.partition("==")[0] for r in requirements}
+    docs = resolve("docs", "\n".join(pins))
+    write("requirements-docs.lock", [r for r in docs if r.partition("==")[0] not in names])
+
+
 def main() -> None:
-    """Resolve once, write three files."""
-    requirements = resolve()
+    """Resolve the dev packages, then those of the site, and write all files."""
+    requirements = resolve("dev", f"torch=={TORCH}\n")
+    lock_docs(requirements)
     torch = [r for r in requirements if re.match(r"(torch|triton|cuda-.+|nvidia-.+)==", r)]
     hashes = [f" \\\n    --hash=sha256:{digest}" for digest in TORCH_CPU_HASHES]
     write("requirements.lock", [r for r in requirements if r not in torch])

@@ -2,6 +2,7 @@
 
 import doctest
 import io
+import json
 import re
 import shlex
 import shutil
@@ -12,9 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
 
-from bertsmith.cli.app import main
+from bertsmith.cli.app import app, main
 from bertsmith.demo import journey
 from bertsmith.demo.pace import QUICK
 
@@ -41,6 +43,8 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def workplace(demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in which the demo was run, and nothing else: this is where a page is read."""
     shutil.copytree(demo, tmp_path / "demo")
+    for table in (ROOT / "docs" / "examples").glob("*.csv"):  # files that a page asks to save
+        shutil.copy(table, tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -75,7 +79,9 @@ def run(command: str, monkeypatch: pytest.MonkeyPatch) -> str:
             command, shell=True, capture_output=True, text=True, check=True
         ).stdout
     if command.startswith("bertsmith pretrain"):
-        command += " --set train.steps=20"  # what a page shows is true of a short run too
+        command += " --set train.steps=6"  # what a page shows is true of a short run too
+    if command.startswith("bertsmith finetune bertsmith-small messages.csv"):
+        command += " --epochs 1"
     monkeypatch.setattr(sys, "argv", shlex.split(command))
     shown = io.StringIO()
     with redirect_stdout(shown), redirect_stderr(shown), suppress(SystemExit):
@@ -83,7 +89,56 @@ def run(command: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return shown.getvalue()
 
 
+LINK = re.compile(r"\]\(([\w/.-]*)(?:#([\w-]+))?\)")
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and the site make them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings)
+    return {re.sub(r"[^\w\s-]", "", heading).lower().replace(" ", "-") for heading in plain}
+
+
+def dead_links(page: Path) -> list[str]:
+    """Links of a page to files or headings that are not there."""
+    text = page.read_text("utf-8")
+    if page.suffix == ".ipynb":
+        cells = json.loads(text)["cells"]
+        text = "".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+    found = []
+    for link, anchor in LINK.findall(re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)):
+        target = page.parent / link if link else page
+        wrong = not target.exists() or (anchor and anchor not in anchors(target))
+        found += [f"{page.name}: {link}#{anchor}"] * bool(wrong)
+    return found
+
+
 def test_pages_link_to_what_is_there() -> None:
-    for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
-        for link in re.findall(r"\]\(([\w/.-]+)(?:#[\w-]+)?\)", page.read_text("utf-8")):
-            assert (page.parent / link).exists(), f"{page.name} links to {link}"
+    pages = [*PAGES, ROOT / "CONTRIBUTING.md", *(ROOT / "notebooks").glob("*.ipynb")]
+    assert [link for page in pages for link in dead_links(page)] == []
+
+
+def test_dead_links_are_seen(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# A `b` & c\n[1](page.md) [2](#a-b--c) [3](no.md) [4](page.md#no)\n", "utf-8")
+    assert dead_links(page) == ["page.md: no.md#", "page.md: page.md#no"]
+
+
+def test_the_site_has_every_page_and_verb() -> None:
+    """The navigation lists each page once; the reference has a line for each verb."""
+    lines = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:\n")[2]
+    listed = re.findall(r"([\w/.-]+\.md)$", lines, re.MULTILINE)
+    made = {"changelog.md", "contributing.md"} | {n for n in listed if n.startswith("notebooks/")}
+    docs = {path.relative_to(ROOT / "docs").as_posix() for path in PAGES[1:]}
+    assert sorted(listed) == sorted(docs | made)
+    notebooks = {f"notebooks/{path.stem}.md" for path in (ROOT / "notebooks").glob("*.ipynb")}
+    assert notebooks == made - {"changelog.md", "contributing.md"}
+    reference = (ROOT / "docs" / "reference.md").read_text("utf-8").replace("`", "")
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    for name in group.list_commands(typer.Context(group)):
+        verb = group.get_command(typer.Context(group), name)
+        assert verb
+        row = rf"^\| \[{name}\]\([\w.#-]+\) \| {re.escape(verb.get_short_help_str(200))} \|$"
+        assert re.search(row, reference, re.MULTILINE), f"docs/reference.md has no line {row}"

@@ -97,13 +97,18 @@ class Bert(LoadedModel):
         )
 
     @overload
-    def fill_mask(self, text: str, top: int = 5) -> list[filling.Guess]: ...
+    def fill_mask(self, text: str, top: int = 5) -> filling.Guesses: ...
     @overload
-    def fill_mask(self, text: Texts, top: int = 5) -> list[list[filling.Guess]]: ...
+    def fill_mask(self, text: Texts, top: int = 5) -> list[filling.Guesses]: ...
     def fill_mask(self, text: str | Sequence[str], top: int = 5) -> Any:
         """Guess the masked tokens of a text, or of each of several."""
         self.demand_head("masked_lm")
-        return _one(text, lambda texts: filling.fill_mask(self, texts, positive(top, "top")))
+        most = positive(top, "top")
+
+        def look(texts: list[str]) -> list[filling.Guesses]:
+            return [filling.Guesses(one) for one in filling.fill_mask(self, texts, most)]
+
+        return _one(text, look)
 
     def embed(
         self,
@@ -135,14 +140,19 @@ class Bert(LoadedModel):
         return classification.classify(self, _listed(texts, "texts"), second)
 
     @overload
-    def tag(self, texts: str, *, words: bool = False) -> list[tagging.Entity]: ...
+    def tag(self, texts: str, *, words: bool = False) -> tagging.Entities: ...
     @overload
-    def tag(self, texts: Texts, *, words: bool = False) -> list[list[tagging.Entity]]: ...
+    def tag(self, texts: Texts, *, words: bool = False) -> list[tagging.Entities]: ...
     def tag(self, texts: Any, *, words: bool = False) -> Any:
         """Find entities in a text, or in each of several; or label every word."""
         self.demand_head("tag")
         find = tagging.tag_words if words else tagging.tag
-        return _one(texts, lambda many: find(self, many))
+
+        def look(many: list[str]) -> list[tagging.Entities]:
+            pairs = zip(find(self, many), many, strict=True)
+            return [tagging.Entities(entities, text) for entities, text in pairs]
+
+        return _one(texts, look)
 
     def answer(
         self,
@@ -152,7 +162,7 @@ class Bert(LoadedModel):
         top: int = 1,
         longest: int = 30,
         empty: bool | None = None,
-    ) -> list[answering.Answer]:
+    ) -> answering.Answers:
         """Find the `top` answers to a question in a passage of any length.
 
         With `empty`, "no answer" competes with the answers. None: the threshold that was stored
@@ -160,7 +170,8 @@ class Bert(LoadedModel):
         """
         self.demand_head("answer")
         most, length = positive(top, "top"), positive(longest, "longest")
-        return answering.answer(self, question, passage, most, length, empty)
+        found = answering.answer(self, question, passage, most, length, empty)
+        return answering.Answers(found, passage)
 
     def choose(self, prompt: str, choices: Sequence[str]) -> choice.Choice:
         """Pick the choice that goes best with the prompt."""

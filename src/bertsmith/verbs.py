@@ -11,6 +11,7 @@ from typing import Any
 from bertsmith.bert import Bert, load
 from bertsmith.data import read_data
 from bertsmith.files import finite
+from bertsmith.pages.results import framed, score_table
 from bertsmith.tasks import evaluate as evaluation
 from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.registry import task_of
@@ -54,6 +55,13 @@ class Evaluated:
         )
         return content
 
+    def _repr_html_(self) -> str:
+        low, high = self.interval
+        about = (
+            f"{self.metric} {self.scores[self.metric]:.4g}, 95% interval {low:.4g} to {high:.4g}"
+        )
+        return score_table(about, ["", "score"], self.scores.items())
+
     def __repr__(self) -> str:
         count = len(self.evaluation.predictions)
         return f"<{self.metric} {self.scores[self.metric]:.4g} on {count:,} examples>"
@@ -88,6 +96,11 @@ class Pretrained:
         """The summary as plain values."""
         content: dict[str, Any] = finite(self.summary)
         return content
+
+    def _repr_html_(self) -> str:
+        from bertsmith.pages.runs import read_run, report_page
+
+        return framed(report_page(read_run(self.out)), "the run")
 
     def __repr__(self) -> str:
         state = "finished" if self.summary.get("finished") else "interrupted"

@@ -153,6 +153,8 @@ def test_documents_from_python(tmp_path: Path) -> None:
         index.remove("w")
     with pytest.raises(BertsmithError, match="a document is a text"):
         index.add([{"id": "no text"}])
+    with pytest.raises(BertsmithError, match="takes a list"):
+        index.add("a folder, or one text: its letters are no documents")
 
 
 def test_another_model_is_refused(index: Index, folder: Path, encoder: HashedWords) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
@@ -39,7 +40,7 @@ def fill_mask(
     shared.close(bert)
 
 
-def _show(texts: list[str], found: list[list[Guess]], mask: str) -> None:
+def _show(texts: list[str], found: Sequence[list[Guess]], mask: str) -> None:
     """Each text with one of its masks in bold, and below it the guesses for that mask."""
     from rich.text import Text
 

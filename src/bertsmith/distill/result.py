@@ -12,6 +12,7 @@ from bertsmith import __version__
 from bertsmith.checkpoint import save
 from bertsmith.files import finite, write_json, write_text
 from bertsmith.folders import replace_directory
+from bertsmith.pages.results import score_table
 from bertsmith.tasks.loaded import LoadedModel
 
 
@@ -39,6 +40,9 @@ class Distilled:
         """The content of distill.json as plain values."""
         content: dict[str, Any] = finite(self.content)
         return content
+
+    def _repr_html_(self) -> str:
+        return score_table("", ["", "teacher", "student"], rows(self.content))
 
     def __repr__(self) -> str:
         place = f", in {self.out}" if self.out else ""

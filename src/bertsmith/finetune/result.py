@@ -18,6 +18,7 @@ from bertsmith.finetune.session import History
 from bertsmith.finetune.settings import Settings, matrix_rate_for
 from bertsmith.folders import replace_directory
 from bertsmith.metrics import Summary, over_seeds
+from bertsmith.pages.results import score_table
 from bertsmith.tasks.evaluate import Evaluation, interval
 from bertsmith.tasks.loaded import LoadedModel
 
@@ -87,6 +88,12 @@ class Result:
         """The report as plain values, as in report.json."""
         content: dict[str, Any] = finite(self.content)
         return content
+
+    def _repr_html_(self) -> str:
+        splits = {split: one for split, one in self.kept.scores.items() if one}
+        names = list(dict.fromkeys(name for one in splits.values() for name in one))
+        rows = [[name, *(one.get(name) for one in splits.values())] for name in names]
+        return score_table(f"{self.task} model", ["", *splits], rows)
 
     def __repr__(self) -> str:
         scores = {split: one for split, one in self.kept.scores.items() if one}

@@ -149,6 +149,8 @@ class Index:
 
         A document whose id is there already replaces it.
         """
+        if isinstance(documents, str | Mapping):
+            raise BertsmithError("add takes a list of documents; update reads folders of files")
         return self._changed(add_documents(self.path, documents, self._settings()))
 
     def remove(self, names: str | Sequence[str]) -> Update:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +18,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.metrics.answers import answer_overlap, best_threshold, question_scores
 from bertsmith.model import Hidden
 from bertsmith.numbers import parse_number
+from bertsmith.pages.results import marked_text, score_table
 from bertsmith.tasks.explain import Explanation
 from bertsmith.tasks.loaded import EncoderTask, LoadedModel
 from bertsmith.tasks.run import EncoderPass, Steps
@@ -55,6 +56,20 @@ class Answer(Result):
     start: int
     end: int
     score: float  # probability among all stretches of the passage
+
+
+class Answers(list[Answer]):
+    """The answers to a question, best first; a notebook shows the best one in the passage."""
+
+    def __init__(self, answers: Iterable[Answer], passage: str) -> None:
+        super().__init__(answers)
+        self.passage = passage
+
+    def _repr_html_(self) -> str:
+        if not self or not self[0].text:
+            return score_table("no answer", [], [])
+        best = self[0]
+        return marked_text(self.passage, [(best.start, best.end, f"{best.score:.1%}")])
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.metrics.calibration import calibration_error
 from bertsmith.metrics.labels import Score, label_scores, per_label
 from bertsmith.numbers import shown
+from bertsmith.pages.results import score_bars, score_table
 from bertsmith.tasks.labels import Activation, LabelTask, LabelTraining, texts_of, vote
 from bertsmith.tasks.loaded import EncoderTask, LoadedModel
 from bertsmith.tasks.run import Steps
@@ -40,6 +41,12 @@ class Classification(Result):
     label: str
     score: float
     scores: dict[str, float]  # of every label
+
+    def _repr_html_(self) -> str:
+        ranked = sorted(self.scores.items(), key=lambda item: -item[1])
+        if len(ranked) == 1:  # a value, not a probability
+            return score_table("", [], ranked)
+        return score_bars(self.label, ranked)
 
 
 @EncoderTask

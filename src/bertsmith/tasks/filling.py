@@ -11,6 +11,7 @@ import torch
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.model import Hidden
+from bertsmith.pages.results import grouped_bars, score_bars
 from bertsmith.tasks.loaded import EncoderTask, LoadedModel
 from bertsmith.tasks.run import EncoderPass, Steps
 from bertsmith.tasks.spans import trimmed
@@ -28,6 +29,21 @@ class Guess(Result):
     text: str  # the whole text with this guess in place
     id: int
     mask: int = 0  # which mask of the text, from 0
+
+
+class Guesses(list[Guess]):
+    """The guesses for the masks of one text, which a notebook shows as bars."""
+
+    def _repr_html_(self) -> str:
+        masks = {f"mask {one.mask + 1}": one.mask for one in self}
+        if len(masks) < 2:
+            return score_bars("", ((one.token, one.score) for one in self))
+        return grouped_bars(
+            {
+                name: [(one.token, one.score) for one in self if one.mask == mask]
+                for name, mask in masks.items()
+            }
+        )
 
 
 Ranked = list[tuple[float, int]]  # the best tokens of one mask: probability, id

@@ -17,6 +17,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.metrics.entities import entity_scores, tag_scores
 from bertsmith.metrics.labels import Score, per_label
 from bertsmith.model import Hidden
+from bertsmith.pages.results import marked_text
 from bertsmith.tasks.explain import Explanation
 from bertsmith.tasks.loaded import EncoderTask, LoadedModel
 from bertsmith.tasks.run import EncoderPass, Steps
@@ -56,6 +57,17 @@ class Entity(Result):
     start: int
     end: int
     score: float  # probability; of several words, their mean
+
+
+class Entities(list[Entity]):
+    """The entities of one text, which a notebook shows in it."""
+
+    def __init__(self, entities: Iterable[Entity], text: str) -> None:
+        super().__init__(entities)
+        self.text = text
+
+    def _repr_html_(self) -> str:
+        return marked_text(self.text, ((one.start, one.end, one.label) for one in self))
 
 
 Place = tuple[int | None, int, int]  # a word's first token, if it has one, and its characters

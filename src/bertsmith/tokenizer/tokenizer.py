@@ -51,6 +51,12 @@ class Split(NamedTuple):
 
     pieces: list[Piece]
     unknown: int
+    unknown_id: int | None = None
+
+    def _repr_html_(self) -> str:
+        from bertsmith.pages.results import token_row
+
+        return token_row((one.token, one.id, one.id == self.unknown_id) for one in self.pieces)
 
 
 class Slot(NamedTuple):
@@ -187,7 +193,8 @@ class Tokenizer:
             Piece(self.token(number), number, start, end, text[start:end])
             for number, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
         ]
-        return Split(pieces, sum(number == self.unk_id for number in encoding.ids))
+        unknown = sum(number == self.unk_id for number in encoding.ids)
+        return Split(pieces, unknown, self.unk_id)
 
     # ------------------------------------------------------------------ special tokens
 

@@ -1,0 +1,53 @@
+"""Results as HTML for a notebook: bars, tables and marked texts that bring their own style."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from bertsmith.pages.page import render
+from bertsmith.pages.tables import Part, bar_list, highlighted, table
+
+
+def score_bars(title: str, scores: Iterable[tuple[str, float]]) -> str:
+    """Named probabilities as bars, in the given order."""
+    return _result(title, bodies=[_bars(scores)])
+
+
+def grouped_bars(groups: Mapping[str, Iterable[tuple[str, float]]]) -> str:
+    """Several lists of named probabilities, each with a heading."""
+    parts = [one for name, rows in groups.items() for one in (table([], [[name]]), _bars(rows))]
+    return _result("", bodies=parts)
+
+
+def marked_text(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
+    """A text in which spans of (start, end, label) are marked."""
+    return _result("", highlighted(text, ((*span[:2], "label", span[2]) for span in spans)))
+
+
+def token_row(tokens: Iterable[tuple[str, int, bool]]) -> str:
+    """Tokens side by side, each (token, id, is it unknown?) with its id below."""
+    parts = [Part(token, "bad" if bad else "label", str(id_)) for token, id_, bad in tokens]
+    return _result("", parts, apart=True)
+
+
+def score_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A table whose first column names the rows."""
+    return _result(title, bodies=[table(headings, rows)])
+
+
+def framed(page: str, title: str) -> str:
+    """A page in a frame of its own, which keeps it and the notebook apart."""
+    return str(render("notebook.html", page=page, title=title))
+
+
+def _bars(scores: Iterable[tuple[str, float]]) -> Markup:
+    return bar_list([(name, score, f"{score:.1%}") for name, score in scores], most=1.0)
+
+
+def _result(
+    title: str, parts: Sequence[Part] = (), *, apart: bool = False, bodies: Sequence[Markup] = ()
+) -> str:
+    return str(render("result.html", title=title, parts=parts, apart=apart, bodies=bodies))
