@@ -28,9 +28,7 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
     topics = list(pydoc_data.topics.topics.values())[:12]
     text.write_text("\n\n".join("\n".join(filter(str.strip, t.splitlines())) for t in topics))
     train([text], "wordpiece", size=400).save(folder / "tokenizer")
-    prepare(
-        [text], folder / "tokenizer", folder / "corpus", held_out=0.2, workers=1, progress=None
-    )
+    prepare([text], folder / "tokenizer", folder / "corpus", held_out=0.2, workers=1, progress=None)
     words = ["list", "class", "file", "name", "value", "module", "object", "string"]
     rows = [
         f"the {word} {number} is {kind},{label}"

@@ -9,7 +9,16 @@ import pytest
 
 from bertsmith.checkpoint import Sentence, create, save
 from bertsmith.compare import budget, compare
-from bertsmith.compare.parts import PRETRAIN, RATE, SCORE, Part, parts_of
+from bertsmith.compare.parts import (
+    PRETRAIN,
+    RATE,
+    SCORE,
+    Part,
+    Store,
+    best_rate,
+    parts_of,
+    rate_parts,
+)
 from bertsmith.compare.spec import Spec
 from bertsmith.compare.work import Stopped, Worker
 from bertsmith.errors import BertsmithError
@@ -145,6 +154,17 @@ def test_earlier_quarters_are_scored_once(make_spec: Make) -> None:
     assert sorted(set(scored)) == [(0.25, 0), (0.5, 0), (1.0, 0), (1.0, 1), (1.0, 2)]
 
 
+def test_undefined_scores_do_not_stop_a_comparison(make_spec: Make, tmp_path: Path) -> None:
+    """The correlation with constant predictions is undefined: the lowest rate is used."""
+    spec, store = make_spec(), Store(tmp_path)
+    part = next(part for part in parts_of(spec) if part.kind == SCORE)
+    for trial in rate_parts(spec, part):
+        store.write(trial, "", {"dev": None}, {})
+    assert best_rate(spec, store, part) == 1e-3
+    store.write(trial, "", {"dev": -0.5}, {})
+    assert best_rate(spec, store, part) == trial.rate == 1e-2
+
+
 def test_more_seeds_are_added(make_spec: Make, finished: Path, tmp_path: Path) -> None:
     run(make_spec(seeds=1), tmp_path)
     lines: list[str] = []
@@ -196,6 +216,16 @@ def test_parts_and_their_order(make_spec: Make) -> None:
         ({"tasks": {"x": {"data": "no.csv"}}}, "tasks.x: no.csv: no such file"),
         ({"tasks": {"x": {"data": "glue", "folder": "."}}}, "unknown GLUE task 'x'"),
         ({"tasks": {"sst2": {"data": "glue", "folder": "/nowhere"}}}, "no such folder"),
+        ({"tasks": {"x": {"data": "ROWS hello,a|world,b|more,a"}}}, "tasks.x: .*least two labels"),
+        ({"tasks": {"x": {"data": "ROWS "}}}, "tasks.x: .*contains no rows"),
+        (
+            {"tasks": {"x": {"data": "ROWS a,1|b,2|c,1|d,2|e,1", "kind": "regression"}}},
+            "tasks.x: its dev data has fewer than 3 different scores",
+        ),
+        (
+            {"tasks": {"x": {"data": "ROWS a,1", "columns": {"txet": "text"}}}},
+            "tasks.x: no role 'txet' of columns; did you mean text",
+        ),
         ({"variants": {"m": {"model": "no/such/model/here"}}}, "no such directory"),
         ({"variants": {"m": {"recipe": "tiny-brt"}}}, "did you mean tiny-bert"),
         ({"finetune": {"settings": {"epohcs": 1}}}, "did you mean 'epochs'|did you mean epochs"),
@@ -205,6 +235,11 @@ def test_parts_and_their_order(make_spec: Make) -> None:
 def test_mistakes_are_one_line_before_anything_is_trained(
     make_spec: Make, tmp_path: Path, changes: dict[str, Any], fault: str
 ) -> None:
+    for task in changes.get("tasks", {}).values():
+        if task["data"].startswith("ROWS "):
+            rows = ["text,label", *task["data"][5:].split("|")]
+            (tmp_path / "rows.csv").write_text("\n".join(rows))
+            task["data"] = str(tmp_path / "rows.csv")
     with pytest.raises(BertsmithError, match=fault) as error:
         run(make_spec(**changes), tmp_path / "out")
     assert "\n" not in str(error.value)

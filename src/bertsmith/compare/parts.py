@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -168,12 +169,13 @@ def fingerprint(*content: Any) -> str:
 
 
 def best_rate(spec: Spec, store: Store, part: Part) -> float:
-    """The learning rate with the best score on dev data; of equal ones the lowest."""
+    """The learning rate with the best score on dev data; of equal ones the lowest.
+
+    A score can be undefined, such as a correlation with predictions that are all the same.
+    """
     trials = rate_parts(spec, part)
     if not trials:
         return spec.finetune.learning_rates[0]
     scores = {one.rate: (store.result(one) or {}).get("dev") for one in trials}
-    known = {rate: score for rate, score in scores.items() if score is not None}
-    if not known:
-        raise BertsmithError(f"{part.variant}, {part.task}: no learning rate produced a score")
+    known = {rate: -math.inf if score is None else score for rate, score in scores.items()}
     return max(sorted(known), key=lambda rate: known[rate])

@@ -177,7 +177,8 @@ def _bootstrap(spec: Spec, worker: Worker, budget: str, task: str) -> MultiBoots
     def scorer(values: list[Any]) -> Callable[[Any], float]:
         predictions = [Prediction(plain(value), 1.0) for value in values]
         score = kind.scorer(splits.test, predictions)  # type: ignore[arg-type]
-        return lambda weights: float(score(weights)[metric])
+        # A correlation with predictions that are all the same is undefined: it counts as 0.
+        return lambda weights: float(np.nan_to_num(score(weights)[metric]))
 
     def mean(scorers: list[Callable[[Any], float]]) -> Callable[[Any], float]:
         return lambda weights: sum(one(weights) for one in scorers) / len(scorers)

@@ -74,9 +74,16 @@ def finetune_settings(spec: Spec, name: str, splits: Splits) -> dict[str, Any]:
             raise BertsmithError(f"finetune.settings.{key} is chosen by compare itself")
     settings |= {"keep": "last", "metric": metric_of(spec, name, splits)}
     try:
-        settings_for(splits.train.task, {}, **settings)
+        task = task_named(splits.train.task)
+        task.training(splits.train, settings_for(task.name, {}, **settings))  # such as one label
     except BertsmithError as error:
         raise BertsmithError(f"tasks.{name}: {error}") from error
+    if task.name == "regression":
+        for part, data in (("dev", splits.dev), ("test", splits.test)):
+            if data is not None and len({task.label_of(one) for one in data.examples}) < 3:
+                raise BertsmithError(
+                    f"tasks.{name}: its {part} data has fewer than 3 different scores; add examples"
+                )
     return settings
 
 

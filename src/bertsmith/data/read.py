@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.data.choices import choice_rows, read_choices
-from bertsmith.data.columns import Finder, guess_task, without_header
+from bertsmith.data.columns import NAMES, Finder, guess_task, without_header
 from bertsmith.data.dataset import Dataset, has_gold, known_task
 from bertsmith.data.examples import Labelled, Tagged, joined
 from bertsmith.data.schemes import convert, detect
@@ -24,7 +24,7 @@ from bertsmith.data.texts import (
     read_tagged,
     words_cell,
 )
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, nearest
 from bertsmith.ledger import Ledger
 
 LAYOUTS = {"squad": "answering", "conll": "tagging", "conllu": "tagging"}
@@ -282,6 +282,12 @@ def open_data(
     if task not in (None, TEXTS):
         known_task(str(task))
     named = {role: name for role, name in (columns or {}).items() if name}
+    for role in named:
+        if role not in (roles := (*NAMES, "pair")):
+            known = ", ".join(roles)
+            raise BertsmithError(
+                f"no role {role!r} of columns{nearest(role, roles)}; known: {known}"
+            )
     options = Options(named, header, encoding, format, split, skip_ragged, usual or {})
     return Data(source, task, options, label_names, ledger)
 
