@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -154,3 +155,19 @@ def test_what_cannot_be(prepared: Path, tmp_path: Path) -> None:
         bs.pretrain("minilm", prepared, out, changes={"train.steps": 1})
     with pytest.raises(BertsmithError, match="needs a prepared corpus"):
         bs.distill(teacher, ["a text"], changes=["train.steps=3"])
+
+
+def test_the_recipe_of_distilbert_masks_rare_tokens_more_often(
+    prepared: Path, tmp_path: Path
+) -> None:
+    teacher = stored(tmp_path / "teacher", prepared)
+    recipe = taught_recipe(teacher, prepared, None, QUICK)
+    corpus = open_corpus(recipe)
+    ids = corpus.gather(np.array([0]), np.array([corpus.tokens]))
+    counts = np.bincount(ids, minlength=corpus.tokenizer.size)
+    masking = examples_of(recipe, corpus, 32, 2).masking
+    assert masking is not None
+    assert np.allclose(masking.weights, np.maximum(counts, 1.0) ** -0.7)
+    evenly = examples_of(recipe, open_corpus(recipe, "held_out"), 32, 2).masking
+    assert evenly is not None
+    assert evenly.weights is None

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -194,3 +195,19 @@ def test_only_special_tokens_have_no_targets(tokenizer: Tokenizer) -> None:
 def test_shares_that_are_none(tokenizer: Tokenizer, options: Any) -> None:
     with pytest.raises(BertsmithError, match="masking"):
         Masking(tokenizer, **options)
+
+
+def test_weighted_tokens_are_drawn_as_by_multinomial(tokenizer: Tokenizer) -> None:
+    """Rare tokens more often: as torch draws without replacement, the rate being the same."""
+    sequences = rows(tokenizer, 4000, 22)
+    weights = np.random.default_rng(1).integers(1, 50, tokenizer.size) ** -0.7
+    masked = Masking(tokenizer, rate=0.2, weights=weights)(sequences, np.arange(4000))
+    ids = sequences.ids.reshape(4000, 22)[:, 1:-1]
+    assert len(masked.rows) == 4000 * 4
+    probabilities = torch.from_numpy(weights[ids])
+    drawn = torch.multinomial(probabilities, 4, generator=torch.Generator().manual_seed(0))
+    expected = np.take_along_axis(weights[ids], drawn.numpy(), 1)
+    assert np.mean(weights[masked.targets]) == pytest.approx(expected.mean(), rel=0.03)
+    assert np.mean(weights[masked.targets]) > 1.15 * weights[ids].mean()
+    with pytest.raises(BertsmithError, match="for single tokens"):
+        Masking(tokenizer, unit="word", weights=weights)

@@ -116,6 +116,10 @@ def test_keys_can_be_changed() -> None:
             "[train]\nsteps = 5\n[masking]\nmask = 0.9\nrandom = 0.2",
             "masking.mask + masking.random is more than 1",
         ),
+        (
+            "[train]\nsteps = 5\n[masking]\nsmoothing = 0.7\nunit = 'word'",
+            'masking.smoothing needs masking.unit = "token"',
+        ),
         ("[train]\nsteps = 5\n[objectives]\nnext_sentence = 1", 'needs data.format = "next"'),
         ("[train]\nsteps = 5\n[[stages]]\nlength = 9\n[[stages]]\nlength = 9", "only the last"),
         ("steps = = 1", "not TOML"),

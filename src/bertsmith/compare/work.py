@@ -55,9 +55,10 @@ class Worker:
             if variant.model:
                 return fingerprint("model", self._sum(f"model {variant.model}"))
             recipe = self._recipe(part)
-            plain = recipe.model_dump(exclude={"about", "checkpoint"})
+            # Without defaults: keys that later versions add do not change the sum.
+            plain = recipe.model_dump(exclude={"about", "checkpoint"}, exclude_defaults=True)
             plain["data"] |= {"corpus": self._sum(f"corpus {spec.corpus}"), "workers": 0}
-            plain["train"].pop("device")
+            plain["train"].pop("device", None)
             return fingerprint("static" if variant.static else "", plain)
         trained = self.inputs(Part(PRETRAIN, part.variant, part.budget, part.seed))
         splits = self.splits(part.task)

@@ -21,14 +21,15 @@ def unigram_cross_entropy(
     it is the training text's own. Of larger corpora blocks of `most` tokens in all are read, at
     equal distances.
     """
-    size = train.tokenizer.size
-    counts = _counts(train, size, most)
-    scored = counts if held_out is None else _counts(held_out, size, most)
-    log_probabilities = np.log(counts + 1.0) - np.log(counts.sum() + size)
+    counts = token_counts(train, most)
+    scored = counts if held_out is None else token_counts(held_out, most)
+    log_probabilities = np.log(counts + 1.0) - np.log(counts.sum() + len(counts))
     return float(-(scored @ log_probabilities) / scored.sum())
 
 
-def _counts(corpus: Corpus, size: int, most: int) -> Ints:
+def token_counts(corpus: Corpus, most: int = 2**24) -> Ints:
+    """How often each token of the vocabulary occurs; of larger corpora in `most` tokens."""
+    size = corpus.tokenizer.size
     counts = np.zeros(size, np.int64)
     for start, length in _blocks(corpus.tokens, most):
         counts += np.bincount(corpus.gather(np.array([start]), np.array([length])), minlength=size)

@@ -31,7 +31,8 @@ class Masking:
     random, so that the rate is right on average. Every sequence with text has a target: where the
     first word is longer than the rate allows, a shortest word may take its place. Special
     tokens are never chosen. Draws depend on the sample's number: in a later epoch, a text is
-    masked differently.
+    masked differently. With `weights` (a number for each id), single tokens are drawn with
+    probabilities in these proportions, without replacement.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Masking:
         unit: Unit = "token",
         span: float = 5.0,
         longest_span: int = 10,
+        weights: Numbers | None = None,
         seed: int = 0,
     ) -> None:
         if tokenizer.mask_id is None:
@@ -55,7 +57,10 @@ class Masking:
         if span < 1 or longest_span < 1:
             raise BertsmithError("masking: a span must have at least one word")
         self.rate, self.mask, self.random, self.unit = rate, mask, random, unit
+        if weights is not None and unit != "token":
+            raise BertsmithError(f"masking: weights are for single tokens, not for a {unit}")
         self.span, self.longest_span, self.seed = span, longest_span, seed
+        self.weights = weights
         self.mask_id = tokenizer.mask_id
         special = np.zeros(tokenizer.size, dtype=bool)
         special[sorted(tokenizer.special_ids)] = True
@@ -72,7 +77,7 @@ class Masking:
         token = (self.seed, samples[owner], np.arange(len(ids)) - begins[owner])
         free = ~self.special[ids]
         words, spans = self._units(ids, owner, free, token)
-        rows = self._choose(words, spans, owner, free, samples)
+        rows = self._choose(ids, words, spans, owner, free, samples)
         one = (self.seed, *(key[rows] for key in token[1:]))
         if self.unit == "span":  # a span is masked, replaced or kept as a whole
             first = np.searchsorted(spans, spans[rows])
@@ -114,7 +119,13 @@ class Masking:
         return words, (np.cumsum(starts) - 1)[words]
 
     def _choose(
-        self, words: Numbers, spans: Numbers, owner: Numbers, free: Numbers, samples: Numbers
+        self,
+        ids: Numbers,
+        words: Numbers,
+        spans: Numbers,
+        owner: Numbers,
+        free: Numbers,
+        samples: Numbers,
     ) -> Numbers:
         """The rows of the words that are taken."""
         places = np.flatnonzero(free)
@@ -130,6 +141,9 @@ class Masking:
         if self.unit == "span":
             span = np.unique(spans[places[first]], return_inverse=True)[1]
             order = self._by_spans(span, whose, sizes, wanted, keys)
+        elif self.weights is not None:  # the order of arrivals at these rates
+            arrival = -np.log1p(-uniform(*keys, place, "order")) / self.weights[ids[places[first]]]
+            order = np.lexsort((arrival, whose))
         else:
             order = np.argsort(whose + uniform(*keys, place, "order"), kind="stable")
         whose, sizes, word = whose[order], sizes[order], word[order]

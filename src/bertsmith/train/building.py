@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from bertsmith.checkpoint import Checkpoint, create, keep_layers, locate, read
 from bertsmith.checkpoint.checkpoint import configure, entry_of
 from bertsmith.corpus import Corpus
+from bertsmith.corpus.unigram import token_counts
 from bertsmith.errors import BertsmithError, nearest
 from bertsmith.examples import Examples, Masking, Pairs, Source, Spans
 from bertsmith.families import Family, family_of, preset
@@ -273,9 +275,11 @@ def source_of(recipe: Recipe, corpus: Corpus, length: int) -> Source:
 
 
 def examples_of(recipe: Recipe, corpus: Corpus, length: int, segments: int) -> Examples:
-    """Masked samples of this length."""
+    """Masked samples of this length; held-out text is masked evenly, so that losses compare."""
     masks = {"masked_lm", "replaced", "soft_targets"} & recipe.objectives.keys()
-    part = recipe.masking
+    part, weights = recipe.masking, None
+    if part.smoothing and corpus.split == "train":
+        weights = np.maximum(token_counts(corpus), 1.0) ** -part.smoothing
     masking = Masking(
         corpus.tokenizer,
         rate=part.rate,
@@ -284,6 +288,7 @@ def examples_of(recipe: Recipe, corpus: Corpus, length: int, segments: int) -> E
         unit=part.unit,
         span=part.span,
         longest_span=part.longest_span,
+        weights=weights,
         seed=recipe.train.seed,
     )
     return Examples(source_of(recipe, corpus, length), masking if masks else None, segments)

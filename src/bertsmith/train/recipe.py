@@ -91,6 +91,12 @@ class MaskingPart(Part):
     unit: Literal["token", "word", "span"] = "token"
     span: float = Field(default=5.0, ge=1, le=1000, description="mean words in a span")
     longest_span: int = Field(default=10, ge=1, le=1000)
+    smoothing: float = Field(
+        default=0.0,
+        ge=0,
+        le=4,
+        description="tokens are masked in proportion to frequency ** -smoothing; 0: evenly",
+    )
 
 
 class GeneratorPart(Part):
@@ -311,6 +317,8 @@ def _check(recipe: Recipe, where: str) -> None:
         raise BertsmithError(f"{where}: only the last of the stages may leave out its steps")
     if recipe.masking.mask + recipe.masking.random > 1:
         raise BertsmithError(f"{where}: masking.mask + masking.random is more than 1")
+    if recipe.masking.smoothing and recipe.masking.unit != "token":
+        raise BertsmithError(f'{where}: masking.smoothing needs masking.unit = "token"')
     needed = {"next_sentence": "next", "sentence_order": "order"}
     for name, form in needed.items():
         if name in recipe.objectives and recipe.data.format != form:
