@@ -99,6 +99,12 @@ def test_marks() -> None:
         '<mark class="bad">France<small>ORG</small></mark>'
     )
     assert marked(text, [(9, 22, "label", "LOC"), (9, 14, "bad", "LOC")]).count("<mark") == 2
+    assert marked(text, [(9, 22, "label", "LOC (missed)"), (9, 14, "bad", "PER (wrong)")]) == (
+        'a &lt;b&gt; in <mark class="bad">Paris<small>PER (wrong)</small></mark>'
+        '<mark class="label">, France<small>LOC (missed)</small></mark>'
+    )
+    twice = marked(text, [(9, 14, "label", "label"), (9, 22, "label", "label"), (9, 14, "bad", "")])
+    assert twice.count("Paris") == twice.count("<small>") == 1
     far = marked("x" * 5000 + "Paris" + "y" * 5000, [(5000, 5005, "good", "LOC")])
     assert len(far) < 1000
     assert (far[0], far[-1]) == ("…", "…")

@@ -1,4 +1,4 @@
-"""How long each part of the journey may take, how large the model is, and on how many threads."""
+"""Time budgets of the demo's steps, the size of its model, and the number of threads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @dataclass(frozen=True)
 class Pace:
-    """What a run is given."""
+    """Sizes and time budgets of one run."""
 
     vocabulary: int = 4000
     layers: int = 2
@@ -19,12 +19,13 @@ class Pace:
     batch_tokens: int = 1024
     minutes: float = 1.5  # of pre-training, by the clock
     steps: int = 0  # of pre-training, instead of minutes
-    classifier_seconds: float = 45.0  # as far as speed can be told beforehand
-    tagger_seconds: float = 25.0  # its task is easier
+    classifier_seconds: float = 40.0  # as estimated from the speed of pre-training
+    tagger_seconds: float = 20.0  # its task is easier
     epochs: int = 5
     most_items: int = 6000  # for each task
-    few: int = 160  # labelled examples, to compare starts
-    few_epochs: int = 3
+    few: int = 240  # labelled examples, to compare starts
+    few_epochs: int = 3  # of bertsmith-small
+    tiny_epochs: int = 12  # of the two tiny models, whose steps take a tenth of the time
     few_tests: int = 150
     occurrences: int = 300  # of the word whose senses are shown
 
@@ -35,14 +36,14 @@ QUICK = Pace(
     classifier_seconds=15.0,
     tagger_seconds=6.0,
     few=96,
-    few_epochs=3,
+    tiny_epochs=6,
     few_tests=100,
     occurrences=150,
 )
 
 
 def fastest_threads() -> int:
-    """How many threads compute a layer of this size fastest: more are slower on busy cores."""
+    """Return the number of threads that compute a layer of this size fastest."""
     most = torch.get_num_threads()
     rows, table = torch.randn(1024, 128), torch.randn(128, 512)
     times = {}

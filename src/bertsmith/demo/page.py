@@ -105,8 +105,8 @@ def _pretraining(story: Story) -> dict[str, Any]:
 def _counts(lesson: Lesson) -> str:
     often = PUBLISHED // max(lesson.tokens, 1) // 1000 * 1000
     return (
-        f"It read {lesson.tokens:,} tokens in {lesson.seconds:.0f} seconds; the published BERT "
-        f"read {often:,} times as many."
+        f"The model of this page read {lesson.tokens:,} tokens in {lesson.seconds:.0f} seconds, "
+        f"the published BERT {often:,} times as many."
     )
 
 
@@ -128,7 +128,7 @@ def _guesses(sentence: str, cells: Sequence[Sequence[tuple[str, float]]]) -> dic
 
 
 def _moments(rounds: Sequence[Round]) -> list[Round]:
-    """A few moments, more of them early, when most changes."""
+    """Choose a few rounds, more of them early, when predictions change most."""
     if len(rounds) <= MOMENTS:
         return list(rounds)
     last = len(rounds) - 1
@@ -176,7 +176,7 @@ def _bars(tuned: Tuned) -> str:
     baseline, own = tuned.sides
     return bar_list(
         [
-            (f"always “{tuned.baseline_label}”", baseline, f"{baseline:.1%}"),
+            (f"baseline: always “{tuned.baseline_label}”", baseline, f"{baseline:.1%}"),
             ("fine-tuned", own, f"{own:.1%}"),
         ],
         most=1.0,

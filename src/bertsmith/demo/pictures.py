@@ -156,7 +156,7 @@ def scores(tuned: Tuned, what: str) -> RenderableType:
     """The score of the model and of the majority baseline."""
     table = Table.grid(padding=(0, 1))
     for name, value, style in (
-        (f"always “{tuned.baseline_label}”", tuned.sides[0], "dim"),
+        (f"baseline: always “{tuned.baseline_label}”", tuned.sides[0], "dim"),
         ("fine-tuned", tuned.sides[1], "green"),
     ):
         bar = ProgressBar(1.0, value, width=24, complete_style=style, finished_style=style)

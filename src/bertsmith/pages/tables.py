@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
@@ -180,18 +181,34 @@ class Part(NamedTuple):
 
 
 def highlighted(text: str, spans: Iterable[tuple[int, int, str, str]]) -> list[Part]:
-    """Split a text at spans of (start, end, kind, note); far from all spans it is cut.
+    """Split a text at spans of (start, end, kind, note); text far from all spans is cut.
 
-    Of two spans that overlap the first stands in the text, the second is repeated after it.
+    Every character is shown once. Where spans overlap, the kind of the shortest is shown, and each
+    note stands where its span ends.
     """
-    ordered = sorted(spans)
-    low = max(0, min((span[0] for span in ordered), default=0) - LONGEST // 2)
-    high = min(len(text), max((span[1] for span in ordered), default=LONGEST) + LONGEST // 2)
-    parts, done = [Part("…" if low else "")], low
-    for start, end, kind, note in ordered:
-        if start >= done:
-            parts.append(Part(text[done:start]))
-            done = end
-        parts.append(Part(text[start:end], kind, note))
-    parts.append(Part(text[done:high] + ("…" if high < len(text) else "")))
+    marked = _joined(spans)
+    low = max(0, min((span[0] for span in marked), default=0) - LONGEST // 2)
+    high = min(len(text), max((span[1] for span in marked), default=LONGEST) + LONGEST // 2)
+    edges = sorted({low, high, *(edge for span in marked for edge in span[:2])})
+    parts = [Part("…" if low else "")]
+    for start, end in pairwise(edges):
+        inside = [span for span in marked if span[0] <= start and end <= span[1]]
+        shortest = min(inside, key=lambda span: span[1] - span[0], default=(0, 0, "", ""))
+        notes = [note for _, stop, _, note in inside if stop == end and note]
+        parts.append(Part(text[start:end], shortest[2], ", ".join(notes)))
+    parts.append(Part("…" if high < len(text) else ""))
     return [part for part in parts if part.text]
+
+
+def _joined(spans: Iterable[tuple[int, int, str, str]]) -> list[tuple[int, int, str, str]]:
+    """Merge overlapping spans of the same kind and note, such as several labelled answers."""
+    merged: list[tuple[int, int, str, str]] = []
+    last: dict[tuple[str, str], int] = {}
+    for start, end, kind, note in sorted(spans):
+        place = last.get((kind, note))
+        if place is not None and start < merged[place][1]:
+            merged[place] = (merged[place][0], max(end, merged[place][1]), kind, note)
+        else:
+            last[kind, note] = len(merged)
+            merged.append((start, end, kind, note))
+    return merged

@@ -70,7 +70,8 @@
       const field = form.elements[name];
       field.add(new Option("all", ""));
       for (const value of [...counts.keys()].sort()) field.add(new Option(`${value} (${counts.get(value)})`, value));
-      field.parentElement.hidden = counts.size === 0;
+      // Values that hardly repeat, such as answers to questions, are searched rather than chosen.
+      field.parentElement.hidden = counts.size === 0 || counts.size > Math.max(8, articles.length / 2);
     }
     form.addEventListener("input", (event) => {
       room = 25;
