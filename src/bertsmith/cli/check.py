@@ -22,8 +22,12 @@ MOST = 20  # labels that the table shows
 @tasks.takes(tasks.COLUMNS, "columns")
 def check(
     train: Annotated[Path, typer.Argument(help="A file, or a folder with train and dev files.")],
-    dev: Annotated[Path | None, typer.Option(help="A file to tune on.")] = None,
-    test: Annotated[Path | None, typer.Option(help="A file to score on.")] = None,
+    dev: Annotated[
+        Path | None, typer.Option(help="Development data, compared with the training data.")
+    ] = None,
+    test: Annotated[
+        Path | None, typer.Option(help="Test data, compared with the training data.")
+    ] = None,
     task: tasks.Task = None,
     model: Annotated[
         str | None, typer.Option(help="Check lengths and vocabulary for this model.")

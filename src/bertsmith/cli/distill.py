@@ -78,7 +78,7 @@ def distill(
         int, typer.Option(help="Dimensions of static vectors (principal components).")
     ] = 256,
     smoothing: Annotated[
-        float, typer.Option(help="Smoothing a of the weights a / (a + frequency).")
+        float, typer.Option(help="Constant a of the token weights a / (a + frequency).")
     ] = 1e-4,
     recipe: Annotated[
         str | None,

@@ -27,10 +27,10 @@ def embed(
         Path | None, typer.Option(help="Write vectors to a .npy, .jsonl or .parquet file.")
     ] = None,
     pooling: Annotated[
-        str | None, typer.Option(help="Pooling: mean or cls [default: as the model].")
+        str | None, typer.Option(help="Pooling: mean or cls [default: the model's].")
     ] = None,
     normalise: Annotated[
-        bool | None, typer.Option(help="Normalise vectors to length 1 [default: as the model].")
+        bool | None, typer.Option(help="Normalise vectors to length 1 [default: the model's].")
     ] = None,
     long: Annotated[
         str, typer.Option(help="Handling of long texts: window, refuse or cut.")

@@ -28,7 +28,7 @@ def evaluate(
     model: shared.Model,
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILE", help="The data; several files of plain text."),
+        typer.Argument(metavar="FILE", help="A data file, or several plain-text files."),
     ],
     against: Annotated[
         str | None, typer.Option(help="Another model, to compare with on the same data.")
@@ -36,7 +36,9 @@ def evaluate(
     limit: Annotated[
         int, typer.Option(help="Score a random sample of this many examples; 0: all.")
     ] = 0,
-    metric: Annotated[str | None, typer.Option(help="The score to compare by.")] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="Metric by which the models are compared.")
+    ] = None,
     draws: Annotated[
         int, typer.Option(help="Bootstrap samples for intervals and comparisons.")
     ] = 1000,
@@ -64,7 +66,7 @@ def evaluate(
 ) -> None:
     """Score a model on a file, or compare it with another.
 
-    Every labelled example counts. Two models are compared with a paired bootstrap. On plain
+    All labelled examples are scored. Two models are compared with a paired bootstrap. On plain
     text (one text a line, or documents between blank lines) a masked-LM model is scored by its
     loss, accuracy and perplexity.
     """

@@ -39,21 +39,23 @@ def evaluate_search(
         ),
     ] = None,
     fusion: Annotated[
-        Literal["min-max", "rrf"], typer.Option(help="How both rankings are fused.")
+        Literal["min-max", "rrf"],
+        typer.Option(help="How the two rankings are combined: by scaled scores, or by ranks."),
     ] = "min-max",
     best_grade: Annotated[
         int | None,
-        typer.Option(help="The best grade, where 1 is better than 4, as in Cranfield's file."),
+        typer.Option(help="The best grade, if lower grades are better: 1 for Cranfield's file."),
     ] = None,
     run: Annotated[
-        Path | None, typer.Option(help="Write the last ranking in TREC's format.")
+        Path | None,
+        typer.Option(help="Write the ranking of the last mode to this file, in TREC's format."),
     ] = None,
     per_query: Annotated[
-        bool, typer.Option("--per-query", help="With --json, the scores of each query too.")
+        bool, typer.Option("--per-query", help="With --json, include the scores of each query.")
     ] = False,
     draws: Annotated[int, typer.Option(help="Bootstrap samples for intervals.", min=1)] = 1000,
     model: Annotated[
-        str | None, typer.Option(help="Where the model of the index is now, if it was moved.")
+        str | None, typer.Option(help="New location of the index's model, if it was moved.")
     ] = None,
     device: shared.Device = None,
     as_json: shared.Json = False,
@@ -61,8 +63,8 @@ def evaluate_search(
     """Score a search index on queries with judgements.
 
     Prints nDCG@10, recall@100 and MRR with 95% intervals. Passages are collapsed to documents
-    (their ids, or the names of files) by the best passage. The ways to search are compared with
-    a paired bootstrap over queries.
+    (their ids, or the names of files) by the best passage. Keyword, vector and hybrid search are
+    compared with a paired bootstrap over queries.
     """
     from bertsmith.files import check_writable
     from bertsmith.search import Index

@@ -34,11 +34,11 @@ def export(
     """Export a model as an ONNX graph, or as one HTML page that runs it.
 
     With --onnx: the graph has pooling, normalisation and every head in it, reads batches of any
-    size and length, and is compared with torch in onnxruntime before it is kept.
+    size and length, and its outputs in onnxruntime are compared with torch's.
 
     With --html: one file with tokenizer, weights and inference, opened by double-click. It shows
-    word pieces, embeddings, attention, layers and answers live while a person types, and lets
-    them mask words and switch heads and layers off. No network, no server.
+    word pieces, embeddings, attention, layers and answers live while you type, and lets you
+    mask words and switch heads and layers off. It needs no network and no server.
     """
     if (onnx is None) == (html is None):
         raise BertsmithError("give --onnx DIRECTORY or --html FILE, one of the two")

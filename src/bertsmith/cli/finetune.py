@@ -71,12 +71,15 @@ def finetune(
     model: shared.Model,
     train: Annotated[Path, typer.Argument(help="A file, or a folder with train and dev files.")],
     out: Annotated[Path, typer.Option(help="The directory to write the model to.")],
-    dev: Annotated[Path | None, typer.Option(help="A file to tune on.")] = None,
-    test: Annotated[Path | None, typer.Option(help="A file to score on at the end.")] = None,
+    dev: Annotated[
+        Path | None, typer.Option(help="Development data, to choose the best epoch.")
+    ] = None,
+    test: Annotated[Path | None, typer.Option(help="Test data, scored once at the end.")] = None,
     task: tasks.Task = None,
     label_names: tasks.LabelNames = None,
     hold_out: Annotated[
-        float, typer.Option(help="Fraction of the training file to tune on, without --dev.")
+        float,
+        typer.Option(help="Fraction of the data held out as development data, without --dev."),
     ] = 0.1,
     seeds: Annotated[
         int, typer.Option(help="Number of training runs; reports mean ± standard deviation.")
@@ -112,9 +115,9 @@ def finetune(
 ) -> None:
     """Fine-tune a model on your data.
 
-    The task and the columns are guessed unless given; without --dev a part of the file is held
-    out. The directory opens in transformers and holds report.html. After Ctrl-C it holds the best
-    epoch so far, and the same command with --resume continues.
+    The task and the columns are detected unless you name them; without --dev a part of the file is
+    held out. transformers can open the resulting directory, which also contains report.html. After
+    Ctrl-C it contains the best epoch so far, and the same command with --resume continues.
     """
     from bertsmith.finetune import Interrupted, read_splits
     from bertsmith.finetune import finetune as train_on

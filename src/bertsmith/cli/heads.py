@@ -31,7 +31,7 @@ def heads(
     family: shared.Family = None,
     as_json: shared.Json = False,
 ) -> None:
-    """Measure where every attention head looks.
+    """Measure what every attention head attends to.
 
     Reports the entropy of its weights, their mean distance, and their share on special tokens,
     punctuation, neighbours and equal tokens; on CoNLL-U data also which dependencies each head

@@ -69,7 +69,9 @@ def build(
     ] = None,
     overlap: Annotated[
         int | None,
-        typer.Option(help="Characters that neighbours share; default 200.", show_default=False),
+        typer.Option(
+            help="Overlap of neighbouring passages, in characters; default 200.", show_default=False
+        ),
     ] = None,
     long: Annotated[
         Literal["window", "cut"] | None,

@@ -39,7 +39,7 @@ def predict(
         str | None,
         typer.Option(
             help="Write jsonl, csv, tsv, parquet, or spans for spacy, prodigy or doccano; by "
-            "default what --out is called."
+            "default the extension of --out."
         ),
     ] = None,
     top: Annotated[int, typer.Option(help="Answers to show for each question.")] = 1,

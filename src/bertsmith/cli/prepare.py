@@ -41,8 +41,10 @@ def prepare(
     similarity: Annotated[
         float, typer.Option(help="Jaccard similarity from which documents are near-duplicates.")
     ] = 0.8,
-    min_length: Annotated[int, typer.Option(help="Characters of a document.")] = 1,
-    max_length: Annotated[int | None, typer.Option(help="Characters of a document.")] = None,
+    min_length: Annotated[int, typer.Option(help="Leave out documents with fewer characters.")] = 1,
+    max_length: Annotated[
+        int | None, typer.Option(help="Leave out documents with more characters.")
+    ] = None,
     language: Annotated[
         str | None, typer.Option(help="Keep documents in this language: en, fr, …")
     ] = None,

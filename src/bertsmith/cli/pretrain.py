@@ -23,7 +23,7 @@ Data = Annotated[
 ]
 From = Annotated[
     str | None,
-    typer.Option("--from", help="A model to continue; it keeps its architecture and vocabulary."),
+    typer.Option("--from", help="Start from this model, with its architecture and vocabulary."),
 ]
 
 
@@ -151,7 +151,7 @@ def _fits(fits: bool | None) -> str:
 def verify_resume(
     recipe: RecipeName,
     data: Data = None,
-    steps: Annotated[int, typer.Option(help="Steps of the run.", min=2)] = 40,
+    steps: Annotated[int, typer.Option(help="Number of steps of the run.", min=2)] = 40,
     kills: Annotated[int, typer.Option(help="Number of kills.", min=1)] = 3,
     ranks: Annotated[int, typer.Option(help="Number of processes.", min=1)] = 1,
     changes: Set = None,

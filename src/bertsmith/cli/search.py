@@ -47,16 +47,18 @@ def search(
     ] = "min-max",
     file: Annotated[
         list[str] | None,
-        typer.Option(help="Only files whose path matches a pattern: *.md; may be repeated."),
+        typer.Option(help="Search only files whose path matches this pattern: *.md; repeatable."),
     ] = None,
     kind: Annotated[
-        list[str] | None, typer.Option(help="Only files of a kind: pdf, markdown, code, ...")
+        list[str] | None,
+        typer.Option(help="Search only files of this kind: pdf, markdown, code, ..."),
     ] = None,
     after: Annotated[
-        str | None, typer.Option(help="Only files changed on or after a date.")
+        str | None,
+        typer.Option(help="Search only files changed on or after this date: 2026-01-31."),
     ] = None,
     before: Annotated[
-        str | None, typer.Option(help="Only files changed on or before a date.")
+        str | None, typer.Option(help="Search only files changed on or before this date.")
     ] = None,
     by_document: Annotated[
         bool, typer.Option("--by-document", help="Show the best passage of each document.")
@@ -75,9 +77,9 @@ def search(
     page: Annotated[
         bool, typer.Option("--page", help="Open a search page in the browser until Ctrl-C.")
     ] = False,
-    port: Annotated[int, typer.Option(help="With --page; 0: any free port.", min=0)] = 0,
+    port: Annotated[int, typer.Option(help="Port of the page; 0: any free port.", min=0)] = 0,
     model: Annotated[
-        str | None, typer.Option(help="Where the model of the index is now, if it was moved.")
+        str | None, typer.Option(help="New location of the index's model, if it was moved.")
     ] = None,
     device: shared.Device = None,
     as_json: shared.Json = False,

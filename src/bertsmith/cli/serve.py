@@ -25,48 +25,62 @@ def serve(
         typer.Argument(help="Models, each as MODEL or NAME=MODEL.", show_default=False),
     ],
     index: Annotated[
-        Path | None, typer.Option(help="An index of documents, for /search.", show_default=False)
+        Path | None,
+        typer.Option(help="Folder of a search index, served at /search.", show_default=False),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)] = 8080,
     workers: Annotated[int, typer.Option(help="Number of processes.", min=1, max=256)] = 1,
     exact: Annotated[
-        bool, typer.Option("--exact", help="Give the same bits whatever else is asked; slower.")
+        bool,
+        typer.Option(
+            "--exact", help="Make results independent of other requests, to the bit; slower."
+        ),
     ] = False,
     long: Annotated[
         str, typer.Option(help="Long texts are read in windows (window) or refused (refuse).")
     ] = "window",
     batch_tokens: Annotated[
-        int | None, typer.Option(help="Tokens encoded together; default: by device.", min=1)
+        int | None, typer.Option(help="Tokens in a batch; default: by device.", min=1)
     ] = None,
     queue_batches: Annotated[
         float, typer.Option(help="Full batches that may wait before requests get 429.", min=0.1)
     ] = 1.0,
-    max_body: Annotated[int, typer.Option(help="Bytes of a request.", min=1)] = 2_000_000,
-    max_inputs: Annotated[int, typer.Option(help="Texts in a request.", min=1)] = 1024,
+    max_body: Annotated[
+        int, typer.Option(help="Largest request body, in bytes.", min=1)
+    ] = 2_000_000,
+    max_inputs: Annotated[
+        int, typer.Option(help="Maximum number of texts in a request.", min=1)
+    ] = 1024,
     max_characters: Annotated[
-        int, typer.Option(help="Characters of all texts in a request.", min=1)
+        int, typer.Option(help="Maximum number of characters in a request.", min=1)
     ] = 1_000_000,
     max_tokens: Annotated[
-        int, typer.Option(help="Tokens of all texts in a request.", min=1)
+        int, typer.Option(help="Maximum number of tokens in a request.", min=1)
     ] = 131_072,
-    timeout: Annotated[float, typer.Option(help="Seconds for a request.", min=0.1)] = 60.0,
+    timeout: Annotated[
+        float, typer.Option(help="Time limit of a request, in seconds.", min=0.1)
+    ] = 60.0,
     drain: Annotated[
-        float, typer.Option(help="Seconds after SIGTERM in which requests are still taken.", min=0)
+        float,
+        typer.Option(help="Seconds for which requests are still accepted after SIGTERM.", min=0),
     ] = 1.0,
     api_key_file: Annotated[
         Path | None,
-        typer.Option(help=f"File with a key that requests must bring; or set {KEY}."),
+        typer.Option(help=f"File with the API key that clients must send; or set {KEY}."),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(help="Host names that are answered; * for all.", show_default=False),
+        typer.Option(
+            help="Accept requests for this host name; * for all; repeatable.", show_default=False
+        ),
     ] = None,
     json_logs: Annotated[
         bool, typer.Option("--json-logs", help="Log every request as a line of JSON.")
     ] = False,
     threads: Annotated[
-        int | None, typer.Option(help="CPU threads of a process; default: cores.", min=1)
+        int | None,
+        typer.Option(help="CPU threads of each process; default: the number of cores.", min=1),
     ] = None,
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",

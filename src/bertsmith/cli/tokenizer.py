@@ -42,7 +42,10 @@ def train(
     ] = 30_000,
     family: Annotated[
         str | None,
-        typer.Option(help="Family of the special tokens; default: BERT, RoBERTa, ALBERT."),
+        typer.Option(
+            help="Family whose special tokens are used [default: bert for wordpiece, roberta for "
+            "bpe, albert for unigram]."
+        ),
     ] = None,
     cased: Annotated[bool, typer.Option(help="Keep upper case and accents.")] = False,
     min_frequency: Annotated[
@@ -99,8 +102,8 @@ def extend(
 ) -> None:
     """Add words of text files to a model's vocabulary.
 
-    Each is initialized with the mean of the tokens it replaces. Next, prepare the text with
-    --tokenizer OUT, and pretrain --from OUT.
+    Each new embedding is initialized with the mean of the tokens it replaces. Next, prepare the
+    text with --tokenizer OUT, and pretrain --from OUT.
     """
     from bertsmith.checkpoint import Sentence, extend_vocabulary, locate, read, save
     from bertsmith.corpus import text_lines
