@@ -20,6 +20,7 @@ from bertsmith.compare.parts import (
     rate_parts,
 )
 from bertsmith.compare.spec import Spec
+from bertsmith.compare.summary import summarised
 from bertsmith.compare.work import Stopped, Worker
 from bertsmith.errors import BertsmithError
 from bertsmith.tokenizer import Tokenizer
@@ -163,6 +164,32 @@ def test_undefined_scores_do_not_stop_a_comparison(make_spec: Make, tmp_path: Pa
     assert best_rate(spec, store, part) == 1e-3
     store.write(trial, "", {"dev": -0.5}, {})
     assert best_rate(spec, store, part) == trial.rate == 1e-2
+
+
+def test_the_summary_names_the_cheapest_of_equals(make_spec: Make) -> None:
+    names = ("wide", "fast", "poor")
+    rows = [("wide", "fast", -0.01, False), ("wide", "poor", -0.3, True)]
+    pairs: list[dict[str, Any]] = [
+        {"first": a, "second": b, "difference": d, "different": r, "seeds_needed": None}
+        | {"test_set_too_small": False}
+        for a, b, d, r in rows
+    ]
+    means = {"wide": 0.9, "fast": 0.89, "poor": 0.6}
+    scores = {name: {"mean": means[name], "low": 0.5, "high": 1.0} for name in names}
+    results: dict[str, Any] = {
+        "scores": {"tokens": {"words": scores}},
+        "mean": {"tokens": {}},
+        "comparisons": {"tokens": {"words": pairs}},
+        "tasks": {"words": {"metric": "accuracy", "test": 9}},
+        "variants": dict(zip(names, ({"flops_per_token": n} for n in (100, 40, 10)), strict=True)),
+        "missing": [],
+    }
+    lines = summarised(make_spec(), results)
+    assert any("2 variants" in line and "fast needs the fewest" in line for line in lines)
+    assert any("40% of those of wide" in line for line in lines)
+    for pair in pairs:
+        pair.update(difference=0.0, different=False)
+    assert "On words (accuracy), all variants score the same" in summarised(make_spec(), results)[0]
 
 
 def test_more_seeds_are_added(make_spec: Make, finished: Path, tmp_path: Path) -> None:

@@ -82,9 +82,13 @@ def _subtitle(spec: Spec, timings: dict[str, Any]) -> str:
     budgets = " or ".join(budget_name(spec, kind) for kind in spec.budget.kinds())
     counts = f"{len(spec.variants)} variants"
     if budgets:
-        counts += f", {budgets}, {spec.seeds} pre-training seeds"
-        counts += f" × {spec.finetune.seeds} fine-tuning seeds" if spec.tasks else ""
+        counts += f", {budgets}, {_seeds(spec.seeds, 'pre-training')}"
+        counts += f" × {_seeds(spec.finetune.seeds, 'fine-tuning')}" if spec.tasks else ""
     return f"{counts}; run on {timings['device']}"
+
+
+def _seeds(count: int, kind: str) -> str:
+    return f"{count} {kind} seed{'s' if count != 1 else ''}"
 
 
 def _scores(results: dict[str, Any], budget: str, color: dict[str, int]) -> list[Any]:

@@ -35,6 +35,8 @@ def summarised(spec: Spec, results: dict[str, Any]) -> list[str]:
             )
         for task in tasks:
             lines += _task(spec, results, budget, task)
+        if tasks and (cheaper := _cheapest(spec, results, budget)):
+            lines.append(cheaper)
     if len(set(winners.values())) > 1:
         listed = "; ".join(
             f"{best} with {budget_name(spec, budget)}" for budget, best in winners.items()
@@ -74,10 +76,12 @@ def _task(spec: Spec, results: dict[str, Any], budget: str, task: str) -> list[s
     rows = [
         row for row in results["comparisons"][budget][task] if best in (row["first"], row["second"])
     ]
+    if not any(row["difference"] for row in rows):
+        place = _place(spec, results, budget, task)
+        return [f"On {task} ({place}), all variants score the same: {_interval(scores[best])}."]
     worse = [_other(row, best) for row in rows if row["different"]]
     alike = [row for row in rows if not row["different"]]
-    several = len(results["scores"]) > 1
-    place = f"{metric}, {budget_name(spec, budget)}" if several else metric
+    place = _place(spec, results, budget, task)
     line = f"On {task} ({place}), {best} scores highest: {_interval(scores[best])}."
     if worse:
         line += f" It is better than {_listed(worse)} (p < 0.05 after Holm's correction)."
@@ -89,6 +93,34 @@ def _task(spec: Spec, results: dict[str, Any], budget: str, task: str) -> list[s
     if widest is not None:
         lines += _needed(spec, results, task, best, widest)
     return lines
+
+
+def _place(spec: Spec, results: dict[str, Any], budget: str, task: str) -> str:
+    """The metric of a task, and the budget where there are several."""
+    metric = str(results["tasks"][task]["metric"])
+    return f"{metric}, {budget_name(spec, budget)}" if len(results["scores"]) > 1 else metric
+
+
+def _cheapest(spec: Spec, results: dict[str, Any], budget: str) -> str:
+    """The fastest of the variants that no test can tell from the best one on any task."""
+    tasks, variants = results["scores"][budget], results["variants"]
+    alike = [name for name in variants if all(name in scores for scores in tasks.values())]
+    for task, scores in tasks.items():
+        best = max(scores, key=lambda name: scores[name]["mean"])
+        rows = results["comparisons"][budget][task]
+        worse = {_other(row, best) for row in rows if row["different"] and best in row.values()}
+        alike = [name for name in alike if name not in worse]
+    costs = {name: variants[name].get("flops_per_token") for name in alike}
+    known = {name: cost for name, cost in costs.items() if cost is not None}
+    if len(known) < 2 or len(set(known.values())) < 2:
+        return ""
+    least, most = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
+    where = f" with {budget_name(spec, budget)}" if len(results["scores"]) > 1 else ""
+    return (
+        f"Of the {len(known)} variants that no test tells apart from the best one on any"
+        f" task{where}, {least} needs the fewest operations for each token that it reads:"
+        f" {known[least] / known[most]:.0%} of those of {most}."
+    )
 
 
 def _needed(

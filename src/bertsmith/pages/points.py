@@ -25,6 +25,7 @@ from bertsmith.pages.page import render
 NAME_WIDTH = 118  # pixels of the names beside intervals
 ROW = 26  # pixels of a row of intervals
 LETTER = 6.4  # pixels, of labels
+GAP = 8  # pixels between two labels
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,9 @@ def _free(
         for left in (x + 8, x - 8 - width):
             right, row = left + width, y + shift
             outside = left < LEFT or right > WIDTH or not TOP - 12 < row < BOTTOM - 4
-            on_labels = any(abs(row - r) < 13 and a < right and left < b for a, b, r in taken)
+            on_labels = any(
+                abs(row - r) < 13 and a < right + GAP and left < b + GAP for a, b, r in taken
+            )
             on_dots = any(abs(row - b) < 9 and left - 5 < a < right + 5 for a, b in dots)
             if not (outside or on_labels or on_dots):
                 taken.append((left, right, row))
