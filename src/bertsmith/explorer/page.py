@@ -129,7 +129,7 @@ def _rendered(name: str, settings: dict[str, Any], packed: Packed) -> str:
         "explorer.html",
         name,
         styles=("explorer.css",),
-        scripts=tuple(f"explorer_{script}.js" for script in SCRIPTS),
+        scripts=("elements.js", *(f"explorer_{script}.js" for script in SCRIPTS)),
         worker=tuple(f"explorer_{script}.js" for script in WORKER),
         about=about,
         settings=settings,

@@ -20,7 +20,7 @@ def playground(work: Work, *, index: bool) -> str:
         "playground.html",
         "Playground",
         styles=("playground.css",),
-        scripts=("playground.js",),
+        scripts=("elements.js", "playground.js"),
         connects=True,
         about=f"Try {names} in this browser.",
         key=key,

@@ -1,7 +1,6 @@
 // Explorer, page: what all panels share: elements, colours, the state, the link to the worker.
 "use strict";
 const page = JSON.parse(document.getElementById("page").textContent);
-const find = (id) => document.getElementById(id);
 const LAYERS = page.config.plan.length;
 const MASK = page.tokenizer.mask;
 
@@ -10,17 +9,6 @@ const state = {
   second: false, off: new Set(), skipped: new Set(), result: null, former: null, undo: [],
   token: null, layer: null, head: 0, view: "lines",
 };
-
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value === false || value === null || value === undefined) continue;
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value === true ? "" : value);
-  }
-  element.append(...children.filter((child) => child !== null && child !== undefined));
-  return element;
-}
 
 const button = (text, onclick, more = {}) => make("button", { type: "button", onclick, ...more }, text);
 const percent = (value) => (value * 100).toLocaleString("en", { maximumFractionDigits: value < 0.0995 ? 1 : 0, minimumFractionDigits: value < 0.0995 ? 1 : 0 }) + "%";

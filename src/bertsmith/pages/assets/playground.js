@@ -1,18 +1,6 @@
 // The playground: each task is a form, a request and a view of the answer.
 "use strict";
 const page = JSON.parse(document.getElementById("page").textContent);
-const find = (id) => document.getElementById(id);
-
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value === false || value === null || value === undefined) continue;
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value === true ? "" : value);
-  }
-  element.append(...children.filter((child) => child !== null && child !== undefined));
-  return element;
-}
 
 const percent = (value) => (value * 100).toLocaleString("en", { maximumFractionDigits: 1, minimumFractionDigits: 1 }) + "%";
 const clipped = (value) => Math.max(0, Math.min(1, value));
