@@ -244,13 +244,20 @@ class Bert(LoadedModel):
         return look_at_attention(self, text, pair, layers=layers, heads=heads)
 
     def explorer(
-        self, path: str | Path, *, dtype: str = "int8", name: str | None = None
+        self,
+        path: str | Path,
+        *,
+        dtype: str = "int8",
+        name: str | None = None,
+        examples: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Write the model as one HTML file that runs it in a browser, without a server.
 
-        `dtype` ("int8" or "float16") is how the weights are stored, `name` the page's title.
+        `dtype` ("int8" or "float16") is how the weights are stored, `name` the page's title,
+        `examples` are texts that it offers to try.
         """
-        return write_explorer(self, path, dtype=dtype, name=name)
+        texts = _listed(examples, "examples")
+        return write_explorer(self, path, dtype=dtype, name=name, examples=texts)
 
 
 def _one(given: Any, use: Callable[[list[str]], Any]) -> Any:

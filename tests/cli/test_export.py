@@ -21,12 +21,19 @@ def test_a_page(run: Run, model: Path, tmp_path: Path) -> None:
     assert (row["dtype"], row["panels"]) == ("float16", ["masked_lm", "similarity"])
 
 
+def test_a_page_with_its_own_examples(run: Run, model: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    run("export", model, "--html", page, "--example", "Is <b> safe?")
+    assert "Is \\u003cb\\u003e safe?" in page.read_text("utf-8")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ((), "--onnx DIRECTORY or --html FILE"),
         (("--onnx", "a", "--html", "b.html"), "one of the two"),
         (("--onnx", "a", "--dtype", "int8"), "--dtype is for --html"),
+        (("--onnx", "a", "--example", "b"), "--example is for --html"),
         (("--html", "a.html", "--overwrite"), "--overwrite is for --onnx"),
         (("--html", "a.txt"), "a.txt: the explorer is an HTML file"),
         (("--html", "/dev/null/a.html"), "a.html"),

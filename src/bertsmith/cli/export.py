@@ -27,6 +27,10 @@ def export(
             help="With --html: how the page stores weights; int8 by default.", show_default=False
         ),
     ] = None,
+    example: Annotated[
+        list[str] | None,
+        typer.Option(help="With --html: a text that the page offers to try; repeatable."),
+    ] = None,
     family: shared.Family = None,
     overwrite: shared.Overwrite = False,
     as_json: shared.Json = False,
@@ -42,13 +46,16 @@ def export(
     """
     if (onnx is None) == (html is None):
         raise BertsmithError("give --onnx DIRECTORY or --html FILE, one of the two")
+    if html is None and example:
+        raise BertsmithError("--example is for --html")
     if html is None and dtype is not None:
         raise BertsmithError("--dtype is for --html; an ONNX graph has float32 weights")
     if html is not None and overwrite:
         raise BertsmithError("--overwrite is for --onnx; --html replaces the file that it names")
     bert = shared.open_model(model, "cpu", "float32", family)
     if html is not None:
-        done = bert.explorer(html, dtype=dtype or "int8", name=Path(model).resolve().name)
+        title = Path(model).resolve().name
+        done = bert.explorer(html, dtype=dtype or "int8", name=title, examples=example or [])
     else:
         from bertsmith.checkpoint import export_model
 

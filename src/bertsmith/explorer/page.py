@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ class ExplorerPage:
     bert: LoadedModel
     name: str
     dtype: str = "int8"
+    examples: tuple[str, ...] = ()
 
     def html(self) -> str:
         """The whole page."""
@@ -60,20 +62,26 @@ class ExplorerPage:
         settings = explorer_settings(self.bert)
         packed = pack(self.bert.model.state_dict(keep_vars=True), self.dtype)
         about = {"weights": packed.entries, "bytes": len(packed.data), "parameters": size}
-        return settings | about | {"dtype": self.dtype}, packed
+        shown = {"dtype": self.dtype, "examples": self.examples}
+        return settings | about | shown, packed
 
 
 def explorer(
-    bert: LoadedModel, path: str | Path, *, dtype: str = "int8", name: str | None = None
+    bert: LoadedModel,
+    path: str | Path,
+    *,
+    dtype: str = "int8",
+    name: str | None = None,
+    examples: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Write a model as one HTML file that runs it in a browser; report what the file holds.
 
     `dtype` is how weights are stored: "int8", or "float16", which is exact to 1e-2 and twice as
-    large. `name` is the page's title.
+    large. `name` is the page's title, `examples` are texts that it offers to try.
     """
     config = bert.checkpoint.config
     default = f"{bert.checkpoint.family.name} {config.layers}x{config.width}"
-    return ExplorerPage(bert, name or default, dtype).save(path)
+    return ExplorerPage(bert, name or default, dtype, tuple(examples)).save(path)
 
 
 def explorer_settings(bert: LoadedModel) -> dict[str, Any]:

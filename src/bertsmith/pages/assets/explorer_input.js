@@ -8,7 +8,8 @@ const both = () => (state.second ? [find("first").value, find("second").value] :
 
 function examples() {
   const passage = "The Analytical Engine was designed by Charles Babbage. Ada Lovelace wrote the first program for it in 1843.";
-  const list = [];
+  const list = page.examples.map((text) => [text, ...(has("answer") ? [passage] : [])]);
+  if (list.length) return list;
   if (has("answer")) list.push(["Who wrote the first program?", passage], ["When was it written?", passage]);
   if (has("tag")) list.push(["Ada Lovelace was born in London and worked with Charles Babbage."], ["Marie Curie moved from Warsaw to Paris in 1891."]);
   if (has("classify")) list.push(["A warm and funny film that I would watch again."], ["Two hours of my life that I will never get back."]);
