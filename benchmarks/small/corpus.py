@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
+from bertsmith.checkpoint import locate
 from bertsmith.corpus import prepare
-from bertsmith.tokenizer import train
-from bertsmith.tokenizer.lines import read_lines
+from bertsmith.tokenizer import Tokenizer, train
 
 RUN = 20  # words that two texts share in a row, where one is taken from the other
 WORD = re.compile(r"[^\W_]+")
@@ -45,6 +45,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--vocabulary", type=int, default=16_384)
     parser.add_argument("--alphabet", type=int, default=256, help="characters that are learned")
+    parser.add_argument("--titles", action="store_true", help="titles are first lines")
+    parser.add_argument("--tokenizer", help="a model whose vocabulary is used; none is learned")
     parser.add_argument("--held-out", type=float, default=0.005)
     parser.add_argument("--workers", type=int, default=1)
     return parser.parse_args()
@@ -117,14 +119,21 @@ class Shared:
 
 def documents(folder: Path) -> Iterator[tuple[str, Document]]:
     """The documents of a folder with their titles; as many titles as documents are a must."""
-    titles = (json.loads(line)["title"] for line in read_lines([folder / "index.jsonl.xz"]))
+    titles = (json.loads(line)["title"] for line in lines_of([folder / "index.jsonl.xz"]))
     return zip(titles, texts_of(folder), strict=True)
+
+
+def lines_of(paths: list[Path]) -> Iterator[str]:
+    """The lines of compressed files, blank ones too."""
+    for path in paths:
+        with lzma.open(path, "rt", encoding="utf-8") as stream:
+            yield from (line.rstrip("\n") for line in stream)
 
 
 def texts_of(folder: Path) -> Iterator[Document]:
     """The lines of each document, without parentheses that hold nothing."""
     document: Document = []
-    for line in read_lines(sorted(folder.glob("*.txt.xz"))):
+    for line in lines_of(sorted(folder.glob("*.txt.xz"))):
         if line:
             document.append(EMPTY.sub("", line))
         elif document:
@@ -135,9 +144,9 @@ def texts_of(folder: Path) -> Iterator[Document]:
 
 
 def kept(
-    folder: Path, titles: set[str], shared: Shared, counts: Counter[str]
+    folder: Path, titles: set[str], shared: Shared, counts: Counter[str], titled: bool = False
 ) -> Iterator[Document]:
-    """The documents that no benchmark holds."""
+    """The documents that no benchmark holds; `titled`: their titles are their first lines."""
     waiting: list[Document] = []
     numbered: list[list[int]] = []
     words = 0
@@ -154,7 +163,7 @@ def kept(
         if title.casefold() in titles:
             counts["have a title of SQuAD's"] += 1
             continue
-        waiting.append(document)
+        waiting.append([title, *document] if titled else document)
         numbered.append(shared.words("\n".join(document)))
         words += len(numbered[-1])
         if words > BATCH:
@@ -174,11 +183,14 @@ def main() -> None:
     with text.open("w", encoding="utf-8") as out:
         for folder in asked.text:
             counted: Counter[str] = Counter()
-            for document in kept(folder, titles, shared, counted):
+            for document in kept(folder, titles, shared, counted, asked.titles):
                 out.write("\n".join(document) + "\n\n")
             counts[folder.name] = dict(counted)
             print(folder.name, dict(counted), flush=True)
-    made = train([text], "wordpiece", size=asked.vocabulary, alphabet=asked.alphabet)
+    if asked.tokenizer:
+        made = Tokenizer.load(locate(asked.tokenizer))
+    else:
+        made = train([text], "wordpiece", size=asked.vocabulary, alphabet=asked.alphabet)
     made.save(asked.out / "tokenizer")
     summary = prepare(
         [text],

@@ -1,4 +1,4 @@
-"""Shards → spans or sentence pairs → masked → packed batches.
+"""Shards → spans, sentence pairs or crops → masked → packed batches.
 
 Everything is a pure function of (seed, sample): a sample's number says which text it is, how it
 is cut and what is masked in it. So the order is the same for any number of workers and ranks,
@@ -10,6 +10,7 @@ and a run's place in its data is one number.
     example = examples.make(plan.micro_batches[0][0])                  # a batch with its targets
 """
 
+from bertsmith.examples.crops import Crops
 from bertsmith.examples.division import Division, divide
 from bertsmith.examples.example import Example, Examples, StepPlan
 from bertsmith.examples.loader import Loader
@@ -18,5 +19,5 @@ from bertsmith.examples.pairs import Pairs
 from bertsmith.examples.source import Sequences, Source
 from bertsmith.examples.spans import Spans
 
-__all__ = ["Division", "Example", "Examples", "Loader", "Masking", "Pairs", "Sequences", "Source"]
+__all__ = ["Crops", "Division", "Example", "Examples", "Loader", "Masking", "Pairs", "Sequences", "Source"]
 __all__ += ["Spans", "StepPlan", "divide"]

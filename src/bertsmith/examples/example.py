@@ -86,16 +86,22 @@ class Examples:
         Which samples they are does not depend on the number of ranks, and how they are divided
         depends on the arguments alone: every rank finds the same plan for itself.
         """
-        lengths = self._lengths(position, tokens)
+        size = self.source.group
+        lengths = self._lengths(position, tokens).reshape(-1, size).sum(1)  # of groups
         count = max(1, int(np.searchsorted(np.cumsum(lengths), tokens, side="right")))
         shares, useful = divide(lengths[:count], ranks=ranks, micro_tokens=micro_tokens, fill=fill)
-        numbered = [[position + part for part in share] for share in shares]
-        return StepPlan(position, position + count, numbered, useful)
+
+        def samples(part: Numbers) -> Numbers:
+            return np.add.outer(position + size * part, np.arange(size)).ravel()
+
+        numbered = [[samples(part) for part in share] for share in shares]
+        return StepPlan(position, position + size * count, numbered, useful)
 
     def _lengths(self, position: int, tokens: int) -> Numbers:
         """Lengths of enough samples to fill so many tokens."""
         found: list[Any] = []
         total, ahead = 0, max(16, 2 * tokens // self.source.longest)
+        ahead += -ahead % self.source.group
         while total <= tokens:
             samples = np.arange(position, position + ahead)
             found.append(self.source.plan(samples).lengths)

@@ -33,6 +33,8 @@ class Pairs:
     An epoch has as many samples as the text has full lengths.
     """
 
+    group = 1
+
     def __init__(
         self,
         corpus: Corpus,

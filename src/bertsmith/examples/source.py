@@ -32,6 +32,7 @@ class Source(Protocol):
     corpus: Corpus
     tokenizer: Tokenizer
     count: int  # samples in an epoch
+    group: int  # samples of such a group, counted from 0, share a micro-batch
     longest: int  # the most tokens in a sample
     ledger: Ledger  # what of the corpus is never seen, and why
 

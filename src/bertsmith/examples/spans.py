@@ -34,6 +34,8 @@ class Spans:
     between them, as RoBERTa's do: then every sequence but the last is full.
     """
 
+    group = 1
+
     def __init__(self, corpus: Corpus, *, length: int, seed: int = 0, joined: bool = False) -> None:
         self.corpus, self.seed, self.joined = corpus, seed, joined
         self.tokenizer, self.longest, self.ledger = corpus.tokenizer, length, Ledger()

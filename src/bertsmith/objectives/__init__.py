@@ -6,6 +6,7 @@ file with a class as `Objective` describes, and list it in OBJECTIVES.
 
 from collections.abc import Callable
 
+from bertsmith.objectives.contrastive import Contrastive
 from bertsmith.objectives.distilled import (
     TAUGHT,
     CosineStates,
@@ -26,11 +27,12 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     objective.name: objective
     for objective in (
         *(MaskedTokens, NextSentence, SentenceOrder, ReplacedTokens, FollowingTokens),
+        Contrastive,
         *(SoftTargets, CosineStates, Relations),
     )
 }
 
-__all__ = ["OBJECTIVES", "EncoderPass", "FollowingTokens", "LossTerm", "MaskedTokens"]
+__all__ = ["OBJECTIVES", "Contrastive", "EncoderPass", "FollowingTokens", "LossTerm", "MaskedTokens"]
 __all__ += ["MultiObjective", "NextSentence", "Objective", "ReplacedTokens", "SentenceOrder"]
 __all__ += ["generator_config"]
 __all__ += ["CosineStates", "Distilled", "Relations", "SoftTargets", "Teacher", "check_teacher"]

@@ -14,12 +14,13 @@ from bertsmith.checkpoint.checkpoint import configure, entry_of
 from bertsmith.corpus import Corpus
 from bertsmith.corpus.unigram import token_counts
 from bertsmith.errors import BertsmithError, nearest
-from bertsmith.examples import Examples, Masking, Pairs, Source, Spans
+from bertsmith.examples import Crops, Examples, Masking, Pairs, Source, Spans
 from bertsmith.families import Family, family_of, preset
 from bertsmith.model import Config, Model, build, build_head, initialise
 from bertsmith.objectives import (
     OBJECTIVES,
     TAUGHT,
+    Contrastive,
     Distilled,
     MaskedTokens,
     MultiObjective,
@@ -98,6 +99,8 @@ def built(recipe: Recipe, tokenizer: Tokenizer, *, device: str = "cpu") -> Built
             generator = _stored_generator(checkpoint, small, guessing)
         elif issubclass(objective, Distilled):
             made.append(objective(teacher))
+        elif objective is Contrastive:
+            made.append(Contrastive(recipe.contrastive.temperature))
         elif objective is not MaskedTokens or recipe.generator.fills == 1:
             made.append(objective())
     learner = MultiObjective(model.train(), made, recipe.objectives)
@@ -271,6 +274,9 @@ def source_of(recipe: Recipe, corpus: Corpus, length: int) -> Source:
     seed, data = recipe.train.seed, recipe.data
     if data.format in ("next", "order"):
         return Pairs(corpus, length=length, kind=data.format, short=data.short, seed=seed)
+    if data.format == "crops":
+        shares = recipe.contrastive.model_dump(exclude={"temperature"})
+        return Crops(corpus, length=length, seed=seed, **shares)
     return Spans(corpus, length=length, seed=seed, joined=data.format == "joined")
 
 

@@ -24,6 +24,7 @@ from bertsmith.examples.loader import StepRequest
 from bertsmith.examples.source import UnfitCorpusError
 from bertsmith.files import finite, locked, write_json, write_text, writing
 from bertsmith.model import Encoder, Model
+from bertsmith.objectives import Contrastive
 from bertsmith.pages.runs import write_report
 from bertsmith.train.building import Built, built, examples_of, open_corpus
 from bertsmith.train.busy import DRAWS, Draw, demand_busy, fill_of
@@ -40,7 +41,8 @@ from bertsmith.train.state import Checkpoints
 from bertsmith.train.step import allow_signals
 from bertsmith.train.watch import MakeWatch, Watch, check_view, watcher
 
-LATER = ("teacher", "model.keep")  # keys that older runs do not have; a teacher's objectives ask
+# Keys that older runs do not have; a teacher's objectives ask for one.
+LATER = ("teacher", "contrastive", "model.keep")
 STORED = {"model": "model", "report": "report.html"}  # what a finished run leaves for a person
 
 
@@ -241,7 +243,8 @@ def _store(directory: Path, made: Built, corpus: Corpus) -> Path:
     plain = replace(checkpoint, model=Model(checkpoint.model.encoder, kept).cpu().eval())
     card = directory / "README.md"
     card.unlink(missing_ok=True)  # of a run that was killed while it was stored
-    save(directory, plain, corpus.tokenizer, Sentence())
+    contrastive = any(isinstance(one, Contrastive) for one in made.learner.objectives)
+    save(directory, plain, corpus.tokenizer, Sentence(normalise=contrastive))
     if made.generator is not None:
         save(directory.with_name("generator"), made.generator, corpus.tokenizer, Sentence())
     return card

@@ -68,8 +68,10 @@ class DataPart(Part):
     """The text and how it is cut into sequences."""
 
     corpus: str = Field(default="", description="a folder written by `bertsmith prepare`")
-    format: Literal["spans", "joined", "next", "order"] = Field(
-        default="spans", description="spans of documents, joined documents, or sentence pairs"
+    format: Literal["spans", "joined", "next", "order", "crops"] = Field(
+        default="spans",
+        description="spans of documents, joined documents, sentence pairs, or crops: two texts of"
+        " one document",
     )
     length: int = Field(default=128, ge=8, le=LONGEST, description="tokens in a sequence at most")
     short: float = Field(
@@ -96,6 +98,24 @@ class MaskingPart(Part):
         ge=0,
         le=4,
         description="tokens are masked in proportion to frequency ** -smoothing; 0: evenly",
+    )
+
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class ContrastivePart(Part):
+    """The objective contrastive, and the pairs of texts of data.format = "crops"."""
+
+    temperature: float = Field(default=0.03, gt=0, le=10, description="cosines are divided by it")
+    titles: Share = Field(
+        default=0.3, description="share of pairs whose first text is a document's first line"
+    )
+    sentences: Share = Field(
+        default=0.5, description="share of pairs whose first text is a sentence nearby"
+    )
+    same: Share = Field(
+        default=0.0, description="share of pairs of one text with itself, under different masks"
     )
 
 
@@ -237,6 +257,7 @@ class Recipe(Part):
     objectives: dict[str, Weight] = Field(default={"masked_lm": 1.0}, min_length=1)
     generator: GeneratorPart = Field(default_factory=GeneratorPart)
     teacher: TeacherPart = Field(default_factory=TeacherPart)
+    contrastive: ContrastivePart = Field(default_factory=ContrastivePart)
     stages: tuple[Stage, ...] = ()
     train: TrainPart = Field(default_factory=TrainPart)
     evaluate: EvaluatePart = Field(default_factory=EvaluatePart)
@@ -319,7 +340,10 @@ def _check(recipe: Recipe, where: str) -> None:
         raise BertsmithError(f"{where}: masking.mask + masking.random is more than 1")
     if recipe.masking.smoothing and recipe.masking.unit != "token":
         raise BertsmithError(f'{where}: masking.smoothing needs masking.unit = "token"')
-    needed = {"next_sentence": "next", "sentence_order": "order"}
+    shares = recipe.contrastive
+    if shares.titles + shares.sentences + shares.same > 1:
+        raise BertsmithError(f"{where}: the shares of titles, sentences and same are more than 1")
+    needed = {"next_sentence": "next", "sentence_order": "order", "contrastive": "crops"}
     for name, form in needed.items():
         if name in recipe.objectives and recipe.data.format != form:
             raise BertsmithError(f'{where}: the objective {name} needs data.format = "{form}"')

@@ -1,0 +1,97 @@
+"""Two texts of one document: what contrastive training learns to bring together."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from bertsmith.corpus import Corpus
+from bertsmith.examples.draw import Numbers, below, uniform
+from bertsmith.examples.source import Sequences, Template, demand_text, place_in_epoch
+from bertsmith.ledger import Ledger
+
+LEAST = 8  # tokens in a crop, where the document has as many
+WINDOW = 2  # both crops lie within so many full lengths
+
+
+class CropPlan(NamedTuple):
+    """Where each text begins, how long its sequence is, and the number of its pair."""
+
+    starts: Numbers
+    lengths: Numbers
+    labels: Numbers
+
+
+class Crops:
+    """Samples 2k and 2k + 1 are the two texts of pair k, each a sequence of its own.
+
+    Both are taken from one window of a document. The second is a random crop: any place, any
+    length on a logarithmic scale. The first is the first line of the document in a share `titles`
+    of all pairs, a sentence of the window in a share `sentences`, the second text once more (with
+    masks or dropout of its own) in a share `same`, and another random crop in the others. An epoch
+    has as many pairs as the text has full lengths.
+    """
+
+    group = 2
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        *,
+        length: int,
+        titles: float = 0.3,
+        sentences: float = 0.5,
+        same: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        self.corpus, self.seed = corpus, seed
+        self.bounds = np.cumsum([titles, sentences, same])
+        self.tokenizer, self.longest, self.ledger = corpus.tokenizer, length, Ledger()
+        self.template = Template(corpus.tokenizer, pair=False)
+        self.room = self.template.room(length)
+        sizes = np.diff(corpus.document_starts)
+        enough = sizes >= 2 * LEAST
+        demand_text(corpus, bool(enough.sum() > 1), "fewer than two documents hold two texts")
+        self.ledger.note("documents too short for two texts", int((~enough).sum()))
+        self.ends = np.cumsum(np.where(enough, -(-sizes // self.room), 0))
+        self.count = 2 * int(self.ends[-1])
+
+    def plan(self, samples: Numbers) -> CropPlan:
+        """Draw texts: everything about a pair follows from its number."""
+        pairs = samples // self.group
+        own = (self.seed, pairs)
+        place = place_in_epoch(pairs, int(self.ends[-1]), self.seed)
+        document = np.searchsorted(self.ends, place, "right")
+        first, last = (self.corpus.document_starts[document + k] for k in (0, 1))
+        wide = np.minimum(last - first, WINDOW * self.room)
+        window = first + below(last - first - wide + 1, *own, "window")
+        size, other_size = self._size(wide, *own, "second"), self._size(wide, *own, "first")
+        second = window + below(wide - size + 1, *own, "second start")
+        crop = window + below(wide - other_size + 1, *own, "first start")
+        sentence, sentence_size = self._sentence(window + below(wide, *own, "sentence"))
+        title, title_size = self._sentence(first)
+        titled, chosen, same = (uniform(*own, "kind") < self.bounds[:, None]).astype(bool)
+        starts = np.select([titled, chosen, same], [title, sentence, second], crop)
+        sizes = np.select([titled, chosen, same], [title_size, sentence_size, size], other_size)
+        is_second = samples % self.group == 1
+        starts, sizes = np.where(is_second, second, starts), np.where(is_second, size, sizes)
+        return CropPlan(starts, sizes + self.template.extra, pairs)
+
+    def make(self, plan: CropPlan) -> Sequences:
+        """The texts with their special tokens."""
+        sizes = plan.lengths - self.template.extra
+        text = self.corpus.gather(plan.starts, sizes)
+        return Sequences(*self.template.fill([(text, sizes)]), plan.labels)
+
+    def _size(self, wide: Numbers, *keys: int | str | Numbers) -> Numbers:
+        """A length on a logarithmic scale, up to the whole window or the room for text."""
+        most = np.minimum(wide, self.room)
+        least = np.minimum(LEAST, most)
+        return np.minimum(most, (least * (most / least) ** uniform(*keys)).round().astype(np.int64))
+
+    def _sentence(self, token: Numbers) -> tuple[Numbers, Numbers]:
+        """The sentence that a token is in: where it begins, and its length, cut to the room."""
+        starts = self.corpus.sentence_starts
+        number = np.searchsorted(starts, token, "right") - 1
+        return starts[number], np.minimum(starts[number + 1] - starts[number], self.room)
