@@ -1,4 +1,4 @@
-"""Spans and pairs: what is in them, how often, and that nothing is lost."""
+"""Spans, pairs and crops: what is in them, how often, and that nothing is lost."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bertsmith.errors import BertsmithError
-from bertsmith.examples import Pairs, Spans
+from bertsmith.examples import Crops, Pairs, Spans
 from bertsmith.tokenizer import Tokenizer
 from examples.memory import MemoryCorpus
 
@@ -163,3 +163,51 @@ def test_what_cannot_be_sampled(tokenizer: Tokenizer) -> None:
     mixed = MemoryCorpus([[[7, 8], [9]], [[5]]], tokenizer)
     lines = Pairs(mixed, length=32).ledger.lines()  # type: ignore[arg-type]
     assert lines == ["documents of one sentence, which cannot be the first of a pair: 1"]
+
+
+def test_both_texts_of_a_pair_are_of_one_document(corpus: Any) -> None:
+    crops = Crops(corpus, length=32, titles=0.2, sentences=0.3, same=0.1, seed=3)
+    samples = np.arange(crops.count)
+    plan = crops.plan(samples)
+    assert (plan.labels == samples // 2).all()
+    sizes = plan.lengths - 2
+    assert sizes.min() >= 1
+    assert plan.lengths.max() == 32
+    document = np.searchsorted(corpus.document_starts, plan.starts, "right") - 1
+    assert (plan.starts + sizes <= corpus.document_starts[document + 1]).all()
+    first, second = document.reshape(-1, 2).T
+    assert (first == second).all()
+    assert (sizes[1::2] >= 8).all()  # all documents that are used have as many
+    kept = np.diff(corpus.document_starts) >= 16
+    assert set(first.tolist()) == set(np.flatnonzero(kept).tolist())
+
+
+def test_first_texts_are_of_the_kinds_that_were_asked_for(corpus: Any) -> None:
+    def firsts(**shares: float) -> Any:
+        crops = Crops(corpus, length=64, **{"titles": 0, "sentences": 0, "same": 0, **shares})
+        plan = crops.plan(np.arange(2000))
+        return plan.starts.reshape(-1, 2), plan.lengths.reshape(-1, 2) - 2
+
+    starts, _ = firsts(titles=1)
+    assert np.isin(starts[:, 0], corpus.document_starts).all()
+    starts, sizes = firsts(sentences=1)
+    assert np.isin(starts[:, 0], corpus.sentence_starts).all()
+    assert np.isin((starts + sizes)[:, 0], corpus.sentence_starts).all()
+    starts, sizes = firsts(same=1)
+    assert (starts[:, 0] == starts[:, 1]).all()
+    assert (sizes[:, 0] == sizes[:, 1]).all()
+    starts, _ = firsts()
+    assert (starts[:, 0] != starts[:, 1]).mean() > 0.7
+
+
+def test_crops_are_a_function_of_their_numbers(corpus: Any) -> None:
+    crops = Crops(corpus, length=32, seed=5)
+    whole = pieces(crops.make(crops.plan(np.arange(100))))
+    assert pieces(crops.make(crops.plan(np.arange(40, 60)))) == whole[40:60]
+
+
+def test_documents_too_short_for_two_texts_are_noted(tokenizer: Tokenizer) -> None:
+    crops = Crops(MemoryCorpus([[[7] * 20], [[8] * 20], [[9] * 15]], tokenizer), length=16)
+    assert crops.ledger.counts["documents too short for two texts"] == 1
+    with pytest.raises(BertsmithError, match="fewer than two documents hold two texts"):
+        Crops(MemoryCorpus([[[7] * 20], [[9] * 15]], tokenizer), length=16)

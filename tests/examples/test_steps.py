@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.examples import Examples, Loader, Masking, Pairs, Spans, divide
+from bertsmith.examples import Crops, Examples, Loader, Masking, Pairs, Spans, divide
 from bertsmith.examples.loader import LoadedStep, StepRequest
 
 
@@ -140,3 +140,21 @@ def test_a_fault_in_a_worker_is_not_swallowed(examples: Examples) -> None:
     examples.make = broken  # type: ignore[method-assign]
     with pytest.raises(RuntimeError, match="the disk is gone"):
         loaded(examples)
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("tokens", [900, 1001, 50])
+def test_the_texts_of_a_pair_share_a_micro_batch(corpus: Any, ranks: int, tokens: int) -> None:
+    examples = Examples(Crops(corpus, length=33), None)
+    position = 0
+    for _ in range(3):
+        plan = examples.plan(position, tokens=tokens, micro_tokens=200, ranks=ranks)
+        parts = [part for share in plan.micro_batches for part in share]
+        assert sorted(np.concatenate(parts).tolist()) == list(range(position, plan.end))
+        for part in parts:
+            assert (np.bincount(part // 2)[part // 2] == 2).all()
+            if len(part):
+                labels = examples.make(part).labels
+                assert labels is not None
+                assert sorted(labels.tolist()) == sorted((part // 2).tolist())
+        position = plan.end

@@ -17,6 +17,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example
 from bertsmith.model import build, initialise
 from bertsmith.objectives import (
+    Contrastive,
     EncoderPass,
     FollowingTokens,
     MaskedTokens,
@@ -349,3 +350,29 @@ def test_terms_of_parts_add_up_to_those_of_the_whole() -> None:
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
             assert torch.allclose(parts[name], parameter.grad, atol=1e-6), name
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_contrastive_is_cross_entropy_of_cosines(family: str) -> None:
+    model, given = tiny(family), example()
+    objective = Contrastive(0.1)
+    found = terms(objective, model, given)["contrastive"]
+    states = model.encoder(given.batch).last
+    parts = states[: sum(LENGTHS)].split(LENGTHS)  # the filler is no text
+    vectors = F.normalize(torch.stack([part.mean(0) for part in parts]), dim=-1)
+    expected, right = 0.0, 0
+    for text, partner in enumerate([3, 2, 1, 0]):  # labels are 0, 1, 1, 0
+        others = [other for other in range(4) if other != text]
+        cosines = torch.stack([vectors[text] @ vectors[other] for other in others])
+        place = torch.tensor(others.index(partner))
+        expected += F.cross_entropy(cosines / 0.1, place)
+        right += int(cosines.argmax() == place)
+    assert torch.allclose(found.sum, torch.as_tensor(expected), atol=1e-4)
+    assert int(found.correct) == right
+    assert objective.counts(given) == {"contrastive": 4}
+
+
+def test_contrastive_needs_pairs() -> None:
+    given = replace(example(), labels=None)
+    with pytest.raises(BertsmithError, match="contrastive needs pairs"):
+        terms(Contrastive(), tiny("bert"), given)

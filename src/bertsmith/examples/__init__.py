@@ -19,5 +19,15 @@ from bertsmith.examples.pairs import Pairs
 from bertsmith.examples.source import Sequences, Source
 from bertsmith.examples.spans import Spans
 
-__all__ = ["Crops", "Division", "Example", "Examples", "Loader", "Masking", "Pairs", "Sequences", "Source"]
+__all__ = [
+    "Crops",
+    "Division",
+    "Example",
+    "Examples",
+    "Loader",
+    "Masking",
+    "Pairs",
+    "Sequences",
+    "Source",
+]
 __all__ += ["Spans", "StepPlan", "divide"]
