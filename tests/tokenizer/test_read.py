@@ -394,3 +394,11 @@ def test_damaged_files_are_refused_or_work(trained: Trained, tmp_path: Path, nam
             messages.append(str(error))
     assert 0 < len(messages) < 150
     assert not [message for message in messages if "\n" in message or len(message) > 500]
+
+
+def test_no_more_tokens_are_promised_than_the_model_reads(tmp_path: Path) -> None:
+    write(tmp_path, tokenizer_config_json={"model_max_length": 128})
+    tokenizer = Tokenizer.load(tmp_path)
+    for longest, promised in ((64, 64), (512, 128), (None, 128)):
+        tokenizer.save(tmp_path / "saved", longest=longest)
+        assert Tokenizer.load(tmp_path / "saved").max_length == promised

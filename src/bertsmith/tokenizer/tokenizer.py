@@ -260,8 +260,9 @@ class Tokenizer:
         """Write the files with which transformers' AutoTokenizer encodes just the same.
 
         Without `segments` they say nothing of any, for a model that tells none apart. `longest` is
-        what the model reads: no more is promised. The class written is the plain one that uses tokenizer.json as it is. The families' own classes in transformers 5
-        build their pipeline anew and may differ from the file.
+        what the model reads: no more is promised. The class written is the plain one that uses
+        tokenizer.json as it is. The families' own classes in transformers 5 build their pipeline
+        anew and may differ from the file.
         """
         tokens = {f"{role}_token": token for role, token in self.parts.tokens.items()}
         inputs = ["input_ids", "token_type_ids", "attention_mask"]
