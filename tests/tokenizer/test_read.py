@@ -397,7 +397,8 @@ def test_damaged_files_are_refused_or_work(trained: Trained, tmp_path: Path, nam
 
 
 def test_no_more_tokens_are_promised_than_the_model_reads(tmp_path: Path) -> None:
-    write(tmp_path, tokenizer_config_json={"model_max_length": 128})
+    vocabulary = "\n".join([*SPECIAL, "the"])
+    write(tmp_path, vocab_txt=vocabulary, tokenizer_config_json={"model_max_length": 128})
     tokenizer = Tokenizer.load(tmp_path)
     for longest, promised in ((64, 64), (512, 128), (None, 128)):
         tokenizer.save(tmp_path / "saved", longest=longest)
