@@ -4,6 +4,7 @@ requirements.lock            everything but torch
 requirements-torch.lock      torch as the registry has it, and the CUDA packages it asks for
 requirements-torch-cpu.lock  torch's CPU build, a tenth of the size, for machines that have it, and
                              Triton, whose interpreter runs the GPU kernels in tests
+requirements-uv.lock         uv, which installs the first in a fraction of pip's time
 requirements-docs.lock       what `make docs` needs beyond the first, to build the site
 
 Every package is pinned with the hashes of all its files, so that one lock serves every
@@ -22,17 +23,22 @@ TORCH_CPU_HASHES = ["6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b26
 ROOT = Path(__file__).resolve().parent.parent
 HEADER = "# Written by `make lock`; installed by pip with --no-deps and --require-hashes.\n"
 COMPILE = (
-    "uv pip compile pyproject.toml --constraints - --universal"
+    "uv pip compile --universal"
     " --fork-strategy fewest --generate-hashes --no-header --no-annotate --quiet"
 )
 
 
 def resolve(extra: str, constraints: str) -> list[str]:
     """Return the pinned requirements of an extra, each with its lines of hashes."""
+    return compiled("pyproject.toml", "--constraints", "-", "--extra", extra, text=constraints)
+
+
+def compiled(*arguments: str, text: str) -> list[str]:
+    """Return what uv resolves, with `text` as its standard input."""
     done = subprocess.run(
-        [*COMPILE.split(), "--extra", extra],
+        [*COMPILE.split(), *arguments],
         cwd=ROOT,
-        input=constraints,
+        input=text,
         stdout=subprocess.PIPE,
         text=True,
         check=True,
@@ -54,7 +60,8 @@ def lock_docs(requirements: list[str]) -> None:
 
 
 def main() -> None:
-    """Resolve the dev packages, then those of the site, and write all files."""
+    """Resolve uv, the dev packages and those of the site, and write all files."""
+    write("requirements-uv.lock", compiled("-", text="uv\n"))
     requirements = resolve("dev", f"torch=={TORCH}\n")
     lock_docs(requirements)
     torch = [r for r in requirements if re.match(r"(torch|triton|cuda-.+|nvidia-.+)==", r)]

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 ROOT = Path(__file__).resolve().parent.parent
 HOUSE = ROOT / "src" / "bertsmith"
 LOCKS = ["requirements.lock", "requirements-torch.lock", "requirements-torch-cpu.lock"]
-LOCKS += ["requirements-docs.lock"]
+LOCKS += ["requirements-docs.lock", "requirements-uv.lock"]
 
 # Imports point one way: a room may import the rooms to its left, here spelled out. Neighbours
 # that stand side by side (examples and model; checkpoint and objectives; analysis, explorer,

@@ -81,7 +81,13 @@ def example(*lengths: int, tokens: int = 96) -> Example:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="Triton's interpreter is for CPUs")
-@pytest.mark.parametrize("settings", [BERT, MODERNBERT], ids=["bert", "modernbert"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(BERT, id="bert", marks=pytest.mark.slow),
+        pytest.param(MODERNBERT, id="modernbert"),
+    ],
+)
 def test_one_graph_fits_batches_of_any_lengths(settings: dict[str, Any]) -> None:
     pytest.importorskip("triton", reason="Triton comes with torch's CUDA builds")
     learner = together(settings)

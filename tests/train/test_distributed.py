@@ -160,6 +160,7 @@ def test_half_precision_is_the_same_on_several_ranks(
         assert max(errors(same, whole).values()) < 1e-4
 
 
+@pytest.mark.slow
 def test_torchrun_starts_it(plain: Recipe, ranks: Runner, tmp_path: Path) -> None:
     one, two = ranks(plain, tmp_path / "one", 1), tmp_path / "two"
     command = [*TORCHRUN, "-m", "bertsmith.cli", "pretrain", str(one.with_suffix(".toml"))]
@@ -246,6 +247,7 @@ def test_a_person_can_prove_it(recipe: Any) -> None:
         verify_resume(recipe(train={"steps": 0, "minutes": 1}))
 
 
+@pytest.mark.slow
 def test_two_ranks_learn_from_a_teacher(
     recipe: Callable[..., Recipe], ranks: Runner, tmp_path: Path
 ) -> None:
