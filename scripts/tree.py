@@ -9,7 +9,7 @@ HOUSE = ROOT / "src" / "bertsmith"
 WIDTH = 20
 
 
-PAGES = {".css": "How the page looks", ".html": "The page's frame"}
+PAGES = {".css": "Style of {}", ".html": "Template of {}"}
 
 
 def said(path: Path) -> str:
@@ -18,7 +18,7 @@ def said(path: Path) -> str:
     if path.suffix == ".toml":
         return str(tomllib.loads(path.read_text("utf-8"))["about"])
     if path.suffix in PAGES:
-        return PAGES[path.suffix]
+        return PAGES[path.suffix].format(path.stem.replace("_", " "))
     return (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").split("\n")[0].rstrip(".")
 
 

@@ -1,4 +1,4 @@
-"""Layout and Batch: the one contract between data and model.
+"""Layout and Batch: sequences end to end, the interface between data and model.
 
 Sequences lie end to end in one row of T tokens: no padding, no batch axis. Boundaries are
 made on the CPU, so that a model on a device never waits to learn where a sequence ends.

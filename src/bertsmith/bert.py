@@ -1,4 +1,4 @@
-"""`bertsmith.load`, and the model as a person uses it."""
+"""`bertsmith.load` and the model class with its methods: embed, classify, tag, …."""
 
 from __future__ import annotations
 

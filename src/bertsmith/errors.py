@@ -1,4 +1,4 @@
-"""The one exception that speaks to a person, and text of others made safe for a terminal."""
+"""BertsmithError, and foreign text made safe for a terminal."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches

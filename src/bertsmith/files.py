@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, locked, checksummed, compressed; one-line errors."""
+"""File input and output: atomic writes, locks, checksums, compression, one-line errors."""
 
 from __future__ import annotations
 

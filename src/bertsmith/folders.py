@@ -1,4 +1,4 @@
-"""Output paths: checked before the work starts, replaced only where bertsmith wrote them."""
+"""Output paths: checked before the work starts; only bertsmith's own files are replaced."""
 
 from __future__ import annotations
 

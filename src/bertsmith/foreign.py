@@ -1,4 +1,4 @@
-"""JSON that others wrote: bounded, of the expected kind, without repeated keys."""
+"""JSON from foreign files: bounded in size, type-checked, without repeated keys."""
 
 from __future__ import annotations
 

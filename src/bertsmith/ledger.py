@@ -1,4 +1,4 @@
-"""The ledger: nothing is lost in silence, so what was windowed, cut or unknown is counted."""
+"""The ledger: counts of what was windowed, truncated, unknown or skipped."""
 
 from __future__ import annotations
 

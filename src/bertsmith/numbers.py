@@ -1,4 +1,4 @@
-"""Numbers from other people's files and options: checked and bounded, else one clear line."""
+"""Numbers from foreign files and options: parsed, checked and bounded."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_stopped_by_a_person(model: Path, tmp_path: Path) -> None:
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert said == f"stopped; the same command goes on with {out}\n"
+    assert said == f"stopped; the same command continues {out}\n"
     assert not (out / "manifest.json").exists()
     done = subprocess.run(command(model, source, out), capture_output=True, text=True)
     assert done.returncode == 0

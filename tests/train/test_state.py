@@ -62,7 +62,7 @@ def test_a_full_disk_leaves_the_last_one_whole(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
     try:
         with pytest.raises(
-            BertsmithError, match=r"cannot be written .*; the one of step 5 is whole"
+            BertsmithError, match=r"cannot be written .*; the one of step 5 is intact"
         ):
             checkpoints.save(10, tensors(10), {"step": 10})
     finally:

@@ -1,4 +1,4 @@
-"""Taking heads and layers away while a model runs, and what that costs.
+"""Ablation: run a model without some heads or layers, and measure the loss or score.
 
 A head that is masked finds nothing; one that is mean-ablated always finds what it finds on
 average. A layer that is left out passes its input on, or adds to it what it adds on average. The

@@ -1,4 +1,4 @@
-"""The attention of a model in one text, as a person asks for it: arrays, pages, notebooks."""
+"""Attention weights of a text as arrays, as a page, or in a notebook."""
 
 from __future__ import annotations
 

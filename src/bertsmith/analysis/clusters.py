@@ -1,4 +1,4 @@
-"""Groups of vectors by direction: k-means, and how many groups there are."""
+"""Clustering of vectors by direction: k-means, with the number of groups by silhouette score."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers about heads: where each one's attention goes, and which dependencies it finds."""
+"""Statistics of attention heads, and the dependencies that they predict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Word importance: what a model's answer loses when a word is hidden."""
+"""Word importance: the change of the prediction when a word is masked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layer by layer: what a model would guess at each depth, and how alike layers and models are."""
+"""The logit lens (predictions at each depth) and CKA (similarity of depths and models)."""
 
 from __future__ import annotations
 

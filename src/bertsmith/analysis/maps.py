@@ -1,4 +1,4 @@
-"""Attention weights of a model in one text, computed when they are asked for."""
+"""Attention weights of a model for one text, computed on demand."""
 
 from __future__ import annotations
 

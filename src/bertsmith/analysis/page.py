@@ -1,4 +1,4 @@
-"""The attention page: one HTML file that needs nothing else, and no network."""
+"""The attention page: one HTML file that needs no network."""
 
 from __future__ import annotations
 

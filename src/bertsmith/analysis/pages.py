@@ -1,4 +1,4 @@
-"""HTML pages about heads, layers, words and senses: results turned into what templates show."""
+"""Pages of heads, layers, words and senses: results as values for templates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heads cut out of a model for good: a smaller model, or the same shapes with zeros."""
+"""Pruning of heads: a smaller model, or the same shapes with zeros."""
 
 from __future__ import annotations
 

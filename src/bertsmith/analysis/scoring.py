@@ -1,4 +1,4 @@
-"""What a model scores on a file of its own task, and what it is measured on there."""
+"""Scores of a model on a data file of its own task, for ablation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Word senses: the vectors of one word in many sentences, and the groups that they fall into."""
+"""Word senses: the vectors of one word in many sentences, grouped."""
 
 from __future__ import annotations
 

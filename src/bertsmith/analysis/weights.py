@@ -1,4 +1,4 @@
-"""Attention weights of one sequence, as many as are wanted and no more: rows, columns, blocks.
+"""Attention weights of one sequence: selected rows, columns and blocks.
 
 The kernel that ran keeps no weights. They are computed again from the queries and keys that
 it was given: a row is a softmax; a column is exp(score - log-sum-exp of each row), and that a fast

@@ -1,4 +1,4 @@
-"""A Config → modules without values yet, which share what is stored once."""
+"""A Config → modules on the meta device, with shared parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model card: what a directory holds and how to open it."""
+"""The model card: contents of a directory and how to open it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model with all that is needed to store it, and a report of how it came about."""
+"""Checkpoint: a model with its settings, and a report of how it was read."""
 
 from __future__ import annotations
 

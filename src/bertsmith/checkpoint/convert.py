@@ -1,4 +1,4 @@
-"""Any layout that can be read → one directory with safetensors, and the proof that it is so."""
+"""Convert any readable layout to a safetensors directory, and verify the result."""
 
 from __future__ import annotations
 

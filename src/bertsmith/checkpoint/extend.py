@@ -1,4 +1,4 @@
-"""A model for a larger vocabulary: new rows begin as the mean of the pieces they stand for."""
+"""Extend a model's vocabulary: new rows are the mean of the tokens that they replace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors in files, read without trust: nothing is executed, no path leaves the directory."""
+"""Tensor files, read safely: nothing is executed, no path leaves the directory."""
 
 from __future__ import annotations
 

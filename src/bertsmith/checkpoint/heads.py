@@ -1,4 +1,4 @@
-"""Which heads a checkpoint carries, and in which of the ways its family stores them."""
+"""Which heads a checkpoint stores, and under which names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model with some of another's layers: the student of a distillation begins so."""
+"""A model with some layers of another: the student of a distillation."""
 
 from __future__ import annotations
 

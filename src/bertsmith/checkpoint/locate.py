@@ -1,4 +1,4 @@
-"""From what a person types to a directory on this machine."""
+"""From a model's name, path or hub id to a directory on this machine."""
 
 from __future__ import annotations
 

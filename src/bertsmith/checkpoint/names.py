@@ -1,4 +1,4 @@
-"""Our tensor names to theirs and back, by the family's table."""
+"""Tensor names of bertsmith to those of the family and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Directories of sentence-transformers: how an embedding is made of hidden states."""
+"""The files of sentence-transformers: pooling, normalisation and prompts."""
 
 from __future__ import annotations
 

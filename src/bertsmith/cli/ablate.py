@@ -1,4 +1,4 @@
-"""`bertsmith ablate`: what a model loses without some heads or layers; which to prune."""
+"""`bertsmith ablate`: the loss or score without some heads or layers; pruning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All verbs in one program, and how it speaks of mistakes."""
+"""The program `bertsmith`: all verbs in sections, and one-line errors."""
 
 from __future__ import annotations
 

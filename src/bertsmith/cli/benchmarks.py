@@ -1,4 +1,4 @@
-"""`bertsmith glue`, `squad` and `conll`: the known benchmarks from local files, in one table."""
+"""`bertsmith glue`, `squad` and `conll`: benchmarks from local files, in one table."""
 
 from __future__ import annotations
 

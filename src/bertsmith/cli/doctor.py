@@ -1,4 +1,4 @@
-"""`bertsmith doctor`: what is installed, which kernels run, and do they agree here."""
+"""`bertsmith doctor`: versions, extras, kernels and speed of this machine."""
 
 from __future__ import annotations
 

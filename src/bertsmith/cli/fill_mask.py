@@ -1,4 +1,4 @@
-"""`bertsmith fill-mask`: guess masked words."""
+"""`bertsmith fill-mask`: predict masked words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the verbs that look inside a model share: pages, samples of texts, layers and depths."""
+"""Options shared by the verbs that inspect a model: pages, samples, layers and depths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several verbs take, and how they read texts and show results."""
+"""Options shared by several verbs, reading of texts, and printing of results."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def prepare(
                 progress=progress,
             )
     except KeyboardInterrupt:
-        typer.echo(f"stopped; the same command goes on with {out}", err=True)
+        typer.echo(f"stopped; the same command continues {out}", err=True)
         raise typer.Exit(130) from None
     if as_json:
         counts = {name: vars(split) for name, split in made.splits.items()}

@@ -1,4 +1,4 @@
-"""`bertsmith runs`: the results of training runs, beside each other."""
+"""`bertsmith runs`: results of pre-training runs, side by side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bertsmith search`: ask an index; passages with file, line and score."""
+"""`bertsmith search`: passages of an index with file, line and score."""
 
 from __future__ import annotations
 

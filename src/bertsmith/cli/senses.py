@@ -1,4 +1,4 @@
-"""`bertsmith senses`: the vectors of one word in many sentences, in groups."""
+"""`bertsmith senses`: groups of the occurrences of a word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that say how data is read, and tables of scores, which several verbs share."""
+"""Options that control how data is read, and tables of scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where tables are printed."""
+"""The consoles on which tables and progress are printed."""
 
 from __future__ import annotations
 

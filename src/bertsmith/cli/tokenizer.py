@@ -1,4 +1,4 @@
-"""`bertsmith tokenizer train|extend|show`: learn a vocabulary; widen one; look at a split."""
+"""`bertsmith tokenizer train|extend|show`: train, extend or inspect a vocabulary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Examples on which variants disagree, and how often each is right where another is wrong."""
+"""Examples on which variants disagree."""
 
 from __future__ import annotations
 

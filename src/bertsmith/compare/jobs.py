@@ -1,4 +1,4 @@
-"""Parts in parallel: each in a process of its own, as soon as what it needs is finished."""
+"""Parts in parallel processes, each started when its inputs are finished."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of published sizes: pictures and a table of what each costs."""
+"""The page of published sizes: charts and a table of costs."""
 
 from __future__ import annotations
 

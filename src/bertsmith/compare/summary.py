@@ -1,4 +1,4 @@
-"""The results of a comparison in plain sentences, drawn from the numbers."""
+"""The results of a comparison as sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The labelled data of a comparison: what is trained on, what chooses, and what is scored."""
+"""The labelled data of a comparison: training, selection and scoring splits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which documents stay, and what is repaired in them."""
+"""Filters and repairs of documents."""
 
 from __future__ import annotations
 

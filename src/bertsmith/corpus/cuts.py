@@ -1,4 +1,4 @@
-"""Where a tokenizer lets a text be cut so that the ids of the parts are those of the whole.
+"""Places where a text can be split without changing its token ids.
 
 All of it is read from tokenizer.json. What is not known to be safe is not cut.
 """

@@ -1,4 +1,4 @@
-"""The documents of a piece: raw bytes → the lines of text that hold something."""
+"""The documents of a piece of work: raw bytes → lines of text."""
 
 from __future__ import annotations
 

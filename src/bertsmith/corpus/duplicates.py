@@ -1,4 +1,4 @@
-"""Which documents repeat an earlier one, word for word or nearly, in bounded memory.
+"""Exact and near duplicates of documents, in bounded memory.
 
 Every document leaves a digest of 16 bytes, and for near-duplicates a MinHash signature of its
 token 5-grams. Both lie in files, in the order of the documents. Equal keys are brought together by

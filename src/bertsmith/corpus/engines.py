@@ -1,4 +1,4 @@
-"""Who does the work: this process, others on this machine, or a Ray cluster.
+"""Where the work runs: in this process, in local workers, or on a Ray cluster.
 
 An engine takes pieces, a few ahead of what is done, and gives each back with its outcome, in any
 order. What is done with a piece is the same everywhere, and so is what comes out.

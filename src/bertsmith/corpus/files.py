@@ -1,4 +1,4 @@
-"""Which files are meant, of what kind they are, and their bytes."""
+"""Input files of a corpus: their kinds and their bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manifest: what a prepared corpus holds, and the SHA-256 sum of every file."""
+"""The manifest of a corpus: settings, counts, and the SHA-256 sum of every file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finished pieces, in their order → shards, without the documents that repeat earlier ones."""
+"""Merge finished pieces into shards, without duplicate documents."""
 
 from __future__ import annotations
 

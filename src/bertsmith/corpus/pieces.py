@@ -1,4 +1,4 @@
-"""Files cut into pieces of work: a function of their content alone, in bounded memory.
+"""Input files split into pieces of work, in bounded memory.
 
 A piece is some megabytes of whole documents, still raw: decoding and parsing is the workers'.
 The same files give the same pieces, whoever works on them, so that finished ones can be kept.

@@ -1,4 +1,4 @@
-"""Text files → a folder of token shards: the steps in their order, and how they are taken up again.
+"""`prepare`: text files → a folder of token shards; resumable.
 
 Pieces of work that are done lie in `work/` until the shards are written. Whenever it is stopped,
 the same call goes on from there, and what comes out is the same, byte for byte.

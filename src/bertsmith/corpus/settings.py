@@ -1,4 +1,4 @@
-"""What is asked of `prepare`: everything that decides which tokens come out."""
+"""Settings of `prepare` that determine the tokens."""
 
 from __future__ import annotations
 

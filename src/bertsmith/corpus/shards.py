@@ -1,4 +1,4 @@
-"""Long rows of numbers in .npy files: written a stretch at a time, whole or not at all."""
+"""Long arrays in .npy files, written in portions and atomically."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What word frequencies alone reach: the loss below which a language model has learned more."""
+"""The unigram entropy: the loss of a model that knows only token frequencies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker process, which does pieces of work until its input ends; and the parent's side of it.
+"""A worker process that computes pieces of work, and its connection to the parent.
 
 Messages go through pipes: a line of JSON, then the bytes that it announces. A process started
 this way needs nothing of its parent's memory, nor a guard in the script that calls `prepare`.

@@ -1,4 +1,4 @@
-"""A piece of work done: raw bytes → documents → sentences → token ids, and what was left out."""
+"""One piece of work: raw bytes → documents → sentences → token ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Multiple choice: SWAG, OpenBookQA, COPA and their like, from tables with one row a question."""
+"""Multiple choice (SWAG, OpenBookQA, COPA, …) from tables with one row per question."""
 
 from __future__ import annotations
 

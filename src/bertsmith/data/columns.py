@@ -1,4 +1,4 @@
-"""Which column holds what: names that data sets use, what a person says, and the task they fit."""
+"""Roles of columns: known names, names given by the user, and the tasks they fit."""
 
 from __future__ import annotations
 

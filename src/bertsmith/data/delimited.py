@@ -1,4 +1,4 @@
-"""csv and tsv files: what separates their cells, how they quote, and whether they have a header."""
+"""csv and tsv files: separators, quotes and header rows are detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a line of a data file becomes: one small class for each kind of task."""
+"""Example classes, one for each kind of task."""
 
 from __future__ import annotations
 

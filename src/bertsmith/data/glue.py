@@ -1,4 +1,4 @@
-"""The known benchmarks in their official layouts: GLUE's tasks, and where their files are."""
+"""Benchmarks in their official layouts: GLUE's tasks and the locations of their files."""
 
 from __future__ import annotations
 

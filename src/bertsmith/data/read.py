@@ -1,4 +1,4 @@
-"""The one door for data: any source → examples, all at once or in portions of bounded size."""
+"""`read_data` and `open_data`: any source → examples, all at once or in portions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How tags spell entities: BIO (IOB2), IOB1, IOBES and BILOU; read, checked and converted."""
+"""Tagging schemes: BIO (IOB2), IOB1, IOBES and BILOU; read, checked and converted."""
 
 from __future__ import annotations
 

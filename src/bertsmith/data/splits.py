@@ -1,4 +1,4 @@
-"""The data of a run: what is trained on, tuned on and scored on; and the automatic hold-out."""
+"""Training, dev and test data of a run, and the automatic hold-out."""
 
 from __future__ import annotations
 

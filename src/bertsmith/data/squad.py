@@ -113,11 +113,11 @@ def placed(text: str, start: int | None, passage: str, ledger: Ledger) -> Span:
         return Span(text, start)
     places = [match.start() for match in re.finditer(re.escape(text), passage)] if text else []
     if not places:
-        ledger.note("answers that stand nowhere in their passage: scored, not trained on")
+        ledger.note("answers that do not occur in their passage: scored, not trained on")
         return Span(text, -1)
     if start is None:
         if len(places) > 1:
-            ledger.note("answers whose place was not given: taken where they come first")
+            ledger.note("answers without a position: their first occurrence is used")
         return Span(text, places[0])
     ledger.note("answers moved to the nearest place where they stand")
     return Span(text, min(places, key=lambda place: abs(place - start)))

@@ -1,4 +1,4 @@
-"""The text of a file or of standard input: decompressed, decoded, line by line, read once."""
+"""The text of a file or of standard input: decompressed, decoded, line by line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables: rows that know their line, cells of the right type, portions of bounded size."""
+"""Tables: rows with line numbers, typed cells, portions of bounded size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's folder: recognized by its mark, emptied before a run."""
+"""The output folder of the demo: recognized by demo.json, cleared before a run."""
 
 from __future__ import annotations
 

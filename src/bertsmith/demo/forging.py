@@ -1,4 +1,4 @@
-"""From text to a model: a vocabulary is learned, a small BERT is pre-trained and watched."""
+"""Vocabulary training and pre-training in the demo, with predictions during the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journey: its steps in their order."""
+"""The demo's steps in their order."""
 
 from __future__ import annotations
 

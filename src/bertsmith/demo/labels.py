@@ -1,4 +1,4 @@
-"""Labels that a text carries by itself: which area a passage is from, which words are names."""
+"""Labels from the text itself: areas of the library, and names in code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking inside: where heads look, and the senses of a word that is used in several ways."""
+"""Attention and word senses in the demo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the journey is made with: documents, and what is learned, hidden and shown of them."""
+"""The text, labels and example sentences of a demo run."""
 
 from __future__ import annotations
 

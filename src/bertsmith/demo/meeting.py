@@ -1,4 +1,4 @@
-"""Meeting the model that comes with the package: it fills masks, and finds what is alike."""
+"""The demo's first step: bertsmith-small fills masks and compares sentences."""
 
 from __future__ import annotations
 

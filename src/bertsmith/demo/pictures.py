@@ -1,4 +1,4 @@
-"""What is drawn in a terminal: pre-training, tokens, scores, predictions."""
+"""Terminal output of the demo: pre-training, tokens, scores, predictions."""
 
 from __future__ import annotations
 

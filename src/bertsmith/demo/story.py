@@ -1,4 +1,4 @@
-"""All that happened on the journey, for the page and for machines."""
+"""All results of a demo run, for the page and for --json."""
 
 from __future__ import annotations
 

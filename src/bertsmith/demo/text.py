@@ -1,4 +1,4 @@
-"""Text that every Python installation carries: what the standard library says about itself."""
+"""The demo's text: docstrings and help topics of the standard library, or a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the model to two that are of use: a classifier and a tagger, scored on held-out items."""
+"""The demo's classifier and tagger, fine-tuned and scored on held-out items."""
 
 from __future__ import annotations
 

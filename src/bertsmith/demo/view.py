@@ -1,4 +1,4 @@
-"""What a person sees of the journey: a live picture on a terminal, lines elsewhere."""
+"""Progress of the demo: a live display on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 

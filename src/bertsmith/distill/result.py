@@ -1,4 +1,4 @@
-"""The result of a distillation: the student, and what it was measured to be beside its teacher."""
+"""The result of a distillation: the student, measured beside its teacher."""
 
 from __future__ import annotations
 

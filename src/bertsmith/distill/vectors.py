@@ -1,4 +1,4 @@
-"""Vectors: a student learns the vectors that a sentence encoder gives to texts."""
+"""Distillation of vectors: a student learns the vectors of a sentence encoder."""
 
 from __future__ import annotations
 

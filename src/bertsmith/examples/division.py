@@ -1,4 +1,4 @@
-"""A step's samples divided over ranks and micro-batches, so that none waits for another."""
+"""Division of a step's samples over ranks and micro-batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random numbers as pure functions of their keys: no state, in any order, many at once.
+"""Random numbers as pure functions of their keys, without state.
 
 The keys are mixed one after the other by the finaliser of splitmix64, which turns a counter into
 numbers that pass the usual tests of randomness.

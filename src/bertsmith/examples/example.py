@@ -1,4 +1,4 @@
-"""Examples: which samples make up a step, and the batches they become."""
+"""Examples: the samples of a step, and their batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches made ahead of time, by threads, in order."""
+"""Batches prepared ahead of time by threads, in order."""
 
 from __future__ import annotations
 

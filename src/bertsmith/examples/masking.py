@@ -1,4 +1,4 @@
-"""Masking: which tokens a model must predict, and what it sees in their place."""
+"""Masking: which tokens are predicted, and their replacements in the input."""
 
 from __future__ import annotations
 

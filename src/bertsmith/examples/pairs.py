@@ -1,4 +1,4 @@
-"""Pairs of texts: does one follow the other (BERT), or are they swapped (ALBERT)?"""
+"""Pairs of texts for next-sentence (BERT) and sentence-order prediction (ALBERT)."""
 
 from __future__ import annotations
 

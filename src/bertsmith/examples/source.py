@@ -1,4 +1,4 @@
-"""What a source of samples is, and how texts and special tokens become sequences."""
+"""The interface of a source of samples, and sequences with special tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stretches of running text, as long as they may be."""
+"""Spans of running text, up to the maximum length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tokenizer as the page's script reads it; what the script cannot do is refused here."""
+"""A tokenizer as data for the page's script; unsupported components are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The weights of a page: tensors packed as int8 or float16, and where each lies."""
+"""The weights of a page: tensors packed as int8 or float16."""
 
 from __future__ import annotations
 

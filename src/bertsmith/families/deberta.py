@@ -1,4 +1,4 @@
-"""DeBERTa v1: attention that keeps content and relative position apart."""
+"""DeBERTa v1: disentangled attention to content and relative position."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""DistilBERT: half of BERT's layers, no segments, names of its own."""
+"""DistilBERT: half of BERT's layers, no segments, other tensor names."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""What a family is: what its config.json means, its sizes, and a table of tensor names."""
+"""The interface of a family: settings of config.json, sizes, and a table of tensor names."""
 
 from __future__ import annotations
 

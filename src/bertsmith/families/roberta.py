@@ -1,4 +1,4 @@
-"""RoBERTa (and its multilingual and French kin): BERT whose positions start two rows later."""
+"""RoBERTa (also XLM-RoBERTa and CamemBERT): BERT with positions offset by two."""
 
 from dataclasses import replace
 from functools import partial

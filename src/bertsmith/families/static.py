@@ -1,4 +1,4 @@
-"""Static vectors: one vector for each token, whatever stands around it; no layers."""
+"""Static vectors: one vector for each token, independent of context; no layers."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""The known benchmarks from local files: fine-tune, several seeds, one row a task."""
+"""Benchmarks from local files: fine-tune with several seeds, one row per task."""
 
 from __future__ import annotations
 

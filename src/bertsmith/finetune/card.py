@@ -1,4 +1,4 @@
-"""The model card of a fine-tuned model: what it is, what it learned from, how good it is."""
+"""The model card of a fine-tuned model: data, scores, settings and usage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop: epochs of steps over shuffled samples, a look after each, and the best kept."""
+"""The fine-tuning loop: epochs of steps, evaluations, and the best weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a training run is: its history and best weights, and checkpoints of it on the disk."""
+"""The state of a training run: history, best weights, and its checkpoints on disk."""
 
 from __future__ import annotations
 

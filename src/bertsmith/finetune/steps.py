@@ -1,4 +1,4 @@
-"""The steps of a fine-tuning run: one after the other, or captured and replayed by a GPU."""
+"""The steps of a fine-tuning run: eager, or captured and replayed as CUDA graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trainings of a benchmark's tasks, and the file from which an interrupted benchmark goes on."""
+"""Training runs of benchmark tasks, and the file that stores finished ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder beside an output directory that keeps an unfinished fine-tuning command."""
+"""The folder beside an output directory that stores an unfinished fine-tuning run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dropout on a CPU: four elements are drawn at once, where torch draws a number for each."""
+"""Dropout on a CPU: four elements per random number, where torch draws one for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands between matrix products, in one pass each way.
+"""Fused operations between matrix multiplications, forward and backward.
 
 torch.compile computes the gradients of a norm's weight and of a layer's bias in passes of their
 own over all rows. Here they are by-products of the pass that computes the gradients of the rows.

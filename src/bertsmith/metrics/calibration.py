@@ -1,4 +1,4 @@
-"""Do probabilities mean what they say? Expected calibration error, and the bins behind it."""
+"""Expected calibration error and its bins."""
 
 from __future__ import annotations
 

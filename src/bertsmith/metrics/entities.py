@@ -1,4 +1,4 @@
-"""Entity F1 as published NER numbers have it: an entity counts if type and both ends are right."""
+"""Entity F1, as conlleval and seqeval compute it."""
 
 from __future__ import annotations
 

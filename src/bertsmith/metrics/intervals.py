@@ -1,4 +1,4 @@
-"""How sure is a score? Median, mean and deviation over seeds, and bootstrap intervals."""
+"""Median, mean and standard deviation over seeds, and bootstrap intervals."""
 
 from __future__ import annotations
 

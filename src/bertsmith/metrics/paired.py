@@ -1,4 +1,4 @@
-"""Is one model better than another on the same examples? Three paired tests."""
+"""Paired tests between two models on the same examples."""
 
 from __future__ import annotations
 

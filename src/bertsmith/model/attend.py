@@ -1,4 +1,4 @@
-"""One function, `attend`, and the kernels behind it. All agree; tests say so.
+"""`attend`, and the attention kernels behind it; tests verify that all agree.
 
 reference  a sequence at a time, written out: what the others must equal
 runs       scaled_dot_product_attention on neighbours of equal length: no padding anywhere

@@ -1,4 +1,4 @@
-"""Multi-head attention: project, place, attend, project back."""
+"""Multi-head attention: projections, positions, attention, output projection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Config in, finished modules out: the only place where choices are made."""
+"""`build`: a Config → modules; the only place that branches on the config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model is, as a value: families produce a Config, `build` turns it into modules."""
+"""Config: the architecture of a model as a value."""
 
 from __future__ import annotations
 

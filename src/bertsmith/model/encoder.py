@@ -1,4 +1,4 @@
-"""The one encoder loop, and the model that carries heads on it."""
+"""The encoder loop, and the model with its heads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pointwise half of a block, and the activations checkpoints name."""
+"""The feed-forward half of a block, and its activations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands on the encoder: one class for all heads, and the two that read more."""
+"""Heads on the encoder: one class for most, and two that read more."""
 
 from __future__ import annotations
 

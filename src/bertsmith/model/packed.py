@@ -1,4 +1,4 @@
-"""Linear layers whose weights lie as this CPU's matrix units read them (bfloat16, oneDNN)."""
+"""Linear layers with weights packed for a CPU's matrix units (bfloat16, oneDNN)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a row for each token to the rows a head reads."""
+"""Pooling: from token states to the rows that a head reads."""
 
 from __future__ import annotations
 

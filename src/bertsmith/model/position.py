@@ -1,4 +1,4 @@
-"""Where tokens are, prepared once a batch for all layers: rotations, or relative distances."""
+"""Position signals, prepared once per batch: rotations, or relative distances."""
 
 from __future__ import annotations
 

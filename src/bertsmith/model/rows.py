@@ -1,4 +1,4 @@
-"""Work in which no row knows of another, a few rows at a time: less memory for long inputs."""
+"""Pointwise work in chunks of rows, to save memory for long inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages: one HTML file each that loads nothing, with a policy under which nothing else runs."""
+"""Pages: self-contained HTML files with a content security policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results as HTML for a notebook: bars, tables and marked texts that bring their own style."""
+"""Results as HTML for notebooks: bars, tables and marked texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a database: where the current one is, connections, sums, and how damage is named."""
+"""The SQLite files of an index: location, connections, checksums and damage."""
 
 from __future__ import annotations
 

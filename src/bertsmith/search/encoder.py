@@ -1,4 +1,4 @@
-"""The encoder of an index: texts → unit vectors; its hash says whether two are the same."""
+"""The encoder of an index: texts → unit vectors, identified by a hash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Character encodings: found out from the bytes of a file."""
+"""Detection of character encodings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How good is a search? Queries and judgements of BEIR, TREC or SMART files → scores."""
+"""Search scores: queries and judgements of BEIR, TREC or SMART files → nDCG, recall, MRR."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keyword search: how texts are written to SQLite's FTS5, and how queries are asked of it."""
+"""Keyword search with SQLite's FTS5: indexing of texts and queries."""
 
 from __future__ import annotations
 

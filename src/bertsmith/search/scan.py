@@ -1,4 +1,4 @@
-"""What is in folders: the files to index, found again by size, time and SHA-256 sum."""
+"""The files of folders to index; changes by size, time and SHA-256 sum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Segments: immutable files of vectors, known by their SHA-256 sums."""
+"""Segments: immutable files of vectors, named by their SHA-256 sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Updates: what is new or changed is read, cut, embedded and made visible by transactions."""
+"""Updates of an index: new and changed files are read, split, embedded and committed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vector search: exact by matrix products, or with a graph of neighbours that can be rebuilt."""
+"""Vector search: exact matrix multiplication, or an HNSW graph."""
 
 from __future__ import annotations
 

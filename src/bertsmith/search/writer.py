@@ -1,4 +1,4 @@
-"""The only writer of an index: its lock, and what killed writers left behind."""
+"""The single writer of an index: its lock, and the recovery after a killed writer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bertsmith.connect`: a model on a server, with the methods that `bertsmith.load` gives."""
+"""`bertsmith.connect`: a model on a server, with the methods of `bertsmith.load`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rerank as Cohere and Jina ask for it."""
+"""The rerank routes of Cohere and Jina."""
 
 from __future__ import annotations
 

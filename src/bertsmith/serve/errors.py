@@ -1,4 +1,4 @@
-"""Errors of a server: one class, and the shape that each dialect gives them."""
+"""Errors of a server, in the format of each dialect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate before all routes: who may ask, how much, and whether there is room."""
+"""The gate before all routes: authentication, limits and admission."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The models of a server: their names, what each can do, and which one a request means."""
+"""The models of a server: names, abilities, and the choice for a request."""
 
 from __future__ import annotations
 

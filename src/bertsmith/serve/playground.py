@@ -1,4 +1,4 @@
-"""The playground: one page that tries what the loaded models can do."""
+"""The playground page, with a form for each task of the loaded models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which characters of its texts an answer is based on."""
+"""The characters of a text that an answer is based on."""
 
 from __future__ import annotations
 

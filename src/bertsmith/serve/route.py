@@ -1,4 +1,4 @@
-"""How a request becomes a call: body → pydantic model → endpoint → JSON, in the dialect's shape."""
+"""Requests as calls: body → pydantic model → endpoint → JSON of the dialect."""
 
 from __future__ import annotations
 

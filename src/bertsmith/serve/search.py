@@ -1,4 +1,4 @@
-"""Search in an index of documents, if the server was given one."""
+"""The search route, for a server with an index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies that do not fit a route: which key is wrong, what is expected there, what was sent."""
+"""Validation errors: the wrong key, what is expected there, and what was sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classification and scores as vLLM asks for them."""
+"""The classification and score routes of vLLM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answering: the part of a passage that answers a question, or that there is none."""
+"""Answering: the span of a passage that answers a question, or no answer."""
 
 from __future__ import annotations
 

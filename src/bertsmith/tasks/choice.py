@@ -1,4 +1,4 @@
-"""Choice: which of several choices goes with a prompt."""
+"""Choice: the best of several choices for a prompt."""
 
 from __future__ import annotations
 

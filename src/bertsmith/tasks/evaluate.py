@@ -1,4 +1,4 @@
-"""Scores of a model on labelled data, their intervals, and whether one of two models is better."""
+"""Scores of a model on labelled data, with intervals, and paired comparisons."""
 
 from __future__ import annotations
 

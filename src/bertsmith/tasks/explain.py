@@ -1,4 +1,4 @@
-"""Which words mattered: integrated gradients (Sundararajan et al. 2017).
+"""Word contributions by integrated gradients (Sundararajan et al. 2017).
 
 The embedding of every token moves in steps from that of an empty input to its own, and the change
 of the output along the way is divided among the tokens. The contributions add up to the change.

@@ -1,4 +1,4 @@
-"""Fill masks: which tokens could stand here?"""
+"""Fill masks: the most probable tokens at each mask."""
 
 from __future__ import annotations
 

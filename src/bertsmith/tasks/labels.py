@@ -1,4 +1,4 @@
-"""What classification, multilabel and regression share: votes of windows, and their training."""
+"""Shared parts of classification, multilabel and regression: windows and training."""
 
 from __future__ import annotations
 

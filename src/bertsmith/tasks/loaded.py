@@ -1,4 +1,4 @@
-"""A model and its tokenizer, loaded: texts → tokens → windows → batches → results."""
+"""A loaded model with its tokenizer: texts → tokens → windows → batches → results."""
 
 from __future__ import annotations
 

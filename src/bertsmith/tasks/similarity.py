@@ -1,4 +1,4 @@
-"""Similarity: vectors of texts that are near each other, or as near as a number says."""
+"""Similarity: sentence vectors trained on related texts, or on pairs with scores."""
 
 from __future__ import annotations
 

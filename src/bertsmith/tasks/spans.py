@@ -1,4 +1,4 @@
-"""Stretches of characters: where a word or an answer begins and ends for a reader."""
+"""Spans of characters: the start and end of a word or an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one value that says what a task is: how it is learned, predicted, scored and displayed.
+"""Task: how a task is trained, predicted, scored and displayed.
 
 Fine-tuning, prediction, evaluation, reports, model cards and benchmarks read nothing else of a
 task. Adding a task is one file with one `Task`, listed in `tasks/registry.py`.

@@ -1,4 +1,4 @@
-"""What the fine-tuning loop asks of a task: training items, targets as tensors, and a loss."""
+"""The interface between tasks and the fine-tuning loop: items, targets and loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs that a model can read at once; longer ones become overlapping windows."""
+"""Windows: inputs longer than the model, split with overlap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A vocabulary with words of a person's own text added to it."""
+"""Extend a vocabulary with words of text files."""
 
 from __future__ import annotations
 

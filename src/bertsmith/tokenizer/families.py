@@ -1,4 +1,4 @@
-"""What the families' tokenizers differ in, as data: special tokens, pipelines, pair templates."""
+"""Differences between the families' tokenizers, as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turning what the `tokenizers` library throws into one line that speaks to a person."""
+"""Exceptions of the `tokenizers` library as one-line errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounds on what a tokenizer.json may ask for, checked before the library works with it.
+"""Limits on a tokenizer.json, checked before the library reads it.
 
 The library does whatever a file says: a dozen `Replace` rules that each double a text make a
 gigabyte of a sentence, and a template may put thousands of tokens around it.

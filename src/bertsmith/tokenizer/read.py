@@ -1,4 +1,4 @@
-"""Reading tokenizers as they are published: tokenizer.json, vocab.txt, vocab.json, *.model."""
+"""Readers of published tokenizers: tokenizer.json, vocab.txt, vocab.json, *.model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small, safe reader of SentencePiece .model files, so that no protobuf library is needed.
+"""A small, safe reader of SentencePiece .model files, without protobuf.
 
 A .model file is a protocol buffer: fields of (key, value), the key holding the field's number
 and the shape of its value. Only the few fields that a tokenizer needs are looked at.

@@ -1,4 +1,4 @@
-"""Learning a vocabulary from text files.
+"""Train a vocabulary on text files.
 
 Words are counted first, in a stream; the `tokenizers` trainers then see each word as often as
 it was counted, in one fixed order. That makes the result a function of the text alone: left to

@@ -1,4 +1,4 @@
-"""The exponential moving average of weights, without a bias to where they began."""
+"""The exponential moving average of weights, with bias correction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a recipe to what is trained: model, heads, objectives, examples."""
+"""From a recipe to model, heads, objectives and examples."""
 
 from __future__ import annotations
 

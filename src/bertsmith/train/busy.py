@@ -1,4 +1,4 @@
-"""Does a step keep every rank busy? Asked before a run starts, and by a plan."""
+"""The share of useful work of each rank, checked before a run starts."""
 
 from __future__ import annotations
 

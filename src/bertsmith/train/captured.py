@@ -1,4 +1,4 @@
-"""A training step that a GPU replays as one CUDA graph, without waiting for Python.
+"""A training step captured and replayed as one CUDA graph.
 
 A step of a small model starts over a thousand kernels, which takes Python longer than it takes the
 GPU to run them. The first step of a shape runs as usual. The second is captured: forward, backward,

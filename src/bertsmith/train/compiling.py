@@ -1,4 +1,4 @@
-"""torch.compile for training: graphs that fit every batch, whatever lengths it has."""
+"""torch.compile for training: one graph for batches of any lengths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several processes as one run, started by torchrun; alone without it."""
+"""Several processes as one run, started by torchrun; one process without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How good is it on text it has not seen: loss, accuracy, pseudo-perplexity."""
+"""Evaluation on held-out text: loss, accuracy, pseudo-perplexity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Floating-point operations of a model, counted exactly; and how many a device can do."""
+"""Floating-point operations of a model, counted exactly, and peaks of devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder of a run: its recipe, its logs, its ledger."""
+"""The folder of a run: recipe, logs and ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A NaN or a gradient spike never reaches the weights."""
+"""Guard against NaN and gradient spikes: such steps are skipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The training loop: step after step, logged, evaluated, saved, and able to stop at any moment."""
+"""The training loop: steps, logs, evaluations, checkpoints, interruption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time, memory and work of a run before it starts."""
+"""`plan`: time, memory and operations of a run, before it starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which parameters compute in bfloat16: one policy for one process, DDP, FSDP and fine-tuning."""
+"""Mixed precision: which parameters compute in bfloat16."""
 
 from __future__ import annotations
 

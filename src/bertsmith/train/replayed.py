@@ -1,4 +1,4 @@
-"""Pre-training steps that a GPU replays as one graph: what the loop needs to use them."""
+"""Pre-training steps replayed as CUDA graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the learning rate moves: from the share of a run that is done to a share of its peak."""
+"""Learning-rate schedules: from the fraction of a run to a fraction of the peak."""
 
 from __future__ import annotations
 

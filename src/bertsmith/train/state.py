@@ -1,4 +1,4 @@
-"""The state of a run, and its checkpoints: written whole or not at all, checked when read."""
+"""The state of a run and its checkpoints: written atomically, verified when read."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class Checkpoints:
         except (OSError, SafetensorError) as error:
             shutil.rmtree(part, ignore_errors=True)
             last = self.steps()
-            kept = f"; the one of step {last[-1]} is whole" if last else ""
+            kept = f"; the one of step {last[-1]} is intact" if last else ""
             raise BertsmithError(
                 f"{self.path(step)}: the checkpoint cannot be written ({cause(error)}){kept}"
             ) from error

@@ -1,4 +1,4 @@
-"""Embedding tables of which a step reads few rows: their gradients, without tables of zeros."""
+"""Sparse gradients of embedding tables of which a step reads few rows."""
 
 from __future__ import annotations
 

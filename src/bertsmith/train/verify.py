@@ -1,4 +1,4 @@
-"""The proof, on this machine, that a run which was killed equals one that was not."""
+"""`verify-resume`: check that killed and resumed runs equal an uninterrupted one."""
 
 from __future__ import annotations
 

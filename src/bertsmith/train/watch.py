@@ -1,4 +1,4 @@
-"""What a person sees of a run: a live view, lines, or nothing; and TensorBoard's files."""
+"""Progress of a run: a live view, lines, or nothing; TensorBoard files."""
 
 from __future__ import annotations
 

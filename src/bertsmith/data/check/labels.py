@@ -1,4 +1,4 @@
-"""Labels and numbers: missing, alone, rare, misspelled, or unseen in training."""
+"""Checks of labels and scores: missing, rare, misspelled, or unseen in training."""
 
 from __future__ import annotations
 

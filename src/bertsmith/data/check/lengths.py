@@ -1,4 +1,4 @@
-"""How a model reads inputs: their lengths, what is too long, unknown tokens, shattered words."""
+"""Checks with a model's tokenizer: lengths, unknown tokens, words split into many tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gold that must stand in its place: tags that spell entities, answers in passages."""
+"""Checks of tags and of answers in their passages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts that are empty, broken, there twice, or in two splits at once."""
+"""Checks of texts: empty, badly decoded, duplicated, or in two splits."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ const ANSWERS = {
     const chosen = spans.filter((one) => one.label !== "O"), letters = [...state.texts[0]];
     return [marked(letters, chosen.map((one) => ({ ...one, note: `${one.label} ${percent(one.score)}`, color: kinds.indexOf(one.label) }))),
       chosen.length ? null : make("p", { class: "soft" }, "No entity was found."),
-      note("Every word gets a label from the state of its first piece: B- begins an entity, I- goes on, O is none.")];
+      note("Every word gets a label from the state of its first piece: B- begins an entity, I- continues it, O is outside.")];
   },
   answer({ answers, none }, former) {
     const letters = [...state.texts[1]], nothing = page.threshold !== null && none > page.threshold;

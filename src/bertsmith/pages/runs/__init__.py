@@ -1,4 +1,4 @@
-"""What a run came to: read from its folder, as a page, and beside other runs."""
+"""Pre-training runs: read from their folders, as a page, and side by side."""
 
 from bertsmith.pages.runs.compare import Comparison, compare_runs
 from bertsmith.pages.runs.page import report_page, write_report

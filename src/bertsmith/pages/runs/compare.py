@@ -1,4 +1,4 @@
-"""Runs beside each other: what they came to, and where their recipes differ."""
+"""Runs side by side: results, and the recipe keys in which they differ."""
 
 from __future__ import annotations
 
