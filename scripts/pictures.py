@@ -1,9 +1,12 @@
 """Draw the pictures of docs/understand with the package's own models (needs the dev packages).
 
 python scripts/pictures.py
+python scripts/pictures.py demo     # the README's picture: the page in this folder, in Chromium
 """
 
 import json
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -110,8 +113,27 @@ def heads(bert: Any) -> None:
     save(figure, "heads")
 
 
+def page(folder: Path) -> None:
+    """Write docs/pictures/demo.png: the first two steps of the page that `bertsmith demo` wrote."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=shutil.which("chromium"))
+        tab = browser.new_page(viewport={"width": 1200, "height": 900}, color_scheme="light")
+        tab.goto((folder / "index.html").resolve().as_uri())
+        box = tab.locator("section").nth(1).bounding_box()
+        assert box is not None
+        clip = {"x": 0.0, "y": 0.0, "width": 1200.0, "height": box["y"] + box["height"] + 10}
+        path = ROOT / "docs" / "pictures" / "demo.png"
+        tab.screenshot(path=path, full_page=True, clip=clip)  # type: ignore[arg-type]
+        browser.close()
+
+
 def main() -> None:
-    """Draw all of them."""
+    """Draw all of them, or the page of a demo."""
+    if len(sys.argv) > 1:
+        page(Path(sys.argv[1]))
+        return
     OUT.mkdir(exist_ok=True)
     bert = bs.load("bertsmith-small", device="cpu", progress=False)
     positions()
