@@ -13,7 +13,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"(!?\[[^\]]*\]\()([\w/.-]+)((?:#[\w-]+)?\))")
 PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
-ABOUT = "*This page is the notebook [{name}](files/{name}) with its stored outputs.*\n\n"
+ABOUT = "\n\n*This page is the notebook [{name}](files/{name}) with its stored outputs.*"
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -25,8 +25,10 @@ def on_files(files: Any, config: Any) -> Any:
         files.append(File.generated(config, name, content=moved(text, "", name)))
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         name = f"notebooks/{path.stem}.md"
-        text = ABOUT.format(name=path.name) + notebook_page(json.loads(path.read_text("utf-8")))
-        files.append(File.generated(config, name, content=moved(text, "notebooks", name)))
+        title, _, rest = notebook_page(json.loads(path.read_text("utf-8"))).partition("\n")
+        about = ABOUT.format(name=path.name)
+        text = moved(f"{title}\n{rest}", "notebooks", name).replace(title, title + about, 1)
+        files.append(File.generated(config, name, content=text))
         copy = f"notebooks/files/{path.name}"
         files.append(File.generated(config, copy, abs_src_path=str(path)))
     for name in sorted(outside_files()):
@@ -96,9 +98,12 @@ def output_block(output: dict[str, Any]) -> str:
     """One output of a cell: its HTML if there is any, else its text."""
     data = output.get("data", {})
     if "text/html" in data:
-        # One line: python-markdown ends a block of raw HTML at a blank line.
-        return '<div class="output">' + "".join(data["text/html"]).replace("\n", "&#10;") + "</div>"
-    if "image/svg+xml" in data:
-        return '<div class="output">' + "".join(data["image/svg+xml"]).replace("\n", " ") + "</div>"
+        # One line: python-markdown ends a block of raw HTML at a blank line. In a style a line
+        # break is a space, in the source of a frame it is a character.
+        html = "".join(data["text/html"])
+        html = re.sub(
+            r"<style>.*?</style>", lambda one: one[0].replace("\n", " "), html, flags=re.S
+        )
+        return f'<div class="output">{html.replace(chr(10), "&#10;")}</div>'
     text = "".join(output.get("text", data.get("text/plain", "")))
     return f'```text title="output"\n{text.rstrip()}\n```' if text.strip() else ""

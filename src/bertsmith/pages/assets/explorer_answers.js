@@ -41,7 +41,7 @@ const ANSWERS = {
     if (!answers.length) return [make("p", { class: "soft" }, "Write a passage to look in.")];
     const was = (one) => former?.answers.find((old) => old.text === one.text)?.score ?? null;
     return [make("p", { class: "big" }, nothing ? "No answer" : answers[0].text), marked(letters, nothing ? [] : [answers[0]]),
-      bars(answers.map((one) => ({ name: one.text, value: one.score, was: was(one) }))),
+      bars(answers.map((one) => ({ name: clipped(one.text), value: one.score, was: was(one) }))),
       page.threshold === null ? null : make("p", { class: "soft" }, `“There is no answer” has a probability of ${percent(none)}.`),
       note("Two scores for every piece of the passage: how likely an answer begins there, and ends there.")];
   },

@@ -45,7 +45,7 @@ function buildInput() {
       typed(0);
     }));
   }
-  tools.push(button("", () => { showSecond(!state.second); typed(0); }, { id: "pair" }));
+  tools.push(button("", () => { showSecond(!state.second); typed(0); }, { id: "pair", hidden: has("answer") }));
   find("tools").append(...tools);
   const list = examples();
   find("examples").append("Try: ", ...list.map(([one, two]) => button(two && !has("answer") ? `${one} · ${two}` : one, () => { setTexts(one, two); typed(0); })));

@@ -11,6 +11,7 @@ const state = {
 };
 
 const button = (text, onclick, more = {}) => make("button", { type: "button", onclick, ...more }, text);
+const clipped = (text) => (text.length > 32 ? text.slice(0, 30).trimEnd() + "…" : text);
 const percent = (value) => (value * 100).toLocaleString("en", { maximumFractionDigits: value < 0.0995 ? 1 : 0, minimumFractionDigits: value < 0.0995 ? 1 : 0 }) + "%";
 const shortly = (text, most = 16) => ([...text].length > most ? [...text].slice(0, most - 1).join("") + "…" : text);
 
