@@ -178,7 +178,7 @@ def test_the_summary_names_the_cheapest_of_equals(make_spec: Make) -> None:
     scores = {name: {"mean": means[name], "low": 0.5, "high": 1.0} for name in names}
     results: dict[str, Any] = {
         "scores": {"tokens": {"words": scores}},
-        "mean": {"tokens": {}},
+        "mean": {"tokens": scores},
         "comparisons": {"tokens": {"words": pairs}},
         "tasks": {"words": {"metric": "accuracy", "test": 9}},
         "variants": dict(zip(names, ({"flops_per_token": n} for n in (100, 40, 10)), strict=True)),
@@ -187,6 +187,7 @@ def test_the_summary_names_the_cheapest_of_equals(make_spec: Make) -> None:
     lines = summarised(make_spec(), results)
     assert any("2 variants" in line and "fast needs the fewest" in line for line in lines)
     assert any("40% of those of wide" in line for line in lines)
+    assert any("than poor (0.6000), fast (0.8900) and wide (0.9000)" in line for line in lines)
     for pair in pairs:
         pair.update(difference=0.0, different=False)
     assert "On words (accuracy), all variants score the same" in summarised(make_spec(), results)[0]

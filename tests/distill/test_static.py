@@ -93,6 +93,15 @@ def test_the_verb_in_python(made: Maker, tmp_path: Path) -> None:
     )
 
 
+def test_documents_are_searched_with_them(made: Maker, tmp_path: Path) -> None:
+    static(made, width=16).save(tmp_path / "static")
+    texts = ["The river Vltava flows.", "bees storm", "Anna lives in Prague."]
+    with bs.Index.create(tmp_path / "index", model=tmp_path / "static") as index:
+        index.add(texts)
+        for text in texts:
+            assert index.search(text, top=1, mode="vectors")[0].text == text
+
+
 def test_they_can_be_fine_tuned(made: Maker, write: Write, tmp_path: Path) -> None:
     static(made, width=16).save(tmp_path / "static")
     file = write("train.jsonl", labelled())

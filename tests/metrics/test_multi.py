@@ -69,6 +69,8 @@ def test_seeds_that_are_needed() -> None:
     }
     needed = multi_bootstrap(pair, 10, draws=20).seeds_needed("a", "b")
     assert needed == math.ceil(2 * sigma**2 * (1.96 + 0.84) ** 2 / lead**2) == 16
+    corrected = multi_bootstrap(pair, 10, draws=20).seeds_needed("a", "b", 0.05 / 28)
+    assert corrected == math.ceil(2 * sigma**2 * (3.124 + 0.84) ** 2 / lead**2) == 32
     random = np.random.default_rng(0)
     gaps = random.normal(lead, math.sqrt(2 * sigma**2 / needed), 4000)
     detected = np.mean(np.abs(gaps) > 1.96 * math.sqrt(2 * sigma**2 / needed))

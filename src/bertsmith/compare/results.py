@@ -34,6 +34,7 @@ from bertsmith.train.flops import encoder_flops
 from bertsmith.train.memory import inference_memory, parameters_of, training_memory
 
 LENGTH, BATCH = 128, 8  # of memory and speed
+DRAWS_OF_A_PAIR = 50
 
 
 def results_of(spec: Spec, worker: Worker) -> dict[str, Any]:
@@ -193,7 +194,11 @@ def _bootstrap(spec: Spec, worker: Worker, budget: str, task: str) -> MultiBoots
             ]
     if not procedures:
         return None
-    return multi_bootstrap(procedures, len(splits.test), draws=spec.draws)
+    # With fewer draws no p-value could remain below 0.05 after the correction for all pairs.
+    pairs = math.comb(len(procedures), 2)
+    return multi_bootstrap(
+        procedures, len(splits.test), draws=max(spec.draws, DRAWS_OF_A_PAIR * pairs)
+    )
 
 
 def plain(value: Any) -> Any:
@@ -247,7 +252,7 @@ def _pairs(drawn: MultiBootstrap) -> list[dict[str, Any]]:
     corrected = holm([one.p_value for one in tests])
     rows = []
     for (first, second), test, p_value in zip(pairs, tests, corrected, strict=True):
-        needed = drawn.seeds_needed(first, second)
+        needed = drawn.seeds_needed(first, second, 0.05 / len(pairs))  # as if it came first
         most = max(drawn.seeds[first], drawn.seeds[second])
         several = min(drawn.seeds[first], drawn.seeds[second]) > 1
         rows.append(

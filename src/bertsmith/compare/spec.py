@@ -119,7 +119,9 @@ class Spec(Part):
     about: str = ""
     corpus: str = Field(default="", description="a folder written by `bertsmith prepare`")
     seeds: int = Field(default=3, ge=1, le=100, description="pre-training runs of each variant")
-    draws: int = Field(default=2000, ge=10, le=100_000, description="of the Multi-Bootstrap")
+    draws: int = Field(
+        default=2000, ge=10, le=100_000, description="of the Multi-Bootstrap; at least 50 a pair"
+    )
     device: str = Field(default="", description="cpu or cuda; by default a GPU if there is one")
     threads: int = Field(
         default=1, ge=1, le=1024, description="CPU threads of one job; results depend on them"

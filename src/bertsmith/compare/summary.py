@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bertsmith.compare.spec import Spec
+from bertsmith.pages import pareto_front
 
 WORDS = {
     "tokens": "{:,} tokens of pre-training",
@@ -37,6 +38,8 @@ def summarised(spec: Spec, results: dict[str, Any]) -> list[str]:
             lines += _task(spec, results, budget, task)
         if tasks and (cheaper := _cheapest(spec, results, budget)):
             lines.append(cheaper)
+        if tasks and (front := _front(spec, results, budget)):
+            lines.append(front)
     if len(set(winners.values())) > 1:
         listed = "; ".join(
             f"{best} with {budget_name(spec, budget)}" for budget, best in winners.items()
@@ -123,17 +126,34 @@ def _cheapest(spec: Spec, results: dict[str, Any], budget: str) -> str:
     )
 
 
+def _front(spec: Spec, results: dict[str, Any], budget: str) -> str:
+    """The variants that no other beats in both score and operations."""
+    means, variants = results["mean"][budget], results["variants"]
+    known = [name for name in means if variants[name].get("flops_per_token") is not None]
+    points = [(variants[name]["flops_per_token"], means[name]["mean"]) for name in known]
+    front = [known[place] for place in pareto_front(points)]
+    if len(known) < 3 or len(front) < 2:
+        return ""
+    where = f" with {budget_name(spec, budget)}" if len(results["scores"]) > 1 else ""
+    names = _listed([f"{name} ({means[name]['mean']:.4f})" for name in front])
+    return (
+        f"Mean score against operations for each token{where}: no variant is both cheaper and"
+        f" better than {names}."
+    )
+
+
 def _needed(
     spec: Spec, results: dict[str, Any], task: str, best: str, row: dict[str, Any]
 ) -> list[str]:
     """What it would take to detect the largest difference that was not detected."""
     other, count = _other(row, best), results["tasks"][task]["test"]
     if row["seeds_needed"] is not None:
-        more = row["seeds_needed"] - spec.seeds
+        more = max(1, row["seeds_needed"] - spec.seeds)
         return [
             f"To detect the observed difference between {best} and {other} on {task}"
-            f" ({abs(row['difference']):.4f}), about {max(1, more):,} more pre-training seeds would"
-            " be needed (80% power, p < 0.05)."
+            f" ({abs(row['difference']):.4f}), about {more:,} more pre-training"
+            f" seed{'s' if more > 1 else ''} of each would be needed (80% power, p < 0.05"
+            " after correction)."
         ]
     if row["test_set_too_small"]:
         return [

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from bertsmith.metrics.paired import Comparison
 
 Array = NDArray[np.float64]
 Score = Callable[[Weights], float]  # of one pre-trained model, by how often examples count
-DETECTED, POWER = 1.96, 0.84  # standard normal quantiles: p < 0.05, found in 80 % of studies
+POWER = 0.84  # standard normal quantile: found in 80 % of studies
 
 
 @dataclass(frozen=True)
@@ -49,15 +50,17 @@ class MultiBootstrap:
         lead = self.scores[second] - self.scores[first]
         return Comparison(lead, p_value, *_percentiles(leads, confidence))
 
-    def seeds_needed(self, first: str, second: str) -> float:
+    def seeds_needed(self, first: str, second: str, level: float = 0.05) -> float:
         """Pre-training seeds of each with which a lead as observed is detected in 80 % of studies.
 
-        Infinite where more seeds do not suffice, since the test set alone is too small.
+        `level` is the p-value below which it counts as detected. Infinite where more seeds do not
+        suffice, since the test set alone is too small.
         """
         lead = abs(self.scores[second] - self.scores[first])
         of_examples = float(np.nanvar(self.example_draws[second] - self.example_draws[first]))
         of_seeds = self.deviations[first] ** 2 + self.deviations[second] ** 2
-        allowed = (lead / (DETECTED + POWER)) ** 2 - of_examples
+        detected = NormalDist().inv_cdf(1 - level / 2)
+        allowed = (lead / (detected + POWER)) ** 2 - of_examples
         if allowed <= 0:
             return math.inf
         return max(2.0, math.ceil(of_seeds / allowed))

@@ -24,7 +24,7 @@ from bertsmith.pages.page import render
 
 NAME_WIDTH = 118  # pixels of the names beside intervals
 ROW = 26  # pixels of a row of intervals
-LETTER = 6.4  # pixels, of labels
+LETTER = 7.0  # pixels, of labels
 GAP = 8  # pixels between two labels
 
 
