@@ -182,7 +182,7 @@ def _bootstrap(spec: Spec, worker: Worker, budget: str, task: str) -> MultiBoots
         return lambda weights: float(np.nan_to_num(score(weights)[metric]))
 
     def mean(scorers: list[Callable[[Any], float]]) -> Callable[[Any], float]:
-        return lambda weights: sum(one(weights) for one in scorers) / len(scorers)
+        return lambda weights: math.fsum(one(weights) for one in scorers) / len(scorers)
 
     procedures = {}
     for name in spec.variants:
@@ -227,7 +227,7 @@ def _score(
 
 def _mean_test(runs: dict[int, dict[int, dict[str, Any]]]) -> float | None:
     scores = [one["test"] for numbers in runs.values() for one in numbers.values()]
-    return sum(scores) / len(scores) if scores and None not in scores else None
+    return math.fsum(scores) / len(scores) if scores and None not in scores else None
 
 
 def _means(drawn: dict[str, MultiBootstrap]) -> dict[str, Any]:
@@ -241,7 +241,11 @@ def _means(drawn: dict[str, MultiBootstrap]) -> dict[str, Any]:
         draws = np.mean([one.draws[name] for one in drawn.values()], axis=0)
         low, high = np.nanpercentile(draws, [2.5, 97.5]).tolist()
         scores = [one.scores[name] for one in drawn.values()]
-        content[name] = {"mean": sum(scores) / len(scores), "low": low, "high": min(high, 1.0)}
+        content[name] = {
+            "mean": math.fsum(scores) / len(scores),
+            "low": low,
+            "high": min(high, 1.0),
+        }
     return content
 
 
