@@ -230,6 +230,7 @@ def scored(out: Path, part: str) -> dict[str, Any]:
     student, banking, sentiment = open_model(out, "cpu"), banking77(), sst2_rows()
     known = json.loads((HERE / "results" / "distill.json").read_text())["parts"][part]
     content = json.loads((out / "distill.json").read_text())
+    content["teacher"]["model"] = part.removeprefix("static-")
     scores = {
         "teacher": known["scores"]["teacher"],
         "student": {
@@ -275,6 +276,7 @@ def pretraining(recipe: str, work: Path) -> dict[str, Any]:
     changes += [f"train.threads={torch.get_num_threads()}", "train.device=cpu"]
     if recipe == "minilm":
         changes += [f"model.settings.{key}={value}" for key, value in NARROW.items()]
+        changes += ["teacher.relation_heads=8"]  # divides both widths
     layers = 4 if recipe == "distilbert" else None
     if not (out / "distill.json").exists():
         resume = (out / "recipe.toml").exists()
