@@ -241,6 +241,17 @@ def test_parts_and_their_order(make_spec: Make) -> None:
         ({"corpus": ""}, "no corpus to pre-train pairs on"),
         ({"corpus": "nowhere"}, "variants.pairs: .*nowhere"),
         ({"budget": {"tokens": 100}}, "less than 4 steps; it needs at least"),
+        (
+            {
+                "variants": {
+                    "m": {
+                        "recipe": "tiny-bert-no-nsp",
+                        "settings": {"train": {"ramp_from": 64, "ramp_steps": 4}},
+                    }
+                }
+            },
+            "variants.m: its batch grows from train.ramp_from = 64 tokens",
+        ),
         ({"tasks": {"x": {"data": "no.csv"}}}, "tasks.x: no.csv: no such file"),
         ({"tasks": {"x": {"data": "glue", "folder": "."}}}, "unknown GLUE task 'x'"),
         ({"tasks": {"sst2": {"data": "glue", "folder": "/nowhere"}}}, "no such folder"),

@@ -27,6 +27,7 @@ def test_specs_of_the_package_are_sound(name: str) -> None:
     for variant in spec.variants:
         recipe = spec.recipe(variant)
         assert recipe is not None
+        assert not recipe.train.ramp_from  # every step has the same number of tokens
         for kind in set(spec.budget.kinds()) - {"minutes"}:
             cost = cost_of(recipe, Sized(), kind, getattr(spec.budget, kind), variant)
             trained = with_steps(recipe, cost, seed=3)

@@ -34,6 +34,11 @@ def cost_of(recipe: Recipe, tokenizer: Any, kind: str, amount: float, where: str
     Steps are a multiple of four, so that each quarter ends with a step. Minutes are turned into
     steps by measuring a few of them here.
     """
+    if recipe.train.ramp_from and recipe.train.ramp_steps:
+        raise BertsmithError(
+            f"{where}: its batch grows from train.ramp_from = {recipe.train.ramp_from:,} tokens, so"
+            " that steps cost different amounts: set train.ramp_from = 0 in its settings"
+        )
     module = built(recipe, tokenizer, device="meta").learner
     stages = recipe.lengths()
     shares = _shares(recipe)
