@@ -112,7 +112,8 @@ def test_an_encoding_knows_offsets_words_and_sources(trained: Trained) -> None:
 
 def test_explain(trained: Trained) -> None:
     tokenizer = trained("bert")
-    pieces, unknown = tokenizer.explain("The worlds \U000f0000!")
+    split = tokenizer.explain("The worlds \U000f0000!")
+    pieces, unknown = split.pieces, split.unknown
     assert [piece.text for piece in pieces[:3]] == ["The", "world", "s"]
     assert [piece.token for piece in pieces[:3]] == ["the", "world", "##s"]
     assert all(tokenizer.id(piece.token) == piece.id for piece in pieces)

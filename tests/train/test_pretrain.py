@@ -47,7 +47,11 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
         "generator": {"depth": 0.5, "fills": 0.5},
     },
     "left to right": {"objectives": {"following_lm": 1}},
-    "crops": {"objectives": {"contrastive": 1, "masked_lm": 0.1}, "data": {"format": "crops"}},
+    "crops": {
+        "objectives": {"contrastive": 1, "masked_lm": 0.1},
+        "data": {"format": "crops"},
+        "contrastive": {"temperature": 0.5},  # a sharp softmax magnifies the rounding of cosines
+    },
 }
 
 

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 Model = Annotated[
     str,
-    typer.Argument(help="A model directory, bertsmith-small, or a hub id.", show_default=False),
+    typer.Argument(
+        help="A model directory, bertsmith-small, bertsmith-classic, or a hub id.",
+        show_default=False,
+    ),
 ]
 Texts = Annotated[
     list[str] | None,

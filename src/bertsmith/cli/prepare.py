@@ -23,7 +23,10 @@ def prepare(
         typer.Argument(help=".txt, .jsonl, .parquet (.gz, .xz, .zst), or folders of them."),
     ] = None,
     tokenizer: Annotated[
-        Path | None, typer.Option(help="A model directory, bertsmith-small, or a tokenizer file.")
+        Path | None,
+        typer.Option(
+            help="A model directory, bertsmith-small, bertsmith-classic, or a tokenizer file."
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The folder to write.")] = None,
     check: Annotated[

@@ -131,7 +131,10 @@ def extend(
 @app.command()
 def show(
     tokenizer: Annotated[
-        Path, typer.Argument(help="A model directory, bertsmith-small, or a tokenizer file.")
+        Path,
+        typer.Argument(
+            help="A model directory, bertsmith-small, bertsmith-classic, or a tokenizer file."
+        ),
     ],
     texts: shared.Texts = None,
     file: shared.File = None,
