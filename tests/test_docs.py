@@ -1,6 +1,9 @@
 """What README and guide show is what happens: their Python and console blocks are run."""
 
+import ast
 import doctest
+import importlib
+import inspect
 import io
 import json
 import re
@@ -16,6 +19,7 @@ import pytest
 import typer
 from rich.console import Console
 
+import bertsmith
 from bertsmith.cli.app import app, main
 from bertsmith.demo import journey
 from bertsmith.demo.pace import QUICK
@@ -54,6 +58,46 @@ def workplace(demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 def test_python(page: Path) -> None:
     failed, _ = doctest.testfile(str(page), module_relative=False, optionflags=FLAGS)
     assert failed == 0
+
+
+SKETCHES = [
+    (page, block)
+    for page in PAGES
+    for block in re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    if ">>>" not in block
+]
+
+
+@pytest.mark.parametrize(("page", "block"), SKETCHES, ids=[page.stem for page, _ in SKETCHES])
+def test_sketches_name_what_exists(page: Path, block: str) -> None:
+    """Blocks that are not run (they need files of a reader's own): imports, names, keywords."""
+    tree = ast.parse(block)
+    names: dict[str, object] = {"bs": bertsmith, "bert": bertsmith.Bert}
+    names["index"], names["tokenizer"] = bertsmith.Index, bertsmith.Tokenizer
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bertsmith"):
+            for alias in node.names:
+                names[alias.asname or alias.name] = getattr(
+                    importlib.import_module(str(node.module)), alias.name
+                )
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = node.func
+        if isinstance(called, ast.Name) and called.id in names:
+            function = names[called.id]
+        elif (
+            isinstance(called, ast.Attribute)
+            and isinstance(called.value, ast.Name)
+            and called.value.id in names
+        ):
+            function = getattr(names[called.value.id], called.attr)
+        else:
+            continue
+        known = inspect.signature(function).parameters  # type: ignore[arg-type]
+        if any(one.kind is one.VAR_KEYWORD for one in known.values()):
+            continue
+        assert {keyword.arg for keyword in node.keywords} <= {*known, None}, ast.unparse(node)
 
 
 @pytest.mark.usefixtures("workplace")

@@ -17,7 +17,7 @@ function examples() {
     list.push([`The capital of France is ${MASK}.`], [`He sat by the ${MASK} of the river and watched the boats.`],
       [`She put her money in the ${MASK}.`], [`The ${MASK} barked at the stranger all night.`]);
   }
-  if (has("next_sentence") || has("sentence_order")) list.push(["The street is wet.", "It rained all night."], ["The street is wet.", "Penguins cannot fly."]);
+  if (has("next_sentence") || has("sentence_order")) list.push(["She studied the violin in Vienna.", "Later she played in an orchestra."], ["She studied the violin in Vienna.", "The engine has four cylinders."]);
   if (list.length === 0 || page.panels[0] === "similarity") list.push(["A cat sat on the mat.", "A kitten lay on the rug."], ["A cat sat on the mat.", "The stock market fell."]);
   return list;
 }
