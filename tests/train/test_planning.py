@@ -157,3 +157,9 @@ def test_precision_is_what_the_run_would_use(monkeypatch: pytest.MonkeyPatch) ->
         load_recipe("tiny-bert", ["train.precision=bfloat16", "train.micro_tokens=128"]), 99, "cpu"
     )
     assert asked == [("bfloat16", torch.device("cpu"))]
+
+
+def test_pairs_of_crops_are_planned_whole() -> None:
+    changes = ["data.format=crops", "objectives={contrastive=1.0}", "train.micro_tokens=384"]
+    result = plan(load_recipe("tiny-bert", changes), 1000, "cpu")  # three sequences of 128 fit
+    assert result["tokens_per_second"] > 0

@@ -310,12 +310,15 @@ def _now(on_gpu: bool) -> float:
 def random_example(sequences: int, length: int, recipe: Recipe, vocabulary: int) -> Example:
     """Full sequences of random tokens, masked at the recipe's rate."""
     random = torch.Generator().manual_seed(0)
+    pairs = recipe.data.format == "crops"  # two sequences each, and both in one batch
+    sequences += sequences % 2 if pairs else 0
     total = sequences * length
     ids = torch.randint(0, vocabulary, (total,), generator=random)
     layout = Layout.of([length] * sequences, most=length)
     rows = torch.randperm(total, generator=random)[: max(1, int(recipe.masking.rate * total))]
     rows = rows.sort().values
     labels = torch.randint(0, 2, (sequences,), generator=random)
+    labels = torch.arange(sequences) // 2 if pairs else labels
     return Example(
         Batch(ids, torch.zeros_like(ids), layout), rows, ids[rows], labels, sequences, total
     )
