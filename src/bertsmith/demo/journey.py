@@ -1,4 +1,4 @@
-"""The demo's steps in their order."""
+"""Runs the five parts of the demo one after the other."""
 
 from __future__ import annotations
 
