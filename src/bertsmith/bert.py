@@ -39,10 +39,11 @@ def predict(
     device: str | torch.device | None = None,
     **options: Any,
 ) -> list[dict[str, Any]]:
-    """Every row of a source (a file, a table, a list, ...) with all columns and the prediction.
+    """Predict every row of a source (a file, a table, a list, ...); return rows with all columns.
 
-    With `out` (.jsonl, .csv, .tsv or .parquet) the rows are written there, in portions, and not
-    returned. `options` are those of `bertsmith.data.open_data`: `columns`, `header`, ...
+    With `out` (.jsonl, .csv, .tsv or .parquet), rows are written to that file in portions and an
+    empty list is returned. `options` are those of `bertsmith.data.open_data`: `columns`, `header`,
+    ...
     """
     bert = model if isinstance(model, Bert) else load(model, device=device)
     rows = predict_source(bert, source, out, top, **options)
@@ -63,12 +64,12 @@ def load(
     budget: int | None = None,
     progress: bool | None = None,
 ) -> Bert:
-    """Open a model: a directory of the Hugging Face or sentence-transformers layout, or a name.
+    """Load a model from a directory in Hugging Face or sentence-transformers layout, or by name.
 
-    A name is that of a model which comes with the package ("bertsmith-small"), or a hub id.
-    `dtype="bfloat16"` is the fast path of GPUs, and of CPUs with bf16 matrix units. `heads` are
-    those that must be there, `family` says what a config.json without model_type is, `budget`
-    is the number of tokens in a batch.
+    A name is a model that comes with the package ("bertsmith-small") or a Hugging Face id.
+    `dtype="bfloat16"` is faster on GPUs, and on CPUs with bf16 matrix units. `heads` are the heads
+    that the checkpoint must have, `family` names the family if config.json has no model_type, and
+    `budget` is the number of tokens in a batch.
     """
     loaded = open_model(
         name,
@@ -83,11 +84,11 @@ def load(
 
 
 class Bert(LoadedModel):
-    """A model and its tokenizer, ready for use."""
+    """A loaded model with its tokenizer; its methods are the tasks that the model can do."""
 
     @classmethod
     def of(cls, loaded: LoadedModel) -> Bert:
-        """The same model, such as the result of a fine-tuning, with the methods of this class."""
+        """Return a `Bert` with the same model and tokenizer, such as a fine-tuning result."""
         return cls(
             loaded.checkpoint,
             loaded.tokenizer,
@@ -101,7 +102,7 @@ class Bert(LoadedModel):
     @overload
     def fill_mask(self, text: Texts, top: int = 5) -> list[filling.Guesses]: ...
     def fill_mask(self, text: str | Sequence[str], top: int = 5) -> Any:
-        """Guess the masked tokens of a text, or of each of several."""
+        """Predict the masked tokens of a text, or of each of several texts."""
         self.demand_head("masked_lm")
         most = positive(top, "top")
 
@@ -118,10 +119,11 @@ class Bert(LoadedModel):
         normalise: bool | None = None,
         long: str = "window",
     ) -> embedding.Vectors:
-        """Turn texts into vectors: float32 (N, D), or (D,) of a single text.
+        """Embed texts: float32 vectors of shape (N, D), or (D,) for a single text.
 
-        `pooling` ("mean" or "cls") and `normalise` are as the model's directory says unless
-        given. Texts beyond the model's length are read in windows, or `long="refuse"` or "cut".
+        `pooling` ("mean" or "cls") and `normalise` default to the settings in the model's
+        directory. Texts longer than the model reads are embedded in windows; `long="cut"` truncates
+        them, and `long="refuse"` raises an error.
         """
         return _one(texts, lambda many: embedding.embed(self, many, pooling, normalise, long))
 
@@ -132,7 +134,7 @@ class Bert(LoadedModel):
         self, texts: Texts, pairs: Texts | None = None
     ) -> list[classification.Classification]: ...
     def classify(self, texts: Any, pairs: Any = None) -> Any:
-        """Label a text (or a pair of texts), or each of several."""
+        """Classify a text or a pair of texts, or each of several."""
         self.demand_head("classify")
         if isinstance(texts, str):
             return classification.classify(self, [texts], None if pairs is None else [pairs])[0]
@@ -144,7 +146,7 @@ class Bert(LoadedModel):
     @overload
     def tag(self, texts: Texts, *, words: bool = False) -> list[tagging.Entities]: ...
     def tag(self, texts: Any, *, words: bool = False) -> Any:
-        """Find entities in a text, or in each of several; or label every word."""
+        """Find the entities in a text or in each of several texts; with `words`, tag every word."""
         self.demand_head("tag")
         find = tagging.tag_words if words else tagging.tag
 
@@ -165,8 +167,8 @@ class Bert(LoadedModel):
     ) -> answering.Answers:
         """Find the `top` answers to a question in a passage of any length.
 
-        With `empty`, "no answer" competes with the answers. None: the threshold that was stored
-        when the model was fine-tuned decides, if there is one.
+        With `empty=True`, "no answer" is one of the candidates. By default it is one if the model
+        was fine-tuned on unanswerable questions, with the threshold that was stored then.
         """
         self.demand_head("answer")
         most, length = positive(top, "top"), positive(longest, "longest")
@@ -174,7 +176,7 @@ class Bert(LoadedModel):
         return answering.Answers(found, passage)
 
     def choose(self, prompt: str, choices: Sequence[str]) -> choice.Choice:
-        """Pick the choice that goes best with the prompt."""
+        """Return the choice that fits the prompt best, with the probability of each."""
         self.demand_head("choose")
         return choice.choose(self, prompt, _listed(choices, "choices"))
 
@@ -183,9 +185,9 @@ class Bert(LoadedModel):
     @overload
     def follows(self, first: Texts, second: Texts) -> list[float]: ...
     def follows(self, first: Any, second: Any) -> Any:
-        """The probability that the second text follows the first, for one pair or several.
+        """Return the probability that the second text follows the first, for one pair or several.
 
-        For models with a next-sentence head (BERT) or a sentence-order head (ALBERT).
+        The model needs a next-sentence head (BERT) or a sentence-order head (ALBERT).
         """
         if isinstance(first, str) and isinstance(second, str):
             return following.follows(self, [first], [second])[0]
@@ -217,11 +219,11 @@ class Bert(LoadedModel):
         pool: str | None = None,
         special: bool = False,
     ) -> Any:
-        """The hidden states of a text, or of each of several.
+        """Return the hidden states of a text, or of each of several texts.
 
-        `depth` 0 is the output of the embeddings, k that of block k; the last by default. With a
-        list of depths `vectors` has one more axis. A row is a token, or the mean of a word
-        (`pool="words"`) or of the text (`pool="mean"`). `special` includes special tokens.
+        `depth` 0 is the output of the embeddings, k that of block k; the default is the last. With
+        a list of depths, `vectors` has one more axis. A row is a token, or the mean over a word
+        (`pool="words"`) or over the text (`pool="mean"`). `special` includes the special tokens.
         """
         single = not isinstance(depth, Sequence)
         chosen: Any = [all_depths(self)[-1] if depth is None else depth] if single else depth
@@ -240,7 +242,7 @@ class Bert(LoadedModel):
         layers: Sequence[int] | None = None,
         heads: Sequence[int] | None = None,
     ) -> AttentionView:
-        """See what it attends to: renders in a notebook, `.save("page.html")` writes a page."""
+        """Return attention weights: shown in notebooks, written by `.save("page.html")`."""
         return look_at_attention(self, text, pair, layers=layers, heads=heads)
 
     def explorer(
@@ -253,8 +255,8 @@ class Bert(LoadedModel):
     ) -> dict[str, Any]:
         """Write the model as one HTML file that runs it in a browser, without a server.
 
-        `dtype` ("int8" or "float16") is how the weights are stored, `name` the page's title,
-        `examples` are texts that it offers to try.
+        `dtype` ("int8" or "float16") is the data type of the stored weights, `name` the title of
+        the page, and `examples` are texts that the page offers to try.
         """
         texts = _listed(examples, "examples")
         return write_explorer(self, path, dtype=dtype, name=name, examples=texts)

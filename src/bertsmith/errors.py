@@ -5,10 +5,10 @@ from difflib import get_close_matches
 
 
 class BertsmithError(Exception):
-    """A person's mistake or a bad file: one line that says what, where, and what to do.
+    """A user error or a bad file: one line that says what is wrong, where, and what to do.
 
-    The command line prints the message and exits with status 2; no traceback is shown. Names from
-    files may hold escape codes, so a message is always shown as `printable` writes it.
+    The command line prints the message and exits with status 2, without a traceback. Names from
+    files may contain escape codes, so messages are always shown as `printable` writes them.
     """
 
     def __str__(self) -> str:

@@ -116,10 +116,10 @@ def pretrain(
     changes: Mapping[str, Any] | None = None,
     show: str | None = None,
 ) -> Pretrained:
-    """Pre-train by a recipe on a folder written by `prepare`.
+    """Pre-train a model with a recipe, on a folder written by `prepare`.
 
-    `changes` are keys of the recipe: `{"train.steps": 100}`. The run is in `out`, by default a
-    folder with the recipe's name.
+    `changes` overrides keys of the recipe: `{"train.steps": 100}`. The run is written to `out`, by
+    default a folder named after the recipe.
     """
     from bertsmith.train.recipe import change
 

@@ -1,4 +1,4 @@
-"""Looking inside an encoder: attention, heads, ablation, word senses → numbers and pages."""
+"""Inspect an encoder: attention, heads, ablation and word senses, as numbers and pages."""
 
 from bertsmith.analysis.attention import AttentionView, attention
 from bertsmith.analysis.page import AttentionPage

@@ -22,14 +22,14 @@ BLANKS = ("▁", "Ġ")  # how vocabularies spell a space that is a token by itse
 
 @dataclass(frozen=True, repr=False)
 class AttentionView(AttentionMaps):
-    """Attention weights that can be saved as a page, and that notebooks show."""
+    """The attention weights of a text, shown in notebooks and saved as a page."""
 
     def beside(self, other: AttentionView) -> AttentionPage:
-        """A page with this view and another side by side: two models, or two texts."""
+        """Return a page with this view and another one: two models, or two texts."""
         return AttentionPage((self, other))
 
     def page(self, tokens: range | None = None) -> AttentionPage:
-        """The page of this view; of a long text, `tokens` says which are shown one by one."""
+        """Return the page of this view; `tokens` selects those shown one by one in a long text."""
         return AttentionPage((self,), tokens)
 
     def save(self, path: str | Path, tokens: range | None = None) -> None:
@@ -50,10 +50,10 @@ def attention(
     importance: bool = False,
     name: str = "",
 ) -> AttentionView:
-    """What a model attends to in a text, or in a pair of texts; all layers and heads by default.
+    """Compute the attention of a model on a text or a pair; all layers and heads by default.
 
-    With `importance`, what each word does for the label or answer that the model gives is there
-    beside it (see `bertsmith.analysis.importance`).
+    With `importance`, the page also shows how much each word contributes to the model's label or
+    answer (see `bertsmith.analysis.importance`).
     """
     config = bert.checkpoint.config
     encoding = bert.tokenizer.encode(text, pair)

@@ -27,7 +27,7 @@ LINES = 40  # a longer text opens as a matrix, not with lines
 
 @dataclass(frozen=True)
 class AttentionPage:
-    """One view, or several side by side, as an HTML file."""
+    """A page with one attention view, or several side by side."""
 
     views: tuple[AttentionMaps, ...]
     tokens: range | None = None  # those shown one by one where a text is long

@@ -24,7 +24,7 @@ KERNEL = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", 
 
 @dataclass(frozen=True)
 class Weights:
-    """The attention of H heads in one sequence of n tokens, not yet written out."""
+    """The attention weights of H heads in a sequence of n tokens, computed when needed."""
 
     query: Tensor  # (n, H, d)
     key: Tensor  # (n, H, d)
@@ -32,7 +32,7 @@ class Weights:
 
     @classmethod
     def of(cls, query: Tensor, key: Tensor, scores: Scores, heads: Sequence[int]) -> Weights:
-        """The attention of chosen heads, in float32 whatever the model computes in."""
+        """Return the attention of selected heads, in float32 whatever the model's dtype."""
         chosen = list(heads)
         if chosen == list(range(query.shape[1])):  # all of them: no copy is needed
             return cls(query.float(), key.float(), scores)
@@ -42,11 +42,11 @@ class Weights:
         return len(self.key)
 
     def rows(self, places: Sequence[int] | Tensor) -> Tensor:
-        """What these tokens look at: (H, r, n); each row sums to one."""
+        """Return the attention weights of query tokens: (H, r, n); each row sums to one."""
         return self.cells(places, range(len(self)))
 
     def columns(self, places: Sequence[int] | Tensor) -> Tensor:
-        """Who looks at these tokens, and how much: (H, n, c)."""
+        """Return the attention that key tokens receive: (H, n, c)."""
         chosen = torch.as_tensor(places, device=self.key.device)
         found = self.key.new_empty(self.key.shape[1], len(self), len(chosen))
         for heads, part in self._parts(len(self)):
@@ -57,7 +57,7 @@ class Weights:
         return found
 
     def cells(self, rows: Sequence[int] | Tensor, columns: Sequence[int]) -> Tensor:
-        """What some tokens look at, of some others: (H, r, c), shares of the whole row."""
+        """Return attention between query and key tokens: (H, r, c), fractions of the full row."""
         asked = torch.as_tensor(rows, device=self.key.device)
         wanted = torch.as_tensor(columns, device=self.key.device)
         found = self.key.new_empty(self.key.shape[1], len(asked), len(wanted))
@@ -82,9 +82,9 @@ class Weights:
         return found
 
     def blocks(self, size: int) -> Tensor:
-        """Attention between blocks of `size` neighbours: (H, b, b), and rows sum to one.
+        """Return attention between blocks of `size` neighbours: (H, b, b); rows sum to one.
 
-        A cell is the share that the tokens of one block give to another, on average.
+        A cell is the mean attention from the tokens of one block to those of another.
         """
         count = -(-len(self) // size)
         place = torch.arange(len(self), device=self.key.device) // size

@@ -1,4 +1,4 @@
-"""A model directory: read, write, create, convert, export. The layout is the ecosystem's own."""
+"""Model directories: read, write, create, convert and export them, in Hugging Face's layout."""
 
 from bertsmith.checkpoint.checkpoint import Checkpoint, Report, create
 from bertsmith.checkpoint.convert import convert, save

@@ -26,7 +26,7 @@ MOST_LABELS = 1_000_000
 
 @dataclass(frozen=True)
 class Report:
-    """What became of every tensor, by name, so that nothing is lost in silence."""
+    """How every tensor of a checkpoint was used, so that nothing is lost silently."""
 
     loaded: int = 0
     new: tuple[str, ...] = ()  # ours, newly initialised because they were asked for as new
@@ -36,7 +36,7 @@ class Report:
     notes: tuple[str, ...] = ()  # how the files were read, where that is not plain
 
     def lines(self) -> list[str]:
-        """The report for a person; empty when all tensors were used."""
+        """The report as lines of text; empty if all tensors were used."""
         said = list(self.notes)
         for names, text in (
             (self.new, "newly initialised: train before use"),
@@ -137,9 +137,9 @@ def create(
     device: str = "cpu",
     **changes: Any,
 ) -> Checkpoint:
-    """A fresh model of a published size, or of given config.json settings, with new weights.
+    """Create a model of a published size, or from config.json settings, with random weights.
 
-    On the device "meta" it takes no memory and has shapes only.
+    On the device "meta" it has shapes but takes no memory.
     """
     given = preset(settings) if isinstance(settings, str) else settings
     given = {**given, **changes}

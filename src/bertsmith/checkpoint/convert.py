@@ -25,7 +25,7 @@ def save(
     sentence: Sentence,
     dtype: torch.dtype | None = None,
 ) -> None:
-    """A whole model directory: weights, config, tokenizer, pooling, model card."""
+    """Write a complete model directory: weights, config, tokenizer, pooling and model card."""
     directory = Path(directory)
     config = checkpoint.config
     with marking(directory):
@@ -43,10 +43,10 @@ def convert(
     family: str | None = None,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Rewrite a model, read it back, and report the largest difference of any weight.
+    """Rewrite a model, read it back, and return the largest difference of any weight.
 
-    The directory takes its name only after it was read back. With `overwrite` it may replace
-    one that bertsmith wrote.
+    The directory gets its name only after it was read back. With `overwrite` it may replace a
+    directory that bertsmith wrote.
     """
     check_replaceable(out, overwrite)
     directory = locate(source)

@@ -16,9 +16,9 @@ from bertsmith.errors import BertsmithError
 def extend_vocabulary(
     checkpoint: Checkpoint, pieces: Mapping[int, Sequence[int]], size: int
 ) -> Checkpoint:
-    """The same model with a token table of at least `size` rows; it is changed in place.
+    """Enlarge the token table of a model to at least `size` rows, in place.
 
-    `pieces` says for each new id which old ones it is made of. Rows that stand for nothing are
+    `pieces` lists for each new id the old ids that it is initialised from. Rows without a token are
     zero. The output matrix of masked LM and its bias grow alike.
     """
     model, old = checkpoint.model, checkpoint.config.vocabulary

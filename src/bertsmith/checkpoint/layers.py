@@ -16,9 +16,9 @@ from bertsmith.model import Config, Rotary
 
 
 def spread_layers(depth: int, count: int) -> tuple[int, ...]:
-    """So many layers, evenly spread from the first to the last: of 12, 6 are 0, 2, 4, 7, 9, 11.
+    """Return layer numbers spread evenly from first to last: 6 of 12 are 0, 2, 4, 7, 9, 11.
 
-    Those are the layers that DistilBERT's authors kept. A single layer is the first.
+    These are the layers that DistilBERT's authors kept. A single layer is the first.
     """
     if type(count) is not int or not 1 <= count <= depth:
         raise BertsmithError(f"cannot keep {count} layers of a teacher with {depth}")
@@ -30,7 +30,7 @@ def spread_layers(depth: int, count: int) -> tuple[int, ...]:
 
 
 def keep_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> Checkpoint:
-    """The same model with these of its layers only (numbers from 0, rising); weights are copied."""
+    """Return the model with the given layers only (ascending, from 0); weights are copied."""
     config = checkpoint.config
     layers = check_layers(config, layers)
     settings = _settings(checkpoint, layers)
@@ -55,7 +55,7 @@ def keep_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> Checkpoint:
 
 
 def check_layers(config: Config, layers: Sequence[int]) -> tuple[int, ...]:
-    """Refuse layers that a model does not have, or cannot do without."""
+    """Raise an error for layer numbers that a model does not have, or if none is left."""
     depth = len(config.plan)
     chosen = tuple(layers)
     listed = ", ".join(map(str, chosen))[:80]

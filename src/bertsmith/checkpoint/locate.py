@@ -17,12 +17,12 @@ BUILT_IN = Path(__file__).resolve().parent.parent / "models"
 
 
 def built_in() -> dict[str, Path]:
-    """The models that come with the package: the directory of each name."""
+    """Return the directory of each model that comes with the package, by name."""
     return {path.parent.name: path.parent for path in sorted(BUILT_IN.glob("*/config.json"))}
 
 
 def locate(name: str | Path) -> Path:
-    """The directory of a model, which may be one of the package's own; a hub id is fetched."""
+    """Return the directory of a model: a path, a model of the package, or a downloaded hub id."""
     if not isinstance(name, str | Path) or not str(name):
         raise BertsmithError(f"expected a model directory or a hub id, not {name!r}")
     with readable(Path(one_line(name)), "cannot be a directory"):

@@ -168,9 +168,9 @@ def export_model(
     longest: int,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Write a directory with model.onnx, config.json and the tokenizer; report what it holds.
+    """Write a directory with model.onnx, config.json and the tokenizer; return its description.
 
-    The directory takes its name only after the graph was compared with torch.
+    The directory gets its name only after the graph's output was compared with torch.
     """
     _check_installed()
     check_replaceable(out, overwrite)

@@ -46,9 +46,9 @@ def read(
 ) -> Checkpoint:
     """Read a model directory.
 
-    `heads` are those that must be there (default: all that the checkpoint stores); `new` ones
-    get a fresh last layer, and fresh other layers where none are stored; `settings` change
-    config.json, for example its labels; `dtype` None keeps each tensor as it is stored.
+    `heads` are those that must be there (default: all heads of the checkpoint). Heads in `new` get
+    a new output layer, and other new layers if none are stored. `settings` override config.json,
+    for example its labels. With `dtype` None, tensors keep the data type in which they are stored.
     """
     directory = Path(directory)
     path = inside(directory, "config.json")
@@ -100,7 +100,7 @@ def check_family(name: object) -> None:
 
 
 def read_config(directory: str | Path) -> Config:
-    """What config.json says of a model's encoder; no weights are read."""
+    """Read the encoder's configuration from config.json, without weights."""
     path = inside(Path(directory), "config.json")
     given = read_json(path)
     with meaningful(path):
@@ -109,7 +109,7 @@ def read_config(directory: str | Path) -> Config:
 
 
 def read_notes(directory: str | Path) -> dict[str, Any]:
-    """What bertsmith.json says: there is one where it was us who wrote the directory."""
+    """Read bertsmith.json, which exists if bertsmith wrote the directory."""
     ours = Path(directory) / "bertsmith.json"
     return read_json(ours) if ours.is_file() else {}
 

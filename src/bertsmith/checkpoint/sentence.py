@@ -30,7 +30,7 @@ PACKAGE = "sentence_transformers.models."
 
 @dataclass(frozen=True)
 class Sentence:
-    """How one vector is made of a text."""
+    """How the vector of a text is computed: pooling, normalisation and prompts."""
 
     pool: str = "mean"  # or "first"
     normalise: bool = False
@@ -40,18 +40,18 @@ class Sentence:
 
     @property
     def prompt(self) -> str:
-        """What is written before every text, unless a person asks otherwise."""
+        """The default prompt, which is put before every text."""
         named = self.more.get("prompts") or {}
         return named.get(self.more.get("default_prompt_name")) or ""
 
     def prepared(self, text: str) -> str:
-        """A text as the encoder is to read it."""
+        """Return a text with its prompt, as the encoder reads it."""
         whole = self.prompt + text
         return whole.lower() if self.lowercase else whole
 
 
 def read_sentence(directory: Path) -> tuple[Path, Sentence] | None:
-    """The encoder's own directory and how to pool, if this is a sentence-transformers one."""
+    """Return the encoder's directory and its pooling, for sentence-transformers directories."""
     if not (directory / "modules.json").is_file():
         return None
     encoder, pool, normalise = directory, "mean", False

@@ -23,7 +23,7 @@ FOREIGN = (*CODE, "_name_or_path", "torch_dtype", "dtype", "transformers_version
 
 
 def write(checkpoint: Checkpoint, directory: str | Path, dtype: torch.dtype | None = None) -> None:
-    """Store config.json, model.safetensors and bertsmith.json; each file appears whole."""
+    """Write config.json, model.safetensors and bertsmith.json, each of them atomically."""
     directory = Path(directory)
     tensors = stored_tensors(checkpoint, dtype)
     stored = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()}

@@ -1,4 +1,4 @@
-"""Comparison: variants under one budget, scored with their uncertainty, in one report.
+"""Compare variants under one budget: scores with their uncertainty, in one report.
 
 compare(load_spec("family", ["corpus=corpus"]), "out")     # out/results.json, out/report.html
 """

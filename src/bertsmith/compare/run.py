@@ -40,11 +40,12 @@ def compare(
     texts: bool = True,
     say: Say = lambda line: None,
 ) -> dict[str, Any]:
-    """Train, fine-tune and score all variants of a spec; returns what is in results.json.
+    """Train, fine-tune and score all variants of a spec; return the content of results.json.
 
-    A folder that holds a comparison is continued: finished parts are not run again. `only` names
-    the variants whose parts are run; `merge` names folders whose finished parts are taken. Without
-    `texts` the report shows no examples. `jobs` parts run at once, each in a process of its own.
+    A folder with an unfinished comparison is continued: finished parts are not run again. `only`
+    names the variants to run, `merge` folders whose finished parts are copied. With `texts=False`
+    the report shows no examples. `jobs` is the number of processes, each of which runs one part at
+    a time.
     """
     out = Path(out)
     check_output(out)

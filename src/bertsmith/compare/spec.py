@@ -114,7 +114,7 @@ class FinetunePart(Part):
 
 
 class Spec(Part):
-    """A whole comparison."""
+    """The settings of a comparison."""
 
     about: str = ""
     corpus: str = Field(default="", description="a folder written by `bertsmith prepare`")
@@ -135,11 +135,11 @@ class Spec(Part):
     finetune: FinetunePart = Field(default_factory=FinetunePart)
 
     def toml(self) -> str:
-        """The whole spec, every key spelled out."""
+        """Return the spec as TOML, with every key."""
         return tomli_w.dumps(self.model_dump())
 
     def recipe(self, variant: str) -> Recipe | None:
-        """The recipe of a variant; None if it is not pre-trained."""
+        """Return the recipe of a variant, or None if it is not pre-trained."""
         part = self.variants[variant]
         if part.static:
             return self.recipe(part.static)
@@ -153,11 +153,11 @@ class Spec(Part):
         return checked(values, f"variant {variant}")
 
     def budgets(self, variant: str) -> tuple[str, ...]:
-        """The budgets that a variant is trained with."""
+        """Return the budgets that a variant is trained with."""
         return ("none",) if self.variants[variant].model else self.budget.kinds()
 
     def pretraining_seeds(self, variant: str) -> range:
-        """The pre-training seeds of a variant; a trained model has one."""
+        """Return the pre-training seeds of a variant; a trained model has one."""
         return range(1 if self.variants[variant].model else self.seeds)
 
 
@@ -171,9 +171,9 @@ def _merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def load_spec(source: str | Path, changes: Iterable[str] = ()) -> Spec:
-    """Read a spec: a file, or the name of one that comes with bertsmith.
+    """Load a spec from a file, or by the name of one that comes with bertsmith.
 
-    `changes` are like "budget.tokens=1000000"; the value is TOML, or else a plain string.
+    `changes` are like "budget.tokens=1000000"; the value is TOML, or a string otherwise.
     """
     path = Path(source)
     if path.is_file():
@@ -203,7 +203,7 @@ def checked_spec(values: dict[str, Any], where: str) -> Spec:
 
 
 def spec_names() -> list[str]:
-    """The specs that come with bertsmith."""
+    """Return the names of the specs that come with bertsmith."""
     names = (item.name for item in (files("bertsmith.compare") / "specs").iterdir())
     return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
 

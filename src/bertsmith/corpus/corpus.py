@@ -18,10 +18,10 @@ from bertsmith.tokenizer import Tokenizer
 
 
 class Corpus:
-    """A folder of token shards, opened for reading: all tokens of a split as one long row.
+    """A folder of token shards, opened for reading: all tokens of a split as one long array.
 
-    Nothing is read before it is used: files are mapped into memory, and the tokens that lie
-    there are ids without special ones.
+    Files are mapped into memory and read when they are used. The stored ids contain no special
+    tokens.
     """
 
     def __init__(self, directory: Path, split: str, manifest: Manifest) -> None:
@@ -42,7 +42,7 @@ class Corpus:
 
     @classmethod
     def open(cls, directory: str | Path, split: str = "train", *, check: bool = False) -> Corpus:
-        """Open a split; sizes of files are always verified, with `check` their SHA-256 sums too."""
+        """Open a split; file sizes are always verified, and with `check` their SHA-256 sums too."""
         directory = Path(directory)
         manifest = Manifest.read(directory)
         if split not in manifest.splits:
@@ -70,11 +70,11 @@ class Corpus:
         return Tokenizer.load(self.directory / "tokenizer")
 
     def fingerprint(self) -> str:
-        """Which corpus this is: the SHA-256 sum of all that its manifest says."""
+        """The SHA-256 sum of the manifest, which identifies the corpus."""
         return self.manifest.fingerprint()
 
     def gather(self, starts: Ints, lengths: Ints) -> Ints:
-        """The tokens of many slices [start, start + length) of the row, end to end, as int64."""
+        """Return the tokens of many slices [start, start + length), concatenated, as int64."""
         starts, lengths = np.asarray(starts, np.int64), np.asarray(lengths, np.int64)
         ends = lengths.cumsum()
         total = int(ends[-1]) if len(ends) else 0
@@ -131,6 +131,6 @@ class Corpus:
 
 
 def check(directory: str | Path) -> tuple[int, list[str]]:
-    """Verify every SHA-256 sum of a prepared corpus: how many files there are, and complaints."""
+    """Verify all SHA-256 sums of a prepared corpus; return the number of files, and problems."""
     manifest = Manifest.read(Path(directory))
     return len(manifest.files), manifest.damaged(Path(directory), sums=True)

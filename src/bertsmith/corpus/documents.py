@@ -19,7 +19,7 @@ MARK = b"\xef\xbb\xbf"  # with which some editors begin a file
 
 
 def text_lines(files: Iterable[str | Path], text_field: str = "text") -> Iterator[str]:
-    """Yield the lines of text, jsonl and parquet files, or folders of them, as `prepare` reads."""
+    """Yield the lines of text, jsonl and parquet files, or folders of them, as `prepare` does."""
     inputs, _ = find_files(files, pipes=True)
     for piece in cut(inputs, PIECE, text_field):
         for part in piece.parts:

@@ -25,7 +25,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Split:
-    """How much a split holds."""
+    """The size of a split: documents, sentences, tokens."""
 
     tokens: int
     sentences: int
@@ -35,7 +35,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A prepared corpus."""
+    """The description of a prepared corpus: settings, splits, files and their SHA-256 sums."""
 
     settings: dict[str, Any]
     dtype: str
@@ -44,13 +44,13 @@ class Manifest:
     ledger: dict[str, int]
 
     def write(self, directory: Path) -> None:
-        """Write it, whole; a corpus without it is unfinished."""
+        """Write the manifest atomically; a corpus without one is unfinished."""
         content = {"format": FORMAT, **asdict(self)}
         write_json(directory / NAME, {**content, "sha256": fingerprint(content)})
 
     @classmethod
     def read(cls, directory: Path) -> Manifest:
-        """Read it back."""
+        """Read a manifest."""
         path = directory / NAME
         try:
             content = json.loads(path.read_text("utf-8"))
@@ -73,11 +73,11 @@ class Manifest:
             raise BertsmithError(f"{path} is damaged: fields are missing or invalid") from None
 
     def fingerprint(self) -> str:
-        """Which corpus this is: the SHA-256 sum of all that the manifest says."""
+        """The SHA-256 sum of the manifest, which identifies the corpus."""
         return fingerprint({"format": FORMAT, **asdict(self)})
 
     def damaged(self, directory: Path, *, sums: bool) -> list[str]:
-        """What is wrong with the files, a line each; without `sums` only sizes are looked at."""
+        """Return a line for each damaged file; with `sums=False` only sizes are compared."""
         return [
             complaint
             for name, stored in self.files.items()

@@ -35,7 +35,7 @@ PLAN = "plan.json"
 
 @dataclass(frozen=True)
 class Summary:
-    """What was made."""
+    """The result of `prepare`."""
 
     directory: Path
     splits: dict[str, Split]
@@ -65,13 +65,13 @@ def prepare(
 ) -> Summary:
     """Turn text, jsonl and parquet files, or folders of them, into token shards in `out`.
 
-    `sentences` is the language by whose rules lines fall into sentences, or "lines". Documents are
-    left out that are shorter or longer than asked (in characters), not in `language`, or
-    `duplicates` ("exact", or "near" too, from a `similarity` of 0.8) of earlier ones. Of the others
-    a share of `held_out` goes into a split of its own, chosen by `seed` and text alone.
+    `sentences` is the language whose rules split lines into sentences, or "lines". Documents are
+    left out if they are shorter or longer than requested (in characters), not in `language`, or
+    `duplicates` ("exact", or "near" for a `similarity` of at least 0.8) of earlier ones. A fraction
+    `held_out` of the others becomes a separate split, chosen by `seed` and text alone.
 
-    Neither the number of `workers` (0: this process only) nor the `engine` ("local" or "ray")
-    changes what comes out. Called again after an interruption, it goes on.
+    The result depends neither on the number of `workers` (0: this process only) nor on the `engine`
+    ("local" or "ray"). Call it again after an interruption to continue.
     """
     settings = Settings(
         text_field=text_field,

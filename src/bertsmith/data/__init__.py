@@ -1,4 +1,4 @@
-"""The one door for data: any file, table or list → examples that know their file and line."""
+"""Read data: any file, table or list as examples that know their file and line."""
 
 from bertsmith.data.conll import Treebank, read_treebank
 from bertsmith.data.dataset import TASKS, Dataset, has_gold, label_names, ordered

@@ -180,7 +180,7 @@ def _language(words: Sequence[str]) -> str:
 
 
 class Treebank(NamedTuple):
-    """A parsed sentence: its text, its words' characters, and what each word depends on."""
+    """A parsed sentence: its text, the characters of its words, and the head of each word."""
 
     text: str
     words: tuple[str, ...]
@@ -224,7 +224,7 @@ def conllu_tables(
 def read_treebank(
     path: str | Path, encoding: str | None = None, ledger: Ledger | None = None
 ) -> Iterator[Treebank]:
-    """The sentences of a CoNLL-U file with their dependencies."""
+    """Read the sentences of a CoNLL-U file with their dependencies."""
     path, ledger = Path(path), ledger or Ledger()
     stream = Stream(path, encoding)
     for lines in _sentences(path, stream.numbered(), _conllu_lines(path)):

@@ -63,7 +63,7 @@ class Dataset(Generic[Kind]):
 
 
 def label_names(example: Example) -> tuple[str, ...]:
-    """The labels that an example carries."""
+    """Return the labels of an example."""
     match example:
         case Labelled(label=str(label)):
             return (label,)
@@ -75,7 +75,7 @@ def label_names(example: Example) -> tuple[str, ...]:
 
 
 def has_gold(example: Example) -> bool:
-    """Does an example have a label (a score, tags, answers)?"""
+    """Return whether an example has a label (a score, tags, answers)."""
     match example:
         case Labelled(label=None) | MultiLabelled(labels=None) | Scored(score=None):
             return False
@@ -85,7 +85,7 @@ def has_gold(example: Example) -> bool:
 
 
 def ordered(names: Iterable[str]) -> tuple[str, ...]:
-    """Names once each: numbers by value, O before other tags, all else by letter."""
+    """Return unique names: numbers by value, O before other tags, others alphabetically."""
     unique = set(names)
     if all(name.isdecimal() and name.isascii() for name in unique):
         return tuple(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A place in a file, for messages: a line, or a row or question where lines say little."""
+    """A place in a file for messages: a line, row or question."""
 
     file: str
     number: int  # from 1
@@ -28,7 +28,7 @@ class Labelled:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """What a model reads."""
+        """The texts that a model reads."""
         return (self.text,) if self.pair is None else (self.text, self.pair)
 
 
@@ -43,7 +43,7 @@ class MultiLabelled:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """What a model reads."""
+        """The texts that a model reads."""
         return (self.text,) if self.pair is None else (self.text, self.pair)
 
 
@@ -58,13 +58,13 @@ class Scored:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """What a model reads."""
+        """The texts that a model reads."""
         return (self.text,) if self.pair is None else (self.text, self.pair)
 
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
-    """A sentence whose words carry tags; word i is text[slice(*offsets[i])]."""
+    """A sentence whose words have tags; word i is text[slice(*offsets[i])]."""
 
     text: str
     words: tuple[str, ...]
@@ -75,11 +75,11 @@ class Tagged:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """What a model reads."""
+        """The texts that a model reads."""
         return (self.text,)
 
     def at(self, word: int) -> Where:
-        """Where a word stands in the file."""
+        """Return the place of a word in the file."""
         if self.lines is None:
             return self.where
         return Where(self.where.file, self.lines[word])
@@ -87,20 +87,20 @@ class Tagged:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A gold answer: passage[start:start + len(text)]; start -1 where it stands nowhere in it."""
+    """A gold answer: passage[start:start + len(text)]; start is -1 if it is not in the passage."""
 
     text: str
     start: int
 
     @property
     def end(self) -> int:
-        """Where the answer ends."""
+        """The end of the answer."""
         return self.start + len(self.text)
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about a passage, with every gold answer; none where it has no answer."""
+    """A question about a passage, with all gold answers; none if it is unanswerable."""
 
     id: str
     question: str
@@ -111,18 +111,18 @@ class Question:
 
     @property
     def impossible(self) -> bool:
-        """Is "no answer" the right answer?"""
+        """Whether the question is unanswerable."""
         return self.answers == ()
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """What a model reads."""
+        """The texts that a model reads."""
         return (self.question, self.passage)
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """A prompt and several ways to go on, of which one is right."""
+    """A prompt and several choices, one of them correct."""
 
     prompt: str
     options: tuple[str, ...]
@@ -131,13 +131,13 @@ class Options:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """What a model reads."""
+        """The texts that a model reads."""
         return (self.prompt, *self.options)
 
 
 @dataclass(frozen=True, slots=True)
 class Related:
-    """Two texts that belong together, and perhaps one that does not."""
+    """Two texts that belong together, and optionally a third that does not."""
 
     anchor: str
     positive: str
@@ -146,7 +146,7 @@ class Related:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """What a model reads."""
+        """The texts that a model reads."""
         both = (self.anchor, self.positive)
         return both if self.negative is None else (*both, self.negative)
 

@@ -17,10 +17,10 @@ SHARD = re.compile(r"(.+)-([0-9]{5})-of-([0-9]{5})(\..+)")  # train-00000-of-000
 
 
 def find_splits(folder: str | Path, needed: Sequence[str] = ("train",)) -> dict[str, Path]:
-    """The files of a folder that are called train, dev (or valid, ...) and test.
+    """Return the files of a folder that are named train, dev (or valid, ...) and test.
 
-    Several shards of a split are one path with a star (train-*-of-00003.parquet). Data sets of
-    the Hub have their files in a folder `data`, or in one folder for each configuration.
+    Several shards of a split are one path with a star (train-*-of-00003.parquet). Data sets of the
+    Hub have their files in a folder `data`, or in one folder for each configuration.
     """
     folder = Path(folder)
     entries = sorted(folder.iterdir())

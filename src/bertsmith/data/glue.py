@@ -15,7 +15,7 @@ from bertsmith.files import PACKED
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One task of GLUE: how its files are read, and what it is scored by."""
+    """One task of GLUE: how its files are read, and its metrics."""
 
     task: str
     columns: Mapping[str, str]
@@ -73,7 +73,7 @@ FOLDERS = {"sst2": ("SST-2",), "stsb": ("STS-B",), "cola": ("CoLA",)}
 
 
 def glue_folders(folder: str | Path) -> dict[str, Path]:
-    """The tasks of GLUE that a folder holds, called as GLUE calls them or glue_NAME."""
+    """Return the GLUE tasks in a folder, by GLUE's names or as glue_NAME."""
     folder = Path(folder)
     if not folder.is_dir():
         raise BertsmithError(f"{folder}: no such folder")
@@ -94,9 +94,9 @@ def glue_folders(folder: str | Path) -> dict[str, Path]:
 
 
 def read_glue(folder: str | Path, name: str, split: str) -> Dataset[Any]:
-    """One split of a GLUE task from its folder: train, dev (MNLI: dev_matched, ...) or test.
+    """Read a split of a GLUE task from its folder: train, dev (MNLI: dev_matched, ...) or test.
 
-    Rows with a wrong number of cells are left out and counted, as the official readers do. Test
+    Rows with a wrong number of cells are left out and counted, as in the official readers. Test
     files have no labels.
     """
     if name not in GLUE:

@@ -33,7 +33,7 @@ SPOKEN = {"squad": "SQuAD's layout", "conll": "words with tags", "conllu": "word
 
 @dataclass(frozen=True)
 class Portion:
-    """Some rows of a source, and what a model reads of each; None where a row has no text."""
+    """Some rows of a source with their examples; None if a row has no text."""
 
     examples: list[Any]
     rows: list[dict[str, Any]]
@@ -41,10 +41,10 @@ class Portion:
 
 
 class Data:
-    """A source of examples that has been opened: `read` it whole, or go through `portions`.
+    """An opened source of examples: `read` all of it, or iterate over its `portions`.
 
     `columns` (role → column), `unused` (columns without a role) and `names` are known after the
-    first rows; the ledger counts what is left out or changed.
+    first rows; the ledger counts rows that are left out or changed.
     """
 
     def __init__(
@@ -63,13 +63,13 @@ class Data:
         self.unused: tuple[str, ...] = ()
 
     def tables(self, size: int = PORTION) -> Iterator[Table]:
-        """The rows as they are, in portions."""
+        """Yield the rows unchanged, in portions."""
         return source_tables(self.source, self.task, self.options, self.ledger, size)
 
     def portions(self, size: int | None = None) -> Iterator[Portion]:
-        """Examples without their labels, some at a time, for whoever predicts or embeds.
+        """Yield examples without their labels, in portions, for prediction and embedding.
 
-        The columns that the first rows show are those of all rows.
+        The columns that the first rows show are used for all rows.
         """
         given, complete, empty = dict(self.options.columns), 0, 0
         for table in self.tables(size or PORTION):
@@ -92,7 +92,7 @@ class Data:
         return done / len(table.rows) if whole else table.share
 
     def texts(self, pairs: bool = False) -> Iterator[str]:
-        """Every text, one at a time; an empty one for a row without. With `pairs` second texts."""
+        """Yield every text, empty if a row has none; with `pairs`, the second texts too."""
         for portion in self.portions():
             for example in portion.examples:
                 yield "" if example is None else example.texts[0]
@@ -100,7 +100,7 @@ class Data:
                     yield from example.texts[1:]
 
     def read(self) -> Dataset[Any]:
-        """All examples, with their labels."""
+        """Return all examples with their labels."""
         tables = list(self.tables())
         if not tables:
             raise BertsmithError(f"{self.path}: contains no examples")
@@ -273,11 +273,10 @@ def open_data(
 
     `source` is the path of a file (a pattern such as `data/train-*.parquet`, a folder, or `-` for
     standard input), a pandas data frame, a pyarrow table, or a list of texts, dictionaries or
-    tuples. The task is guessed where none is given; "text" reads texts alone. `columns` says
-    which column holds what (`text`, `pair`, `label`, `score`, `tokens`, `tags`, ...) where its
-    name does not; where nothing is said, columns of the names in `usual` are used if the source
-    has them. `header=False` says that there are no names of columns. `label_names` are the
-    names of labels that are numbers from 0.
+    tuples. The task is detected by default; "text" reads texts only. `columns` assigns columns to
+    roles (`text`, `pair`, `label`, `score`, `tokens`, `tags`, ...) if their names do not; otherwise
+    columns with the names in `usual` are used if the source has them. `header=False` means that the
+    first row does not contain names. `label_names` are the names of labels that are numbers from 0.
     """
     if task not in (None, TEXTS):
         known_task(str(task))
@@ -293,12 +292,12 @@ def open_data(
 
 
 def read_data(source: Any, task: str | None = None, **options: Any) -> Dataset[Any]:
-    """All examples of a source; `options` are those of `open_data`."""
+    """Return all examples of a source; `options` are those of `open_data`."""
     return open_data(source, task, **options).read()
 
 
 def read_texts(source: Any, **options: Any) -> list[str]:
-    """All texts of a source; `options` are those of `open_data`."""
+    """Return all texts of a source; `options` are those of `open_data`."""
     return list(open_data(source, TEXTS, **options).texts())
 
 

@@ -16,7 +16,7 @@ MARKS = {"bio": "BIIB", "iobes": "BIES", "bilou": "BILU"}
 
 
 class Chunk(NamedTuple):
-    """An entity: its type, its first word and the word after its last."""
+    """An entity: its type, its first word, and the end (exclusive) of its last."""
 
     type: str
     start: int
@@ -30,10 +30,11 @@ def split(tag: str) -> tuple[str, str]:
 
 
 def detect(sequences: Iterable[Sequence[str]]) -> str | None:
-    """The scheme of tagged sentences; None where tags spell no entities, as parts of speech do.
+    """Return the scheme of tagged sentences, or None if tags are not entities (parts of speech).
 
-    IOB1 begins entities with I- and writes B- only between two of one type that touch. Tags that
-    are good by both BIO and IOB1 are BIO; tags that are bad by both are BIO with mistakes.
+    IOB1 starts entities with I- and uses B- only between two adjacent entities of the same type.
+    Tags that are valid in both BIO and IOB1 count as BIO; tags that are invalid in both are BIO
+    with mistakes.
     """
     listed = list(sequences)
     tags = {tag for sentence in listed for tag in sentence}
@@ -50,9 +51,9 @@ def detect(sequences: Iterable[Sequence[str]]) -> str | None:
 
 
 def chunks(tags: Sequence[str]) -> list[Chunk]:
-    """The entities that tags spell, read with goodwill, as conlleval and seqeval read them.
+    """Return the entities of tags, read leniently as conlleval and seqeval do.
 
-    An I- with nothing before it begins an entity; a change of type does too.
+    An I- that continues nothing starts an entity, and so does a change of type.
     """
     found: list[Chunk] = []
     start, open_type = 0, ""
@@ -71,7 +72,7 @@ def chunks(tags: Sequence[str]) -> list[Chunk]:
 
 
 def strict_chunks(tags: Sequence[str], scheme: str) -> list[Chunk]:
-    """Only the entities that are spelled without a fault, as seqeval's strict mode has them."""
+    """Return only the entities that are tagged without a mistake, as in seqeval's strict mode."""
     closed = _known(scheme) != "bio"  # an entity must end by a mark of its own
     found: list[Chunk] = []
     opened: Chunk | None = None
@@ -113,12 +114,12 @@ def spell(found: Iterable[Chunk], length: int, scheme: str) -> list[str]:
 
 
 def convert(tags: Sequence[str], scheme: str) -> list[str]:
-    """The same entities in another scheme."""
+    """Convert tags to another scheme; the entities stay the same."""
     return spell(chunks(tags), len(tags), scheme)
 
 
 def faults(tags: Sequence[str], scheme: str) -> Iterator[tuple[int, str]]:
-    """Words whose tags break the scheme, each with what is wrong."""
+    """Return the words whose tags violate the scheme, with the reason."""
     allowed = "BI" if scheme == "iob1" else MARKS[_known(scheme)]
     for place, (before, tag) in enumerate(pairwise(["O", *tags, "O"])):
         (last, kind), (mark, here) = split(before), split(tag)

@@ -24,7 +24,7 @@ MOSTLY_SHARED = "most examples share a text, so only whole examples are kept apa
 
 @dataclass(frozen=True)
 class Splits:
-    """Three data sets of one task; only the first must be there."""
+    """Training, dev and test data of one task; dev and test are optional."""
 
     train: Dataset[Any]
     dev: Dataset[Any] | None = None
@@ -44,7 +44,7 @@ def read_splits(
 ) -> Splits:
     """Read the data of a run; a folder is searched for train, dev and test files.
 
-    Sources and `options` are those of `open_data`. Without a dev file a share of the training
+    Sources and `options` are those of `open_data`. Without a dev file, a fraction of the training
     examples is held out (0: none).
     """
     if not 0 <= hold_out <= 0.9:
@@ -102,9 +102,9 @@ def _read(
 def split_off(
     dataset: Dataset[Any], share: float, seed: int = 0
 ) -> tuple[Dataset[Any], Dataset[Any], str]:
-    """Divide a data set in two so that no text is in both, with each label in proportion.
+    """Split a data set in two so that no text is in both, stratified by label.
 
-    Questions are divided by article, or by passage where there are few articles.
+    Questions are split by article, or by passage if there are few articles.
     """
     examples = dataset.gold()
     if not examples:

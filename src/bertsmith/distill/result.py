@@ -18,7 +18,7 @@ from bertsmith.tasks.loaded import LoadedModel
 
 @dataclass(repr=False)
 class Distilled:
-    """A student, and the content of its distill.json."""
+    """A student with the content of its distill.json."""
 
     student: LoadedModel
     content: dict[str, Any] = field(default_factory=dict)
@@ -27,13 +27,13 @@ class Distilled:
 
     @property
     def model(self) -> Any:
-        """The student as a `Bert`, with all of its methods."""
+        """The student as a `Bert`."""
         front: Any = sys.modules["bertsmith"]  # `Bert` stands above this room
         return front.Bert.of(self.student)
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the numbers should know."""
+        """Notes on how to read the numbers."""
         return [*self.content.get("notes", ()), *self.training_notes]
 
     def to_dict(self) -> dict[str, Any]:

@@ -69,17 +69,17 @@ def distill(
     show: Any = None,
     **given: Any,
 ) -> Distilled:
-    """Make a smaller or faster student of a teacher, and measure it beside the teacher.
+    """Train a smaller or faster student of a teacher, and measure it beside the teacher.
 
-    `to="static"` makes static vectors, without data or tuned on it. Otherwise the student keeps
-    some `layers` of the teacher (a number, spread evenly, or a list of them; half by default), or
-    is another model, and learns from the texts in `data`: the teacher's predictions for its task
-    (`learn="task"`, soft targets at a `temperature`; `labels` is the weight of the file's own
-    labels), or its vectors (`learn="vectors"`). `reading` has options of `open_data`; further
+    `to="static"` computes static vectors, without data or tuned on it. Otherwise the student keeps
+    some `layers` of the teacher (a number, spread evenly, or a list; half by default), or is
+    another model, and learns from the texts in `data`: the teacher's predictions for its task
+    (`learn="task"`, soft targets at a `temperature`; `labels` is the weight of the labels in the
+    file), or its vectors (`learn="vectors"`). `reading` has options of `open_data`; further
     arguments are those of `finetune.Settings`.
 
-    With a corpus that `prepare` wrote, the student is pre-trained by a `recipe` ("distilbert",
-    "minilm" or a file), whose keys `changes` set; `out` is then the folder of the run.
+    With a corpus from `prepare`, the student is pre-trained with a `recipe` ("distilbert", "minilm"
+    or a file); `changes` overrides keys of the recipe, and `out` is the folder of the run.
     """
     _check(to, learn, loss, temperature, labels, hold_out)
     if recipe is not None or is_corpus(data):

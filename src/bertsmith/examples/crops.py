@@ -24,13 +24,13 @@ class CropPlan(NamedTuple):
 
 
 class Crops:
-    """Samples 2k and 2k + 1 are the two texts of pair k, each a sequence of its own.
+    """Contrastive pairs: samples 2k and 2k + 1 are the two texts of pair k.
 
-    Both are taken from one window of a document. The second is a random crop: any place, any
-    length on a logarithmic scale. The first is the first line of the document in a share `titles`
-    of all pairs, a sentence of the window in a share `sentences`, the second text once more (with
-    masks or dropout of its own) in a share `same`, and another random crop in the others. An epoch
-    has as many pairs as the text has full lengths.
+    Both come from one window of a document. The second is a random crop with a log-uniform length.
+    The first is the first line of the document with probability `titles`, a sentence of the window
+    with probability `sentences`, the second text again (with its own masks or dropout) with
+    probability `same`, and otherwise another random crop. An epoch has as many pairs as the text
+    has full lengths.
     """
 
     group = 2
@@ -58,7 +58,7 @@ class Crops:
         self.count = 2 * int(self.ends[-1])
 
     def plan(self, samples: Numbers) -> CropPlan:
-        """Draw texts: everything about a pair follows from its number."""
+        """Draw the texts of samples by their numbers."""
         pairs = samples // self.group
         own = (self.seed, pairs)
         place = place_in_epoch(pairs, int(self.ends[-1]), self.seed)
@@ -79,7 +79,7 @@ class Crops:
         return CropPlan(starts, sizes + self.template.extra, pairs)
 
     def make(self, plan: CropPlan) -> Sequences:
-        """The texts with their special tokens."""
+        """Return the texts with special tokens."""
         sizes = plan.lengths - self.template.extra
         text = self.corpus.gather(plan.starts, sizes)
         return Sequences(*self.template.fill([(text, sizes)]), plan.labels)

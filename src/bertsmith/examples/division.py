@@ -11,7 +11,7 @@ from bertsmith.examples.draw import Numbers
 
 
 class Division(NamedTuple):
-    """Which samples of a step each rank reads, and in how many passes."""
+    """The samples of a step that each rank reads, and the number of passes."""
 
     micro_batches: list[list[Numbers]]  # rank → its micro-batches → offsets of samples in the step
     useful: float  # tokens of samples over ranks × the tokens that the slowest rank computes
@@ -20,9 +20,8 @@ class Division(NamedTuple):
 def divide(lengths: Numbers, *, ranks: int, micro_tokens: int, fill: int = 1) -> Division:
     """Divide samples of these lengths over ranks by tokens, then into micro-batches.
 
-    Every rank makes the same number of passes, of `micro_tokens` each, give or take a sequence.
-    Batches are filled up to a multiple of `fill` tokens, which counts as work of no use. Where
-    there are fewer samples than ranks, some micro-batches are empty.
+    Every rank makes the same number of passes of about `micro_tokens` each. Batches are padded to a
+    multiple of `fill` tokens. If there are fewer samples than ranks, some micro-batches are empty.
     """
     total = int(lengths.sum())
     passes = max(1, -(-total // (ranks * micro_tokens)))

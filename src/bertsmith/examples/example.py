@@ -18,10 +18,10 @@ from bertsmith.examples.source import Sequences, Source
 
 @dataclass(frozen=True)
 class Example:
-    """A batch and what is to be learned from it.
+    """A batch with its targets.
 
-    Behind the samples may stand a filler sequence that brings the batch to a round number of
-    tokens; it is no sample, has no targets and no label.
+    The last sequence may be padding that fills the batch to a round number of tokens; it is not a
+    sample and has no targets.
     """
 
     batch: Batch
@@ -32,7 +32,7 @@ class Example:
     tokens: int  # of samples, without the filler
 
     def to(self, device: torch.device | str) -> Example:
-        """The same example on another device."""
+        """Return the example on another device."""
         move = {"device": device, "non_blocking": True}
         return replace(
             self,
@@ -43,7 +43,7 @@ class Example:
         )
 
     def pinned(self) -> Example:
-        """The same example in memory that a GPU reads without waiting."""
+        """Return the example in pinned memory."""
         return replace(
             self,
             batch=Batch(
@@ -72,7 +72,7 @@ class StepPlan(NamedTuple):
 
 
 class Examples:
-    """Samples of a source, masked; `segments` is how many kinds the model tells apart."""
+    """Masked samples of a source; `segments` is the number of segments in the model's table."""
 
     def __init__(self, source: Source, masking: Masking | None, segments: int = 2) -> None:
         self.source, self.masking, self.segments = source, masking, segments
@@ -81,10 +81,10 @@ class Examples:
     def plan(
         self, position: int, *, tokens: int, micro_tokens: int, ranks: int = 1, fill: int = 1
     ) -> StepPlan:
-        """The samples of a step that begins at a position: as many as fit into `tokens`.
+        """Return the samples of the step that starts at a position: as many as fit into `tokens`.
 
-        Which samples they are does not depend on the number of ranks, and how they are divided
-        depends on the arguments alone: every rank finds the same plan for itself.
+        The samples do not depend on the number of ranks, and their division depends on the
+        arguments alone: every rank computes the same plan.
         """
         size = self.source.group
         lengths = self._lengths(position, tokens).reshape(-1, size).sum(1)  # of groups
@@ -110,14 +110,14 @@ class Examples:
         return np.concatenate(found)
 
     def sequences(self, samples: Numbers) -> Sequences:
-        """Samples of these numbers as tokens, with none hidden."""
+        """Return the samples of these numbers as tokens, without masks."""
         made = self.source.make(self.source.plan(samples))
         return made._replace(segments=np.minimum(made.segments, max(self.segments - 1, 0)))
 
     def make(self, samples: Numbers, fill: int = 1) -> Example:
-        """The batch of one micro-batch, filled up to a multiple of `fill` tokens.
+        """Return the batch of a micro-batch, padded to a multiple of `fill` tokens.
 
-        Samples lie in order of length: neighbours of equal length are attended to together.
+        Samples are sorted by length: neighbours of equal length share an attention call.
         """
         lengths = self.source.plan(samples).lengths
         samples = samples[np.argsort(-lengths, kind="stable")]

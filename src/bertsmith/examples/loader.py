@@ -59,10 +59,10 @@ class LoadedStep(NamedTuple):
 
 
 class Loader:
-    """Steps from a position on, for one of several ranks.
+    """Iterate over the steps from a position on, for one of several ranks.
 
-    Where a step has fewer samples than ranks, a rank without any gets the step's first sample,
-    marked as not active: all ranks must make the same number of passes.
+    If a step has fewer samples than ranks, a rank without samples gets the first sample of the
+    step, marked as inactive: all ranks must make the same number of passes.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Loader:
         self.queue: deque[tuple[StepPlan, list[Future[Example]], list[bool]]] = deque()
 
     def next(self) -> LoadedStep | None:
-        """The next step, or None where no more are asked for."""
+        """Return the next step, or None at the end."""
         while len(self.queue) < self.ahead and self._order():
             pass
         if not self.queue:
@@ -93,7 +93,7 @@ class Loader:
         return LoadedStep(plan, [future.result() for future in futures], active)
 
     def close(self) -> None:
-        """Stop making batches."""
+        """Stop the workers."""
         self.pool.shutdown(wait=True, cancel_futures=True)
 
     def _order(self) -> bool:

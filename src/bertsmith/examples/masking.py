@@ -23,16 +23,16 @@ class Masked(NamedTuple):
 
 
 class Masking:
-    """Mask a fraction of each sequence: by tokens, by whole words, or by spans of words.
+    """Mask a fraction of each sequence: tokens, whole words, or spans of words.
 
-    Of the chosen tokens a fraction `mask` becomes the mask token, a fraction `random` any other
-    token, and the rest stays. Tokens, words or spans are taken in random order until the rate is
-    reached; the last span is cut between two words, and the last word is taken or left at
-    random, so that the rate is right on average. Every sequence with text has a target: where the
-    first word is longer than the rate allows, a shortest word may take its place. Special
-    tokens are never chosen. Draws depend on the sample's number: in a later epoch, a text is
-    masked differently. With `weights` (a number for each id), single tokens are drawn with
-    probabilities in these proportions, without replacement.
+    Of the selected tokens, a fraction `mask` becomes the mask token, a fraction `random` a random
+    token, and the rest is unchanged. Tokens, words or spans are drawn in random order until the
+    rate is reached; the last span is cut between two words, and the last word is kept or dropped at
+    random, so that the rate is correct on average. Every sequence with text has a target: if the
+    first word is longer than the rate allows, a shortest word may replace it. Special tokens are
+    never selected. Draws depend on the sample's number, so a text is masked differently in each
+    epoch. With `weights` (a number for each id), single tokens are drawn with probabilities in
+    these proportions, without replacement.
     """
 
     def __init__(

@@ -24,13 +24,13 @@ class PairPlan(NamedTuple):
 
 
 class Pairs:
-    """Two stretches of whole sentences, as BERT's authors made them.
+    """Two texts of whole sentences, as in BERT's pre-training.
 
-    The first begins at a random sentence; sentences are added up to the full length (in a share
-    `short` of samples up to a random one), and the two part at a random sentence. In half of the
-    samples the second text is no continuation: for "next" it is taken from another document,
-    for "order" the two are swapped. What is too long is cut at either end of the longer one.
-    An epoch has as many samples as the text has full lengths.
+    The first text starts at a random sentence; sentences are added up to the full length (up to a
+    random length with probability `short`), and the two texts are divided at a random sentence. In
+    half of the samples the second text is not a continuation: for "next" it is taken from another
+    document, for "order" the two are swapped. If they are too long, the longer one is truncated at
+    either end. An epoch has as many samples as the text has full lengths.
     """
 
     group = 1
@@ -62,7 +62,7 @@ class Pairs:
         self.count = int(self.ends[-1])
 
     def plan(self, samples: Numbers) -> PairPlan:
-        """Draw pairs: everything about a sample follows from its number."""
+        """Draw the pairs of samples by their numbers."""
         own = (self.seed, samples)
         sentence_starts, room = self.corpus.sentence_starts, self.room
         document = np.searchsorted(
@@ -96,7 +96,7 @@ class Pairs:
         return PairPlan(starts, sizes, others, other_sizes, labels, lengths)
 
     def make(self, plan: PairPlan) -> Sequences:
-        """The pairs with their special tokens."""
+        """Return the pairs with special tokens."""
         texts = [
             (self.corpus.gather(plan.starts, plan.sizes), plan.sizes),
             (self.corpus.gather(plan.second_starts, plan.second_sizes), plan.second_sizes),

@@ -18,7 +18,7 @@ class UnfitCorpusError(BertsmithError):
 
 
 class Sequences(NamedTuple):
-    """Samples as tokens, end to end."""
+    """Samples as tokens, concatenated."""
 
     ids: Numbers  # (T,) int64
     segments: Numbers  # (T,) int64
@@ -27,7 +27,7 @@ class Sequences(NamedTuple):
 
 
 class Source(Protocol):
-    """Where samples come from. A plan says what each is made of; all its arrays are (N,)."""
+    """A source of samples. A plan describes what each sample contains; all its arrays are (N,)."""
 
     corpus: Corpus
     tokenizer: Tokenizer
@@ -37,10 +37,10 @@ class Source(Protocol):
     ledger: Ledger  # what of the corpus is never seen, and why
 
     def plan(self, samples: Numbers) -> Any:
-        """What samples of these numbers are made of; it has `lengths`."""
+        """Return the plan of samples by their numbers; it has `lengths`."""
 
     def make(self, plan: Any) -> Sequences:
-        """The sequences themselves."""
+        """Return the sequences of a plan."""
 
 
 def place_in_epoch(samples: Numbers, count: int, seed: int) -> Numbers:

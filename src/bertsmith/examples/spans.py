@@ -26,12 +26,12 @@ class SpanPlan(NamedTuple):
 
 
 class Spans:
-    """Full-length spans; an epoch sees every token once.
+    """Spans of full length; an epoch reads every token once.
 
-    A document is cut into spans of the full length; what is left for the last two is shared
-    between them, so that no span is a stump. Documents stay apart: a short one is a short
-    sequence. `joined` lets spans run on from one document into the next, with a separator
-    between them, as RoBERTa's do: then every sequence but the last is full.
+    A document is cut into spans of the full length; the last two share the rest, so that neither is
+    very short. Documents are not mixed: a short document is a short sequence. With `joined`, spans
+    continue from one document into the next with a separator between them, as in RoBERTa; then
+    every sequence but the last is full.
     """
 
     group = 1
@@ -53,7 +53,7 @@ class Spans:
             self.count = int(self.ends[-1])
 
     def plan(self, samples: Numbers) -> SpanPlan:
-        """Where spans begin; joined ones in the row that has separators."""
+        """Return the start of each span; for joined spans, in the row with separators."""
         place = place_in_epoch(samples, self.count, self.seed)
         if self.joined:
             starts = place * self.room
@@ -78,7 +78,7 @@ class Spans:
         return SpanPlan(starts + begin, size + self.template.extra)
 
     def make(self, plan: SpanPlan) -> Sequences:
-        """The spans with their special tokens."""
+        """Return the spans with special tokens."""
         sizes = plan.lengths - self.template.extra
         read = self._joined if self.joined else self.corpus.gather
         return Sequences(*self.template.fill([(read(plan.starts, sizes), sizes)]))

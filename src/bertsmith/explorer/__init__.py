@@ -1,4 +1,4 @@
-"""The explorer: a model with its tokenizer and its inference as one HTML file."""
+"""The explorer: a model, its tokenizer and its inference code as one HTML file."""
 
 from bertsmith.explorer.page import ExplorerPage, explorer
 

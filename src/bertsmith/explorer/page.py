@@ -26,7 +26,7 @@ SCRIPTS = ("parts", "input", "answers", "attention", "page")
 
 @dataclass(frozen=True)
 class ExplorerPage:
-    """A model as a page: `save` writes it, `html` returns it."""
+    """The page of a model: `save` writes it, `html` returns it."""
 
     bert: LoadedModel
     name: str
@@ -34,11 +34,11 @@ class ExplorerPage:
     examples: tuple[str, ...] = ()
 
     def html(self) -> str:
-        """The whole page."""
+        """Return the page."""
         return _rendered(self.name, *self._packed())
 
     def save(self, path: str | Path) -> dict[str, Any]:
-        """Write the page to an .html file and report what it holds."""
+        """Write the page to an .html file and return its description."""
         path = Path(path)
         if path.suffix not in (".html", ".htm"):
             raise BertsmithError(f"{path}: the explorer is an HTML file, such as page.html")

@@ -1,6 +1,6 @@
-"""The BERT family, one file each: what config.json means, sizes, and names of tensors.
+"""The BERT family, one file each: the meaning of config.json, sizes, and tensor names.
 
-To add a family: write its file, list it here. Nothing else changes.
+To add a family, write its file and list it here.
 """
 
 from bertsmith.errors import BertsmithError, nearest
@@ -22,7 +22,7 @@ FAMILIES: dict[str, Family] = {module.FAMILY.name: module.FAMILY for module in M
 
 
 def family_of(settings: Settings) -> Family:
-    """The family that a config.json's `model_type` belongs to."""
+    """Return the family of a config.json's `model_type`."""
     kind = settings.get("model_type")
     for family in FAMILIES.values():
         if isinstance(kind, str) and kind in family.stems:
@@ -34,7 +34,7 @@ def family_of(settings: Settings) -> Family:
 
 
 def preset(name: str) -> Settings:
-    """The config.json settings of a published size, e.g. "bert-base-uncased"."""
+    """Return the config.json settings of a published size, such as "bert-base-uncased"."""
     for family in FAMILIES.values():
         if name in family.sizes:
             return {"model_type": family.name, **family.sizes[name]}
@@ -42,7 +42,7 @@ def preset(name: str) -> Settings:
 
 
 def presets() -> list[str]:
-    """The names of all published sizes."""
+    """Return the names of all published sizes."""
     return [name for family in FAMILIES.values() for name in family.sizes]
 
 

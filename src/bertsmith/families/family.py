@@ -13,13 +13,13 @@ Settings = Mapping[str, Any]  # the keys and values of a config.json
 
 
 class Stacked(NamedTuple):
-    """One of our tensors is several of theirs, one above the other."""
+    """A tensor that is stored as several, concatenated along the first axis."""
 
     parts: tuple[str, ...]
 
 
 class PerHead(NamedTuple):
-    """Our rows are ordered (query, key, value) then head; theirs head, then the three."""
+    """Rows are ordered (query, key, value) then head here; head, then the three in the file."""
 
     part: str
 
@@ -35,7 +35,7 @@ def stacked(path: str, *endings: str) -> Stacked:
 
 @dataclass(frozen=True)
 class HeadEntry:
-    """One way in which a family's checkpoints store one kind of head."""
+    """How checkpoints of a family store a kind of head."""
 
     kind: str
     config: Callable[[Config, Settings], HeadConfig]
@@ -69,7 +69,7 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Family:
-    """Everything bertsmith knows about a family."""
+    """The definition of a family."""
 
     name: str
     stems: Settings  # model_type → the stem of its classes: {"bert": "Bert"}
@@ -85,7 +85,7 @@ class Family:
     refused: Settings = field(default_factory=dict)  # settings that may only have this value
 
     def config(self, settings: Settings) -> Config:
-        """What a config.json describes, without heads."""
+        """Return the encoder that a config.json describes, without heads."""
         for key, value in self.refused.items():
             if settings.get(key) not in (None, value):
                 raise BertsmithError(f"config.json: {key} = {settings[key]!r} is not supported")
@@ -97,7 +97,7 @@ class Family:
 
     @property
     def architectures(self) -> dict[str, tuple[str, ...]]:
-        """Class suffix → the heads that class carries."""
+        """Return the heads of each transformers class, by the suffix of its name."""
         kinds = {head.kind for head in self.heads}
         classes = {**ARCHITECTURES, "ForPreTraining": self.pretraining}
         return {suffix: heads for suffix, heads in classes.items() if kinds.issuperset(heads)}

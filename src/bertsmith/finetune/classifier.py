@@ -34,10 +34,10 @@ except ImportError:  # and who does not use it needs none of that
 
 
 class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A text classifier that fine-tunes a model, for pipelines and cross-validation.
+    """A text classifier that fine-tunes a model, for scikit-learn pipelines and cross-validation.
 
-    Texts are strings, or pairs of strings. Labels may be strings, numbers or booleans; what is
-    predicted is of the same kind.
+    Texts are strings or pairs of strings. Labels are strings, numbers or booleans; predictions have
+    the same type.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.seed, self.device, self.dtype = seed, device, dtype
 
     def fit(self, texts: Sequence[Any], labels: Sequence[Any]) -> Classifier:
-        """Train on texts and their labels."""
+        """Fine-tune the model on texts and their labels."""
         given, wanted = list(texts), np.asarray(labels)
         if len(given) != len(wanted):
             raise BertsmithError(f"{len(given)} texts cannot have {len(wanted)} labels")
@@ -90,12 +90,12 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, texts: Sequence[Any]) -> NDArray[Any]:
-        """The likeliest label of each text."""
+        """Return the most probable label of each text."""
         chances = self.predict_proba(texts)
         return self.classes_[chances.argmax(1)]
 
     def predict_proba(self, texts: Sequence[Any]) -> NDArray[np.float64]:
-        """The probability of every label, a row a text, in the order of `classes_`."""
+        """Return the probability of every label, one row per text, in the order of `classes_`."""
         if not hasattr(self, "bert_"):
             raise BertsmithError("this classifier is not trained yet: call fit first")
         pairs = [_pair(text, number) for number, text in enumerate(texts)]
@@ -136,7 +136,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 self.bert_ = open_model(Path(folder) / "model", self.device)
 
     def save(self, directory: str | Path) -> None:
-        """Write a model directory."""
+        """Write the trained model to a directory."""
         if not hasattr(self, "bert_"):
             raise BertsmithError("this classifier is not trained yet: call fit first")
         self.bert_.save(directory)

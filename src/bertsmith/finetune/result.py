@@ -25,7 +25,7 @@ from bertsmith.tasks.loaded import LoadedModel
 
 @dataclass
 class Run:
-    """One training run: settings, history and scores; of the best run also the model."""
+    """A training run: settings, history and scores; for the best run also the model."""
 
     settings: Settings
     history: History
@@ -43,7 +43,7 @@ class Run:
 
     @property
     def value(self) -> float:
-        """The score that decides; the lowest if it is not a number."""
+        """The score that selects the best run; minus infinity if it is not a number."""
         score = (self.scores.get("dev") or {}).get(self.settings.metric, 0.0)
         return float("-inf") if score is None or score != score else score
 
@@ -54,7 +54,7 @@ class Run:
 
 @dataclass
 class Result:
-    """All runs of one command, and the best one, which was kept."""
+    """All runs of one command; the best one is kept."""
 
     task: str
     metric: str
@@ -73,19 +73,19 @@ class Result:
 
     @property
     def model(self) -> Any:
-        """The model of the best run as a `Bert`, with all of its methods."""
+        """The model of the best run as a `Bert`."""
         front: Any = sys.modules["bertsmith"]  # `Bert` stands above this room, which never needs it
         bert = self.kept.bert
         return front.Bert(bert.checkpoint, bert.tokenizer, sentence=bert.sentence)
 
     def summary(self, split: str = "dev") -> Summary | None:
-        """Median, mean, deviation and interval of the deciding score over seeds."""
+        """Median, mean, standard deviation and interval of the main score over seeds."""
         scores = [(run.scores.get(split) or {}).get(self.metric) for run in self.seeds]
         numbers = [one for one in scores if one is not None and one == one]
         return over_seeds(numbers) if numbers else None
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain values, as in report.json."""
+        """Return the report as plain values, as in report.json."""
         content: dict[str, Any] = finite(self.content)
         return content
 

@@ -108,7 +108,7 @@ class Settings(BaseModel):
         return text
 
     def changed(self, **changes: Any) -> Settings:
-        """The same settings with some changed, checked again."""
+        """Return the settings with some changed, validated again."""
         return checked({**self.model_dump(), **changes})
 
 
@@ -122,7 +122,7 @@ MATRIX_RATE, FEW = 0.012, 1600  # of Muon, up to so many steps
 
 
 def settings_for(task: str, usual: Mapping[str, Any] = {}, /, **given: Any) -> Settings:
-    """The settings that are given (and not None), else those of the model, else of the task."""
+    """Return the given settings (if not None), else the model's defaults, else the task's."""
     chosen = {name: value for name, value in given.items() if value is not None}
     values = {**task_named(task).defaults, **usual, **chosen}
     if values.get("optimizer") != "muon" and "matrix_learning_rate" not in chosen:

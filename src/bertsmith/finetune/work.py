@@ -32,7 +32,7 @@ Scores = dict[str, dict[str, float] | None]  # split → its scores
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM ended fine-tuning; the message says what was kept."""
+    """Ctrl-C or SIGTERM stopped fine-tuning; the message says what was saved."""
 
 
 class Work:

@@ -1,4 +1,4 @@
-"""Metrics, intervals and tests: small functions of lists, offline, equal to the references."""
+"""Metrics, intervals and significance tests: functions of lists, tested against references."""
 
 from bertsmith.metrics.answers import AnswerScores, answer_scores, best_threshold
 from bertsmith.metrics.calibration import Calibration, calibration

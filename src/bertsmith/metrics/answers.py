@@ -29,7 +29,7 @@ class Threshold:
 
 @dataclass(frozen=True)
 class AnswerScores:
-    """Percent over all gold questions; a question without a prediction is wrong."""
+    """Percentages over all gold questions; a question without a prediction counts as wrong."""
 
     exact: float
     f1: float
@@ -114,8 +114,8 @@ def answer_scores(
 ) -> AnswerScores:
     """Score answers by the rules of SQuAD v2.0 (version 2) or v1.1 (version 1).
 
-    Where `no_answer` gives a question a higher probability than the threshold, its prediction
-    counts as "no answer".
+    If `no_answer` gives a question a higher probability than the threshold, its prediction counts
+    as "no answer".
     """
     if not gold:
         raise BertsmithError("no examples to score")
@@ -150,10 +150,10 @@ def best_threshold(
     no_answer: Mapping[str, float],
     by: str = "f1",
 ) -> Threshold:
-    """The threshold with the best exact match or F1, found as SQuAD v2.0's script finds it.
+    """Return the threshold with the best exact match or F1, as computed by SQuAD v2.0's script.
 
-    `predicted` holds the best answer that is not empty. Where several questions have the very
-    same probability they fall on one side together, so that the score can be had.
+    `predicted` contains the best answers that are not empty. Questions with equal probabilities
+    stay on the same side of the threshold, so that the reported score can be reached.
     """
     missing = gold.keys() - no_answer.keys()
     if missing:

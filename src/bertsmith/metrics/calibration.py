@@ -26,7 +26,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How far confidence and accuracy lie apart: weighted mean (ECE) and the worst bin (MCE)."""
+    """The gap between confidence and accuracy: weighted mean (ECE) and worst bin (MCE)."""
 
     expected: float
     worst: float
@@ -46,7 +46,7 @@ def calibration_error(
 def calibration(
     confidences: Sequence[float], correct: Sequence[bool], bins: int = 15
 ) -> Calibration:
-    """Compare the probability of each prediction with whether it was right, in equal bins."""
+    """Compare the confidence of predictions with their accuracy, in bins of equal width."""
     paired(confidences, correct)
     if bins < 1:
         raise BertsmithError(f"bins must be at least 1, not {bins}")

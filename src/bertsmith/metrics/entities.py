@@ -15,7 +15,7 @@ from bertsmith.metrics.labels import Score, Scorer, Weights, paired, score
 
 @dataclass(frozen=True)
 class EntityScores:
-    """The score of all entities together, of each type, and of the words' tags."""
+    """The score of all entities, of each type, and of the tags of words."""
 
     overall: Score  # micro: the number that papers report
     types: dict[str, Score]
@@ -23,7 +23,7 @@ class EntityScores:
 
     @property
     def macro_f1(self) -> float:
-        """The mean of the types' F1."""
+        """The mean F1 over types."""
         scores = [one.f1 for one in self.types.values()]
         return sum(scores) / len(scores) if scores else 0.0
 
@@ -75,8 +75,8 @@ def entity_scores(
 ) -> EntityScores:
     """Score tagged sentences as conlleval and seqeval do.
 
-    Tags are read with goodwill (an I- may begin an entity); with `strict`, the name of a scheme,
-    only entities that are spelled without a fault count, as in seqeval's strict mode.
+    Tags are read leniently (an I- may start an entity). With `strict`, the name of a scheme, only
+    entities that are tagged without a mistake count, as in seqeval's strict mode.
     """
     paired(gold, predicted)
     right: Counter[str] = Counter()

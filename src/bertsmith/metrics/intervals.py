@@ -16,7 +16,7 @@ from bertsmith.metrics.labels import Weights
 
 @dataclass(frozen=True)
 class Summary:
-    """Scores of several runs, or one score with what chance could have made of it."""
+    """A score, or the mean of several runs, with its interval."""
 
     mean: float
     median: float
@@ -30,7 +30,7 @@ class Summary:
 def over_seeds(
     scores: Sequence[float], *, confidence: float = 0.95, draws: int = 10_000, seed: int = 0
 ) -> Summary:
-    """Median, mean, deviation, and bootstrap interval of the mean, of scores of several seeds."""
+    """Return median, mean, standard deviation, and bootstrap interval of the mean over seeds."""
     values = np.asarray(scores, dtype=np.float64)
     if not len(values):
         raise BertsmithError("no scores to summarise")
@@ -49,10 +49,10 @@ def resample(
     draws: int = 1000,
     seed: int = 0,
 ) -> Summary:
-    """A score with its percentile interval, by drawing examples anew with replacement.
+    """Return a score with its percentile interval, by resampling examples with replacement.
 
-    `score` takes how often each of `length` examples counts. Where it is not a number, neither is
-    the interval.
+    `score` takes the weight (count) of each of `length` examples. If the score is NaN, so is the
+    interval.
     """
     value = score(np.ones(length))
     values = np.asarray([score(one) for one in drawn_weights(length, draws, seed)])
@@ -78,7 +78,7 @@ def bootstrap(
     draws: int = 1000,
     seed: int = 0,
 ) -> Summary:
-    """A metric with its percentile interval, by drawing examples anew with replacement.
+    """Return a metric with its percentile interval, by resampling examples with replacement.
 
     `metric(*columns)` is called with lists; for example `bootstrap(mcc, gold, predicted)`.
     """

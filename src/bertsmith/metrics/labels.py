@@ -29,7 +29,7 @@ class Score:
 
 
 def accuracy(gold: Sequence[Label], predicted: Sequence[Label]) -> float:
-    """The share that is right."""
+    """Return the fraction of correct predictions."""
     paired(gold, predicted)
     return sum(map(_same, gold, predicted)) / len(gold)
 
@@ -37,7 +37,7 @@ def accuracy(gold: Sequence[Label], predicted: Sequence[Label]) -> float:
 def confusion(
     gold: Sequence[Label], predicted: Sequence[Label], labels: Sequence[Label] | None = None
 ) -> Counts:
-    """How often each label (a row) was taken for each (a column), in the order of `labels`."""
+    """Return counts with labels as rows and predictions as columns, in the order of `labels`."""
     paired(gold, predicted)
     names = known(gold, predicted) if labels is None else list(labels)
     place = {name: number for number, name in enumerate(names)}
@@ -51,7 +51,7 @@ def confusion(
 
 
 def per_label(gold: Sequence[Label], predicted: Sequence[Label]) -> dict[Label, Score]:
-    """The score of every label that is right or predicted somewhere."""
+    """Return the score of every label that occurs in the labels or the predictions."""
     table = confusion(gold, predicted)
     right, found, wanted = table.diagonal(), table.sum(0), table.sum(1)
     names = known(gold, predicted)
@@ -79,7 +79,7 @@ def f1(
 
 
 def mcc(gold: Sequence[Label], predicted: Sequence[Label]) -> float:
-    """Matthews' correlation for any number of labels; 0 where either side is constant."""
+    """Matthews correlation coefficient for any number of labels; 0 if either side is constant."""
     return _mcc(confusion(gold, predicted).astype(np.float64))
 
 
@@ -194,7 +194,7 @@ def _flags(
 
 
 def exact_match(gold: Sequence[Collection[Label]], predicted: Sequence[Collection[Label]]) -> float:
-    """The share of examples whose labels are all right and none too many."""
+    """Return the fraction of examples whose set of labels is predicted exactly."""
     paired(gold, predicted)
     pairs = zip(gold, predicted, strict=True)
     return sum(set(g) == set(p) for g, p in pairs) / len(gold)

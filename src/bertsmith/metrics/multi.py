@@ -27,7 +27,7 @@ POWER = 0.84  # standard normal quantile: found in 80 % of studies
 
 @dataclass(frozen=True)
 class MultiBootstrap:
-    """Scores of several procedures, and what they could have been."""
+    """Scores of several procedures with their bootstrap distributions."""
 
     scores: dict[str, float]  # the mean over seeds
     draws: dict[str, Array]  # of seeds and examples
@@ -36,11 +36,11 @@ class MultiBootstrap:
     seeds: dict[str, int]
 
     def interval(self, name: str, confidence: float = 0.95) -> tuple[float, float]:
-        """The percentile interval of a procedure's score."""
+        """Return the percentile interval of a procedure's score."""
         return _percentiles(self.draws[name], confidence)
 
     def compare(self, first: str, second: str, confidence: float = 0.95) -> Comparison:
-        """The second procedure's lead over the first, with a two-sided p-value."""
+        """Return the difference between two procedures, with a two-sided p-value."""
         leads = self.draws[second] - self.draws[first]
         leads = leads[np.isfinite(leads)]
         if not len(leads):
@@ -51,10 +51,10 @@ class MultiBootstrap:
         return Comparison(lead, p_value, *_percentiles(leads, confidence))
 
     def seeds_needed(self, first: str, second: str, level: float = 0.05) -> float:
-        """Pre-training seeds of each with which a lead as observed is detected in 80 % of studies.
+        """Return the seeds per procedure that would detect the observed lead in 80 % of studies.
 
-        `level` is the p-value below which it counts as detected. Infinite where more seeds do not
-        suffice, since the test set alone is too small.
+        `level` is the p-value below which it counts as detected. Infinite if more seeds do not
+        suffice because the test set is too small.
         """
         lead = abs(self.scores[second] - self.scores[first])
         of_examples = float(np.nanvar(self.example_draws[second] - self.example_draws[first]))
@@ -69,11 +69,11 @@ class MultiBootstrap:
 def multi_bootstrap(
     procedures: Mapping[str, Sequence[Score]], length: int, *, draws: int = 1000, seed: int = 0
 ) -> MultiBootstrap:
-    """Draw pre-training seeds and test examples anew, with replacement.
+    """Resample pre-training seeds and test examples, with replacement.
 
-    `procedures` have a score function for each pre-training seed. Seeds are few: deviations from
-    their mean are scaled by √(n / (n - 1)), so that the variance is that of the sample. With one
-    seed only examples are drawn.
+    `procedures` have a score function for each pre-training seed. Since seeds are few, deviations
+    from their mean are scaled by √(n / (n - 1)), so that the variance is that of the sample. With
+    one seed only examples are resampled.
     """
     if not procedures or not all(procedures.values()):
         raise BertsmithError("a Multi-Bootstrap needs at least one seed of each procedure")
@@ -104,7 +104,7 @@ def multi_bootstrap(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values corrected for their number by Holm's step-down method."""
+    """Correct p-values for multiple comparisons with Holm's step-down method."""
     count, highest = len(p_values), 0.0
     corrected = [1.0] * count
     for rank, place in enumerate(sorted(range(count), key=p_values.__getitem__)):

@@ -12,7 +12,7 @@ from bertsmith.metrics.labels import Scorer, Weights, paired
 
 
 def pearson(gold: Sequence[float], predicted: Sequence[float]) -> float:
-    """Pearson's correlation; not a number (nan) where either side is constant."""
+    """Pearson correlation; NaN if either side is constant."""
     paired(gold, predicted)
     one, other = _centred(gold), _centred(predicted)
     if one is None or other is None:
@@ -21,7 +21,7 @@ def pearson(gold: Sequence[float], predicted: Sequence[float]) -> float:
 
 
 def spearman(gold: Sequence[float], predicted: Sequence[float]) -> float:
-    """Spearman's correlation: Pearson's of the ranks, where equals share their mean rank."""
+    """Spearman correlation: Pearson correlation of ranks, with mean ranks for ties."""
     paired(gold, predicted)
     return pearson(ranks(gold).tolist(), ranks(predicted).tolist())
 

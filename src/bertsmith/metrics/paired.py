@@ -18,7 +18,7 @@ EXACT = 14  # examples up to which every permutation is tried
 
 @dataclass(frozen=True)
 class Comparison:
-    """The second model's lead over the first, and how likely chance alone makes such a one."""
+    """The difference between two models and its p-value."""
 
     difference: float
     p_value: float  # two-sided
@@ -27,7 +27,7 @@ class Comparison:
 
 
 def mcnemar(first: Sequence[bool], second: Sequence[bool]) -> Comparison:
-    """McNemar's exact test of which examples each of two models has right."""
+    """McNemar's exact test on the correctness of two models."""
     paired(first, second)
     lost = sum(bool(a) and not b for a, b in zip(first, second, strict=True))
     won = sum(bool(b) and not a for a, b in zip(first, second, strict=True))
@@ -37,10 +37,10 @@ def mcnemar(first: Sequence[bool], second: Sequence[bool]) -> Comparison:
 def permutation(
     first: Sequence[float], second: Sequence[float], *, draws: int = 10_000, seed: int = 0
 ) -> Comparison:
-    """Exchange the two models' scores on random examples: how often is the lead as large?
+    """Permutation test: swap the scores of two models on random examples.
 
-    Few examples are exchanged in every possible way; of more, `draws` random ways, and the
-    observed one counts as one of them.
+    With few examples all permutations are computed; otherwise `draws` random ones, and the observed
+    one counts as one of them.
     """
     paired(first, second)
     gaps = np.asarray(second, dtype=np.float64) - np.asarray(first, dtype=np.float64)
@@ -67,7 +67,7 @@ def resample_pair(
     draws: int = 1000,
     seed: int = 0,
 ) -> Comparison:
-    """A paired bootstrap of two models' scores, each a function of how often examples count."""
+    """Paired bootstrap of two models' scores, each a function of the weights of examples."""
     everything = np.ones(length)
     lead = second(everything) - first(everything)
     leads = [second(one) - first(one) for one in drawn_weights(length, draws, seed)]
@@ -84,9 +84,9 @@ def paired_bootstrap(
     draws: int = 1000,
     seed: int = 0,
 ) -> Comparison:
-    """Draw examples anew with replacement; works for every metric, F1 and MCC too.
+    """Compare two models by resampling examples; works for every metric, such as F1 and MCC.
 
-    The p-value is twice the share of draws on which the lead is gone, at most 1.
+    The p-value is twice the fraction of draws without a lead, at most 1.
     """
     paired(gold, first)
     paired(gold, second)

@@ -46,7 +46,7 @@ class RelativeBias:
 
 
 class Scores(NamedTuple):
-    """How the score of a query and a key is made."""
+    """How the attention score of a query and a key is computed."""
 
     scale: float
     window: int | None = None  # a token sees this many to either side; None: its whole sequence
@@ -54,7 +54,7 @@ class Scores(NamedTuple):
     causal: bool = False  # a token sees nothing to its right
 
     def of(self, heads: Sequence[int]) -> Scores:
-        """The same for some heads only."""
+        """Return the same for some heads only."""
         return self if self.bias is None else self._replace(bias=self.bias.of(heads))
 
 
@@ -68,10 +68,11 @@ def attend(
     kernel: str | None = None,
     joint: Tensor | None = None,
 ) -> Tensor:
-    """Softmax attention inside each sequence: three (T, H, d) → (T, H, d).
+    """Softmax attention within each sequence: three (T, H, d) → (T, H, d).
 
-    The kernel is chosen by device, dtype and length unless it is named. `joint` (T, 3, H, d) is
-    what the three are views of, if they are: it gets one gradient, not three that are copied.
+    The kernel is selected by device, dtype and length unless it is named. `joint` (T, 3, H, d) is
+    the tensor of which the three are views, if they are: it gets one gradient instead of three that
+    are copied.
     """
     chosen = kernel or choose(query, scores, layout.most)
     rows = (query, key, value) if joint is None or chosen != "short" else (joint,)

@@ -29,7 +29,7 @@ from bertsmith.model.position import RelativeSignal, RotarySignal
 
 
 def build(config: Config) -> Model:
-    """The modules a Config describes. Use `torch.device("meta")` around it to skip memory."""
+    """Build the modules of a Config. Use `torch.device("meta")` around it to allocate no memory."""
     encoder = _encoder(config)
     return Model(
         encoder, {kind: build_head(config, encoder, head) for kind, head in config.heads.items()}
@@ -43,7 +43,7 @@ def initialise(
     generator: torch.Generator | None = None,
     only: Container[str] | None = None,
 ) -> None:
-    """Fresh weights as BERT's authors drew them: normal, cut at two deviations; no biases.
+    """Initialise weights like BERT: normal, truncated at two standard deviations; zero biases.
 
     `only` names the parameters to draw, if not all.
     """
@@ -160,7 +160,7 @@ def _feedforward(config: Config) -> FeedForward:
 
 
 def build_head(config: Config, encoder: Encoder, head: HeadConfig) -> Head:
-    """One head on an encoder."""
+    """Build a head for an encoder."""
     if head.pool not in POOLS:
         raise BertsmithError(f"unknown pooling {head.pool!r}; known: {', '.join(POOLS)}")
     steps: dict[str, nn.Module] = {"norm": _norm(config)} if head.anchored else {}

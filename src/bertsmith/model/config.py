@@ -105,7 +105,7 @@ class HeadConfig(Checked):
 
 @dataclass(frozen=True)
 class Config(Checked):
-    """An encoder and its heads: numbers and choices, no names of families."""
+    """The configuration of an encoder and its heads, without names of families."""
 
     vocabulary: int = 30522
     width: int = 768
@@ -156,7 +156,7 @@ class Config(Checked):
 
     @property
     def plan(self) -> tuple[int, ...]:
-        """The number of the block that runs at each depth."""
+        """The block that runs at each depth."""
         return self.order or tuple(range(self.layers))
 
     @property

@@ -14,7 +14,7 @@ from bertsmith.model.attention import Attention, Change, Context, Look
 
 
 class Hidden(NamedTuple):
-    """What the encoder hands to heads."""
+    """The output of the encoder, as heads read it."""
 
     last: Tensor  # (T, D) final states
     before: Tensor  # (T, D) what the last block read
@@ -23,7 +23,7 @@ class Hidden(NamedTuple):
 
 @dataclass
 class Trace:
-    """What to keep of a forward pass, and after it what was kept."""
+    """What to record in a forward pass, and the recorded tensors."""
 
     states: bool = False  # keep the hidden states of every depth
     heads: Mapping[int, Sequence[int] | None] = field(default_factory=dict)  # None: all heads
@@ -42,14 +42,14 @@ class Trace:
         return keep
 
     def keep(self, x: Tensor) -> Tensor:
-        """Keep these states if states are wanted."""
+        """Record these states if states are wanted."""
         if self.states:
             self.hidden.append(x)
         return x
 
 
 class Encoder(nn.Module):
-    """Embed, then run the blocks in their order."""
+    """An embedding and a list of blocks."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Encoder(nn.Module):
         )
 
     def run(self, x: Tensor, layout: Layout, trace: Trace) -> tuple[Tensor, Tensor, Any]:
-        """The embedding's states through all blocks; what the last block read and was told.
+        """Run all blocks on the embedded states; return the last block's input and context too.
 
         Only tensors are returned: a graph that returned the layout would depend on its lengths.
         """
@@ -90,7 +90,7 @@ class Encoder(nn.Module):
 
 
 class Model(nn.Module):
-    """An encoder and the heads its checkpoint carries."""
+    """An encoder with the heads of its checkpoint."""
 
     def __init__(self, encoder: Encoder, heads: Mapping[str, nn.Module]) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class Model(nn.Module):
         return self.heads[head](self.encoder(batch, trace), batch, rows)
 
     def use_kernel(self, kernel: str | None) -> None:
-        """Name the attention kernel of every layer; None chooses by device and dtype."""
+        """Set the attention kernel of every layer; None selects it by device and dtype."""
         for module in self.modules():
             if isinstance(module, Attention):
                 module.kernel = kernel

@@ -55,9 +55,9 @@ def _version(weight: Tensor) -> int:
 
 
 def prepare(model: nn.Module) -> None:
-    """Get a model ready for inference: bfloat16 linear layers on a CPU are packed, if torch can.
+    """Prepare a model for inference: pack bfloat16 linear layers on a CPU, if torch supports it.
 
-    In a plain feed-forward the first of them also does the activation.
+    In a plain feed-forward, the first of them also applies the activation.
     """
     for module in model.modules():
         if type(module) in (nn.Linear, PackedLinear) and isinstance(module, nn.Linear):

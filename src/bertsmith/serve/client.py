@@ -33,10 +33,10 @@ WAITS = 5  # times that a busy server is asked again
 def connect(
     url: str, *, model: str | None = None, api_key: str | None = None, timeout: float = 120.0
 ) -> RemoteBert:
-    """Use a model of a `bertsmith serve` process as if it were loaded here.
+    """Use a model of a running `bertsmith serve` as if it were loaded here.
 
-    `model` is one of the server's names; by default the server takes the first that can do what
-    is asked.
+    `model` is one of the names that the server lists; by default the server uses its first model
+    that supports the task.
     """
     return RemoteBert(url, model=model, api_key=api_key, timeout=timeout)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Settings:
-    """What a server accepts, how long it works on it, and who may ask."""
+    """Settings of a server: limits, timeouts and access."""
 
     max_body: int = 2_000_000  # bytes of a request
     max_inputs: int = 1024  # texts in a request

@@ -1,4 +1,4 @@
-"""Uses of a model: fill masks, embed, classify, tag, answer, choose."""
+"""The uses of a model: fill masks, embed, classify, tag, answer, choose."""
 
 from bertsmith.tasks.answering import Answer
 from bertsmith.tasks.choice import Choice

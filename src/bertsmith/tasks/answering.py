@@ -50,7 +50,7 @@ NO_ANSWER = (0, 0)  # the first token stands for "no answer"
 
 @dataclass(frozen=True)
 class Answer(Result):
-    """passage[start:end]; the empty answer says that the passage has none."""
+    """An answer, passage[start:end]; the empty answer means that the passage has none."""
 
     text: str
     start: int

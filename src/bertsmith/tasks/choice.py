@@ -44,7 +44,7 @@ from bertsmith.tasks.windows import Window, Windower
 
 @dataclass(frozen=True)
 class Choice(Result):
-    """The best choice, and how likely each was."""
+    """The best choice, with the probability of each."""
 
     index: int
     text: str

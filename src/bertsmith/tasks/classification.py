@@ -36,7 +36,7 @@ POSITIVE = ("1", "true", "yes", "positive", "pos", "entailment", "duplicate", "e
 
 @dataclass(frozen=True)
 class Classification(Result):
-    """The best label and its probability; of a model with one output, its value."""
+    """The best label and its probability; for regression models, the value."""
 
     label: str
     score: float

@@ -22,7 +22,7 @@ from bertsmith.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Guess(Result):
-    """One token that could stand in place of a mask."""
+    """A predicted token for a mask."""
 
     token: str
     score: float  # probability

@@ -30,7 +30,7 @@ VERBS = {
 
 
 class LoadedModel:
-    """What every task works with: modules, tokenizer, windows, and the ledger of what was cut."""
+    """A model, its tokenizer and its windows, with a ledger of truncated inputs."""
 
     def __init__(
         self,
@@ -71,17 +71,17 @@ class LoadedModel:
 
     @property
     def model(self) -> Model:
-        """The modules themselves."""
+        """The torch module."""
         return self.checkpoint.model
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """The device of the model."""
         return next(self.model.parameters()).device
 
     @property
     def max_length(self) -> int:
-        """How many tokens the model reads at once, special tokens included."""
+        """The number of tokens that the model reads at once, special tokens included."""
         return min(self.checkpoint.config.max_length, self.tokenizer.max_length or 10**9)
 
     def save(self, directory: str | Path, dtype: str | torch.dtype | None = None) -> None:
@@ -92,7 +92,7 @@ class LoadedModel:
     def windower(
         self, long: str | None = None, overlap: int | None = None, limit: int | None = None
     ) -> Windower:
-        """How inputs of this model become windows; `long` is the model's own setting by default."""
+        """Return how inputs are split into windows; `long` defaults to the model's setting."""
         long = self.long if long is None else long
         if long not in LONG:
             raise BertsmithError(f'long must be "window", "refuse" or "cut", not {long!r}')
@@ -108,7 +108,7 @@ class LoadedModel:
         pairs: Sequence[str] | None = None,
         how: Windower | None = None,
     ) -> list[Window]:
-        """The windows of texts, or of pairs of texts."""
+        """Return the windows of texts, or of pairs of texts."""
         windower = how or self.windower()
         ids = self.token_ids(texts)
         if pairs is None:
@@ -121,13 +121,13 @@ class LoadedModel:
         return [window for group in grouped for window in group]
 
     def encode(self, texts: Sequence[str]) -> list[Encoding]:
-        """Texts as tokens that know their characters, without special tokens."""
+        """Encode texts to tokens with their characters, without special tokens."""
         encoded = self.tokenizer.encode_many(texts, special=False)
         self._known([one.ids for one in encoded])
         return encoded
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Texts as token ids alone, without special tokens."""
+        """Encode texts to token ids only, without special tokens."""
         return self._known(self.tokenizer.encode_ids(texts))
 
     def _known(self, texts: list[list[int]]) -> list[list[int]]:
@@ -139,7 +139,7 @@ class LoadedModel:
         return texts
 
     def run(self, windows: Sequence[Window], compute: Compute[Result]) -> list[Result]:
-        """Send windows through the model."""
+        """Run windows through the model."""
         return run(
             self.model,
             windows,
@@ -150,7 +150,7 @@ class LoadedModel:
         )
 
     def demand_head(self, head: str) -> None:
-        """Refuse a task that the model has no head for."""
+        """Raise an error if the model has no head for a task."""
         if head not in self.model.heads:
             has = ", ".join(self.checkpoint.entries) or "none"
             raise BertsmithError(f"this model cannot {VERBS[head]}: no such head (it has: {has})")

@@ -50,7 +50,7 @@ from bertsmith.tokenizer import Encoding
 
 @dataclass(frozen=True)
 class Entity(Result):
-    """A labelled stretch of a text: text[start:end]."""
+    """A labelled span of a text: text[start:end]."""
 
     label: str
     text: str

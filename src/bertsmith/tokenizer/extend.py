@@ -22,7 +22,7 @@ LONGEST = 40  # characters of a word that may become a token
 
 
 class Added(NamedTuple):
-    """A new token: how often its word occurs, and the pieces that it was before."""
+    """A new token: the frequency of its word, and the tokens that it replaces."""
 
     token: str
     id: int
@@ -38,11 +38,11 @@ def extend(
     min_frequency: int = 5,
     lines: Iterable[str] | None = None,
 ) -> tuple[Tokenizer, list[Added]]:
-    """Add the words of text files that save most tokens: occurrences times pieces saved.
+    """Add the words of text files that save the most tokens: frequency times tokens saved.
 
-    In a byte-level vocabulary a word needs a chain of merges, whose links become tokens too; all
-    that is added is returned, each with the pieces of the old vocabulary that it stands for.
-    `lines` are read instead of files where they are given.
+    In a byte-level vocabulary, a word needs a chain of merges, whose intermediate results become
+    tokens too. All added tokens are returned, each with the tokens of the old vocabulary that it
+    replaces. Pass `lines` to read these instead of files.
     """
     if count < 1:
         raise BertsmithError("at least one word must be added")

@@ -24,7 +24,7 @@ from bertsmith.tokenizer.read import Parts, read
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """One text, or a pair, as T tokens: never padded, never cut."""
+    """A text, or a pair of texts, as T tokens; neither padded nor truncated."""
 
     ids: list[int]
     segments: list[int]  # what the family feeds its segment table
@@ -37,7 +37,7 @@ class Encoding:
 
 
 class Piece(NamedTuple):
-    """One token of a text and the characters that it stands for."""
+    """A token of a text, with its characters."""
 
     token: str
     id: int
@@ -47,7 +47,7 @@ class Piece(NamedTuple):
 
 
 class Split(NamedTuple):
-    """How a text falls into pieces, and how many of them are the unknown token."""
+    """The tokens of a text, and how many of them are the unknown token."""
 
     pieces: list[Piece]
     unknown: int
@@ -68,7 +68,7 @@ class Slot(NamedTuple):
 
 
 class Tokenizer:
-    """A tokenizer of any family, always used in the same way."""
+    """A tokenizer with the same interface for every family."""
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
@@ -97,7 +97,7 @@ class Tokenizer:
         return loaded
 
     def unmarked(self, lowercase: bool = False) -> Tokenizer:
-        """Return the same vocabulary with no special tokens around texts, for static vectors."""
+        """Return a tokenizer that adds no special tokens to texts, for static vectors."""
         backend = Backend.from_str(self.backend.to_str())
         marks = Marks(("", 0), ("", 0))
         backend.post_processor = STATIC.finish(marks, Settings())
@@ -113,7 +113,7 @@ class Tokenizer:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was read differently from what the files say, a line each."""
+        """Where the tokenizer differs from its files, one line each."""
         return self.parts.notes
 
     @property
@@ -141,16 +141,16 @@ class Tokenizer:
         return frozenset(special.union(number for number in roles if number is not None))
 
     def vocabulary(self) -> dict[str, int]:
-        """Return every token with its id, added tokens too."""
+        """Return the id of every token, including added tokens."""
         return self.backend.get_vocab(with_added_tokens=True)
 
     def id(self, token: str) -> int | None:
-        """Return a token's id, or None where there is no such token."""
+        """Return the id of a token, or None if it is not in the vocabulary."""
         with guarded(f"{token!r} cannot be a token"):
             return self.backend.token_to_id(token)
 
     def token(self, id: int) -> str:
-        """Return the token of an id."""
+        """Return the token with an id."""
         token = self.backend.id_to_token(id) if 0 <= id < self.size else None
         if token is None:
             raise BertsmithError(f"no token has the id {id}; this vocabulary has {self.size:,}")
@@ -172,7 +172,7 @@ class Tokenizer:
         return [self._encoding(one) for one in encoded]
 
     def encode_ids(self, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
-        """Encode texts to ids alone, which is about twice as fast as all of an Encoding."""
+        """Encode texts to ids only, which is about twice as fast as full encodings."""
         inputs = _inputs(texts, None)
         with guarded("a text cannot be encoded"):
             encoded = self.backend.encode_batch_fast(inputs, add_special_tokens=special)
@@ -183,11 +183,11 @@ class Tokenizer:
         return Encoding(one.ids, segments, one.offsets, one.sequence_ids, one.word_ids)
 
     def tokens(self, text: str) -> list[str]:
-        """Return the tokens of a text, without special tokens around them."""
+        """Return the tokens of a text, without special tokens."""
         return [self.token(number) for number in self.encode_ids([text])[0]]
 
     def explain(self, text: str) -> Split:
-        """Return each token of a text with the characters that it stands for."""
+        """Return each token of a text with its characters."""
         encoding = self.encode(text, special=False)
         pieces = [
             Piece(self.token(number), number, start, end, text[start:end])
@@ -199,13 +199,13 @@ class Tokenizer:
     # ------------------------------------------------------------------ special tokens
 
     def special_count(self, pair: bool = False) -> int:
-        """Return how many special tokens go around a text, or around a pair."""
+        """Return the number of special tokens that are added to a text, or to a pair."""
         return self.backend.num_special_tokens_to_add(pair)
 
     def build(
         self, ids_a: Sequence[int], ids_b: Sequence[int] | None = None
     ) -> tuple[list[int], list[int]]:
-        """Put special tokens around ready ids; return ids and segments."""
+        """Add special tokens to encoded ids; return ids and segments."""
         ids: list[int] = []
         segments: list[int] = []
         for source, special_id, segment in self.template(ids_b is not None):
@@ -215,7 +215,7 @@ class Tokenizer:
         return ids, segments
 
     def template(self, pair: bool = False) -> list[Slot]:
-        """Return where special tokens and texts stand in a sequence, one slot after the other."""
+        """Return the order of special tokens and texts in a sequence, as a list of slots."""
         if pair not in self._templates:
             self._templates[pair] = self._template(pair)
         return self._templates[pair]
@@ -242,7 +242,7 @@ class Tokenizer:
     # ------------------------------------------------------------------ ids to text
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
-        """Return the text of ids, without special tokens unless they are asked for."""
+        """Return the text of ids; special tokens are left out by default."""
         numbers = [index(number) for number in ids]
         for number in numbers:
             if not 0 <= number < self.size:
@@ -257,12 +257,12 @@ class Tokenizer:
     def save(
         self, directory: str | Path, segments: bool = True, longest: int | None = None
     ) -> None:
-        """Write the files with which transformers' AutoTokenizer encodes just the same.
+        """Write files from which transformers' AutoTokenizer builds the same tokenizer.
 
-        Without `segments` they say nothing of any, for a model that tells none apart. `longest` is
-        what the model reads: no more is promised. The class written is the plain one that uses
-        tokenizer.json as it is. The families' own classes in transformers 5 build their pipeline
-        anew and may differ from the file.
+        Pass `segments=False` for a model without segment embeddings. `longest` is the number of
+        tokens that the model reads, an upper limit for model_max_length. The stored class is
+        PreTrainedTokenizerFast, which uses tokenizer.json as it is; the classes of single families
+        in transformers 5 rebuild the pipeline and may differ from the file.
         """
         tokens = {f"{role}_token": token for role, token in self.parts.tokens.items()}
         inputs = ["input_ids", "token_type_ids", "attention_mask"]

@@ -76,19 +76,19 @@ def train(
     progress: bool = False,
     lines: Iterable[str] | None = None,
 ) -> Tokenizer:
-    """Learn a vocabulary of `size` tokens from text files (plain, .gz, .xz or .zst), line by line.
+    """Train a vocabulary of `size` tokens on text files (plain, .gz, .xz or .zst), line by line.
 
-    `lines` are read instead of files where they are given: `bertsmith.corpus.text_lines` yields
-    those of jsonl and parquet files.
+    Pass `lines` to read these instead of files; `bertsmith.corpus.text_lines` yields the lines of
+    jsonl and parquet files.
 
-    Special tokens and their places are the family's; by default BERT's for wordpiece, RoBERTa's
-    for bpe, ALBERT's for unigram. `lowercase` is the family's habit unless it is given. Of the
-    characters, the `alphabet` most frequent are learned (bpe works on bytes and knows all). A
+    Special tokens and their positions are those of the `family`; by default BERT's for wordpiece,
+    RoBERTa's for bpe, ALBERT's for unigram. `lowercase` defaults to what the family does. The
+    `alphabet` most frequent characters are kept (bpe works on bytes and knows all). A
     `min_frequency` of 2 leaves out pairs (for unigram: words) that occur once. The vocabulary is
-    smaller than `size` where the text does not hold enough to learn.
+    smaller than `size` if there is too little text.
 
-    The same text gives the same vocabulary. The library learns a wordpiece vocabulary by merging
-    the most frequent pairs, as bpe does, not by the likelihood that Google's own trainer uses.
+    The same text always results in the same vocabulary. The library trains wordpiece vocabularies
+    by merging the most frequent pairs, like bpe, and not by likelihood as Google's trainer does.
     """
     if kind not in KINDS:
         raise BertsmithError(f"unknown kind {kind!r} of vocabulary; known: {', '.join(KINDS)}")
