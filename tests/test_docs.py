@@ -32,7 +32,7 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 # The demo's own text and shapes, and hardly any training: pages say what is true of every run.
 HASTE = replace(QUICK, steps=20, classifier_seconds=0.1, tagger_seconds=0.1, epochs=1)
-HASTE = replace(HASTE, few=24, few_epochs=1, tiny_epochs=1, few_tests=8)
+HASTE = replace(HASTE, few=24, few_epochs=1, few_tests=8)
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,8 @@ def test_the_last_depth_is_the_models_own_answer(name: str, small: Small) -> Non
     last = [score for one in found[-2:] for score in one.scores]
     assert last == pytest.approx([guess.score for guess in expected], abs=1e-6)
     assert found[0].scores != pytest.approx(found[-2].scores, abs=1e-4)
+    assert found[-1].final == found[-1].scores
+    assert all(len(one.final) == 3 and 0 <= min(one.final) <= max(one.final) <= 1 for one in found)
 
 
 def test_lens_mistakes(small: Small) -> None:

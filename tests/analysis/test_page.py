@@ -108,7 +108,7 @@ def test_pointing_at_a_token_shows_what_it_looks_at(opened: Watched, view: Atten
     assert opened.page.locator(".detail b").text_content() == view.tokens[4].text
     assert_same(table(opened, 0), shares(view, weights[4]))
     assert_same(table(opened, 1), shares(view, weights[:, 4]))
-    later = f"{100 * weights[4, 5:].sum():.0f} % goes to what follows it"
+    later = f"{100 * weights[4, 5:].sum():.0f} % of its attention goes to later tokens"
     assert later in opened.page.locator(".detail p").text_content()
 
 
@@ -214,7 +214,7 @@ def test_keys_and_screen_readers(opened: Watched, view: AttentionView) -> None:
     chosen = page.locator(".token.chosen")
     assert chosen.get_attribute("data-token") == "2"
     live = page.locator("#live").text_content()
-    assert live.startswith(f"{view.tokens[2].text}, token 2, looks at ")
+    assert live.startswith(f"{view.tokens[2].text}, token 2, attends to ")
     page.locator('.token[data-token="7"]').hover()
     page.mouse.move(2, 2)
     assert chosen.get_attribute("data-token") == "2"  # it was kept
@@ -269,13 +269,13 @@ def test_word_importance_beside_attention(browser: Any, made: Maker, tmp_path: P
     assert page.locator(".token.worth").count() == sum(len(word.tokens) for word in words)
     assert token.evaluate("e => e.style.getPropertyValue('--tall')") == "5.0px"
     token.hover()
-    kind = "for" if strongest.importance > 0 else "against"
+    kind = "supports" if strongest.importance > 0 else "opposes"
     label = bert.classify("Anna lives in Uppsala.").label
     said = page.locator(".detail .speaks").text_content()
-    assert said.startswith(f"Its word speaks {kind} the label “{label}”: ")
+    assert said.startswith(f"Its word {kind} the label “{label}”: ")
     assert said.endswith(f"{abs(strongest.importance):.2f}.")
     assert (
-        f"Underlined: words that speak for the label “{label}”"
+        f"Underlined: words that support the label “{label}”"
         in page.locator("#note").text_content()
     )
     watched.chip("switch", "worth")

@@ -271,7 +271,7 @@ def test_data_of_the_environment(
         ("glue", None, "no data: give the folder, or name one by setting BERTSMITH_DATA"),
         ("squad", None, "no data: give the folder"),
         ("conll", "", "no data: give the folder"),
-        ("glue", "nowhere", "BERTSMITH_DATA is nowhere, and no such folder"),
+        ("glue", "nowhere", "BERTSMITH_DATA is nowhere, which is not a folder"),
         ("glue", ".", "there is no task of GLUE in it"),
         ("squad", ".", "no squad or squad_dev in it; give the folder"),
         ("conll", ".", "no conll2003_en or conll2003 or conll-2003 in it; give the folder"),

@@ -133,8 +133,8 @@ def test_workers_are_replaced_unless_none_can_start(monkeypatch: pytest.MonkeyPa
     ("models", "options", "message"),
     [
         (["a=x", "a=y"], {}, "two models are named a"),
-        (["="], {}, "is no model"),
-        (["x"], {"long": "cut"}, "--long is window or refuse"),
+        (["="], {}, "is not a model"),
+        (["x"], {"long": "cut"}, "--long must be window or refuse"),
         (["x"], {"host": "256.1.1.1"}, "cannot listen"),
         (["x"], {"api_key_file": Path("/nowhere")}, "the API key cannot be read"),
         (["/nowhere/at/all"], {}, "nowhere"),

@@ -93,7 +93,7 @@ def test_conllu(tmp_path: Path) -> None:
     assert two.where.number == 18
     assert found.ledger.counts == {
         "empty nodes, left out": 2,
-        "multiword tokens read as the words that they stand for": 2,
+        "multiword tokens read as separate words": 2,
     }
     assert "IN" in read_data(tmp_path / "a.conllu", columns={"tags": "xpos"}).labels
     assert "obl" in read_data(tmp_path / "a.conllu", columns={"tags": "deprel"}).labels

@@ -27,7 +27,6 @@ TINY = Pace(
     epochs=1,
     few=24,
     few_epochs=1,
-    tiny_epochs=1,
     few_tests=8,
     occurrences=40,
 )

@@ -50,7 +50,7 @@ def test_what_is_told_to_machines(made: Made) -> None:
         "this BERT",
         "bertsmith-small",
     ]
-    assert all(0 <= one["accuracy"] <= 1 for one in told["few_labels"]["starts"])
+    assert all(0 <= one["f1"] <= 1 for one in told["few_labels"]["starts"])
     assert [guess["text"] for guess in told["guesses"]] == made.story.pretraining.lesson.sentences
     report = json.loads((made.out / "classifier" / "report.json").read_text("utf-8"))
     assert report["scores"]["test"]["accuracy"] == told["classifier"]["accuracy"]

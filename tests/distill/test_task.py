@@ -180,9 +180,9 @@ def test_what_cannot_be(base: Base, made: Maker, write: Write, tmp_path: Path) -
     file = write("a.jsonl", rows_of("classification"))
     teacher = teacher_of("classification", made).folder
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"to": "nothing"}, "to is layers or static"),
-        ({"learn": "nothing"}, "learn is task or vectors"),
-        ({"loss": "l1"}, "loss is cosine or mse"),
+        ({"to": "nothing"}, "to must be layers or static"),
+        ({"learn": "nothing"}, "learn must be task or vectors"),
+        ({"loss": "l1"}, "loss must be cosine or mse"),
         ({"temperature": 0.0}, "temperature"),
         ({"labels": 2.0}, "labels"),
         ({"layers": 9}, "cannot keep 9"),

@@ -127,3 +127,17 @@ def test_every_task_has_a_report(base: Base, write: Write, tmp_path: Path) -> No
         assert f"\n# {number}\n" in card
         assert "AutoModelFor" in card or "SentenceTransformer(" in card
         json.loads((out / "report.json").read_text("utf-8"))
+
+
+def test_many_classes_are_sorted_and_folded(base: Base, write: Write, tmp_path: Path) -> None:
+    rows = [{"text": f"river {n}", "label": f"class_{n % 24}"} for n in range(72)]
+    file = write("many.jsonl", rows)
+    finetune(base().folder, file, tmp_path / "out", dev=file, epochs=1)
+    text = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert "4 more classes" in text
+    assert "Most frequent confusions" in text
+    assert 'class="matrix dense"' in text
+    first = text[text.index("<h2>Classes</h2>") : text.index("4 more classes")]
+    shown = [float(one) for one in re.findall(r'<td class="number">([\d.]+)%', first)[::3]]
+    assert len(shown) == 20
+    assert shown == sorted(shown)

@@ -2,11 +2,21 @@
 
 import math
 import re
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.pages import Point, interval_chart, pareto_front, point_chart
+from analysis.browser import Watched, chromium
+from bertsmith.pages import (
+    Point,
+    Series,
+    interval_chart,
+    line_chart,
+    page,
+    pareto_front,
+    point_chart,
+)
 
 numbers = st.floats(-1e6, 1e6)
 
@@ -54,3 +64,19 @@ def test_intervals() -> None:
     assert chart.count('class="whisker') == 1
     assert "0.5 (0.4 to 0.6)" in chart
     assert "No data yet" in str(interval_chart("Scores", []))
+
+
+def test_a_page_with_points_and_lines_runs(tmp_path: Path) -> None:
+    """The script reads the lines of line charts only: a Pareto front carries no values."""
+    charts = [
+        point_chart("Cost", [Point("one", 1, 0.5), Point("two", 2, 0.7)], x_label="x", y_label="y"),
+        line_chart("Loss", [Series("loss", [(0.0, 2.0), (10.0, 1.0)])], x_label="step"),
+    ]
+    file = tmp_path / "page.html"
+    empty: dict[str, list[str]] = {"names": [], "rows": [], "differences": [], "notes": []}
+    file.write_text(page("runs.html", "Runs", **empty, objectives=[("all", charts)]), "utf-8")
+    with chromium() as browser:
+        watched = Watched(browser, file)
+        watched.page.locator("svg").nth(1).hover()
+        assert watched.page.locator("output").text_content() != ""
+        assert watched.faults == []

@@ -23,17 +23,17 @@ from bertsmith.tasks.spans import wordless
 if TYPE_CHECKING:
     from bertsmith.tasks.loaded import LoadedModel
 
-# What is measured of every head, over all tokens that are not special.
+# The metrics of a head, means over all tokens that are not special.
 METRICS = {
-    "entropy": "how spread out it is, in nats",
-    "distance": "how far away it looks, in tokens",
-    "first": "share on the first token ([CLS])",
-    "separator": "share on [SEP]",
-    "punctuation": "share on punctuation",
-    "itself": "share on the token itself",
-    "previous": "share on the token before",
-    "next": "share on the token after",
-    "same": "share on other tokens that are the same",
+    "entropy": "entropy of the attention weights, in nats",
+    "distance": "mean distance to the attended tokens",
+    "first": "attention to the first token ([CLS])",
+    "separator": "attention to [SEP]",
+    "punctuation": "attention to punctuation",
+    "itself": "attention to the token itself",
+    "previous": "attention to the previous token",
+    "next": "attention to the next token",
+    "same": "attention to other occurrences of the same token",
 }
 MOST = 2**25  # attention weights in memory at once
 DIRECTIONS = ("dependent looks at head", "head looks at dependent")

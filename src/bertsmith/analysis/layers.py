@@ -27,6 +27,7 @@ class DepthGuess:
     mask: int  # which mask of the text, from 0
     tokens: list[str]
     scores: list[float]
+    final: list[float]  # probabilities at this depth of the tokens predicted at the last depth
 
 
 def lens(bert: LoadedModel, text: str, top: int = 5) -> list[DepthGuess]:
@@ -51,18 +52,25 @@ def lens(bert: LoadedModel, text: str, top: int = 5) -> list[DepthGuess]:
     batch = Batch.of([encoding.ids], [encoding.segments]).to(bert.device)
     rows = torch.tensor(masks, device=bert.device)
     trace, size = Trace(states=True), bert.tokenizer.size
-    found = []
+    chances = []
     with torch.inference_mode():
         context = bert.model.encoder(batch, trace).context
         for depth, states in enumerate(trace.hidden):
             before = trace.hidden[max(0, depth - 1)]
             hidden = Hidden(bert.model.encoder.norm(states), before, context)
             logits = bert.model.heads["masked_lm"](hidden, batch, rows)[:, :size]
-            scores, ids = logits.float().softmax(-1).topk(min(top, size))
-            for mask, (chances, best) in enumerate(zip(scores.tolist(), ids.tolist(), strict=True)):
-                words = [bert.tokenizer.decode([id_], skip_special=False).strip() for id_ in best]
-                found.append(DepthGuess(depth, mask, words, chances))
-    return found
+            chances.append(logits.float().softmax(-1).cpu())
+    last = chances[-1].topk(min(top, size)).indices
+    guesses = []
+    for depth, table in enumerate(chances):
+        scores, ids = table.topk(min(top, size))
+        final = table.gather(1, last)
+        for mask, best in enumerate(ids.tolist()):
+            words = [bert.tokenizer.decode([id_], skip_special=False).strip() for id_ in best]
+            guesses.append(
+                DepthGuess(depth, mask, words, scores[mask].tolist(), final[mask].tolist())
+            )
+    return guesses
 
 
 def cka(first: Floats, second: Floats) -> float:

@@ -23,6 +23,7 @@ from bertsmith.pages import (
 
 RELATIONS = 12  # heat maps of relations; the table lists all
 EXAMPLES = 8  # sentences of each group
+FINAL = 5  # final predictions in the chart of the lens
 STRONGEST = 20  # words listed with their importance
 
 
@@ -75,11 +76,12 @@ def _by_head(values: Floats, name: str, most: float | None = None) -> str:
 
 
 def lens_page(text: str, guesses: Sequence[DepthGuess], model: str) -> str:
-    """A table for each mask: the predictions at every depth."""
+    """A table for each mask, the predictions at every depth, and a chart of the final ones."""
     masks = sorted({one.mask for one in guesses})
     tables = [
         (
             f"Mask {mask + 1}" if len(masks) > 1 else "The mask",
+            _final_chart([one for one in guesses if one.mask == mask]),
             [
                 (
                     depth_name(one.depth),
@@ -95,7 +97,22 @@ def lens_page(text: str, guesses: Sequence[DepthGuess], model: str) -> str:
         for mask in masks
     ]
     title = f"Predictions of {model} at each depth"
-    return page("lens.html", title, text=text, masks=tables, scripts=())
+    return page("lens.html", title, text=text, masks=tables)
+
+
+def _final_chart(guesses: Sequence[DepthGuess]) -> str:
+    """The probability of the final predictions at every depth."""
+    series = [
+        Series(token, [(float(one.depth), 100 * one.final[rank]) for one in guesses], dots=True)
+        for rank, token in enumerate(guesses[-1].tokens[:FINAL])
+    ]
+    return line_chart(
+        "Probability of the final predictions",
+        series,
+        x_label="depth",
+        unit="%",
+        from_zero=True,
+    )
 
 
 def depth_name(depth: int) -> str:
@@ -137,9 +154,9 @@ def importance_page(texts: Sequence[str], result: Explained, model: str) -> str:
             (name, _shaded(text, [word for word in result.words if word.source == source], most))
             for source, (name, text) in enumerate(zip(names, texts, strict=True))
         ],
-        meaning="What the predicted number loses without the word."
+        meaning="Decrease of the predicted number when the word is masked."
         if result.kind == "number"
-        else "What the log probability of the prediction loses without the word.",
+        else "Decrease of the log probability of the prediction when the word is masked.",
         bars=bar_list(
             [(word.text, word.importance, f"{word.importance:+.3f}") for word in strongest]
         ),
@@ -197,7 +214,7 @@ def senses_page(result: Senses, model: str, accuracies: Sequence[float] | None =
         scores = [(float(depth), 100 * share) for depth, share in enumerate(accuracies)]
         charts.append(
             line_chart(
-                "Accuracy of telling one sense from two",
+                "Accuracy: do two occurrences have the same sense?",
                 [Series("accuracy", scores, dots=True)],
                 x_label="depth",
                 unit="%",

@@ -23,7 +23,7 @@ def extend_vocabulary(
     """
     model, old = checkpoint.model, checkpoint.config.vocabulary
     if any(number < 0 or number >= old for parts in pieces.values() for number in parts):
-        raise BertsmithError("a new token is made of one that the model does not have")
+        raise BertsmithError("a new token is initialised from an id that the model does not have")
     rows = max(size, old)
     token = model.encoder.embedding.token
     others = {parameter: parameter for parameter in model.parameters()}

@@ -119,7 +119,7 @@ def _folder(given: Path | None, *names: str) -> Path:
     if not home:
         raise BertsmithError(f"no data: give the folder, or name one by setting {HOME}")
     if not Path(home).is_dir():
-        raise BertsmithError(f"{HOME} is {home}, and no such folder")
+        raise BertsmithError(f"{HOME} is {home}, which is not a folder")
     if not names:
         return Path(home)
     here = {path.name.lower(): path for path in sorted(Path(home).iterdir()) if path.is_dir()}

@@ -135,7 +135,7 @@ def _show(made: Summary) -> None:
     for what, count in made.ledger.items():
         shared.note(f"{what}: {count:,}")
     if not made.splits["held_out"].documents:
-        shared.note("no document fell into the held-out share")
+        shared.note("no document was held out")
 
 
 def _check(folder: Path, as_json: bool) -> None:

@@ -149,7 +149,7 @@ def parse_weights(text: str | None) -> tuple[float, float] | None:
         return None
     parts = text.split(",")
     if len(parts) != 2:
-        raise BertsmithError(f"--weights are two numbers such as 1,0.5, not {text[:40]!r}")
+        raise BertsmithError(f"--weights must be two numbers such as 1,0.5, not {text[:40]!r}")
     first, second = (real_number(part, "--weights", 0.0, 1e6) for part in parts)
     if not first and not second:
         raise BertsmithError("--weights: one of the two must be above 0")

@@ -94,7 +94,7 @@ def serve(
     are there too.
     """
     if long not in ("window", "refuse"):
-        raise BertsmithError(f"--long is window or refuse, not {long!r}")
+        raise BertsmithError(f"--long must be window or refuse, not {long!r}")
     try:
         from bertsmith.serve import Settings
         from bertsmith.serve.models import named

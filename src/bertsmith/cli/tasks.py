@@ -112,7 +112,7 @@ def reading(given: Mapping[str, Any]) -> dict[str, Any]:
         role, equals, name = one.partition("=")
         if role not in ROLES or not equals or not name:
             known = ", ".join(ROLES)
-            raise BertsmithError(f"--column is ROLE=NAME, not {one[:60]!r}; roles: {known}")
+            raise BertsmithError(f"--column must be ROLE=NAME, not {one[:60]!r}; roles: {known}")
         columns[role] = name
     return {
         "columns": columns,

@@ -84,7 +84,7 @@ def train(
     else:
         typer.echo(f"{made.kind} vocabulary of {made.size:,} tokens in {out}")
         if made.size < size:
-            shared.note(f"the text gave {made.size:,} tokens, fewer than the {size:,} asked for")
+            shared.note(f"the text is enough for {made.size:,} tokens, not for {size:,}")
 
 
 @app.command()

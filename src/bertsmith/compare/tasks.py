@@ -47,7 +47,7 @@ def read_task(spec_json: str, name: str) -> Splits:
     except BertsmithError as error:
         raise BertsmithError(f"tasks.{name}: {error}") from error
     if learned.task == "similarity":
-        raise BertsmithError(f"tasks.{name}: similarity data cannot be compared on yet")
+        raise BertsmithError(f"tasks.{name}: similarity data is not supported yet")
     if learned.scheme and test.scheme is None:
         test = replace(test, scheme=learned.scheme)
     return Splits(learned, dev, labelled(test))

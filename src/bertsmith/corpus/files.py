@@ -80,6 +80,6 @@ def _input(path: Path, kind: Kind, pipes: bool = False) -> Input:
     if not (stat.S_ISREG(state.st_mode) or (pipes and stat.S_ISFIFO(state.st_mode))):
         raise BertsmithError(f"{path}: not a regular file, and it is read more than once")
     if kind == "table" and path.suffix in PACKED:
-        raise BertsmithError(f"{path}: unpack it first; parquet is compressed within")
+        raise BertsmithError(f"{path}: decompress it first; parquet is compressed internally")
     name = path if stat.S_ISFIFO(state.st_mode) else path.resolve()
     return Input(str(name), kind, state.st_size, state.st_mtime_ns)

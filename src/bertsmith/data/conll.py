@@ -61,7 +61,7 @@ def conll_tables(
             tag_at = _column(path, columns.get("tags"), width, width - 1)
             language = _language([line.cells[word_at] for lines in group for line in lines])
         if language:
-            ledger.note(f"words without the {language!r} before them", sum(map(len, group)))
+            ledger.note(f"words from whose start {language!r} was removed", sum(map(len, group)))
         rows = [_conll_row(path, lines, word_at, tag_at, language) for lines in group]
         found = {"tokens": _name(word_at, width), "tags": _name(tag_at, width)}
         yield Table(
@@ -106,7 +106,7 @@ def _conll_lines(path: Path, ledger: Ledger) -> Callable[[int, str], Line | None
         if len(cells) != width:
             raise BertsmithError(
                 f"{path}, line {number}: {len(cells)} columns where the lines before have "
-                f"{width}; a word, its tag and nothing else stand on a line"
+                f"{width}; a line holds a word and its tag only"
             )
         if not all(cells):
             raise BertsmithError(f"{path}, line {number}: an empty word or tag")
@@ -272,7 +272,7 @@ def _placed(
             parts = _parts(path, lines, place)
             spelled = "".join(part.cells[1] for part in parts) == line.cells[1]
             if not spelled:
-                ledger.note("multiword tokens read as the words that they stand for")
+                ledger.note("multiword tokens read as separate words")
             # A space comes after each of the words, unless they spell the token as it is.
             inside = [not spelled] * (len(parts) - 1) + [_space(line)][: len(parts)]
             continue

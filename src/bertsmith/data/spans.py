@@ -56,7 +56,7 @@ def tags_of_spans(
     for start, end, label in sorted(spans, key=lambda span: span[0] - span[1]):
         first, last = bisect_right(ends, start), bisect_left(starts, end)
         if not 0 <= start < end <= len(text) or first >= last:
-            ledger.note("spans that hold no word of their text, left out")
+            ledger.note("spans that contain no word, left out")
             continue
         if any(tag != "O" for tag in tags[first:last]):
             ledger.note("spans that overlap a longer one, left out")

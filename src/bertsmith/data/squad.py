@@ -40,7 +40,7 @@ def read_squad(path: Path, content: Mapping[str, Any], ledger: Ledger) -> list[Q
                     gold = tuple(_span(one, passage, where, ledger) for one in answers)
                     if not gold and not asked.get("is_impossible"):
                         gold = None  # v1.1 has no questions without an answer: it was left out
-                        ledger.note("questions without answers, and not said to be impossible")
+                        ledger.note("questions without answers that are not marked as impossible")
                 examples.append(
                     Question(
                         id=name_cell(asked.get("id"), len(examples) + 1),
@@ -119,7 +119,7 @@ def placed(text: str, start: int | None, passage: str, ledger: Ledger) -> Span:
         if len(places) > 1:
             ledger.note("answers without a position: their first occurrence is used")
         return Span(text, places[0])
-    ledger.note("answers moved to the nearest place where they stand")
+    ledger.note("answers moved to their nearest occurrence")
     return Span(text, min(places, key=lambda place: abs(place - start)))
 
 
@@ -171,7 +171,7 @@ def passage_cell(row: Row, where: Where, column: str, ledger: Ledger) -> str:
     """A passage, without what says at its end that nothing is found in it."""
     read = text_cell(row.cells.get(column), where, column)
     if read.endswith(NO_ANSWER):
-        ledger.note(f"passages without the {NO_ANSWER} at their end")
+        ledger.note(f"passages from whose end {NO_ANSWER} was removed")
         read = read.removesuffix(NO_ANSWER).rstrip()
     return read
 
@@ -216,6 +216,6 @@ def _answers(
     places = [number for number in map(parse_whole, numbers) if number is not None]
     if len(places) == 2 and text not in passage and passage[slice(*places)].strip():
         # Tokenised answers (ca n't) are spelled otherwise than the passage; the place is right.
-        ledger.note("answers taken as the passage spells them")
+        ledger.note("answers replaced by the spelling in their passage")
         return (Span(passage[slice(*places)], places[0]),)
     return (placed(text, places[0] if places else None, passage, ledger),)

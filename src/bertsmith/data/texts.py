@@ -35,7 +35,7 @@ def read_labelled(
         if column is not None and not hidden:
             label = _label(row.cells.get(column), where, column, classes)
         if agreed and label == "-":  # so SNLI and MNLI say that people disagreed
-            ledger.note("rows on whose label people did not agree (-), left out")
+            ledger.note("rows without a majority label (-), left out")
             continue
         both = texts.read(row, where)
         if both is None:

@@ -26,7 +26,7 @@ def check(out: Path, text: Path | None) -> None:
             f"{out}: not empty, and not made by this command; name another folder with --out"
         )
     if text is not None and not text.is_dir():
-        raise BertsmithError(f"{text}: no such folder; --text wants one with text files in it")
+        raise BertsmithError(f"{text}: no such folder; --text needs a folder with text files")
 
 
 def begin(out: Path) -> None:

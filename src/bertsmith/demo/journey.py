@@ -30,13 +30,13 @@ STEPS = 5
 
 
 def run(out: Path, text: Path | None, pace: Pace, console: Console) -> Story:
-    """Make the whole journey in a folder, from the library's text or a folder of one's own."""
+    """Run the demo in the folder `out`, on the library's text or on a folder of one's own."""
     began, threads = time.monotonic(), torch.get_num_threads()
     view = View(console, STEPS)
     try:
-        torch.set_num_threads(fastest_threads())
+        torch.set_num_threads(fastest_threads(threads))
         with writing(out):
-            story = _story(out, text, pace, view)
+            story = _story(out, text, pace, view, threads)
             story.seconds = time.monotonic() - began
             write_text(out / "index.html", page(story))
             write_mark(out, story.described())
@@ -46,7 +46,7 @@ def run(out: Path, text: Path | None, pace: Pace, console: Console) -> Story:
     return story
 
 
-def _story(out: Path, text: Path | None, pace: Pace, view: View) -> Story:
+def _story(out: Path, text: Path | None, pace: Pace, view: View, threads: int) -> Story:
     met = _meet(view)
     view.heading("Words become tokens", VOCABULARY)
     with view.moving("reading"):
@@ -54,7 +54,7 @@ def _story(out: Path, text: Path | None, pace: Pace, view: View) -> Story:
         begin(out)
     reading, tokenizer = _read(out, material, pace, view)
     pretraining, bert = _pretrain(out, material, tokenizer, pace, view)
-    tuning = _tune(out, material, tokenizer, pretraining.speed, pace, view)
+    tuning = _tune(out, material, tokenizer, pretraining.speed, pace, view, threads)
     inside = _look(out, material, bert, pace, view)
     commands = _commands(out, material.sentences(tokenizer)[0])
     return Story(met, reading, pretraining, tuning, inside, commands)
@@ -118,9 +118,16 @@ def _pretrain(
 
 
 def _tune(
-    out: Path, material: Material, tokenizer: Tokenizer, speed: float, pace: Pace, view: View
+    out: Path,
+    material: Material,
+    tokenizer: Tokenizer,
+    speed: float,
+    pace: Pace,
+    view: View,
+    threads: int,
 ) -> Tuning:
     view.heading("Fine-tuning", OWN_TUNING if material.own else TUNING)
+    torch.set_num_threads(fastest_threads(threads))  # other programs may have started or ended
     with view.moving("reading labels") as update:
         watch = Progress(update)
         classifier, texts = tune_classifier(out, material.areas, tokenizer, speed, pace, watch)
@@ -135,7 +142,7 @@ def _tune(
     view.say()
     with view.moving("comparing three starts") as update:
         worth = compare_starts(out, pace, lambda: Progress(update))
-    view.say(f"the same classifier, trained on only {worth.learned_from} labelled texts:")
+    view.say(f"the same tagger, trained on only {worth.learned_from} labelled sentences:")
     view.show(pictures.starts(worth))
     return Tuning(classifier, texts, tagger, words, worth)
 

@@ -41,7 +41,8 @@ def area_items(documents: Sequence[Document]) -> list[tuple[str, str]]:
     often = [area for area, _ in Counter(area for _, area in single).most_common(MOST_AREAS)]
     if len(often) < 2:
         raise BertsmithError(
-            "the text is all of one kind: give --text a folder with several files or sub-folders"
+            "the text cannot be divided into classes: give --text a folder with several files or "
+            "sub-folders"
         )
     return [(text, area) for text, area in single if area in often]
 
@@ -60,7 +61,7 @@ def name_items(documents: Sequence[Document], own: bool) -> list[Sentence]:
                 if SHORTEST <= len(tagged) <= LONGEST and any(tag != "O" for _, tag in tagged):
                     found.setdefault(text, tagged)
     if len(found) < 20:
-        raise BertsmithError("there are too few sentences with names in the text to learn from")
+        raise BertsmithError("the text has too few sentences with names to train on")
     return list(found.values())
 
 

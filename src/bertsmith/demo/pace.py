@@ -23,10 +23,9 @@ class Pace:
     tagger_seconds: float = 20.0  # its task is easier
     epochs: int = 5
     most_items: int = 6000  # for each task
-    few: int = 240  # labelled examples, to compare starts
-    few_epochs: int = 3  # of bertsmith-small
-    tiny_epochs: int = 12  # of the two tiny models, whose steps take a tenth of the time
-    few_tests: int = 150
+    few: int = 120  # labelled sentences of the comparison of starts
+    few_epochs: int = 10
+    few_tests: int = 250
     occurrences: int = 300  # of the word whose senses are shown
 
 
@@ -35,16 +34,15 @@ QUICK = Pace(
     minutes=0.3,
     classifier_seconds=15.0,
     tagger_seconds=6.0,
-    few=96,
-    tiny_epochs=6,
+    few=60,
     few_tests=100,
     occurrences=150,
 )
 
 
-def fastest_threads() -> int:
-    """Return the number of threads that compute a layer of this size fastest."""
-    most = torch.get_num_threads()
+def fastest_threads(most: int) -> int:
+    """Return the number of threads, up to `most`, that compute a layer of this size fastest."""
+    before = torch.get_num_threads()
     rows, table = torch.randn(1024, 128), torch.randn(128, 512)
     times = {}
     for count in {1, min(2, most), min(4, most)}:
@@ -53,5 +51,5 @@ def fastest_threads() -> int:
         for _ in range(60):
             torch.nn.functional.gelu(rows @ table)
         times[count] = time.perf_counter() - began
-    torch.set_num_threads(most)
+    torch.set_num_threads(before)
     return min(times, key=times.__getitem__)

@@ -162,13 +162,12 @@ def _tasks(story: Story) -> list[dict[str, Any]]:
 
 
 def _worth(story: Story) -> dict[str, Any]:
-    """The classifier from three starts, on few labelled texts."""
+    """The tagger from three starts, on few labelled sentences."""
     worth = story.tuning.worth
-    rows = [(one.name, one.accuracy, f"{one.accuracy:.1%}") for one in worth.starts]
+    rows = [(one.name, one.f1, f"{one.f1:.1%}") for one in worth.starts]
     return {
         "bars": bar_list(rows, most=1.0, weak=[0]),
-        "counts": f"{worth.learned_from:,} training and {worth.held_out:,} held-out texts; "
-        "accuracy",
+        "counts": f"{worth.learned_from:,} training and {worth.held_out:,} held-out sentences; F1",
     }
 
 

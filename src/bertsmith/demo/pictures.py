@@ -165,13 +165,11 @@ def scores(tuned: Tuned, what: str) -> RenderableType:
 
 
 def starts(worth: Worth) -> RenderableType:
-    """The accuracy of the classifier by the model it was trained from."""
+    """The F1 of the tagger by the model it was trained from."""
     table = Table.grid(padding=(0, 1))
     for start, style in zip(worth.starts, ("dim", "yellow", "green"), strict=True):
-        bar = ProgressBar(1.0, start.accuracy, width=24, complete_style=style, finished_style=style)
-        table.add_row(
-            Text(start.name, style), bar, Text(f"{start.accuracy:.1%} accuracy", f"bold {style}")
-        )
+        bar = ProgressBar(1.0, start.f1, width=24, complete_style=style, finished_style=style)
+        table.add_row(Text(start.name, style), bar, Text(f"{start.f1:.1%} F1", f"bold {style}"))
     return table
 
 

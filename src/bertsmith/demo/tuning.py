@@ -22,13 +22,13 @@ RATE = 1e-3  # a model of a minute knows little that a high rate could spoil
 
 @dataclass(frozen=True)
 class Tuned:
-    """A fine-tuned model, and what it is worth."""
+    """A fine-tuned model with its scores."""
 
     folder: str  # of the model, in the demo's
     learned_from: int  # items
     held_out: int
     accuracy: float  # of held-out items; of a tagger, of their words
-    baseline: float  # what always saying the most frequent label gets
+    baseline: float  # accuracy of always predicting the most frequent label
     baseline_label: str
     f1: float | None  # of the names that a tagger finds
     scores: dict[str, float]
@@ -43,7 +43,7 @@ class Tuned:
 
 @dataclass(frozen=True)
 class Shown:
-    """A held-out text, what is right and what the model says."""
+    """A held-out text with its label and the prediction."""
 
     text: str
     gold: str
@@ -53,7 +53,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Words:
-    """A held-out sentence: each word, is it a name, and does the model say so."""
+    """A held-out sentence: each word, whether it is a name, and whether it is predicted as one."""
 
     words: list[tuple[str, bool, bool]]
 
@@ -61,7 +61,7 @@ class Words:
 def affordable(
     texts: Sequence[str], tokenizer: Tokenizer, tokens: float, pace: Pace
 ) -> tuple[int, int]:
-    """From how many texts, and how often, one can learn if so many tokens can be read in all."""
+    """Return the number of texts and epochs that a budget of tokens allows."""
     some = texts[:FEWEST]
     each = sum(map(len, tokenizer.encode_ids(some, special=True))) / len(some)
     count = min(len(texts), pace.most_items, max(FEWEST, int(tokens / (pace.epochs * each))))
@@ -76,15 +76,15 @@ def tune_classifier(
     pace: Pace,
     watch: Watcher,
 ) -> tuple[Tuned, list[Shown]]:
-    """Learn from `out`/areas, into `out`/classifier."""
+    """Fine-tune on `out`/areas and write `out`/classifier."""
     texts = [text for text, _ in items]
     count, epochs = affordable(texts, tokenizer, pace.classifier_seconds * speed, pace)
     parts = parted(items, count)
     write_table(out / "areas", parts)
-    found, test = _tuned(out, "areas", "classifier", epochs, pace, watch)
+    result, test = _tuned(out, "areas", "classifier", epochs, pace, watch)
     label = majority(label for _, label in parts["train"])
     gold = [label for _, label in parts["test"]]
-    tuned = _told("classifier", parts, found, test, label, gold.count(label) / len(gold))
+    tuned = _summary("classifier", parts, result, test, label, gold.count(label) / len(gold))
     shown = [
         Shown(one.texts[0], one.label, said.value, said.confidence)
         for one, said in zip(test.dataset.examples, test.predictions, strict=True)
@@ -101,15 +101,15 @@ def tune_tagger(
     pace: Pace,
     watch: Watcher,
 ) -> tuple[Tuned, list[Words]]:
-    """Learn from `out`/names, into `out`/tagger."""
+    """Fine-tune on `out`/names and write `out`/tagger."""
     texts = [" ".join(word for word, _ in one) for one in items]
     count, epochs = affordable(texts, tokenizer, pace.tagger_seconds * speed, pace)
     parts = parted(items, count)
     write_tags(out / "names", parts)
-    found, test = _tuned(out, "names", "tagger", epochs, pace, watch)
+    result, test = _tuned(out, "names", "tagger", epochs, pace, watch)
     label = majority(tag for one in parts["train"] for _, tag in one)
     gold = [tag for one in parts["test"] for _, tag in one]
-    tuned = _told("tagger", parts, found, test, label, gold.count(label) / len(gold))
+    tuned = _summary("tagger", parts, result, test, label, gold.count(label) / len(gold))
     shown = [
         Words(
             [
@@ -126,7 +126,7 @@ def tune_tagger(
 def _tuned(
     out: Path, data: str, model: str, epochs: int, pace: Pace, watch: Watcher
 ) -> tuple[Result, Evaluation]:
-    found = finetune(
+    result = finetune(
         out / "model",
         out / data,
         out / model,
@@ -138,14 +138,14 @@ def _tuned(
         batch_size=16,
         max_length=pace.length,
     )
-    assert found.kept.test is not None  # there is a test file
-    return found, found.kept.test
+    assert result.kept.test is not None  # there is a test file
+    return result, result.kept.test
 
 
-def _told(
+def _summary(
     folder: str,
     parts: dict[str, list[Any]],
-    found: Result,
+    result: Result,
     test: Evaluation,
     label: str,
     baseline: float,
@@ -160,6 +160,6 @@ def _told(
         baseline_label=label,
         f1=scores["f1"] if folder == "tagger" else None,
         scores=scores,
-        epochs=len(found.kept.history.epochs),
-        seconds=found.kept.history.seconds,
+        epochs=len(result.kept.history.epochs),
+        seconds=result.kept.history.seconds,
     )

@@ -259,11 +259,11 @@ def _check(
     to: str, learn: str | None, loss: str, temperature: float, labels: float, hold_out: float
 ) -> None:
     if to not in TO:
-        raise BertsmithError(f"to is {' or '.join(TO)}, not {to!r:.40}")
+        raise BertsmithError(f"to must be {' or '.join(TO)}, not {to!r:.40}")
     if learn not in (None, *LEARN):
-        raise BertsmithError(f"learn is {' or '.join(LEARN)}, not {learn!r:.40}")
+        raise BertsmithError(f"learn must be {' or '.join(LEARN)}, not {learn!r:.40}")
     if loss not in ("cosine", "mse"):
-        raise BertsmithError(f"loss is cosine or mse, not {loss!r:.40}")
+        raise BertsmithError(f"loss must be cosine or mse, not {loss!r:.40}")
     real_number(temperature, "temperature", 0.01, 1000)
     real_number(labels, "labels", 0, 1)
     real_number(hold_out, "hold_out", 0, 0.9)

@@ -52,7 +52,7 @@ class Masking:
             raise BertsmithError("this tokenizer has no mask token")
         if not 0 < rate < 1 or mask < 0 or random < 0 or mask + random > 1:
             raise BertsmithError(
-                f"masking: rate {rate}, mask {mask}, random {random} are not shares of a whole"
+                f"masking: rate {rate}, mask {mask}, random {random} are not valid fractions"
             )
         if span < 1 or longest_span < 1:
             raise BertsmithError("masking: a span must have at least one word")

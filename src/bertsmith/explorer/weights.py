@@ -36,7 +36,7 @@ def pack(tensors: Mapping[str, Tensor], dtype: str = "int8") -> Packed:
     A tensor that several names share, such as a tied output matrix, is stored once.
     """
     if dtype not in ("int8", "float16"):
-        raise BertsmithError(f'dtype is "int8" or "float16", not {dtype!r}')
+        raise BertsmithError(f'dtype must be "int8" or "float16", not {dtype!r}')
     entries: dict[str, dict[str, Any]] = {}
     known: dict[tuple[int, tuple[int, ...]], str] = {}
     data = bytearray()

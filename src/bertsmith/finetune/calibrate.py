@@ -32,7 +32,7 @@ def check_calibration(task: str, dev: Dataset[Any] | None, abstain: float | None
         known = ", ".join(SCALED if abstain is not None else TASKS)
         raise BertsmithError(f"calibration and abstention are for {known}, not for {task}")
     if dev is None:
-        raise BertsmithError("calibration needs a dev file, or some examples held out")
+        raise BertsmithError("calibration needs a dev file or held-out examples")
     if abstain is not None and not 0 < abstain <= 1:
         raise BertsmithError(f"abstain must be an accuracy above 0 and up to 1, not {abstain}")
 

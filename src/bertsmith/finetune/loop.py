@@ -76,7 +76,7 @@ def train(
         for loss in losses:
             history.losses.append(loss)
             if math.isnan(loss):
-                bert.ledger.note("steps skipped because the loss was not a number")
+                bert.ledger.note("steps skipped because the loss was NaN or infinite")
             last = history.losses[-PATIENCE:]
             if len(last) == PATIENCE and all(map(math.isnan, last)):
                 raise BertsmithError(

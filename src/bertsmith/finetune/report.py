@@ -34,6 +34,8 @@ if TYPE_CHECKING:  # what writes reports imports this file
     from bertsmith.finetune.session import History
 
 WORST = 300  # errors in the page
+CLASSES = 20  # bars of more classes are sorted by F1, and folded after these
+CONFUSIONS = 10  # pairs of classes that are confused most often
 LABELS = 40  # a larger matrix shows the labels with most errors
 EACH = 25  # examples behind a cell of the matrix
 ALL = 3000  # and behind all of them
@@ -194,7 +196,17 @@ def _classes(found: Evaluation | None) -> Any:
     """Precision, recall and F1 of every label, or of every type of entity."""
     scores = {} if found is None else found.task.per_class(found.dataset, found.values)
     rows = [(name, one.precision, one.recall, one.f1, one.support) for name, one in scores.items()]
-    return class_bars(rows) if rows else ""
+    if not rows:
+        return None
+    most = max(row[-1] for row in rows)
+    if len(rows) > CLASSES:
+        rows.sort(key=lambda row: row[3])
+    first, rest = rows[:CLASSES], rows[CLASSES:]
+    return {
+        "first": class_bars(first, most),
+        "rest": class_bars(rest, most) if rest else "",
+        "count": len(rest),
+    }
 
 
 def _precision_recall(found: Evaluation) -> list[Any]:
@@ -311,6 +323,7 @@ def _matrix(found: Evaluation | None) -> dict[str, Any] | None:
             [int(counts[place].sum()) for place in places],
             [int(counts[:, place].sum()) for place in places],
         ),
+        "confusions": _confusions(counts, everything),
         "left_out": len(everything) - len(names),
         "examples": [
             {**_example(found, number), "cell": f"{row}-{column}"}
@@ -318,6 +331,17 @@ def _matrix(found: Evaluation | None) -> dict[str, Any] | None:
             for number in numbers[:size]
         ],
     }
+
+
+def _confusions(counts: NDArray[Any], names: Sequence[str]) -> Any:
+    """The pairs of label and prediction with the most errors, as bars; "" for two classes."""
+    pairs = [
+        (f"{names[row]} → {names[column]}", float(count), f"{count:,}")
+        for (row, column), count in np.ndenumerate(counts)
+        if row != column and count > 1
+    ]
+    pairs.sort(key=lambda pair: -pair[1])
+    return bar_list(pairs[:CONFUSIONS]) if pairs and len(names) > 2 else ""
 
 
 def _most_confused(labels: Sequence[str], predicted: Sequence[str]) -> list[str]:

@@ -393,7 +393,7 @@ def with_metric(splits: Splits, settings: Settings) -> Settings:
     known = task_named(splits.train.task).metrics(splits.train)
     metric = settings.metric or known[0]
     if metric not in known:
-        raise BertsmithError(f"no score {metric!r} can decide; known: {', '.join(known)}")
+        raise BertsmithError(f"cannot select by {metric!r}; known: {', '.join(known)}")
     return settings.changed(metric=metric)
 
 
@@ -402,7 +402,7 @@ def _grid(
 ) -> list[Settings]:
     """The settings of a sweep: learning rates × epochs."""
     if splits.dev is None:
-        raise BertsmithError("a sweep needs a dev file, or some examples held out, to choose by")
+        raise BertsmithError("a sweep needs a dev file or held-out examples")
     rate, count = settings.learning_rate, settings.epochs
     pairs = product(
         rates or (rate / 2, rate, rate * 2), epochs or sorted({max(1, count - 1), count, count + 1})

@@ -52,7 +52,9 @@ class Work:
         with writing(folder):
             exists = folder.exists()
         if exists and not (folder / PLAN).is_file() and any(folder.iterdir()):
-            raise BertsmithError(f"{folder}: not a run of bertsmith, but its name is needed")
+            raise BertsmithError(
+                f"{folder}: not a bertsmith run, but this run needs its name; rename or remove it"
+            )
         if resume:
             if not exists:
                 raise BertsmithError(f"{out}: no interrupted run to resume (there is no {folder})")

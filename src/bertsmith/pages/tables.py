@@ -117,10 +117,15 @@ def _short(value: float, largest: float) -> str:
     return {"1.00": "1", "0.00": "0", "-0.00": "0"}.get(text, text.replace("0.", ".", 1))
 
 
-def class_bars(rows: Iterable[tuple[str, float, float, float, float]]) -> Markup:
-    """Draw precision, recall, F1 and the number of examples of each class, with bars."""
+def class_bars(
+    rows: Iterable[tuple[str, float, float, float, float]], most: float | None = None
+) -> Markup:
+    """Draw precision, recall, F1 and the number of examples of each class, with bars.
+
+    `most` is the number of examples of a full bar (default: the largest).
+    """
     listed = list(rows)
-    most = max((count for *_, count in listed), default=0.0) or 1.0
+    most = most or max((count for *_, count in listed), default=0.0) or 1.0
     drawn = [
         (
             name,

@@ -78,7 +78,7 @@ class RemoteBert:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise BertsmithError(
-                f"{url!r} is no address of a server, such as http://127.0.0.1:8080"
+                f"{url!r} is not the address of a server, such as http://127.0.0.1:8080"
             )
         self.url, self.model, self.timeout = url.rstrip("/"), model, timeout
         self._https, self._host, self._port = parts.scheme == "https", parts.hostname, parts.port
@@ -227,7 +227,7 @@ class RemoteBert:
         try:
             value = json.loads(content)
         except (ValueError, RecursionError) as error:
-            raise BertsmithError(f"{self.url}{path}: the answer ({status}) is no JSON") from error
+            raise BertsmithError(f"{self.url}{path}: the answer ({status}) is not JSON") from error
         if status != 200:
             message = value.get("error") if isinstance(value, dict) else None
             raise BertsmithError(f"{self.url}{path}: {message or f'status {status}'}")

@@ -164,7 +164,7 @@ def named(arguments: Sequence[str]) -> dict[str, str]:
         if name in places:
             raise BertsmithError(f"two models are named {name}: write NAME={place} for one of them")
         if not name or not place:
-            raise BertsmithError(f"{argument!r} is no model: write MODEL or NAME=MODEL")
+            raise BertsmithError(f"{argument!r} is not a model: write MODEL or NAME=MODEL")
         places[name] = place
     return places
 

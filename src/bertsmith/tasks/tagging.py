@@ -141,7 +141,7 @@ def _labelled(
         row = []
         for token, start, end in places(number, encoding):
             if token is None:
-                bert.ledger.note("words that the tokenizer sees nothing in")
+                bert.ledger.note("words without tokens")
                 row.append(Entity(missing, text[start:end], start, end, 0.0))
                 continue
             inside = found[best[token]][token - group[best[token]].tokens.start]

@@ -8,7 +8,7 @@ const MOST = 3000; // lines drawn at once: more is a blot, and slow
 const WEIGHT = Float32Array.from({ length: 256 }, (_, q) => (q / 255) ** 2); // as it was stored
 const ABOUT = { // the views, for those who cannot see them
   text: "The text. Arrow keys move from token to token.",
-  lines: "Tokens that look, and tokens that are looked at. Arrow keys move from token to token.",
+  lines: "Tokens on the left attend to tokens on the right. Arrow keys move from token to token.",
   matrix: "All weights.",
   heads: "All heads, a row for each layer. Arrow keys move from head to head, Enter opens one.",
 };
@@ -264,17 +264,17 @@ class Pane {
     const direction = asked ? "in" : state.direction;
     const best = this.strongest(this.row(this.mean, token, direction), 3);
     const words = best.map(([j, share]) => `${this.label(j)} ${percent(share)}`).join(", ");
-    const verb = direction === "out" ? "looks at" : "is looked at by";
+    const verb = direction === "out" ? "attends to" : "is attended to by";
     document.getElementById("live").textContent =
       `${this.label(token)}, token ${this.first + token}, ${verb} ${words || "nothing shown"}`
       + (this.speaks(token) && `; ${this.speaks(token)}`);
   }
 
-  // What the word of a token does for what the model says, in words.
+  // The importance of the word of a token for the prediction, in words.
   speaks(token) {
     const worth = this.worth[token];
     if (!state.worth || !worth) return "";
-    return `speaks ${worth > 0 ? "for" : "against"} the ${this.said}: `
+    return `${worth > 0 ? "supports" : "opposes"} the ${this.said}: `
       + `${worth > 0 ? "+" : "−"}${Math.abs(worth).toFixed(2)}`;
   }
 
@@ -323,7 +323,7 @@ class Pane {
     }
   }
 
-  // Colour by what the chosen token looks at; with none chosen, by how much each is looked at.
+  // Colour by the attention of the chosen token; with none chosen, by the attention that each receives.
   paintText() {
     const n = this.count;
     let shares;
@@ -462,7 +462,7 @@ class Pane {
     this.reading = make("span", {});
     this.canvas = make("canvas", {
       tabIndex: 0, role: "application", // so that screen readers pass the arrow keys on
-      "aria-label": "Matrix of attention: rows look, columns are looked at. Arrow keys move.",
+      "aria-label": "Matrix of attention: rows attend to columns. Arrow keys move.",
     });
     this.stage.append(make("div", { class: "bar" }, zoom(1.6), zoom(1 / 1.6), zoom(0), this.reading),
       this.canvas);
@@ -658,7 +658,8 @@ class Pane {
           grid.append(make("span", { class: "label", title: "pruned" }, "·"));
           continue;
         }
-        const about = this.character(cells, head);
+        const from = head * this.count ** 2;
+        const about = this.character((i, j) => WEIGHT[cells[from + i * this.count + j]]);
         const known = `layer ${name}, head ${title}`;
         const tell = () => this.detail.replaceChildren(make("h3", {}, known), make("p", {}, about));
         const button = make("button", {
@@ -703,17 +704,16 @@ class Pane {
   }
 
   // What kind of head is it? Where most of its attention goes.
-  character(cells, head) {
-    const n = this.count, from = head * n * n;
-    const shares = { "the token before": 0, "the token after": 0, "the token itself": 0,
+  character(weight) {
+    const n = this.count;
+    const shares = { "the previous token": 0, "the next token": 0, "the token itself": 0,
       "special tokens": 0 };
     for (let i = 0; i < n; i++) {
-      const line = from + i * n;
-      if (i > 0) shares["the token before"] += WEIGHT[cells[line + i - 1]];
-      if (i < n - 1) shares["the token after"] += WEIGHT[cells[line + i + 1]];
-      shares["the token itself"] += WEIGHT[cells[line + i]];
+      if (i > 0) shares["the previous token"] += weight(i, i - 1);
+      if (i < n - 1) shares["the next token"] += weight(i, i + 1);
+      shares["the token itself"] += weight(i, i);
       for (const j of this.specials ??= this.specialTokens()) {
-        shares["special tokens"] += WEIGHT[cells[line + j]];
+        shares["special tokens"] += weight(i, j);
       }
     }
     const [where, total] = Object.entries(shares).sort((a, b) => b[1] - a[1])[0];
@@ -729,14 +729,18 @@ class Pane {
   tell() {
     if (!this.mean) return;
     const hints = {
-      text: "Colour: how much each token is looked at, on average. Point at a token, or click to keep it.",
-      lines: "Point at a token to see what it looks at and who looks at it; click to keep it.",
-      matrix: "Rows look, columns are looked at. Point at a cell to read it; click to keep its row.",
-      heads: "Rows are layers, columns heads. Point at one to learn where most of its attention goes; "
+      text: "Colour: mean attention that each token receives. Point at a token to see its own; click to pin it.",
+      lines: "Point at a token to see what it attends to, and which tokens attend to it; click to pin it.",
+      matrix: "Rows attend to columns. Point at a cell to read its value; click to pin its row.",
+      heads: "Rows are layers, columns are heads. Point at one to see where most of its attention goes; "
         + "click to open it.",
     };
     if (this.token === null || state.view === "heads") {
-      this.detail.replaceChildren(make("p", {}, hints[state.view]));
+      const mean = this.mean, n = this.count;
+      const about = this.character((i, j) => mean[i * n + j]);
+      this.detail.replaceChildren(
+        ...(state.view === "heads" ? [] : [make("h3", {}, `${this.selection()}: ${about}`)]),
+        make("p", {}, hints[state.view]));
       return;
     }
     const t = this.token, name = make("b", {}, this.label(t));
@@ -746,8 +750,8 @@ class Pane {
       make("p", {}, ...this.contrast(t)),
       ...(this.speaks(t) ? [make("p", { class: "speaks" }, `Its word ${this.speaks(t)}.`)] : []),
       make("div", { class: "columns" },
-        this.table("looks at", this.row(this.mean, t, "out")),
-        this.table("is looked at by", this.row(this.mean, t, "in"))));
+        this.table("attends to", this.row(this.mean, t, "out")),
+        this.table("is attended to by", this.row(this.mean, t, "in"))));
   }
 
   selection() {
@@ -762,16 +766,16 @@ class Pane {
   contrast(t) {
     const n = this.count, out = this.row(this.mean, t, "out");
     if (state.causal) {
-      return [`Left to right, it sees ${t + 1} of ${n} and none of what follows.`];
+      return [`Left to right, it sees ${t + 1} of ${n} tokens and none that follow.`];
     }
     let later = 0, total = 0;
     for (let j = 0; j < n; j++) {
       total += out[j];
       if (j > t) later += out[j];
     }
-    const said = [`${percent(later)} goes to what follows it, which a left-to-right model cannot see`
-      + ` (it would see ${t + 1} of ${n}).`];
-    if (this.partial && total < 0.995) said.push(` ${percent(1 - total)} goes to tokens outside this part.`);
+    const said = [`${percent(later)} of its attention goes to later tokens, which a left-to-right model cannot see`
+      + ` (it sees ${t + 1} of ${n}).`];
+    if (this.partial && total < 0.995) said.push(` ${percent(1 - total)} goes to tokens that are not shown.`);
     return said;
   }
 
@@ -799,13 +803,12 @@ const explained = panes.find((pane) => pane.worth.length);
 function explain() {
   const said = [];
   if (state.causal) {
-    said.push("Left to right: each token sees itself and what stands before it. Weights are those "
-      + "that the same scores give when all that follows is masked; the model itself was trained to "
-      + "see both sides.");
+    said.push("Left to right: each token attends to itself and to earlier tokens only. Weights are computed "
+      + "from the same scores with later tokens masked; the model itself was trained to see both sides.");
   }
   if (state.worth && explained) {
-    said.push(`Underlined: words that speak for the ${explained.said} (green) or against it (orange): `
-      + "what its log probability loses when the word is masked.");
+    said.push(`Underlined: words that support the ${explained.said} (green) or oppose it (orange), by the `
+      + "decrease of its log probability when the word is masked.");
   }
   document.getElementById("note").textContent = said.join(" ");
   document.getElementById("direction").hidden = state.view !== "text";
@@ -826,7 +829,7 @@ chips(field("views"), "radio", "view",
   [["text", "Text"], ["lines", "Lines"], ["matrix", "Matrix"], ["heads", "All heads"]],
   (view) => view === state.view, setView);
 chips(field("direction"), "radio", "direction",
-  [["out", "looks at"], ["in", "is looked at by"]],
+  [["out", "attends to"], ["in", "is attended to by"]],
   (value) => value === state.direction, (value) => { state.direction = value; redraw(); });
 chips(field("between"), "radio", "between",
   [["all", "all"], ["AA", "A → A"], ["AB", "A → B"], ["BA", "B → A"], ["BB", "B → B"]],
@@ -834,8 +837,8 @@ chips(field("between"), "radio", "between",
 field("between").hidden = !panes.some((pane) => pane.tokens.some((token) => token.source === 1));
 chips(field("switches"), "checkbox", "switch", [
   ["special", "special tokens", "[CLS], [SEP] and the like; weights stay as they are"],
-  ["causal", "left to right", "What the same token may see in a left-to-right model"],
-  ...(explained ? [["worth", "word importance", "What the model's answer depends on"]] : []),
+  ["causal", "left to right", "Hide the tokens that a left-to-right model cannot see"],
+  ...(explained ? [["worth", "word importance", "The words that the prediction depends on"]] : []),
 ], (name) => state[name], (name, on) => { state[name] = on; explain(); refresh(); });
 
 const floor = field("floor");

@@ -5,11 +5,12 @@ for (const svg of document.querySelectorAll(".chart svg")) {
   const cursor = svg.querySelector(".cursor");
   const outputs = figure.querySelectorAll("output");
   const at = figure.querySelector(".at");
-  const lines = [...svg.querySelectorAll(".line")].map((line) => ({
+  const lines = [...svg.querySelectorAll(".line[data-x]")].map((line) => ({
     places: [...line.points].map((point) => point.x),
     x: line.dataset.x.split(" ").map(Number),
     y: line.dataset.y.split(" ").map(Number),
   }));
+  if (!lines.length) continue; // points and intervals have titles instead
   const shown = (value) => value.toLocaleString("en", { maximumSignificantDigits: 4 });
   const nearest = (places, place) => places.reduce(
     (best, one, number) => (Math.abs(one - place) < Math.abs(places[best] - place) ? number : best), 0);
