@@ -5,7 +5,7 @@
 # make check   linter, formatter, types
 # make format  let the formatter and the linter repair what they can
 # make docs    build the site in site/; a dead link is an error
-# make lock    resolve pyproject.toml anew into the lock files (needs uv)
+# make lock    resolve pyproject.toml again into the lock files (needs uv)
 # make browser look for a browser for the tests of pages; install one if CI is set
 # make clean   remove what the others made
 

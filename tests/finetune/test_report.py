@@ -122,7 +122,11 @@ def test_every_task_has_a_report(base: Base, write: Write, tmp_path: Path) -> No
     for number, file in enumerate(files):
         out = tmp_path / str(number)
         finetune(base().folder, file, out, dev=file, epochs=1)
-        assert "<h2>Errors</h2>" in (out / "report.html").read_text("utf-8")
+        text = (out / "report.html").read_text("utf-8")
+        numeric = file.name in ("numbers.jsonl", "near.jsonl")
+        assert f"<h2>{'Largest errors' if numeric else 'Errors'}</h2>" in text
+        assert ("predictions are wrong" in text) != numeric
+        assert ("Predictions by label" in text) == (file.name == "numbers.jsonl")
         card = (out / "README.md").read_text("utf-8")
         assert f"\n# {number}\n" in card
         assert "AutoModelFor" in card or "SentenceTransformer(" in card

@@ -326,6 +326,7 @@ def test_in_a_browser(browser: Any, run: Path, scheme: str) -> None:
     shown = Watched(browser, write_report(run), color_scheme=scheme)
     page = shown.page
     assert page.title() == "Run run"
+    page.evaluate("document.querySelector('.tiles li').append('a/long/path/'.repeat(9))")
     for width in (360, 1280):
         page.set_viewport_size({"width": width, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -31,7 +31,7 @@ WRITTEN = (
     "family",
     "heads",
     "files",
-)  # bertsmith.json has these anew
+)  # written again to bertsmith.json
 
 
 def read(

@@ -147,7 +147,7 @@ def _places(finding: Finding) -> str:
 
 
 def _show_labels(report: Report) -> None:
-    """How often each label stands in each split."""
+    """The number of examples of each label in each split."""
     from rich.table import Table
     from rich.text import Text
 

@@ -192,7 +192,7 @@ def _show(rows: dict[str, Any], names: list[str], found: list[Evaluation]) -> No
 def _verdict(
     heads: list[str], difference: float, low: float, high: float, p_value: float, **_: Any
 ) -> str:
-    """Which of two models is better, if that can be told."""
+    """Say which of two models is better, if the difference is significant."""
     if not isfinite(difference):
         return "too few examples to compare the two models"
     verdict = f"{heads[difference > 0]} is better" if p_value < 0.05 else "not significant"

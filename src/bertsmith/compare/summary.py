@@ -120,7 +120,7 @@ def _cheapest(spec: Spec, results: dict[str, Any], budget: str) -> str:
     least, most = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
     where = f" with {budget_name(spec, budget)}" if len(results["scores"]) > 1 else ""
     return (
-        f"Of the {len(known)} variants that no test tells apart from the best one on any"
+        f"Of the {len(known)} variants that do not differ significantly from the best on any"
         f" task{where}, {least} needs the fewest operations for each token that it reads:"
         f" {known[least] / known[most]:.0%} of those of {most}."
     )

@@ -9,7 +9,7 @@ from bertsmith.corpus.settings import Settings
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 
-SAMPLE = 2000  # characters from which the language is told
+SAMPLE = 2000  # characters from which the language is detected
 
 
 class Cleaner:

@@ -95,7 +95,7 @@ def _rows(part: Part) -> Iterator[str | None]:
 
 
 def _spelled(text: str, ledger: Ledger) -> str:
-    """The text with a mark where JSON gave half of a surrogate pair, which no text can hold."""
+    """The text with a mark where JSON has half of a surrogate pair, which no text can hold."""
     if text.isascii() or not HALVES.search(text):
         return text
     ledger.note("documents with halves of surrogate pairs, replaced")

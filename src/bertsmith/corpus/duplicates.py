@@ -17,7 +17,7 @@ SHINGLE = 5  # tokens that count as one common feature
 PERMUTATIONS = 128
 BANDS = 16  # of 8 values each: two documents that agree in all values of one band are compared
 SEED = 42  # of the permutations; no reason to change it, since documents do not know it
-STRETCH = 1 << 18  # tokens that are hashed together
+CHUNK = 1 << 18  # tokens that are hashed together
 AT_ONCE = 2_000_000  # keys that are sorted together
 SOME = 1 << 16  # signatures in memory at a time
 
@@ -34,20 +34,20 @@ def signatures(tokens: Ints, sentence_lengths: Ints, counts: Ints, *, near: bool
     ends = np.concatenate([[0], sentence_lengths.cumsum(dtype=np.int64)])
     bounds = ends[np.concatenate([[0], counts.cumsum(dtype=np.int64)])]
     rows = np.full((len(counts), PERMUTATIONS), np.iinfo(np.uint32).max, np.uint32)
-    for start in range(0, len(tokens), STRETCH):
-        hashes, owners = _shingles(tokens, bounds, start, min(start + STRETCH, len(tokens)))
+    for start in range(0, len(tokens), CHUNK):
+        hashes, owners = _shingles(tokens, bounds, start, min(start + CHUNK, len(tokens)))
         present, firsts = np.unique(owners, return_index=True)
         matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(
             hashes, np.append(firsts, len(hashes)), PERMUTATIONS, SEED
         )
-        # The minima of a document that goes on in the next stretch are the least of both.
+        # The minima of a document that continues in the next chunk are the least of both.
         found = np.array(matrix.to_rows(), np.uint32)
         rows[present] = np.minimum(rows[present], found)
     return rows
 
 
 def _shingles(tokens: Ints, bounds: Ints, start: int, end: int) -> tuple[Ints, Ints]:
-    """A hash for every 5 tokens in a row that begin in a stretch, and the document of each.
+    """A hash for every 5 tokens in a row that begin in a chunk, and the document of each.
 
     A document of fewer tokens has one, so that none is without.
     """

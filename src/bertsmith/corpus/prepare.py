@@ -221,7 +221,7 @@ def _plan(settings: Settings, inputs: list[Input], tokenizer: Tokenizer) -> dict
 
 
 def _begin(out: Path, plan: dict[str, Any]) -> None:
-    """Begin in a folder, or go on where the same was begun."""
+    """Start in a folder, or continue the same work there."""
     path = out / PLAN
     if not path.exists():
         if any(not entry.name.startswith(".") for entry in out.iterdir()):

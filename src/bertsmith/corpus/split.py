@@ -68,17 +68,17 @@ def _each(split: Split, lines: list[str], ledger: Ledger) -> tuple[list[str], li
         found = [text for part in split(line) if (text := part.strip())]
         if len(line) > LONGEST_SENTENCE:
             found = [
-                stretch
+                chunk
                 for text in found
-                for stretch in stretches(text, LONGEST_SENTENCE, "sentences", ledger)
+                for chunk in chunks(text, LONGEST_SENTENCE, "sentences", ledger)
             ]
         sentences += found
         ends.append(len(sentences))
     return sentences, ends
 
 
-def stretches(text: str, most: int, what: str, ledger: Ledger) -> Iterator[str]:
-    """The text in stretches of at most so many characters, cut at spaces where there are any."""
+def chunks(text: str, most: int, what: str, ledger: Ledger) -> Iterator[str]:
+    """Yield the text in chunks of at most `most` characters, cut at spaces where there are any."""
     if len(text) <= most:
         yield text
         return
@@ -88,6 +88,6 @@ def stretches(text: str, most: int, what: str, ledger: Ledger) -> Iterator[str]:
         end = start + most
         if end < len(text):
             end = text.rfind(" ", start + 1, end) + 1 or end
-        if stretch := text[start:end].strip():
-            yield stretch
+        if chunk := text[start:end].strip():
+            yield chunk
         start = end

@@ -17,7 +17,7 @@ from bertsmith.corpus.duplicates import signatures
 from bertsmith.corpus.encode import Ints, encoder
 from bertsmith.corpus.pieces import Piece
 from bertsmith.corpus.settings import Settings
-from bertsmith.corpus.split import LONGEST_LINE, Splitter, stretches
+from bertsmith.corpus.split import LONGEST_LINE, Splitter, chunks
 from bertsmith.ledger import Ledger
 
 BATCH = 1 << 18  # characters that go through the tokenizer at once
@@ -101,10 +101,10 @@ class Workshop:
         for document in self._documents(piece, ledger):
             digests.append(self._digest(document))
             for line in document:
-                for stretch in stretches(line, LONGEST_LINE, "lines", ledger):
-                    lines.append(stretch)
+                for chunk in chunks(line, LONGEST_LINE, "lines", ledger):
+                    lines.append(chunk)
                     owners.append(len(digests) - 1)
-                    size += len(stretch)
+                    size += len(chunk)
                     if size >= BATCH:
                         yield lines, owners
                         lines, owners, size = [], [], 0

@@ -227,7 +227,7 @@ class Finder:
 
 
 def without_header(table: Table) -> dict[str, str]:
-    """What the columns of a file without a header hold, where that can be told.
+    """Detect the roles of columns in a file without a header.
 
     Two columns: the one with fewer different values is the label. Four, the second 0 or 1 and
     the third empty or a linguist's mark (*, ?, #): CoLA.

@@ -119,7 +119,7 @@ def is_header(cells: list[str], below: list[list[str]], given: set[str]) -> bool
     """Is the first row of a file the names of its columns?
 
     It is if every cell could be a name, none of them stands in its own column again, and either
-    some are names that columns often have (or that a person gave), or the rows below are of
+    some are names that columns often have (or that the caller passed), or the rows below are of
     another kind: numbers, much longer texts, or a few values that repeat.
     """
     filled = [(place, cell.strip()) for place, cell in enumerate(cells) if cell.strip()]

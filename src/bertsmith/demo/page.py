@@ -211,6 +211,7 @@ def _inside(story: Story) -> dict[str, Any]:
             columns=looked.tokens,
             label=f"attention of layer {looked.layer}, head {looked.head}",
             most=1.0,
+            zeros=False,
         ),
         "word": story.inside.word,
         "groups": [

@@ -91,7 +91,7 @@ def guesses(lesson: Lesson, width: int) -> RenderableType:
     before = []
     for number in range(len(lesson.sentences)):
         best = (one.guesses[number][0][0] for one in lesson.rounds)
-        story = [token for token, _ in groupby(best)]  # one that stays is told once
+        story = [token for token, _ in groupby(best)]  # an unchanged guess is shown once
         path = " ← ".join(reversed(story[-4:-1]))
         before.append(f"← {path}" if path else "")
     last = [ranked[0] for ranked in lesson.rounds[-1].guesses]

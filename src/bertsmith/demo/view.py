@@ -101,8 +101,8 @@ class Progress:
     def picture(self, done: int, total: int, loss: float) -> RenderableType:
         """A bar, and the scores of the last epoch."""
         row = Table.grid(padding=(0, 1))
-        told = Text(f"loss {loss:.3f}  {self.scores}", "dim")
-        row.add_row(ProgressBar(total, done, width=20), f"step {done:,} of {total:,}", told)
+        status = Text(f"loss {loss:.3f}  {self.scores}", "dim")
+        row.add_row(ProgressBar(total, done, width=20), f"step {done:,} of {total:,}", status)
         return row
 
     def epoch(self, row: dict[str, Any]) -> None:

@@ -81,14 +81,14 @@ class Template:
                 at = at + 1
             else:
                 tokens, part = texts[source]
-                where = stretches(at, part)
+                where = ranges(at, part)
                 ids[where], segments[where] = tokens, segment
                 at = at + part
         return ids, segments, lengths
 
 
-def stretches(starts: Numbers, lengths: Numbers) -> Numbers:
-    """All numbers of many stretches [start, start + length), one after the other."""
+def ranges(starts: Numbers, lengths: Numbers) -> Numbers:
+    """Return all numbers of many ranges [start, start + length), concatenated."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     return np.arange(total) + np.repeat(starts - (ends - lengths), lengths)

@@ -13,7 +13,7 @@ from bertsmith.examples.source import (
     Template,
     demand_text,
     place_in_epoch,
-    stretches,
+    ranges,
 )
 from bertsmith.ledger import Ledger
 
@@ -85,7 +85,7 @@ class Spans:
 
     def _joined(self, starts: Numbers, sizes: Numbers) -> Numbers:
         """Text with a separator where a document ends."""
-        place = stretches(starts, sizes)
+        place = ranges(starts, sizes)
         document = np.searchsorted(self.begins, place, "right") - 1
         token = place - document
         inside = token < self.corpus.document_starts[document + 1]

@@ -35,7 +35,7 @@ class CachedEncoder:
     """Replaces the forward of a frozen encoder: in training, each text passes through it once.
 
     States are those of evaluation, without dropout. What does not fit into `limit` bytes is
-    computed anew each time.
+    computed again each time.
     """
 
     def __init__(self, model: Model, limit: int = CACHE) -> None:

@@ -50,7 +50,7 @@ def by_task(rows: Iterable[Row]) -> dict[str, float]:
 
 
 class Audience(Watcher, Protocol):
-    """Who is told how far a benchmark is."""
+    """A callback for the progress of a benchmark."""
 
     def begin(self, task: str, seed: int) -> None:
         """A task begins to train."""
@@ -188,8 +188,8 @@ class Trainer:
         }
         self.file: TrialFile | None = None
         if out is not None:
-            told = {name: _told(one, limit) for name, one in self.settings.items()}
-            self.file = TrialFile(Path(out), model, told)
+            recorded = {name: _recorded(one, limit) for name, one in self.settings.items()}
+            self.file = TrialFile(Path(out), model, recorded)
 
     def rows(self, name: str, splits: Splits) -> Iterator[Row]:
         """A row for a task's dev file, and for a second file that is scored."""
@@ -259,11 +259,11 @@ def _squad_files(folder: Path) -> dict[tuple[str, str], Path]:
     return found
 
 
-def _told(settings: Settings, limit: int) -> dict[str, Any]:
+def _recorded(settings: Settings, limit: int) -> dict[str, Any]:
     """What all seeds of a task have in common."""
-    told = settings.model_dump() | {"limit": limit}
-    del told["seed"]
-    return told
+    recorded = settings.model_dump() | {"limit": limit}
+    del recorded["seed"]
+    return recorded
 
 
 def _first(dataset: Dataset[Any], limit: int) -> Dataset[Any]:

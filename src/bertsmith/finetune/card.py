@@ -102,12 +102,12 @@ def _settings(content: Mapping[str, Any]) -> str:
     """What everyone asks for, and whatever else is not as usual."""
     always = ("learning_rate", "optimizer", "epochs", "batch_size", "seed")
     usual = Settings().model_dump()
-    told = {
+    shown = {
         name: value
         for name, value in content["settings"].items()
         if name in always or (value != usual[name] and name != "metric")
     }
-    text = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in told.items())
+    text = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown.items())
     kept = f"epoch {content['kept_epoch']} was kept"
     if content["scores"]["dev"] and content["settings"]["keep"] == "best":
         kept += f", by {content['metric']}"

@@ -26,7 +26,7 @@ HEAD_RATE = 2e-3  # learning rate where only the head is trained
 
 
 class Watcher(Protocol):
-    """Who is told how far a run is."""
+    """A callback for the progress of a run."""
 
     def step(self, done: int, total: int, loss: float) -> None:
         """A step is done."""

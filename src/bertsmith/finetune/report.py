@@ -13,6 +13,7 @@ from bertsmith.files import write_text
 from bertsmith.metrics import calibration, confusion
 from bertsmith.metrics.curves import PrecisionRecall, coverage, precision_recall
 from bertsmith.metrics.labels import known
+from bertsmith.metrics.numbers import ranks
 from bertsmith.pages import (
     Part,
     Series,
@@ -94,6 +95,7 @@ def report_page(
         matrix=_matrix(found),
         thresholds=[] if found is None else [*_precision_recall(found), *_coverage(found)],
         calibration=_calibration(found),
+        numbers=[] if found is None else _numbers(found),
         errors=None if found is None else _errors(found),
         ledger=content["ledger"],
         settings=content["settings"],
@@ -299,6 +301,25 @@ def _calibration(found: Evaluation | None) -> dict[str, Any] | None:
     }
 
 
+def _numeric(found: Evaluation) -> bool:
+    """Whether labels are numbers: predictions are then more or less far off, not wrong."""
+    return found.task.name in ("regression", "similarity")
+
+
+def _numbers(found: Evaluation) -> list[Any]:
+    """Predicted numbers over their labels."""
+    labels = [found.task.label_of(example) for example in found.dataset.examples]
+    if not _numeric(found) or len(set(labels)) < 2:
+        return []
+    pairs = list(zip(map(float, labels), map(float, found.values), strict=True))
+    what = "cosine" if found.task.name == "similarity" else "prediction"
+    series = [Series(what, sorted(pairs)[:: max(1, len(pairs) // POINTS)], bare=True)]
+    if found.task.name == "regression":  # a cosine has another unit than the labels
+        ends = (min(min(pair) for pair in pairs), max(max(pair) for pair in pairs))
+        series.append(Series("label", [(end, end) for end in ends], quiet=True, color=7))
+    return [line_chart("Predictions by label", series, x_label="label", y_label=what)]
+
+
 # ------------------------------------------------------------------ confusion matrix
 
 
@@ -364,6 +385,7 @@ def _errors(found: Evaluation) -> dict[str, Any]:
     """The worst errors, and how many there are in all."""
     numbers = worst(found, len(found.dataset))
     return {
+        "numeric": _numeric(found),
         "examples": [_example(found, number) for number in numbers[:WORST]],
         "count": len(numbers),
         "total": len(found.dataset),
@@ -373,7 +395,12 @@ def _errors(found: Evaluation) -> dict[str, Any]:
 def worst(found: Evaluation, most: int) -> list[int]:
     """The errors: the wrongest first, and of those the ones with the highest confidence."""
     rows = []
-    for number, (good, one) in enumerate(zip(found.correctness(), found.predictions, strict=True)):
+    correctness: Sequence[float] = found.correctness()
+    labels = [found.task.label_of(example) for example in found.dataset.examples]
+    if found.task.name == "similarity" and len(set(labels)) > 1:
+        # Cosines and labels have different units: their ranks are compared.
+        correctness = (-abs(ranks(labels) - ranks(found.values))).tolist()
+    for number, (good, one) in enumerate(zip(correctness, found.predictions, strict=True)):
         if good < found.task.perfect:
             rows.append((good, -one.confidence, number))
     return [number for _, _, number in sorted(rows)[:most]]
@@ -390,7 +417,9 @@ def _example(found: Evaluation, number: int) -> dict[str, Any]:
         "label": shown.label,
         "prediction": shown.prediction,
         "correct": shown.label == shown.prediction,
-        "confidence": "" if shown.confidence is None else f"{shown.confidence:.3f}",
+        "confidence": ""
+        if shown.confidence is None or _numeric(found)
+        else f"{shown.confidence:.3f}",
         "kinds": sorted({_kind(mark) for one in shown.passages for mark in one.marks} - {""}),
         "cell": "",
     }

@@ -1,7 +1,7 @@
 """Multi-Bootstrap: scores of training procedures, over pre-training seeds × test examples.
 
 Sellam et al. 2022 (MultiBERTs): fine-tuning seeds or test examples alone say nothing of what
-another pre-training run would have scored. Both are drawn anew: examples together for all
+another pre-training run would have scored. Both are resampled: examples together for all
 procedures, seeds for each on its own.
 """
 

@@ -18,7 +18,7 @@ class Hidden(NamedTuple):
 
     last: Tensor  # (T, D) final states
     before: Tensor  # (T, D) what the last block read
-    context: Context  # what the last block was told
+    context: Context  # the context of the last block
 
 
 @dataclass
@@ -81,10 +81,10 @@ class Encoder(nn.Module):
         signals = [part(layout) for part in self.signals] or [None]
         before = trace.keep(x)
         for depth, (number, signal) in enumerate(self.plan):
-            told = (signals[signal], trace.look(depth, layout), self.changes.get(depth))
+            arguments = (signals[signal], trace.look(depth, layout), self.changes.get(depth))
             before, skip = x, self.skipped.get(depth)  # now: older states are let go
             x = trace.keep(
-                self.blocks[number](x, Context(layout, *told)) if skip is None else x + skip
+                self.blocks[number](x, Context(layout, *arguments)) if skip is None else x + skip
             )
         return self.norm(x), before, signals[self.plan[-1][1] if self.plan else 0]
 

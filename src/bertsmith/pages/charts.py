@@ -19,12 +19,16 @@ DOTS = 60  # a series of fewer points may mark each of them
 
 @dataclass(frozen=True)
 class Series:
-    """A line of a chart. `quiet` ones are thin and pale, `dots` mark each measurement."""
+    """A line of a chart. `quiet` ones are thin and pale, `dots` mark each measurement.
+
+    A `bare` series has dots only, without a line between them.
+    """
 
     name: str
     points: Sequence[tuple[float, float]]
     quiet: bool = False
     dots: bool = False
+    bare: bool = False
     color: int | None = None  # by default the number of the series
 
 
@@ -267,9 +271,13 @@ def _line(
     places = [(x_axis.place(x), y_axis.place(y)) for x, y in points]
     return {
         "name": series.name,
-        "color": f"c{color % COLORS}" + (" quiet" if series.quiet else ""),
+        "color": f"c{color % COLORS}"
+        + (" quiet" if series.quiet else "")
+        + (" bare" if series.bare else ""),
         "path": " ".join(f"{x:g},{y:g}" for x, y in places),
-        "dots": places if len(places) == 1 or (series.dots and len(places) <= DOTS) else [],
+        "dots": places
+        if len(places) == 1 or series.bare or (series.dots and len(places) <= DOTS)
+        else [],
         "x": " ".join(f"{x:.10g}" for x, _ in points),
         "y": " ".join(f"{y:.5g}" for _, y in points),
         "first": points[0],

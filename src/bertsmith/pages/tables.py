@@ -69,11 +69,13 @@ def heat_map(
     label: str,
     most: float | None = None,
     numbers: bool = True,
+    zeros: bool = True,
 ) -> Markup:
     """Draw a table of values, darker where they are larger; cells that are NaN stay empty.
 
     `most` is the value of the darkest shade (default: the largest value). Without `numbers` cells
-    are small squares that show their value on hover.
+    are small squares that show their value on hover; without `zeros`, values that round to 0 are
+    not written.
     """
     cells = [[float(value) for value in row] for row in values]
     finite = [value for row in cells for value in row if math.isfinite(value)]
@@ -84,10 +86,15 @@ def heat_map(
         (
             name,
             [
-                (shade(math.sqrt(max(0.0, value - low) / reach)), _short(value, largest), value)
+                (
+                    shade(math.sqrt(max(0.0, value - low) / reach)),
+                    text if zeros or text != "0" else "",
+                    value,
+                )
                 if math.isfinite(value)
                 else (0, "", None)
                 for value in row
+                for text in [_short(value, largest)]
             ],
         )
         for name, row in zip(rows, cells, strict=True)

@@ -55,7 +55,7 @@ class Answer(Result):
     text: str
     start: int
     end: int
-    score: float  # probability among all stretches of the passage
+    score: float  # probability among all spans of the passage
 
 
 class Answers(list[Answer]):
@@ -74,12 +74,12 @@ class Answers(list[Answer]):
 
 @dataclass(frozen=True)
 class RankedAnswers:
-    """What the windows of a passage say of a question: stretches, best first, and "none"."""
+    """The spans that the windows of a passage predict, best first, and the score of no answer."""
 
     passage: str
     ranked: list[tuple[int, int, float]]  # start, end, score
     nothing: float  # the score of "no answer"
-    total: float  # the logarithm of the sum over all stretches
+    total: float  # the logarithm of the sum over all spans
 
     @property
     def no_answer(self) -> float:
@@ -126,7 +126,7 @@ def find_answers(
 ) -> Steps[list[RankedAnswers]]:
     """Many questions at once, each about its own passage."""
     texts = [*questions, *passages]
-    # What is no string cannot be told apart; the tokenizer says which it is.
+    # The tokenizer reports inputs that are not strings.
     unique = list(dict.fromkeys(texts)) if all(isinstance(one, str) for one in texts) else texts
     encoded = dict(zip(unique, bert.encode(unique), strict=True))
     windower = bert.windower()
@@ -155,10 +155,10 @@ def _ranked(
     nothing: float,
     top: int,
 ) -> RankedAnswers:
-    """The best `top` stretches of characters."""
+    """Return the best `top` spans of characters."""
     best: dict[tuple[int, int], float] = {}
     width = spans.shape[1]
-    # Stretches that differ in spaces only are one answer, so more than `top` are looked at.
+    # Spans that differ in spaces only are one answer, so more than `top` are read.
     values, places = spans.flatten().topk(min(20 + 4 * top, spans.numel()))
     for value, place in zip(values.tolist(), places.tolist(), strict=True):
         first, more = divmod(place, width)
@@ -174,7 +174,7 @@ def _ranked(
 def _spans(
     windows: Sequence[Window], found: Iterator[torch.Tensor], length: int, longest: int
 ) -> tuple[torch.Tensor, float]:
-    """The score of every stretch of the passage (its first token, how many more), and of none."""
+    """Return the score of every span of the passage (first token, length), and of no answer."""
     longest = max(1, min(longest, length))
     spans = torch.full((length, longest), -math.inf)
     nothing = math.inf

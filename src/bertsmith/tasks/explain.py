@@ -76,7 +76,7 @@ def attribute(
         full, void = model.encoder.embedding(batch), model.encoder.embedding(nothing)
     gradient = torch.zeros_like(full)
     for step in range(steps):
-        # The middle of each stretch of the way: the sum nears the integral faster.
+        # The middle of each step: the sum converges to the integral faster.
         point = void + (full - void) * ((step + 0.5) / steps)
         point.requires_grad_()
         hook = model.encoder.embedding.register_forward_hook(lambda *_, at=point: at)

@@ -10,7 +10,7 @@ from bertsmith.tokenizer import Encoding
 
 
 def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    """The same stretch without the blanks around it, and with the accents that follow it."""
+    """Return a span without the blanks around it, and with the accents that follow it."""
     while start < end and (blank(text[start]) or accent(text[start])):
         start += 1
     while start < end and blank(text[end - 1]):

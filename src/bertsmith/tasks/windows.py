@@ -15,12 +15,12 @@ from bertsmith.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Window:
-    """One model input: a whole text (or pair), or a stretch of one that is too long."""
+    """One model input: a whole text (or pair), or a part of one that is too long."""
 
     number: int  # which input it came from
     ids: list[int]
     segments: list[int]
-    tokens: range  # the tokens of the text (of a pair: of the one in stretches) in it
+    tokens: range  # the tokens of the text (of a pair: of the one that is split) in it
     first: int  # the row of the first of them
     masks: tuple[int, ...] = ()  # the rows whose tokens are to be guessed
 
@@ -41,7 +41,7 @@ class Windower:
         return [self._around(number, ids, None, part) for part in self._parts(number, ids, room)]
 
     def pair(self, number: int, ids: Sequence[int], second: Sequence[int]) -> list[Window]:
-        """The windows of a pair: the first text whole, the second in stretches."""
+        """The windows of a pair: the first text whole, the second in parts."""
         room = self.limit - self.tokenizer.special_count(pair=True) - len(ids)
         if len(second) > room and room < max(1, self.limit // 4):
             raise BertsmithError(
@@ -52,7 +52,7 @@ class Windower:
         return [self._around(number, ids, second, part) for part in parts]
 
     def beside(self, number: int, ids: Sequence[int], second: Sequence[int]) -> list[Window]:
-        """The windows of a pair whose second text stands whole beside stretches of the first."""
+        """The windows of a pair whose second text is whole beside parts of the first."""
         room = self.limit - self.tokenizer.special_count(pair=True) - len(second)
         if len(ids) > room and room < max(1, self.limit // 4):
             raise BertsmithError(
@@ -107,10 +107,10 @@ class Windower:
 
 
 def cut(length: int, room: int, overlap: int) -> list[range]:
-    """Stretches of `room` tokens that cover all and share `overlap`; the last ends at the end."""
+    """Return ranges of `room` tokens that overlap by `overlap`; the last ends at the end."""
     starts = list(range(0, max(1, length - overlap), room - overlap))
     ends = [min(start + room, length) for start in starts]
-    # The last stretch moves back, so that it too has as much context as there is.
+    # The last window moves back, so that it too has as much context as there is.
     return [range(max(0, end - room), end) for end in ends]
 
 

@@ -63,7 +63,7 @@ def extend(
 def _settle(content: dict[str, Any]) -> None:
     """Give tokens that stand beside the model's vocabulary their places in it.
 
-    The library numbers them anew behind the vocabulary when a file is read, and it grows.
+    The library numbers them again after the vocabulary when a file is read, and it grows.
     """
     vocabulary = content["model"]["vocab"]
     for token in sorted(content["added_tokens"], key=lambda one: int(one["id"])):

@@ -84,7 +84,7 @@ function answersOf(model, run, tokens, first, second) {
 
 const BLANK = /^[\p{White_Space}\p{Cc}\p{Cf}]$/u;
 
-// A stretch without the blanks around it, and with the accents that follow it.
+// A span without the blanks around it, and with the accents that follow it.
 function trimmed(chars, start, end) {
   while (start < end && (BLANK.test(chars[start]) || MARK.test(chars[start]))) start++;
   while (start < end && BLANK.test(chars[end - 1])) end--;
