@@ -2,15 +2,19 @@
 
 import errno
 import os
+import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 import bertsmith
 from bertsmith.cli import main
+from bertsmith.cli.app import app
 from cli.conftest import Run
 
 VERBS = ["demo", "tokenizer", "prepare", "pretrain", "runs", "plan", "verify-resume"]
@@ -59,6 +63,23 @@ def test_every_verb_has_help(words: list[str], flag: str, run: Run) -> None:
             "System",
         ]
         assert {line.split()[0] for line in shown.out.splitlines() if line[:2] == "  "} >= {*VERBS}
+
+
+def test_every_help_line_is_a_sentence() -> None:
+    """It starts with a capital and ends with a full stop."""
+    todo: list[tuple[str, Any]] = [("bertsmith", typer.main.get_command(app))]
+    lines: list[tuple[str, str]] = []
+    while todo:
+        path, command = todo.pop()
+        lines += [(path, (command.help or "").partition("\n\n")[0])]
+        lines += [
+            (f"{path} {one.name}", text)
+            for one in command.params
+            if (text := getattr(one, "help", None)) is not None
+        ]
+        todo += [(f"{path} {name}", one) for name, one in getattr(command, "commands", {}).items()]
+    assert len(lines) > 400
+    assert [one for one in lines if not re.match(r"[A-Z].*\.$", one[1], re.DOTALL)] == []
 
 
 def test_help_needs_nothing_heavy() -> None:

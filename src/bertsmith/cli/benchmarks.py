@@ -64,7 +64,7 @@ TRAINING: tasks.Options = {
     "epochs": (Annotated[int | None, typer.Option(help="Passes over the training file.")], None),
     "batch_size": (Annotated[int | None, typer.Option(help="Examples in a step.")], None),
     "device": (shared.Device, None),
-    "dtype": (Annotated[str | None, typer.Option(help="float32 or bfloat16.")], None),
+    "dtype": (Annotated[str | None, typer.Option(help="Data type: float32 or bfloat16.")], None),
 }
 
 
@@ -89,7 +89,9 @@ def glue(
 def squad(
     model: shared.Model,
     data: Data = None,
-    version: Annotated[str, typer.Option(help="1.1 or 2.0 [default: all in the folder].")] = "",
+    version: Annotated[
+        str, typer.Option(help="Version of SQuAD: 1.1 or 2.0 [default: all in the folder].")
+    ] = "",
     as_json: shared.Json = False,
     training: Any = None,
 ) -> None:

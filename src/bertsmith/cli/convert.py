@@ -14,7 +14,10 @@ def convert(
     model: shared.Model,
     out: Annotated[Path, typer.Argument(help="The directory to write.", show_default=False)],
     dtype: Annotated[
-        str | None, typer.Option(help="float32, bfloat16 or float16; default: as stored.")
+        str | None,
+        typer.Option(
+            help="Data type of weights: float32, bfloat16 or float16; default: as stored."
+        ),
     ] = None,
     family: shared.Family = None,
     overwrite: shared.Overwrite = False,

@@ -44,7 +44,10 @@ SETTINGS: tasks.Options = {
     "layer_decay": _option(
         float, "Learning rate of a layer as a fraction of that of the layer above [default: 0.8]."
     ),
-    "freeze": _option(str, "none, embedding, encoder or a number of lower layers [default: none]."),
+    "freeze": _option(
+        str,
+        "Layers to freeze: none, embedding, encoder or a number of lower layers [default: none].",
+    ),
     "head_epochs": _option(
         int, "Epochs in which only the new head is trained, before the whole model [default: 0]."
     ),
@@ -87,8 +90,12 @@ def finetune(
     sweep: Annotated[
         bool, typer.Option("--sweep", help="Try learning rates × epochs; keep the best.")
     ] = False,
-    sweep_rates: Annotated[str, typer.Option(help="Learning rates to try: 1e-5,3e-5")] = "",
-    sweep_epochs: Annotated[str, typer.Option(help="Numbers of epochs to try: 2,3,4")] = "",
+    sweep_rates: Annotated[
+        str, typer.Option(help="Learning rates to try, such as 1e-5,3e-5.")
+    ] = "",
+    sweep_epochs: Annotated[
+        str, typer.Option(help="Numbers of epochs to try, such as 2,3,4.")
+    ] = "",
     gradient_checkpointing: Annotated[
         bool,
         typer.Option("--gradient-checkpointing", help="Recompute activations to save memory."),
@@ -102,7 +109,7 @@ def finetune(
     ] = False,
     abstain: Annotated[
         float | None,
-        typer.Option(help="Abstain on unsure inputs, so that accuracy is at least this: 0.95"),
+        typer.Option(help="Abstain on unsure inputs, so that accuracy is at least this: 0.95, ..."),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the interrupted run of the same command.")

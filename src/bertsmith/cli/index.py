@@ -138,7 +138,8 @@ def export(
         typer.Option(help="Write vectors to a .parquet file, or to a .sql file for pgvector."),
     ] = None,
     qdrant: Annotated[
-        str | None, typer.Option(help="Send vectors to a Qdrant server: http://localhost:6333")
+        str | None,
+        typer.Option(help="Send vectors to a Qdrant server, such as http://localhost:6333."),
     ] = None,
     collection: Annotated[
         str, typer.Option(help="Name of the Qdrant collection, or of the table in the .sql file.")

@@ -37,7 +37,9 @@ File = Annotated[
         help="A file of texts: .txt, .csv, .jsonl, .parquet, .xlsx, ...; .gz, .xz and .zst too."
     ),
 ]
-Device = Annotated[str | None, typer.Option(help="cpu or cuda [default: cuda if available].")]
+Device = Annotated[
+    str | None, typer.Option(help="Device: cpu or cuda [default: cuda if available].")
+]
 Precision = Literal["float32", "bfloat16", "float16"]
 Dtype = Annotated[Precision, typer.Option(help="Data type of weights and activations.")]
 Family = Annotated[

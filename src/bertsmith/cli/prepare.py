@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 def prepare(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(help=".txt, .jsonl, .parquet (.gz, .xz, .zst), or folders of them."),
+        typer.Argument(
+            help="Files (.txt, .jsonl, .parquet; also .gz, .xz, .zst), or folders of them."
+        ),
     ] = None,
     tokenizer: Annotated[
         Path | None,
@@ -49,7 +51,7 @@ def prepare(
         int | None, typer.Option(help="Leave out documents with more characters.")
     ] = None,
     language: Annotated[
-        str | None, typer.Option(help="Keep documents in this language: en, fr, …")
+        str | None, typer.Option(help="Keep only documents in this language: en, fr, ...")
     ] = None,
     text_field: Annotated[
         str, typer.Option(help="Text column of .jsonl and .parquet files.")

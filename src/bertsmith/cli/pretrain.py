@@ -79,7 +79,7 @@ def plan(
     recipe: RecipeName,
     device: Annotated[
         str,
-        typer.Option(help="cpu or cuda (measured), or h200, a100, ... (estimated)."),
+        typer.Option(help="Device: cpu or cuda (measured), or h200, a100, ... (estimated)."),
     ] = "",
     count: Annotated[int, typer.Option(help="Number of devices.", max=1_000_000)] = 1,
     data: Data = None,

@@ -22,8 +22,8 @@ Task = Annotated[
     TaskName | None,
     typer.Option(
         metavar="TASK",
-        help="classification, multilabel, regression, tagging, answering, choice or similarity; "
-        "guessed from the columns by default.",
+        help="Task: classification, multilabel, regression, tagging, answering, choice or "
+        "similarity; detected from the columns by default.",
     ),
 ]
 LabelNames = Annotated[str | None, typer.Option(help="Names of labels 0, 1, ...: O,B-PER,I-PER.")]
@@ -67,8 +67,8 @@ COLUMNS: Options = {
             Format | None,
             typer.Option(
                 metavar="FORMAT",
-                help="csv, tsv, jsonl, json, parquet, xlsx, txt, conll or conllu; by default "
-                "the file's extension.",
+                help="Format of the input: csv, tsv, jsonl, json, parquet, xlsx, txt, conll or "
+                "conllu; by default from the file's extension.",
             ),
         ],
         None,

@@ -22,7 +22,7 @@ app = typer.Typer(
 
 Files = Annotated[
     list[Path],
-    typer.Argument(help=".txt, .jsonl, .parquet (.gz, .xz, .zst), or folders of them."),
+    typer.Argument(help="Files (.txt, .jsonl, .parquet; also .gz, .xz, .zst), or folders of them."),
 ]
 TextField = Annotated[str, typer.Option(help="Text column of .jsonl and .parquet files.")]
 
@@ -36,7 +36,9 @@ def tokenizer(help: shared.Help = False) -> None:
 def train(
     files: Files,
     out: Annotated[Path, typer.Option(help="The directory to write.")],
-    kind: Annotated[str, typer.Option(help="wordpiece, bpe or unigram.")] = "wordpiece",
+    kind: Annotated[
+        str, typer.Option(help="Kind of vocabulary: wordpiece, bpe or unigram.")
+    ] = "wordpiece",
     size: Annotated[
         int, typer.Option(help="Size of the vocabulary.", min=1, max=5_000_000)
     ] = 30_000,
