@@ -8,6 +8,9 @@ const clipped = (value) => Math.max(0, Math.min(1, value));
 const characters = (text) => Array.from(text);
 const between = (letters, start, end) => letters.slice(start, end).join("");
 
+// A name that may break after its underscores.
+const breakable = (name) => name.split(/(?<=_)/).flatMap((part) => [part, make("wbr")]);
+
 function bars(rows, choose = null) {
   const list = make("ul", { class: "rows" });
   rows.forEach(({ name, value, shown }, number) => {
@@ -18,7 +21,7 @@ function bars(rows, choose = null) {
         for (const one of list.querySelectorAll("button")) one.setAttribute("aria-pressed", String(one === event.currentTarget));
         choose(number);
       } }, name)
-      : make("span", { class: "name" }, name);
+      : make("span", { class: "name" }, ...breakable(name));
     list.append(make("li", {}, label, make("span", { class: "bar", "aria-hidden": "true" }, bar), make("span", { class: "value" }, shown ?? percent(value))));
   });
   return list;

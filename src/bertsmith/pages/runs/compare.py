@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import numpy as np
 from bertsmith.pages import Reference, Series, line_chart, page
 from bertsmith.pages.runs.page import NAMES, WORDS, duration, plain, term_name
 from bertsmith.pages.runs.run import HELD, Run
+
+LONGEST = 60  # characters of a title that lists the runs
 
 
 @dataclass(frozen=True)
@@ -40,9 +43,10 @@ class Comparison:
 
     def html(self) -> str:
         """A page with tables and overlaid curves."""
+        title = "Runs " + ", ".join(self.names)
         return page(
             "runs.html",
-            "Runs " + ", ".join(self.names),
+            title if len(title) <= LONGEST else f"{len(self.names)} runs compared",
             names=self.names,
             rows=self.rows(),
             differences=self.differences(),
@@ -83,11 +87,20 @@ class Comparison:
         return [Reference(value, f"{label}, {name}") for name, value in known.items()]
 
 
+def _short_paths(paths: Sequence[Path]) -> tuple[str, ...]:
+    """Paths without the leading folders that all of them share."""
+    every = [path.absolute().parts for path in paths]
+    shared = 0
+    while len({parts[: shared + 1] for parts in every}) == 1 and shared < len(every[0]) - 1:
+        shared += 1
+    return tuple(Path(*parts[shared:]).as_posix() for parts in every)
+
+
 def compare_runs(runs: Sequence[Run]) -> Comparison:
     """Put runs beside each other."""
     names = tuple(run.name for run in runs)
     if len(set(names)) < len(names):
-        names = tuple(str(run.path) for run in runs)
+        names = _short_paths([run.path for run in runs])
     measures = [run.measures() for run in runs]
     recipes = [run.settings() for run in runs]
     keys = dict.fromkeys(key for recipe in recipes for key in recipe if key != "about")
