@@ -88,7 +88,9 @@ def shown(path: Path) -> str:
 def room_of(path: Path) -> str:
     """Return the room that a file of the house belongs to."""
     first = path.relative_to(HOUSE).parts[0]
-    return "bertsmith" if first in {"__init__.py", "__main__.py"} else first.removesuffix(".py")
+    if first == "__main__.py":  # `python -m bertsmith` is the command line
+        return "cli"
+    return "bertsmith" if first == "__init__.py" else first.removesuffix(".py")
 
 
 def imported(path: Path, tree: ast.AST) -> Iterator[tuple[int, str]]:

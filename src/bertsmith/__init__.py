@@ -1,4 +1,4 @@
-"""bertsmith: forge, fine-tune and look inside a BERT of your own."""
+"""bertsmith: train, fine-tune, inspect, compare, search with and serve BERT-family encoders."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -201,7 +201,7 @@ def test_output_that_the_terminal_cannot_spell(model: Path) -> None:
 
 
 def test_shells_can_complete() -> None:
-    command = [sys.executable, "-m", "bertsmith.cli"]
+    command = [sys.executable, "-m", "bertsmith"]
     asked = {**os.environ, "_BERTSMITH_COMPLETE": "complete_bash", "_TYPER_COMPLETE_TESTING": "1"}
     asked |= {"COMP_WORDS": "bertsmith fine", "COMP_CWORD": "1"}
     code = "import sys; sys.argv = ['bertsmith']; from bertsmith.cli import main; main()"

@@ -110,7 +110,7 @@ def test_keyboard_and_small_screens(browser: Any, tmp_path: Path) -> None:
     page.click("text=matrix")
     page.focus("#stage canvas")
     page.keyboard.press("ArrowRight")
-    assert "looks at" in page.inner_text("#looks")
+    assert "attends to" in page.inner_text("#looks")
     page.click("#theme")
     shown.close()
 

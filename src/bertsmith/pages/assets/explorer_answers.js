@@ -46,7 +46,7 @@ const ANSWERS = {
       note("Two scores for every piece of the passage: how likely an answer begins there, and ends there.")];
   },
   masked_lm(masks, former) {
-    if (!masks.length) return [make("p", { class: "soft" }, `Write ${MASK} for a word, or choose a word below and mask it: the model guesses what stood there.`)];
+    if (!masks.length) return [make("p", { class: "soft" }, `Write ${MASK} for a word, or choose a word below and mask it: the model predicts the missing word.`)];
     return [...masks.slice(0, 4).flatMap(({ row, best }, number) => {
       const old = former ? former[number] : null, original = state.former?.original;
       const rows = best.slice(0, masks.length > 1 ? 5 : 8).map((guess) => {
@@ -57,7 +57,7 @@ const ANSWERS = {
       return [masks.length > 1 ? make("h3", {}, `Mask ${number + 1}`) : null,
         bars(rows, (at) => change(row, best[at].text.replace(/^␣/, ""), `${MASK} filled in`))];
     }), masks.length > 4 ? make("p", { class: "soft" }, `and ${masks.length - 4} more masks`) : null,
-    note(`The model was trained to do only this: guess masked words from what stands on both sides. Choose a guess to put it in the text.`)];
+    note(`The model was trained to do only this: guess masked words from the words on both sides. Choose a guess to put it in the text.`)];
   },
   follows({ head, scores }, former) {
     const order = head === "sentence_order", names = order ? ["in order", "swapped"] : ["follows", "does not follow"];

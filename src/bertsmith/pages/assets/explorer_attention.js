@@ -81,7 +81,7 @@ function buildMatrix(stage) {
   let row = state.token ?? 0, column = row;
   const say = () => {
     const weight = weightsOf(state.layer, state.head)[row * tokens.length + column];
-    find("looks").textContent = `${tokens[row].text} looks at ${tokens[column].text}: ${percent(weight)}`;
+    find("looks").textContent = `${tokens[row].text} attends to ${tokens[column].text}: ${percent(weight)}`;
     drawHead(row, column);
   };
   const at = (event) => {
@@ -112,7 +112,7 @@ function drawHead(chosen = state.token, column = null) {
   else drawMatrix(canvas, tokens, weights, chosen, column);
   if (chosen !== null && column === null) {
     const own = [...weights.subarray(chosen * count, (chosen + 1) * count)].map((weight, at) => [weight, at]).sort((a, b) => b[0] - a[0]).slice(0, 3);
-    find("looks").textContent = `${tokens[chosen].text} looks at ${own.map(([weight, at]) => `${tokens[at].text} (${percent(weight)})`).join(", ")}`;
+    find("looks").textContent = `${tokens[chosen].text} attends to ${own.map(([weight, at]) => `${tokens[at].text} (${percent(weight)})`).join(", ")}`;
   }
 }
 

@@ -142,10 +142,10 @@ const TASKS = [
   },
   {
     id: "choose", name: "Choose", needs: "choose", about: "Which choice goes best with a prompt?",
-    fields: () => [text("prompt", "Prompt", "The street is wet because"), text("choices", "Choices, one a line", "it rained all night\nthe sun is shining\nbread is sold here")],
+    fields: () => [text("prompt", "Prompt", "The street is wet because"), text("choices", "Choices, one per line", "it rained all night\nthe sun is shining\nbread is sold here")],
     body: (v) => ({ prompt: v.prompt, choices: v.choices.split("\n").filter((line) => line.trim()) }),
     python: (v) => `bert.choose(${quote(v.prompt)}, [${v.choices.split("\n").filter((line) => line.trim()).map(quote).join(", ")}])`,
-    ready: (v) => v.choices.trim() !== "" || "Write a choice a line.",
+    ready: (v) => v.choices.trim() !== "" || "Write one choice per line.",
     show(answer, target, v) {
       const choices = v.choices.split("\n").filter((line) => line.trim());
       target.append(make("p", { class: "big" }, answer.results.text));
@@ -153,7 +153,7 @@ const TASKS = [
     },
   },
   {
-    id: "similarity", name: "Similarity", needs: "embed", about: "How alike are two texts? Choose a token to see which tokens of the other text are near it.",
+    id: "similarity", name: "Similarity", needs: "embed", about: "How similar are two texts? Choose a token to see which tokens of the other text are near it.",
     fields: () => [text("first", "Text", "The cat sat on the mat."), text("second", "Other text", "A kitten lay on a rug.")],
     body: (v) => ({ first: v.first, second: v.second }),
     path: "/similarity",

@@ -1,0 +1,5 @@
+"""`python -m bertsmith`."""
+
+from bertsmith.cli import main
+
+main()
