@@ -4,11 +4,11 @@
         --text DATA/corpus_enwiki_extract DATA/corpus_simplewiki \
         --spare DATA/squad_dev DATA/glue_* DATA/conll2003_en DATA/ud_english_ewt
 
-Each folder of text holds files of documents parted by blank lines and `index.jsonl.xz` with their
-titles in the same order. Left out are articles whose title SQuAD's dev set has, and documents that
-share twenty words in a row with a dev, validation or test file of the folders to spare. From the
-rest a WordPiece vocabulary is learned (uncased), and the corpus is prepared: OUT/text.txt,
-OUT/tokenizer, OUT/corpus, and OUT/counts.json with what was left out and why.
+Each folder of text holds files of documents separated by blank lines, and may hold `index.jsonl.xz`
+with their titles in the same order. Left out are articles whose title SQuAD's dev set has, and
+documents that share twenty words in a row with a dev, validation or test file of the folders to
+spare. From the rest a WordPiece vocabulary is learned (uncased), and the corpus is prepared:
+OUT/text.txt, OUT/tokenizer, OUT/corpus, and OUT/counts.json with what was left out and why.
 """
 
 from __future__ import annotations
@@ -118,8 +118,11 @@ class Shared:
 
 
 def documents(folder: Path) -> Iterator[tuple[str, Document]]:
-    """The documents of a folder with their titles; as many titles as documents are a must."""
-    titles = (json.loads(line)["title"] for line in lines_of([folder / "index.jsonl.xz"]))
+    """The documents of a folder with their titles, as many as documents; "" without an index."""
+    index = folder / "index.jsonl.xz"
+    if not index.exists():
+        return (("", document) for document in texts_of(folder))
+    titles = (json.loads(line)["title"] for line in lines_of([index]))
     return zip(titles, texts_of(folder), strict=True)
 
 
@@ -163,7 +166,7 @@ def kept(
         if title.casefold() in titles:
             counts["have a title of SQuAD's"] += 1
             continue
-        waiting.append([title, *document] if titled else document)
+        waiting.append([title, *document] if titled and title else document)
         numbered.append(shared.words("\n".join(document)))
         words += len(numbered[-1])
         if words > BATCH:

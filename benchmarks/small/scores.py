@@ -33,8 +33,12 @@ KINDS = dict.fromkeys(GLUE, "classification") | {"stsb": "regression", "squad_de
 KINDS |= {"conll2003_en": "tagging", "ud_english_ewt": "tagging"}
 Run = dict[str, Any]
 HOW = ("model", "learning_rate", "layer_decay", "epochs", "batch_size", "pool", "limit", "dtype")
-HOW += ("optimizer", "matrix_learning_rate")
-OLD = {"optimizer": "adamw", "matrix_learning_rate": 0.0}  # of files from before there was a choice
+HOW += ("optimizer", "matrix_learning_rate", "settings")
+OLD = {
+    "optimizer": "adamw",
+    "matrix_learning_rate": 0.0,
+    "settings": "",
+}  # of files from before there was a choice
 
 
 def options() -> argparse.Namespace:
@@ -50,6 +54,12 @@ def options() -> argparse.Namespace:
     parser.add_argument("--matrix-rates", nargs="+", type=float, default=[0.0], help="0: usual")
     parser.add_argument("--epochs", nargs="+", type=int, default=[0], help="0: usual")
     parser.add_argument("--batch-size", type=int, default=0, help="0: usual")
+    parser.add_argument(
+        "--settings",
+        nargs="+",
+        default=[""],
+        help="further settings, one table each: epochs=9,dropout=0.1,steps=900 (so many at least)",
+    )
     parser.add_argument("--pools", nargs="+", default=[""], help="classifier_pooling of the config")
     parser.add_argument("--limit", type=int, default=0, help="first examples to train on; 0: all")
     parser.add_argument("--jobs", type=int, default=1)
@@ -76,6 +86,7 @@ def wanted(asked: argparse.Namespace) -> list[Run]:
             "dtype": asked.dtype,
             "optimizer": asked.optimizer,
             "matrix_learning_rate": matrix,
+            "settings": settings,
         }
         for seed in range(asked.seeds)
         for task in asked.tasks
@@ -85,6 +96,7 @@ def wanted(asked: argparse.Namespace) -> list[Run]:
         for matrix in asked.matrix_rates
         for epochs in asked.epochs
         for pool in asked.pools
+        for settings in asked.settings
     ]
 
 
@@ -128,6 +140,7 @@ def one(asked: argparse.Namespace, run: Run) -> dict[str, float]:
         given[name] = run[name] or None
     for name in ("epochs", "batch_size"):  # of the task, whatever a model may name for itself
         given[name] = run[name] or getattr(settings_for(KINDS[run["task"]]), name)
+    given |= more_settings(asked, run, given)
     if run["task"] in GLUE:
         rows = list(benchmarks.run_glue(model, asked.data, [run["task"]], **given))
     elif run["task"] == "squad_dev":
@@ -135,6 +148,25 @@ def one(asked: argparse.Namespace, run: Run) -> dict[str, float]:
     else:
         rows = list(benchmarks.run_conll(model, asked.data / run["task"], **given))
     return {name: value.mean for name, value in rows[0].scores.items()}
+
+
+def more_settings(asked: argparse.Namespace, run: Run, given: Run) -> Run:
+    """The settings that --settings names; steps become epochs, and only pairs have two orders."""
+    from bertsmith.data import glue_folders, read_glue
+
+    parts = (part.partition("=") for part in filter(None, run["settings"].split(",")))
+    more: Run = {
+        name: value if name == "optimizer" else json.loads(value) for name, _, value in parts
+    }
+    if run["task"] not in ("mrpc", "stsb"):
+        more.pop("both_orders", None)
+    steps = more.pop("steps", 0)
+    if steps and run["task"] in GLUE:
+        train = read_glue(glue_folders(asked.data)[run["task"]], run["task"], "train")
+        examples = len(train.gold()) * (2 if more.get("both_orders") else 1)
+        least = -(-steps // -(-examples // given["batch_size"]))
+        more["epochs"] = max(given["epochs"], least)
+    return more
 
 
 def pooled(model: Path, pool: str) -> Path:
@@ -197,6 +229,7 @@ def told(run: Run) -> str:
     if run["optimizer"] != "adamw":
         rate += f", {run['optimizer']} {run['matrix_learning_rate'] or ''}".rstrip()
     rate += f", {run['epochs']} epochs" if run["epochs"] else ""
+    rate += f" ({run['settings']})" if run["settings"] else ""
     scores = "  ".join(f"{name} {value:.4f}" for name, value in run["scores"].items())
     name = f"{run['model']} {run['task']} {run['pool']} seed {run['seed']}{rate}"
     return f"{name}: {scores} in {run['seconds']:.0f} s"

@@ -86,32 +86,28 @@ def test_glue_tells_machines(run: Run, model: Path, glue: Path, tmp_path: Path) 
     assert (total["tasks"], total["without"]) == (["sst2", "stsb"], ["rte"])
 
 
-def test_a_model_may_name_settings_for_a_task(
-    run: Run, model: Path, glue: Path, tmp_path: Path
+def test_one_rule_for_all_tasks(
+    run: Run, model: Path, glue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Epochs follow from the number of steps, and symmetric pairs are learned in both orders."""
+    monkeypatch.setattr("bertsmith.finetune.settings.LEAST_STEPS", 5)
     folder, file = tmp_path / "model", tmp_path / "seeds.jsonl"
     shutil.copytree(model, folder)
-    notes = folder / "bertsmith.json"
-    own = json.loads(notes.read_text()) if notes.exists() else {}
-    own |= {"finetune": {"optimizer": "muon"}, "benchmarks": {"sst2": {"epochs": 2}}}
-    notes.write_text(json.dumps(own))
+    (folder / "bertsmith.json").write_text(json.dumps({"finetune": {"optimizer": "muon"}}))
     words = ("glue", folder, glue, "--task", "sst2", "--task", "stsb", "--device", "cpu")
-    done = run(*words, "--out", file)
-    assert [
-        (row["settings"]["epochs"], row["settings"]["optimizer"]) for row in lines_of(file)
-    ] == [
-        (2, "muon"),
-        (4, "muon"),
-    ]
-    assert (
-        "sst2: settings stored in the model for this task, chosen on its dev file: epochs 2"
-        in done.err
+    trained: list[Any] = []
+    real = benchmarks.finetune
+    monkeypatch.setattr(
+        benchmarks, "finetune", lambda *a, **given: (trained.append(given), real(*a, **given))[1]
     )
-    assert "stsb: settings" not in done.err
-    assert "chosen on its dev" not in run(*words, "--epochs", "1").err  # what is given counts
-    notes.write_text(json.dumps(own | {"benchmarks": {"sst2": {"epochs": "many"}}}))
-    with pytest.raises(BertsmithError, match="benchmarks: sst2: epochs should be a valid integer"):
-        run(*words)
+    run(*words, "--out", file)
+    assert [(one["optimizer"], one["epochs"], one["both_orders"]) for one in trained] == [
+        ("muon", 5, False),
+        ("muon", 5, True),
+    ]
+    assert all("or as many as make" in row["settings"]["epochs"] for row in lines_of(file))
+    run(*words, "--epochs", "1")
+    assert [one["epochs"] for one in trained[2:]] == [1, 1]
 
 
 def test_seeds_are_as_many_single_runs(run: Run, model: Path, glue: Path, tmp_path: Path) -> None:

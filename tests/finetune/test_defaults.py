@@ -61,23 +61,14 @@ def test_the_report_has_the_rate_that_muon_had(own: Own, write: Write, tmp_path:
     assert "epoch 1 was kept." in card  # by no score: there was none
 
 
-def test_what_is_for_one_task_holds_as_a_whole(own: Own) -> None:
+def test_what_is_given_comes_first(own: Own) -> None:
     usual = {"learning_rate": 4e-4, "optimizer": "muon", "matrix_learning_rate": 0.02}
-    rte = {"learning_rate": 1e-3, "optimizer": "adamw", "epochs": 9}
-    folder = own(finetune=usual, benchmarks={"rte": rte})
-    assert stored_settings(folder, {}) == stored_settings(folder, {}, "sst2") == usual
-    assert stored_settings(folder, {"seed": 3, "epochs": None}, "rte") == usual | rte
-    found = settings_for("classification", default_settings(folder, {}, "rte"))
-    assert (found.optimizer, found.epochs, found.matrix_learning_rate) == ("adamw", 9, 0.0)
-    assert stored_settings(folder, {"epochs": 1}, "rte") == usual
+    folder = own(finetune=usual)
+    assert stored_settings(folder, {}) == stored_settings(folder, {"epochs": 1}) == usual
     given = {"optimizer": "adamw"}
-    assert stored_settings(folder, given, "rte") == {
-        k: usual[k] for k in usual.keys() - given.keys()
-    }
-    assert (
-        settings_for("tagging", default_settings(folder, given), **given).matrix_learning_rate
-        == 0.0
-    )
+    assert stored_settings(folder, given) == {k: usual[k] for k in usual.keys() - given.keys()}
+    found = settings_for("tagging", default_settings(folder, given), **given)
+    assert found.matrix_learning_rate == 0.0
 
 
 @pytest.mark.parametrize(
@@ -109,11 +100,6 @@ def test_what_is_for_one_task_holds_as_a_whole(own: Own) -> None:
             "finetune: matrix_learning_rate is for the optimizer muon",
         ),
         ({"finetune": []}, "finetune is not a table of settings"),
-        ({"benchmarks": 3}, "benchmarks is not a table of tasks"),
-        (
-            {"benchmarks": {"foo": {"epochs": -4}}},
-            "benchmarks: foo: epochs should be greater than or equal to 1, not -4",
-        ),
     ],
 )
 def test_what_cannot_be_named(own: Own, said: dict[str, Any], message: str) -> None:

@@ -30,6 +30,7 @@ from bertsmith.objectives import (
 from bertsmith.objectives.objective import best_guesses
 from bertsmith.objectives.replaced import sample
 from bertsmith.train.optimizer import OPTIMIZERS, CompositeOptimizer, optimizer_for
+from bertsmith.train.replayed import inputs_of
 from model.tiny import TINY, tiny
 
 LENGTHS = [9, 7, 7, 4]
@@ -132,10 +133,11 @@ def test_replaced_tokens_are_what_the_generator_changed(sharing: Any) -> None:
     assert objective.counts(given) == {"generator": 6, "replaced": given.tokens}
 
 
-@pytest.mark.parametrize("fills", [0.5, 0.3, 0.9])
-def test_the_tokens_that_are_not_filled_are_guessed_in_the_same_pass(fills: float) -> None:
+@pytest.mark.parametrize("fills", [0.5, 0.3, 0.75])
+def test_sequences_that_are_not_filled_are_guessed_in_the_same_pass(fills: float) -> None:
     checkpoint = create(TINY["electra"], heads=["replaced", "masked_lm"], seed=1)
-    model, given = checkpoint.model, example()
+    model, given = checkpoint.model, example().shared_out(fills)
+    assert given.filled is not None
     small = build(generator_config(checkpoint.config, width=0.5)).eval()
     initialise(small, 0.15, torch.Generator().manual_seed(2))
     objective = ReplacedTokens(model, small, "shared", fills)
@@ -144,32 +146,76 @@ def test_the_tokens_that_are_not_filled_are_guessed_in_the_same_pass(fills: floa
     torch.manual_seed(3)
     found = terms(objective, model, given)
     assert len(passes) == 1
-    filled = [int((at + 1) * fills) > int(at * fills) for at in range(6)]
-    count = sum(filled)
-    assert 0 < count < 6
-    where = torch.tensor(filled)
+    chosen = [int((at + 1) * fills) > int(at * fills) for at in range(4)]
+    judged = torch.tensor(
+        [own for own, size in zip(chosen, LENGTHS, strict=True) for _ in range(size)]
+    )
+    assert 0 < sum(chosen) < 4
+    rows, targets = example().rows, example().targets
+    mine = judged[rows]
+    assert given.filled == int(mine.sum())
     torch.manual_seed(3)
     with torch.no_grad():
-        logits = small(given.batch, "masked_lm", given.rows)
-        chosen = sample(logits[where])
-        batch = replace(given.batch, ids=given.batch.ids.clone())
-        batch.ids[given.rows[where]] = chosen
-        judged = torch.ones(given.tokens, dtype=torch.bool)
-        judged[given.rows[~where]] = False
+        logits = small(given.batch, "masked_lm", torch.cat([rows[mine], rows[~mine]]))
+        filled = sample(logits[: given.filled])
+        batch = replace(given.batch, ids=given.batch.ids.index_copy(0, rows[mine], filled))
         wanted = torch.zeros(given.tokens)
-        wanted[given.rows[where]] = (chosen != given.targets[where]).float()
+        wanted[rows[mine]] = (filled != targets[mine]).float()
         scores = model(batch, "replaced")[: given.tokens, 0][judged]
-        guesses = model(batch, "masked_lm", given.rows[~where])
+        guesses = model(batch, "masked_lm", rows[~mine])
     right = ((scores > 0) == (wanted[judged] > 0)).sum()
     loss = F.binary_cross_entropy_with_logits(scores, wanted[judged], reduction="sum")
     assert torch.allclose(found["replaced"].sum, loss, rtol=1e-5)
     assert found["replaced"].correct == right
-    masked = F.cross_entropy(guesses, given.targets[~where], reduction="sum")
+    masked = F.cross_entropy(guesses, targets[~mine], reduction="sum")
     assert torch.allclose(found["masked_lm"].sum, masked, rtol=1e-5)
-    generated = F.cross_entropy(logits, given.targets, reduction="sum")
-    assert torch.allclose(found["generator"].sum, generated, rtol=1e-5)
-    counts = {"generator": 6, "replaced": given.tokens - 6 + count, "masked_lm": 6 - count}
+    counts = {"generator": 6, "replaced": int(judged.sum()), "masked_lm": 6 - given.filled}
     assert objective.counts(given) == counts
+
+
+def test_a_frozen_generator_is_neither_trained_nor_stored() -> None:
+    checkpoint = create(TINY["electra"], heads=["replaced", "masked_lm"], seed=1)
+    model, given = checkpoint.model, example().shared_out(0.5)
+    assert given.filled
+    assert given.judged is not None
+    frozen = create(TINY["electra"], heads=["masked_lm"], seed=2).model.eval()
+    objective = ReplacedTokens(model, frozen, fills=0.5, frozen=True, temperature=2.0)
+    learner = MultiObjective(model, [objective], {})
+    assert objective.capturable
+    assert not {*frozen.parameters()} & {*learner.parameters()}
+    assert objective.counts(given) == {
+        "replaced": int(given.judged.sum()),
+        "masked_lm": 6 - given.filled,
+    }
+    torch.manual_seed(3)
+    found = terms(objective, model, given)
+    assert found.keys() == {"replaced", "masked_lm"}
+    torch.manual_seed(3)
+    mine, others = given.rows[: given.filled], given.rows[given.filled :]
+    with torch.no_grad():
+        chosen = sample(frozen(given.batch, "masked_lm", mine), 2.0)
+        batch = replace(given.batch, ids=given.batch.ids.index_copy(0, mine, chosen))
+        guesses = model(batch, "masked_lm", others)
+    masked = F.cross_entropy(guesses, given.targets[given.filled :], reduction="sum")
+    assert torch.allclose(found["masked_lm"].sum, masked, rtol=1e-5)
+    found["replaced"].sum.backward()
+    assert all(parameter.grad is None for parameter in frozen.parameters())
+
+
+@pytest.mark.parametrize("fills", [1.0, 0.5])
+def test_rows_that_only_fill_up_a_shape_change_nothing(fills: float) -> None:
+    checkpoint = create(TINY["electra"], heads=["replaced", "masked_lm"], seed=1)
+    model, given = checkpoint.model, example().shared_out(fills)
+    frozen = create(TINY["electra"], heads=["masked_lm"], seed=2).model.eval()
+    objective = ReplacedTokens(model, frozen, fills=fills, frozen=True, temperature=1e-4)
+    inputs = inputs_of(given, {"replaced": 1.0})
+    more = inputs.build(inputs.tensors)[0]
+    assert len(more.rows) > len(given.rows)
+    one, other = (terms(objective, model, each) for each in (given, more))
+    assert one.keys() == other.keys()
+    for name in one:
+        assert torch.allclose(one[name].sum, other[name].sum)
+        assert one[name].correct == other[name].correct
 
 
 def test_samples_follow_the_probabilities() -> None:

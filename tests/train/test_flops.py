@@ -85,7 +85,9 @@ def test_a_training_step_of_every_objective(recipe: str, changes: list[str]) -> 
     tokens = SEQUENCES * LENGTH
     masked = len(example.rows) / tokens
     expected = training_flops(learner, LENGTH, tokens=tokens, masked=masked) * tokens
-    assert counted(step) == pytest.approx(expected, rel=1e-12)
+    # Which masked tokens are left to predict depends on how many each sequence has.
+    exact = resolved.generator.fills == 1
+    assert counted(step) == pytest.approx(expected, rel=1e-12 if exact else 0.1)
 
 
 def test_local_attention_sees_its_window() -> None:

@@ -370,6 +370,10 @@ def test_a_directory_with_another_vocabulary_is_refused(recipe: Make, tmp_path: 
         ({"data": {"length": 512}}, "the model reads 64"),
         ({"objectives": {"masked_ml": 1}}, "unknown objective 'masked_ml'; did you mean masked_lm"),
         ({"objectives": {"replaced": 50}, "generator": {"fills": 0.5}}, "needs the objectives"),
+        (
+            {"objectives": {"replaced": 50}, "generator": {"model": "bertsmith-small"}},
+            "the generator's vocabulary is not the one",
+        ),
         ({"train": {"device": "tpu7"}}, "is not a device"),
         ({"model": {"size": "bert-tiny", "settings": {"vocab_size": 9}}}, "vocab_size is 9"),
         ({"model": {"size": "bert-huge"}}, "unknown size"),

@@ -27,6 +27,35 @@ def ran(made: Recipe, run: Path, replay: bool, monkeypatch: pytest.MonkeyPatch, 
     return pretrain(made, run, show="none", **more)
 
 
+def test_steps_with_a_frozen_generator_are_replayed(
+    recipe: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = {"steps": 4, "batch_tokens": 512, "micro_tokens": 512, "device": "cpu"}
+    first = recipe(objectives={"masked_lm": 1}, train=part, evaluate={"every": 0})
+    pretrain(first, tmp_path / "generator", show="none")
+    made = recipe(
+        objectives={"masked_lm": 1, "replaced": 10},
+        # So cold a generator makes its best guess: no draw, and the two runs are the same.
+        generator={
+            "model": str(tmp_path / "generator" / "model"),
+            "fills": 0.5,
+            "temperature": 1e-4,
+        },
+        train=part,
+        evaluate={"every": 0},
+    )
+    rows = {}
+    for replay in (False, True):
+        run = tmp_path / str(replay)
+        ran(made, run, replay, monkeypatch)
+        rows[replay] = [row for row in log(run) if "replaced" in row]
+        assert not (run / "generator").exists()
+    assert len(rows[True]) == len(rows[False]) == 4
+    for one, other in zip(rows[False], rows[True], strict=True):
+        for key in ("loss", "masked_lm", "replaced"):
+            assert other[key] == pytest.approx(one[key], rel=2e-3, abs=2e-3), key
+
+
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_replayed_runs_are_the_same_runs(
     optimizer: str, recipe: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -22,7 +22,7 @@ from bertsmith.checkpoint.files import TensorFiles, inside
 from bertsmith.checkpoint.heads import found, requested
 from bertsmith.checkpoint.names import Translation, outputs, unwrapped
 from bertsmith.errors import BertsmithError, nearest
-from bertsmith.families import FAMILIES, HeadEntry, family_of
+from bertsmith.families import FAMILIES, Family, HeadEntry, family_of
 from bertsmith.foreign import read_json
 from bertsmith.model import Config, Model, initialise
 
@@ -40,6 +40,7 @@ def read(
     heads: Iterable[str] | None = None,
     new: Iterable[str] = (),
     settings: Mapping[str, Any] | None = None,
+    dropout: float | None = None,
     dtype: torch.dtype | None = torch.float32,
     device: torch.device | str = "cpu",
     seed: int = 0,
@@ -48,7 +49,8 @@ def read(
 
     `heads` are those that must be there (default: all heads of the checkpoint). Heads in `new` get
     a new output layer, and other new layers if none are stored. `settings` override config.json,
-    for example its labels. With `dtype` None, tensors keep the data type in which they are stored.
+    for example its labels, and `dropout` that of all layers. With `dtype` None, tensors keep the
+    data type in which they are stored.
     """
     directory = Path(directory)
     path = inside(directory, "config.json")
@@ -57,6 +59,8 @@ def read(
     given = {**read_json(path), **(settings or {})}
     with meaningful(path):
         family = family_of(given)
+    if dropout is not None:
+        given |= dict.fromkeys(dropout_keys(family), dropout)
     files = TensorFiles(directory)
     prefix, stored = unwrapped(family, files.where)
     if prefix:
@@ -89,6 +93,15 @@ def read(
     )
     notes = {name: said for name, said in read_notes(directory).items() if name not in WRITTEN}
     return Checkpoint(model.eval(), family, given, entries, report, notes)
+
+
+def dropout_keys(family: Family) -> tuple[str, ...]:
+    """Keys of config.json that set dropout of the encoder, and nothing else."""
+    return tuple(
+        key
+        for key, fields in family.keys.items()
+        if all(field.endswith("_dropout") for field in fields.split())
+    )
 
 
 def check_family(name: object) -> None:

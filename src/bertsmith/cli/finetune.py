@@ -41,6 +41,8 @@ SETTINGS: tasks.Options = {
     ),
     "matrix_learning_rate": _option(float, "Learning rate of Muon [default: by the steps]."),
     "weight_decay": _option(float, "Weight decay [default: 0.01]."),
+    "dropout": _option(float, "Dropout of all layers [default: the model's own]."),
+    "both_orders": _option(bool, "Train on both orders of every pair of texts."),
     "layer_decay": _option(
         float, "Learning rate of a layer as a fraction of that of the layer above [default: 0.8]."
     ),

@@ -22,6 +22,7 @@ class Benchmark:
     metrics: tuple[str, ...]
     dev: tuple[str, ...] = ("dev",)
     headerless: Mapping[str, str] = field(default_factory=dict)  # CoLA's train and dev
+    symmetric: bool = False  # does the order of a pair mean nothing?
 
 
 GLUE: dict[str, Benchmark] = {
@@ -36,16 +37,19 @@ GLUE: dict[str, Benchmark] = {
         "classification",
         {"text": "#1 String", "pair": "#2 String", "label": "Quality"},
         ("accuracy", "f1"),
+        symmetric=True,
     ),
     "stsb": Benchmark(
         "regression",
         {"text": "sentence1", "pair": "sentence2", "score": "score"},
         ("pearson", "spearman"),
+        symmetric=True,
     ),
     "qqp": Benchmark(
         "classification",
         {"text": "question1", "pair": "question2", "label": "is_duplicate"},
         ("accuracy", "f1"),
+        symmetric=True,
     ),
     "mnli": Benchmark(
         "classification",

@@ -30,6 +30,10 @@ class Example:
     labels: Tensor | None  # (N,) int64: what each pair is
     samples: int  # N
     tokens: int  # of samples, without the filler
+    # With a generator that fills only some sequences: the first `filled` rows are theirs, and
+    # `judged` (T,) bool marks all their tokens. None: it fills all.
+    filled: int | None = None
+    judged: Tensor | None = None
 
     def to(self, device: torch.device | str) -> Example:
         """Return the example on another device."""
@@ -40,6 +44,7 @@ class Example:
             rows=self.rows.to(**move),  # type: ignore[call-overload]
             targets=self.targets.to(**move),  # type: ignore[call-overload]
             labels=None if self.labels is None else self.labels.to(**move),  # type: ignore[call-overload]
+            judged=None if self.judged is None else self.judged.to(**move),  # type: ignore[call-overload]
         )
 
     def pinned(self) -> Example:
@@ -54,6 +59,29 @@ class Example:
             rows=self.rows.pin_memory(),
             targets=self.targets.pin_memory(),
             labels=None if self.labels is None else self.labels.pin_memory(),
+            judged=None if self.judged is None else self.judged.pin_memory(),
+        )
+
+    def shared_out(self, fills: float) -> Example:
+        """The same example where a generator fills this fraction of the sequences only.
+
+        They alternate with those that stay masked, so that both have sequences of all lengths.
+        """
+        if fills == 1:
+            return self
+        owner = self.batch.layout.owner
+        numbers = torch.arange(int(owner[-1]) + 2, dtype=torch.float64)
+        chosen = (numbers * fills).floor().diff() > 0
+        judged = chosen[owner]
+        judged[self.tokens :] = False
+        mine = judged[self.rows]
+        order = (~mine).to(torch.uint8).argsort(stable=True)
+        return replace(
+            self,
+            rows=self.rows[order],
+            targets=self.targets[order],
+            filled=int(mine.sum()),
+            judged=judged,
         )
 
 
@@ -72,10 +100,16 @@ class StepPlan(NamedTuple):
 
 
 class Examples:
-    """Masked samples of a source; `segments` is the number of segments in the model's table."""
+    """Masked samples of a source.
 
-    def __init__(self, source: Source, masking: Masking | None, segments: int = 2) -> None:
-        self.source, self.masking, self.segments = source, masking, segments
+    `segments` is the number of segments in the model's table, `fills` the fraction of sequences
+    whose masks a generator fills.
+    """
+
+    def __init__(
+        self, source: Source, masking: Masking | None, segments: int = 2, fills: float = 1.0
+    ) -> None:
+        self.source, self.masking, self.segments, self.fills = source, masking, segments, fills
         self.pad_id = source.tokenizer.pad_id or 0
 
     def plan(
@@ -148,4 +182,4 @@ class Examples:
             None if labels is None else torch.from_numpy(labels),
             samples=len(samples),
             tokens=total,
-        )
+        ).shared_out(self.fills)

@@ -13,9 +13,10 @@ from typing import Any, Protocol
 from bertsmith.data import GLUE, Dataset, find_splits, glue_folders, read_data, read_glue
 from bertsmith.errors import BertsmithError
 from bertsmith.finetune import Settings, Splits, finetune, settings_for, split_off
-from bertsmith.finetune.defaults import default_settings, stored_settings
+from bertsmith.finetune.defaults import default_settings
 from bertsmith.finetune.loop import Watcher
-from bertsmith.finetune.settings import check_seeds, spoken
+from bertsmith.finetune.run import learned_from
+from bertsmith.finetune.settings import LEAST_STEPS, check_seeds, enough_epochs
 from bertsmith.finetune.trials import Trial, TrialFile, sum_of
 from bertsmith.metrics import Summary, over_seeds
 
@@ -177,18 +178,18 @@ class Trainer:
         check_seeds(seeds)
         self.model, self.goals, self.seeds, self.limit = model, goals, seeds, limit
         self.watch, self.device, self.given = watch, device, given
+        defaults = default_settings(model, given)
+        self.epochs_by_steps = given.get("epochs") is None and "epochs" not in defaults
         # The last epoch is scored: choosing the best by what is reported would flatter it.
         self.settings = {
             name: settings_for(
-                kind,
-                default_settings(model, given, name),
-                **{"keep": "last", "metric": metrics[0], **given},
+                kind, defaults, **{"keep": "last", "metric": metrics[0], **_orders(name), **given}
             )
             for name, (kind, metrics) in goals.items()
         }
         self.file: TrialFile | None = None
         if out is not None:
-            recorded = {name: _recorded(one, limit) for name, one in self.settings.items()}
+            recorded = {name: self._recorded(name) for name in goals}
             self.file = TrialFile(Path(out), model, recorded)
 
     def rows(self, name: str, splits: Splits) -> Iterator[Row]:
@@ -201,18 +202,16 @@ class Trainer:
             if scores:
                 summed = {metric: over_seeds([one[metric] for one in scores]) for metric in metrics}
                 counts = len(splits.train), int(scores[0]["count"])
-                yield Row(name + ending, summed, *counts, self._own(name))
+                yield Row(name + ending, summed, *counts)
 
-    def _own(self, name: str) -> str:
-        """A remark where the model stores settings for this task: the score is optimistic then."""
-        usual, own = (
-            stored_settings(self.model, self.given),
-            stored_settings(self.model, self.given, name),
-        )
-        held = {key: value for key, value in own.items() if usual.get(key) != value}
-        if not held:
-            return ""
-        return f"settings stored in the model for this task, chosen on its dev file: {spoken(held)}"
+    def _recorded(self, name: str) -> dict[str, Any]:
+        """What all seeds of a task have in common."""
+        recorded = self.settings[name].model_dump() | {"limit": self.limit}
+        del recorded["seed"]
+        if self.epochs_by_steps:
+            least = f"{recorded['epochs']}, or as many as make {LEAST_STEPS} steps"
+            recorded["epochs"] = least
+        return recorded
 
     def _trials(self, name: str, splits: Splits) -> list[Trial]:
         """What each seed scores."""
@@ -221,12 +220,16 @@ class Trainer:
         if self.file is not None:
             data = sum_of(one.path for one in sets if one is not None)
             known = self.file.finished(name, data)
-        trials = []
-        first = self.settings[name].seed
+        trials, settings = [], self.settings[name]
+        if self.epochs_by_steps:
+            examples = len(learned_from(splits.train, settings))
+            epochs = enough_epochs(settings, self.goals[name][0], examples)
+            settings = settings.changed(epochs=epochs)
+        first = settings.seed
         for seed in range(first, first + self.seeds):
             trial = known.get(seed)
             if trial is None:
-                trial = self._train(name, splits, self.settings[name].changed(seed=seed))
+                trial = self._train(name, splits, settings.changed(seed=seed))
                 if self.file is not None:
                     self.file.add(trial, data)
             if self.watch is not None:
@@ -259,11 +262,9 @@ def _squad_files(folder: Path) -> dict[tuple[str, str], Path]:
     return found
 
 
-def _recorded(settings: Settings, limit: int) -> dict[str, Any]:
-    """What all seeds of a task have in common."""
-    recorded = settings.model_dump() | {"limit": limit}
-    del recorded["seed"]
-    return recorded
+def _orders(name: str) -> dict[str, bool]:
+    """Both orders of pairs are learned from where a task of GLUE does not tell them apart."""
+    return {"both_orders": True} if name in GLUE and GLUE[name].symmetric else {}
 
 
 def _first(dataset: Dataset[Any], limit: int) -> Dataset[Any]:

@@ -16,43 +16,27 @@ STORABLE = (
     "optimizer",
     "matrix_learning_rate",
     "layer_decay",
+    "dropout",
     "epochs",
     "batch_size",
 )
 
 
-def default_settings(
-    model: str | Path, given: Mapping[str, Any], benchmark: str = ""
-) -> dict[str, Any]:
+def default_settings(model: str | Path, given: Mapping[str, Any]) -> dict[str, Any]:
     """The default settings of a model; see `stored_settings`."""
     width = read_config(find_encoder(model)[0]).width
-    return {"learning_rate": rate_for(width), **stored_settings(model, given, benchmark)}
+    return {"learning_rate": rate_for(width), **stored_settings(model, given)}
 
 
-def stored_settings(
-    model: str | Path, given: Mapping[str, Any], benchmark: str = ""
-) -> dict[str, Any]:
-    """The settings in a model's bertsmith.json, without those that are given.
-
-    The table "finetune" holds its defaults. The table "benchmarks" holds settings for single
-    benchmark tasks: all of a task's apply, or none where some of them are given.
-    """
+def stored_settings(model: str | Path, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The table "finetune" of a model's bertsmith.json, without settings that are given."""
     directory = find_encoder(model)[0]
-    notes, where = read_notes(directory), directory / "bertsmith.json"
-    defaults = _checked(notes.get("finetune", {}), {}, f"{where}: finetune")
-    tables = notes.get("benchmarks", {})
-    if not isinstance(tables, dict):
-        raise BertsmithError(f"{where}: benchmarks is not a table of tasks")
-    for_task = {
-        task: _checked(table, defaults, f"{where}: benchmarks: {task}")
-        for task, table in tables.items()
-    }.get(benchmark, {})
-    chosen_by_user = {name for name, value in given.items() if value is not None}
-    chosen = defaults if chosen_by_user & for_task.keys() else defaults | for_task
-    return {name: value for name, value in chosen.items() if name not in chosen_by_user}
+    where = directory / "bertsmith.json"
+    defaults = _checked(read_notes(directory).get("finetune", {}), f"{where}: finetune")
+    return {name: value for name, value in defaults.items() if given.get(name) is None}
 
 
-def _checked(named: Any, defaults: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _checked(named: Any, where: str) -> dict[str, Any]:
     """The settings that a model names, checked."""
     if not isinstance(named, dict):
         raise BertsmithError(f"{where} is not a table of settings")
@@ -62,7 +46,7 @@ def _checked(named: Any, defaults: Mapping[str, Any], where: str) -> dict[str, A
                 f"{where}: a model may not set {name!r}, only {', '.join(STORABLE)}"
             )
     try:
-        settings_for("classification", defaults, **named)
+        settings_for("classification", **named)
     except BertsmithError as error:
         raise BertsmithError(f"{where}: {error}") from error
     return dict(named)

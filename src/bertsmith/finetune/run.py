@@ -92,9 +92,9 @@ def finetune(
     splits = _one_scheme(splits)
     defaults = default_settings(model, given)
     settings = with_metric(splits, settings_for(splits.train.task, defaults, **given))
-    few = ""
+    few, count = "", len(learned_from(splits.train, settings))
     if given.get("epochs") is None and "epochs" not in defaults:
-        epochs = enough_epochs(settings, splits.train.task, len(splits.train.gold()))
+        epochs = enough_epochs(settings, splits.train.task, count)
         if epochs != settings.epochs:
             few = f"few examples: {epochs} epochs, so that there are {LEAST_STEPS} steps or more"
             settings = settings.changed(epochs=epochs)
@@ -110,6 +110,16 @@ def finetune(
         return command.result(command.calibrated(command.train()))
     with reserved(out), terminable():
         return command.write(Path(out), overwrite, resume)
+
+
+def learned_from(train: Dataset[Any], settings: Settings) -> list[Any]:
+    """The labelled examples of a training file; with `both_orders`, every pair twice."""
+    examples = train.gold()
+    if not settings.both_orders:
+        return examples
+    if any(example.pair is None for example in examples):
+        raise BertsmithError(f"{train.path}: both_orders needs pairs of texts")
+    return examples + [replace(one, text=one.pair, pair=one.text) for one in examples]
 
 
 class Command:
@@ -249,7 +259,7 @@ class Command:
     def _train(self, settings: Settings) -> Run:
         training = self.training(settings)
         bert = self.opened(training, settings)
-        samples = training.samples(bert, self.splits.train.gold())
+        samples = training.samples(bert, learned_from(self.splits.train, settings))
         evaluations: dict[int, Evaluation] = {}  # by epoch; those of the best
         session = Session() if self.work is None else self.work.session(settings)
         self.current = settings, session, bert, evaluations
@@ -305,7 +315,7 @@ class Command:
             return run
         training = self.training(run.settings)
         bert = self.opened(training, run.settings)
-        training.samples(bert, self.splits.train.gold())  # counts what the ledger holds
+        training.samples(bert, learned_from(self.splits.train, run.settings))  # for its ledger
         if not self.work.load_best(run.settings, bert.model):
             raise BertsmithError(
                 f"{self.work.folder}: the best weights are missing; remove it to start again"

@@ -42,6 +42,13 @@ class Settings(BaseModel):
     schedule: Literal["linear", "cosine", "stable", "constant"] = "linear"
     weight_decay: float = Field(default=0.01, ge=0, le=10)
     clip: float = Field(default=1.0, ge=1e-6, le=1e9, description="largest gradient norm")
+    dropout: float | None = Field(
+        default=None, ge=0, le=0.9, description="of all layers; default: the model's own"
+    )
+    both_orders: bool = Field(
+        default=False,
+        description="train on both orders of every pair: for pairs whose order means nothing",
+    )
     layer_decay: float = Field(
         default=0.8,
         ge=0.01,
@@ -113,7 +120,7 @@ class Settings(BaseModel):
 
 
 # Settings that a task uses only if its `Task.options` names them.
-TASK_OPTIONS = ("class_weights", "focal", "smoothing", "temperature")
+TASK_OPTIONS = ("class_weights", "focal", "smoothing", "temperature", "both_orders")
 
 LABEL_TASKS = ("classification", "multilabel", "regression")  # of which this was measured:
 LEAST_STEPS = 500  # below, more steps are better on held-out data (docs/finetune.md)

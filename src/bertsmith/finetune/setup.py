@@ -63,14 +63,15 @@ def _read(
             heads=(),
             new=[training.head],
             settings=training.config_changes(),
+            dropout=settings.dropout,
             device=device,
             seed=settings.seed,
         )
-    checkpoint = read(directory, device=device)
+    checkpoint = read(directory, dropout=settings.dropout, device=device)
     kept = [kind for kind in checkpoint.entries if kind == "pooler"]
     if len(kept) == len(checkpoint.entries):
         return checkpoint
-    return read(directory, heads=kept, device=device)
+    return read(directory, heads=kept, dropout=settings.dropout, device=device)
 
 
 def freeze(model: Model, which: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import ClassVar, NamedTuple
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -73,6 +74,7 @@ class Objective(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.score = score
+        self.outside: tuple[Model, ...] = ()  # models that it reads, and nothing trains or stores
         # Of the last pass: ratios to report, each a numerator and a denominator; and outside of
         # training the most probable tokens of each mask, as probabilities and ids (M, 3).
         self.ratios: dict[str, tuple[Tensor, Tensor]] = {}
@@ -98,6 +100,12 @@ class Objective(nn.Module):
     def guesses(self, name: str, logits: Tensor, targets: Tensor) -> LossTerm:
         """The term of predictions (M, outputs) whose labels are targets (M,)."""
         return LossTerm(name, *self.score(logits, targets))
+
+    def place(self, device: torch.device) -> None:
+        """Move the models outside to a device, on a GPU in bfloat16."""
+        dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+        for model in self.outside:
+            model.to(device, dtype)
 
     def before_step(self) -> None:
         """Called before each optimizer step."""

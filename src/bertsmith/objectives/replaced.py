@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -22,21 +21,37 @@ Sharing = Literal["shared", "disentangled", "none"]
 class ReplacedTokens(Objective):
     """ELECTRA's objective. The generator learns masked LM; its samples are not differentiated.
 
-    sharing  "shared": both use one token table (ELECTRA). "disentangled": the model's table is
-             the generator's E, into which the model's gradient does not flow, plus a Δ of its own
-             (DeBERTa-v3). "none": each has its own.
-    fills    fraction of the masked tokens that the generator fills. The others stay masked, and
-             the model predicts them in the same pass: masked LM for little more time.
+    sharing      "shared": both use one token table (ELECTRA). "disentangled": the model's table is
+                 the generator's E, into which the model's gradient does not flow, plus a Δ of its
+                 own (DeBERTa-v3). "none": each has its own.
+    fills        fraction of the sequences whose masks the generator fills. In the others they
+                 stay masked, and the model predicts them: masked LM in the same pass.
+    frozen       the generator is a trained model that does not learn (Fast-ELECTRA). It shares
+                 nothing, and is neither trained nor stored with the model.
+    temperature  the generator's logits are divided by it: above 1 replacements are easier to tell.
     """
 
     name = "replaced"
     kind = "replaced"
 
     def __init__(
-        self, model: Model, generator: Model, sharing: Sharing = "shared", fills: float = 1.0
+        self,
+        model: Model,
+        generator: Model,
+        sharing: Sharing = "shared",
+        fills: float = 1.0,
+        *,
+        frozen: bool = False,
+        temperature: float = 1.0,
     ) -> None:
         super().__init__()
-        self.generator, self.sharing, self.fills = generator, sharing, fills
+        self.fills, self.temperature, self.frozen = fills, temperature, frozen
+        self.sharing: Sharing = "none" if frozen else sharing
+        self.capturable = frozen  # type: ignore[misc]  # one that learns may act before a step
+        if frozen:
+            self.outside = (generator.eval().requires_grad_(False),)
+            return
+        self.generator = generator
         # In a tuple: the table belongs to the model, which is trained beside this.
         self.tables: tuple[Any, Any] = (_embedding(model).token, _embedding(generator).token)
         own, theirs = (table.weight for table in self.tables)
@@ -54,53 +69,59 @@ class ReplacedTokens(Objective):
         return HeadConfig(1, dense=config.width, activation=config.activation)
 
     def counts(self, example: Example) -> dict[str, int]:
-        """The generator predicts masked tokens; the model judges all but those it predicts."""
-        masked = len(example.rows)
-        left = masked - int(masked * self.fills)
-        counts = {"generator": masked, self.name: example.tokens - left}
-        return counts | ({} if self.fills == 1 else {MaskedTokens.name: left})
+        """The generator predicts masked tokens; the model judges the sequences it filled."""
+        counts = {} if self.frozen else {"generator": len(example.rows)}
+        if example.filled is None or example.judged is None:
+            return counts | {self.name: example.tokens}
+        left = len(example.rows) - example.filled
+        return counts | {self.name: int(example.judged.sum()), MaskedTokens.name: left}
 
     def passes(self, model: Model, tokens: int, sequences: int, masked: float) -> list[HeadPass]:
-        """The generator on masked tokens; the model on the text that the generator filled."""
-        passes = [
-            HeadPass(self.generator, "masked_lm", masked, "generator"),
-            HeadPass(model, self.kind, tokens, "filled"),
-        ]
-        left = masked - int(masked * self.fills)
+        """The generator on masked tokens; the model on the text that the generator filled.
+
+        The pass of a frozen generator is not counted.
+        """
+        passes = [HeadPass(model, self.kind, tokens, "filled")]
+        if not self.frozen:
+            passes.append(HeadPass(self.generator, "masked_lm", masked, "generator"))
+        left = masked * (1 - self.fills)
         return passes + [HeadPass(model, MaskedTokens.kind, left, "filled")] * (self.fills < 1)
 
     def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
         """The generator's loss, and the model's on the text that the generator filled."""
-        logits = self.generator(example.batch, "masked_lm", example.rows)
-        terms = [self.guesses("generator", logits, example.targets)]
-        filled, left = self._filled_and_left(example.rows)
-        rows, targets = example.rows[filled], example.targets[filled]
-        samples = sample(logits.detach()[filled])
-        ids = example.batch.ids.index_copy(0, rows, samples)
+        original = example.batch.ids
+        rows, targets = example.rows[: example.filled], example.targets[: example.filled]
+        logits, terms = self._generated(example, rows)
+        known = targets >= 0  # rows that only fill up a shape keep their token
+        samples = torch.where(known, sample(logits, self.temperature), original[rows])
+        ids = original.index_copy(0, rows, samples)
         batch = replace(example.batch, ids=ids)
         corrupted = EncoderPass(encoder_pass.model, replace(example, batch=batch))
-        scores = corrupted.head(self.kind)[: example.tokens, 0].float()
-        labels = torch.zeros(len(ids), device=ids.device)
-        labels = labels.index_copy(0, rows, (samples != targets).float())[: example.tokens]
-        judged = torch.ones_like(labels)
-        if self.fills < 1:
-            judged = judged.index_fill(0, example.rows[left], 0.0)
-            logits = corrupted.head(MaskedTokens.kind, example.rows[left])
-            terms.append(self.guesses(MaskedTokens.name, logits, example.targets[left]))
-        loss = F.binary_cross_entropy_with_logits(scores, labels, judged, reduction="sum")
-        correct = (((scores.detach() > 0) == (labels > 0)) & (judged > 0)).sum()
+        scores = corrupted.head(self.kind)[:, 0].float()
+        labels = torch.zeros_like(scores)
+        labels = labels.index_copy(0, rows, ((samples != targets) & known).float())
+        judged = example.judged
+        if judged is None:
+            judged = torch.arange(len(ids), device=ids.device) < example.tokens
+        else:
+            rows, targets = example.rows[example.filled :], example.targets[example.filled :]
+            terms.append(
+                self.guesses(MaskedTokens.name, corrupted.head("masked_lm", rows), targets)
+            )
+        loss = F.binary_cross_entropy_with_logits(scores, labels, judged.float(), reduction="sum")
+        correct = (((scores.detach() > 0) == (labels > 0)) & judged).sum()
         detected = ((scores.detach() > 0) & (labels > 0)).sum()
         self.ratios = {"replaced_recall": (detected, labels.sum())}
         return [*terms, LossTerm(self.name, loss, correct)]
 
-    def _filled_and_left(self, rows: Tensor) -> tuple[Any, Any]:
-        """Indices of the masked tokens that are filled, and of those left, evenly interleaved."""
-        if self.fills == 1:
-            return slice(None), slice(0)
-        filled = np.diff(np.floor(np.arange(len(rows) + 1) * self.fills)) > 0
-        both = (np.flatnonzero(filled), np.flatnonzero(~filled))
-        first, second = (torch.from_numpy(indices).to(rows.device) for indices in both)
-        return first, second
+    def _generated(self, example: Example, rows: Tensor) -> tuple[Tensor, list[LossTerm]]:
+        """The generator's logits at the tokens that it fills; and its loss, where it learns."""
+        if self.frozen:
+            self.place(rows.device)
+            with torch.no_grad():
+                return self.outside[0](example.batch, "masked_lm", rows), []
+        logits = self.generator(example.batch, "masked_lm", example.rows)
+        return logits.detach()[: len(rows)], [self.guesses("generator", logits, example.targets)]
 
     @torch.no_grad()
     def before_step(self) -> None:
@@ -117,11 +138,11 @@ class ReplacedTokens(Objective):
             own += theirs
 
 
-def sample(logits: Tensor) -> Tensor:
+def sample(logits: Tensor, temperature: float = 1.0) -> Tensor:
     """One token for each row, drawn by probability: (M, V) → (M,)."""
     # One random number a row. Gumbel noise for every token of the vocabulary took over a third of
     # a small model's step on a CPU.
-    cumulative = logits.float().softmax(-1).cumsum(-1)
+    cumulative = (logits.float() / temperature).softmax(-1).cumsum(-1)
     drawn = torch.rand(len(logits), 1, device=logits.device) * cumulative[:, -1:]
     tokens = torch.searchsorted(cumulative, drawn, right=True).squeeze(-1)
     return tokens.clamp(max=logits.shape[-1] - 1)  # the product may round up to the total

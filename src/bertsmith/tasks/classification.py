@@ -131,7 +131,7 @@ class ClassificationTask(LabelTask):
 
     name = "classification"
     usage = 'classify("A text.")'
-    options = frozenset({"class_weights", "focal", "smoothing"})
+    options = frozenset({"class_weights", "focal", "smoothing", "both_orders"})
     kinds = (Labelled, MultiLabelled, Scored)
 
     def fits(self, checkpoint: Checkpoint) -> bool:

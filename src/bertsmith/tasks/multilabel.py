@@ -67,7 +67,7 @@ class MultilabelTask(LabelTask):
     name = "multilabel"
     usage = 'classify("A text.").scores'
     defaults = MappingProxyType({"epochs": 4})
-    options = frozenset({"class_weights", "focal", "smoothing"})
+    options = frozenset({"class_weights", "focal", "smoothing", "both_orders"})
     kinds = (Labelled, MultiLabelled, Scored)
 
     def fits(self, checkpoint: Checkpoint) -> bool:

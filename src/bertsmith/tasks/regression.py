@@ -80,6 +80,7 @@ class RegressionTask(LabelTask):
     defaults = MappingProxyType({"epochs": 4})
     kinds = (Labelled, MultiLabelled, Scored)
     perfect = 0.0
+    options = frozenset({"both_orders"})
 
     def fits(self, checkpoint: Checkpoint) -> bool:
         """Does config.json say so, or is there a single output?"""

@@ -11,11 +11,12 @@ import torch
 
 from bertsmith.checkpoint import Checkpoint, create, keep_layers, locate, read
 from bertsmith.checkpoint.checkpoint import configure, entry_of
+from bertsmith.checkpoint.read import dropout_keys
 from bertsmith.corpus import Corpus
 from bertsmith.corpus.unigram import token_counts
 from bertsmith.errors import BertsmithError, nearest
 from bertsmith.examples import Crops, Examples, Masking, Pairs, Source, Spans
-from bertsmith.families import Family, family_of, preset
+from bertsmith.families import family_of, preset
 from bertsmith.model import Config, Model, build, build_head, initialise
 from bertsmith.objectives import (
     OBJECTIVES,
@@ -88,14 +89,26 @@ def built(recipe: Recipe, tokenizer: Tokenizer, *, device: str = "cpu") -> Built
     generator = None
     teacher = _teacher(recipe, tokenizer, config)
     for objective in objectives:
-        if objective is ReplacedTokens:
+        if objective is ReplacedTokens and recipe.generator.model:
+            frozen = _frozen_generator(recipe, tokenizer)
+            part = recipe.generator
+            made.append(
+                ReplacedTokens(
+                    model, frozen, fills=part.fills, frozen=True, temperature=part.temperature
+                )
+            )
+        elif objective is ReplacedTokens:
             shape = recipe.generator
             small = generator_config(config, shape.width, shape.depth)
             with torch.device(device):
                 guessing = build(small)
             if device != "meta":
                 initialise(guessing, deviation, torch.Generator(device).manual_seed(seed + 2))
-            made.append(ReplacedTokens(model, guessing, shape.sharing, shape.fills))
+            made.append(
+                ReplacedTokens(
+                    model, guessing, shape.sharing, shape.fills, temperature=shape.temperature
+                )
+            )
             generator = _stored_generator(checkpoint, small, guessing)
         elif issubclass(objective, Distilled):
             made.append(objective(teacher))
@@ -142,6 +155,28 @@ def _teacher(recipe: Recipe, tokenizer: Tokenizer, student: Config) -> Teacher |
         layer=part.layer,
         relation_heads=heads,
     )
+
+
+def _frozen_generator(recipe: Recipe, tokenizer: Tokenizer) -> Model:
+    """The trained model that fills masks, checked against the corpus."""
+    name = recipe.generator.model
+    directory = locate(name)
+    known = isinstance(tokenizer, Tokenizer)  # of a plan there may be the size alone
+    if known and Tokenizer.load(directory).vocabulary() != tokenizer.vocabulary():
+        raise BertsmithError(
+            f"{name}: the generator's vocabulary is not the one that the corpus was prepared with;"
+            f" prepare the text with --tokenizer {name}"
+        )
+    checkpoint = read(directory)
+    if "masked_lm" not in checkpoint.entries:
+        raise BertsmithError(f"{name}: a generator fills masks, and this model has no head for it")
+    longest = max(length for length, _, _ in recipe.lengths())
+    if longest > checkpoint.config.max_length:
+        raise BertsmithError(
+            f"the generator reads {checkpoint.config.max_length} tokens, and the recipe makes"
+            f" sequences of {longest}: lower data.length"
+        )
+    return checkpoint.model
 
 
 def _objectives(recipe: Recipe) -> list[Any]:
@@ -199,17 +234,11 @@ def _continued(
     wanted = [kind for kind in kinds if kind in held]
     new = [kind for kind in wanted if kind not in stored.entries]
     old = [kind for kind in wanted if kind in stored.entries]
-    dropout = {key: v for key, v in part.settings.items() if _sets_dropout(stored.family, key)}
+    dropout = {key: v for key, v in part.settings.items() if key in dropout_keys(stored.family)}
     checkpoint = read(directory, heads=old, new=new, settings=dropout or None)
     if part.keep:
         checkpoint = keep_layers(checkpoint, part.keep)
     return checkpoint, _ignored(part, stored)
-
-
-def _sets_dropout(family: Family, key: str) -> bool:
-    """Does a key of config.json set dropout and nothing else?"""
-    fields = family.keys.get(key, "").split()
-    return bool(fields) and all(field.endswith("_dropout") for field in fields)
 
 
 def _ignored(part: ModelPart, stored: Checkpoint) -> tuple[str, ...]:
@@ -224,13 +253,13 @@ def _ignored(part: ModelPart, stored: Checkpoint) -> tuple[str, ...]:
     ignored = [
         f"model.settings.{key}"
         for key, value in part.settings.items()
-        if not _sets_dropout(family, key) and differs(key, value)
+        if key not in dropout_keys(family) and differs(key, value)
     ]
     if part.size and "size" in part.model_fields_set:
         # A new model's vocabulary comes from the corpus, not from its size.
         sizes = {k: v for k, v in preset(part.size).items() if k not in part.settings}
         asked = [k for k in sizes if k != "vocab_size" and not k.endswith("_token_id")]
-        if any(differs(k, sizes[k]) for k in asked if not _sets_dropout(family, k)):
+        if any(differs(k, sizes[k]) for k in asked if k not in dropout_keys(family)):
             ignored.insert(0, "model.size")
     return tuple(ignored)
 
@@ -297,7 +326,8 @@ def examples_of(recipe: Recipe, corpus: Corpus, length: int, segments: int) -> E
         weights=weights,
         seed=recipe.train.seed,
     )
-    return Examples(source_of(recipe, corpus, length), masking if masks else None, segments)
+    source, fills = source_of(recipe, corpus, length), recipe.generator.fills
+    return Examples(source, masking if masks else None, segments, fills)
 
 
 def open_corpus(recipe: Recipe, split: str = "train") -> Corpus:

@@ -33,6 +33,9 @@ def compile_rows(module: nn.Module, whole: bool = True, captured: bool = False) 
         elif isinstance(part, PostNormBlock | PreNormBlock) and not (whole and _by_device(part)):
             _compile_block(part)
         elif isinstance(part, Objective):
+            part.place(next(module.parameters()).device)
+            for model in part.outside:
+                compile_rows(model, whole, captured)
             part.score = _score(torch.compile(part.score, dynamic=True))  # type: ignore[assignment]
 
 

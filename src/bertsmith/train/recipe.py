@@ -120,8 +120,16 @@ class ContrastivePart(Part):
 
 
 class GeneratorPart(Part):
-    """The generator of replaced tokens, in proportion to the model."""
+    """The generator of replaced tokens: a trained model, or a new, smaller one."""
 
+    model: str = Field(
+        default="",
+        description="a trained masked LM of the same vocabulary, which is not trained further;"
+        " empty: a new generator learns beside the model",
+    )
+    temperature: float = Field(
+        default=1.0, gt=0, le=100, description="its logits are divided by it before sampling"
+    )
     width: float = Field(default=0.25, gt=0, le=1)
     depth: float = Field(default=1.0, gt=0, le=1)
     sharing: Literal["shared", "disentangled", "none"] = "shared"
@@ -129,7 +137,7 @@ class GeneratorPart(Part):
         default=1.0,
         gt=0,
         le=1,
-        description="share of masked tokens it fills; masked_lm predicts the others",
+        description="fraction of sequences whose masks it fills; masked_lm predicts the others",
     )
 
 

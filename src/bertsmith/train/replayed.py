@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -89,17 +90,38 @@ class ReplayedSteps:
 def inputs_of(example: Example, counts: Mapping[str, float]) -> Inputs:
     """An example as tensors of few sizes."""
     batch, layout = example.batch, example.batch.layout
-    size = -(-max(1, len(example.rows)) // ROWS) * ROWS
-    rows, targets = torch.zeros(size, dtype=torch.int64), torch.full((size,), IGNORED)
-    rows[: len(example.rows)], targets[: len(example.rows)] = example.rows, example.targets
+    rows, targets, filled = _padded(example)
     names = tuple(counts)
     numbers = torch.tensor([float(counts[name]) for name in names])
-    tensors = [batch.ids, batch.segments, layout.ends, layout.positions, rows, targets, numbers]
+    total = torch.tensor(example.tokens)
+    tensors = [batch.ids, batch.segments, layout.ends, layout.positions]
+    tensors += [rows, targets, numbers, total]
+    tensors += [] if example.judged is None else [example.judged]
 
     def build(tensors: list[Tensor]) -> tuple[Any, ...]:
-        ids, segments, ends, positions, rows, targets, numbers = tensors
+        ids, segments, ends, positions, rows, targets, numbers, total, *judged = tensors
         placed = Layout(ends, ends, positions, layout.lengths, layout.most)
-        made = replace(example, batch=Batch(ids, segments, placed), rows=rows, targets=targets)
+        made = replace(
+            example,
+            batch=Batch(ids, segments, placed),
+            rows=rows,
+            targets=targets,
+            tokens=total,  # type: ignore[arg-type]  # known on the device: it differs by step
+            filled=filled,
+            judged=judged[0] if judged else None,
+        )
         return made, dict(zip(names, numbers.unbind(), strict=True))
 
-    return Inputs(tensors, build, (layout.most, names))
+    return Inputs(tensors, build, (layout.most, names, filled))
+
+
+def _padded(example: Example) -> tuple[Tensor, Tensor, int | None]:
+    """Masked tokens, filled up to a few sizes: those that a generator fills, and the others."""
+    cuts = [0, *([] if example.filled is None else [example.filled]), len(example.rows)]
+    rows, targets = [], []
+    for first, last in pairwise(cuts):
+        spare = -(-max(1, last - first) // ROWS) * ROWS - (last - first)
+        rows += [example.rows[first:last], torch.zeros(spare, dtype=torch.int64)]
+        targets += [example.targets[first:last], torch.full((spare,), IGNORED)]
+    filled = None if example.filled is None else len(rows[0]) + len(rows[1])
+    return torch.cat(rows), torch.cat(targets), filled
