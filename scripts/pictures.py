@@ -1,7 +1,7 @@
 """Draw the pictures of docs/understand with the package's own models (needs the dev packages).
 
 python scripts/pictures.py
-python scripts/pictures.py demo     # the README's picture: the page in this folder, in Chromium
+python scripts/pictures.py demo     # docs/pictures: the pages of a demo in this folder, in Chromium
 """
 
 import json
@@ -114,18 +114,29 @@ def heads(bert: Any) -> None:
 
 
 def page(folder: Path) -> None:
-    """Write docs/pictures/demo.png: the first two steps of the page that `bertsmith demo` wrote."""
+    """Write docs/pictures: parts of the pages that `bertsmith demo` wrote to a folder."""
     from playwright.sync_api import sync_playwright
 
+    # picture: page, and the first and the last section that it shows
+    parts = {
+        "demo": ("index.html", None, 1),
+        "report": ("classifier/report.html", 1, 3),
+        "attention": ("attention.html", None, 0),
+        "senses": ("senses.html", None, 0),
+    }
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"))
         tab = browser.new_page(viewport={"width": 1200, "height": 900}, color_scheme="light")
-        tab.goto((folder / "index.html").resolve().as_uri())
-        box = tab.locator("section").nth(1).bounding_box()
-        assert box is not None
-        clip = {"x": 0.0, "y": 0.0, "width": 1200.0, "height": box["y"] + box["height"] + 10}
-        path = ROOT / "docs" / "pictures" / "demo.png"
-        tab.screenshot(path=path, full_page=True, clip=clip)  # type: ignore[arg-type]
+        for name, (file, first, last) in parts.items():
+            tab.goto((folder / file).resolve().as_uri())
+            tab.wait_for_selector("html[data-ready=yes]")
+            sections = tab.locator("main section")
+            top = 0.0 if first is None else sections.nth(first).bounding_box()["y"] - 10
+            box = sections.nth(last).bounding_box()
+            height = box["y"] + box["height"] + 10 - top
+            clip = {"x": 0.0, "y": top, "width": 1200.0, "height": height}
+            path = ROOT / "docs" / "pictures" / f"{name}.png"
+            tab.screenshot(path=path, full_page=True, clip=clip)  # type: ignore[arg-type]
         browser.close()
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 
 class Groups(NamedTuple):
-    """Padded grids, one below the other in R rows; padding repeats a sequence's last token."""
+    """Padded grids of sequences, concatenated to R rows; padding repeats the last token."""
 
     seen: list[Tensor]  # of each grid (c, n), where its tokens are real
     picked: Tensor  # (R,) which token stands in each row
@@ -31,7 +31,7 @@ class Groups(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each of N sequences lies in a row of T tokens."""
+    """The position of each of N sequences in a row of T tokens."""
 
     boundaries: Tensor  # (N+1,) int32: sequence n is rows boundaries[n] to boundaries[n+1]
     ends: Tensor  # boundaries; if `most` is known, of as many empty sequences more as batches share
@@ -41,9 +41,10 @@ class Layout:
 
     @classmethod
     def of(cls, lengths: Sequence[int], most: int = 0) -> Layout:
-        """Lay sequences of these lengths end to end.
+        """Concatenate sequences of these lengths.
 
-        Layouts of one `most` have ends of few sizes: what is compiled for one fits many.
+        Layouts with the same `most` have few different sizes, so that compiled code fits many of
+        them.
         """
         if not lengths or min(lengths) < 1:
             raise ValueError("a layout needs at least one sequence, and none may be empty")
@@ -61,7 +62,7 @@ class Layout:
 
     @property
     def longest(self) -> int:
-        """The length of the longest sequence, or that of the longest there may be."""
+        """The length of the longest sequence, or an upper bound of it."""
         return self.most or max(self.lengths)
 
     @property
@@ -91,7 +92,7 @@ class Layout:
 
     @cached_property
     def groups(self) -> Groups:
-        """Sequences of like length as padded grids, for kernels that cost most to start."""
+        """Sequences of similar length as padded grids, for kernels with a high cost per call."""
         starts = self.boundaries[:-1].long().cpu()
         seen, picked, places = [], [], torch.empty(self.total, dtype=torch.int64)
         filled = 0
@@ -117,7 +118,7 @@ class Layout:
         return Groups([seen], rows.flatten(), seen.flatten().nonzero().flatten())
 
     def split(self, rows: Tensor) -> tuple[Tensor, ...]:
-        """Cut (T, ...) back into one (length, ...) tensor for each sequence."""
+        """Split (T, ...) into one (length, ...) tensor for each sequence."""
         return rows.split(list(self.lengths))
 
     def to(self, device: torch.device | str) -> Layout:
@@ -148,7 +149,7 @@ def like(lengths: Sequence[int], waste: float = 0.2, most: int = 16384) -> list[
 
 @dataclass(frozen=True)
 class Batch:
-    """Token ids and segment ids of N sequences, and where each lies."""
+    """Token ids and segment ids of N sequences, with their layout."""
 
     ids: Tensor  # (T,) int64
     segments: Tensor  # (T,) int64

@@ -1,8 +1,7 @@
 """Ablation: run a model without some heads or layers, and measure the loss or score.
 
-A head that is masked finds nothing; one that is mean-ablated always finds what it finds on
-average. A layer that is left out passes its input on, or adds to it what it adds on average. The
-weights are not touched.
+The output of a masked head is zero; that of a mean-ablated head is its mean over all tokens. A
+layer that is left out returns its input, or adds its mean output to it. Weights do not change.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ Heads = Iterable[tuple[int, int]]  # layer, head
 
 @dataclass(frozen=True)
 class Material:
-    """What a model is measured on: inputs, and how much it loses on them.
+    """The data of an ablation: inputs, and the loss on them.
 
-    `loss` gives the loss of every target in a batch, and the sequence each belongs to.
+    `loss` returns the loss of every target in a batch, and the sequence of each.
     """
 
     windows: Sequence[Window]
@@ -46,7 +45,7 @@ class Material:
 def masked_words(
     bert: LoadedModel, texts: Sequence[str], share: float = 0.15, seed: int = 0
 ) -> Material:
-    """Texts with some tokens masked, the same ones every time; the loss is to guess them."""
+    """Mask some tokens of texts, always the same; the loss is that of predicting them."""
     bert.demand_head("masked_lm")
     tokenizer = bert.tokenizer
     if tokenizer.mask_id is None:
@@ -81,7 +80,7 @@ def labelled(
     labels: Sequence[str],
     pairs: Sequence[str] | None = None,
 ) -> Material:
-    """Texts (or pairs of texts) with their labels; the loss is to tell them."""
+    """Encode texts (or pairs of texts) with their labels; the loss is that of predicting them."""
     bert.demand_head("classify")
     known = {name: number for number, name in enumerate(bert.checkpoint.labels)}
     for label in labels:
@@ -111,13 +110,13 @@ def loss(bert: LoadedModel, material: Material) -> float:
 
 
 def block_heads(bert: LoadedModel) -> list[int]:
-    """How many heads each block has, which several layers may share."""
+    """Return the number of heads of each block; several layers may share a block."""
     blocks: list[Any] = [getattr(block, "block", block) for block in bert.model.encoder.blocks]
     return [block.attention.heads for block in blocks]
 
 
 class Means(NamedTuple):
-    """What heads find and layers add on average, over all tokens."""
+    """The mean outputs of heads and layers over all tokens."""
 
     heads: list[Tensor]  # (H, d) for each layer
     layers: list[Tensor]  # (D,) for each layer
@@ -127,9 +126,9 @@ class Means(NamedTuple):
 def ablated(
     bert: LoadedModel, heads: Heads = (), layers: Iterable[int] = (), means: Means | None = None
 ) -> Iterator[None]:
-    """Without some heads and some layers, as long as the block of code runs.
+    """Run a model without some heads and layers, within a `with` block.
 
-    With `means` they are replaced by their average, not by nothing.
+    With `means` they are replaced by their mean output instead of zero.
     """
     encoder, counts = bert.model.encoder, head_counts(bert)
     gone, left_out = sorted(set(heads)), sorted(set(layers))
@@ -165,7 +164,7 @@ def _replaced(kept: Tensor, mean: Tensor | None) -> Change:
 
 
 def mean_outputs(bert: LoadedModel, windows: Sequence[Window]) -> Means:
-    """What each head finds and each layer adds on average."""
+    """Return the mean output of each head and each layer."""
     encoder, counts = bert.model.encoder, head_counts(bert)
     width, per_head = bert.checkpoint.config.width, bert.checkpoint.config.per_head
     nothing = torch.zeros((), dtype=torch.float64, device=bert.device)
@@ -195,7 +194,7 @@ def mean_outputs(bert: LoadedModel, windows: Sequence[Window]) -> Means:
 
 
 def one_by_one(bert: LoadedModel, cost: Callable[[], float], means: Means | None = None) -> Floats:
-    """How much a cost (a loss, or a score's negative) grows without each head: (layers, heads)."""
+    """Return the increase of a cost (loss or negative score) without each head: (layers, heads)."""
     counts, whole = head_counts(bert), cost()
     found = []
     for layer, count in enumerate(counts):
@@ -206,10 +205,10 @@ def one_by_one(bert: LoadedModel, cost: Callable[[], float], means: Means | None
 
 
 def importance(bert: LoadedModel, material: Material) -> Floats:
-    """How much the loss depends on each head, in one pass: (layers, heads).
+    """Estimate how much the loss depends on each head, in one pass: (layers, heads).
 
-    The mean over inputs of |dL/dg|, where g scales what a head finds, and each layer's
-    numbers divided by their length, as in Michel et al. (2019).
+    The mean over inputs of |dL/dg|, where g scales the output of a head, normalised within each
+    layer, as in Michel et al. (2019).
     """
     encoder, counts = bert.model.encoder, head_counts(bert)
     total = [torch.zeros(count, dtype=torch.float64) for count in counts]

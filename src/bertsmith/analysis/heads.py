@@ -42,7 +42,7 @@ OFFSETS = [offset for offset in range(-8, 9) if offset]
 
 @dataclass(frozen=True)
 class Input:
-    """Tokens of one input; and of a sentence with dependencies the word that each is part of."""
+    """The tokens of one input; for a parsed sentence, with the word of each."""
 
     ids: list[int]
     segments: list[int]
@@ -52,7 +52,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Relation:
-    """How well the best head finds one dependency relation."""
+    """The accuracy of the best head for one dependency relation."""
 
     count: int
     layer: int
@@ -66,7 +66,7 @@ class Relation:
 
 @dataclass(frozen=True)
 class HeadNumbers:
-    """Every number, of every head: (layers, heads) each; NaN where a layer was pruned."""
+    """All metrics of every head: (layers, heads) each; NaN for pruned heads."""
 
     metrics: dict[str, Floats]
     inputs: int
@@ -74,7 +74,7 @@ class HeadNumbers:
     relations: dict[str, Relation]
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """One row for each head."""
+        """Return one row for each head."""
         layers, heads = self.metrics["entropy"].shape
         for layer in range(layers):
             for head in range(heads):
@@ -83,7 +83,7 @@ class HeadNumbers:
                     yield {"layer": layer, "head": head, **numbers}
 
     def strongest(self, metric: str, most: int = 3) -> list[tuple[int, int, float]]:
-        """The heads with most of something: layer, head, number."""
+        """Return the heads with the highest values of a metric: layer, head, value."""
         table = self.metrics[metric]
         order = np.argsort(-table, axis=None, kind="stable")[: min(most, np.isfinite(table).sum())]
         places = [np.unravel_index(int(place), table.shape) for place in order]
@@ -91,7 +91,7 @@ class HeadNumbers:
 
 
 def measure(bert: LoadedModel, inputs: Sequence[Input]) -> HeadNumbers:
-    """Look at the attention of every head in every input."""
+    """Compute the metrics of every head over all inputs."""
     if not inputs:
         raise BertsmithError("no texts to measure the heads on")
     heads = head_counts(bert)
@@ -111,12 +111,12 @@ def measure(bert: LoadedModel, inputs: Sequence[Input]) -> HeadNumbers:
 
 
 def texts(bert: LoadedModel, given: Sequence[str]) -> list[Input]:
-    """Plain texts; long ones in windows."""
+    """Encode texts; long ones in windows."""
     return [Input(window.ids, window.segments) for window in bert.windows(given)]
 
 
 def parsed(bert: LoadedModel, given: Iterable[Treebank]) -> list[Input]:
-    """Sentences with dependencies; those that are too long are left out and counted."""
+    """Encode sentences with dependencies; those that are too long are left out and counted."""
     inputs = []
     for one in given:
         encoding = bert.tokenizer.encode(one.text)
@@ -135,7 +135,7 @@ def parsed(bert: LoadedModel, given: Iterable[Treebank]) -> list[Input]:
 
 
 def seen(bert: LoadedModel, inputs: Sequence[Input]) -> Iterator[tuple[Input, Tensor]]:
-    """Every input with the maps of all heads of all layers, one below the other: (L * H, n, n)."""
+    """Yield every input with the attention maps of all heads: (L * H, n, n)."""
     config = bert.checkpoint.config
     layers = range(len(config.plan))
     # Maps grow with the square of a length: batches are as large as their maps allow.
@@ -201,10 +201,10 @@ def _punctuation(tokenizer: Any) -> frozenset[int]:
 
 
 class Finder:
-    """How often each head's strongest weight goes from a word to its head, or back.
+    """Count how often each head's largest weight goes from a word to its head, or back.
 
-    Words are as in Clark et al. (2019): attention to a word is the sum over its tokens,
-    attention from it the mean; the word looked at most, other than itself, is the guess.
+    Words are as in Clark et al. (2019): attention to a word is the sum over its tokens, attention
+    from it the mean; the most attended word, other than itself, is the prediction.
     """
 
     def __init__(self, heads: Sequence[int], inputs: Sequence[Input]) -> None:
@@ -222,7 +222,7 @@ class Finder:
 
     @staticmethod
     def gold(one: Input) -> tuple[list[int], list[int], list[str]]:
-        """The words that have a head and tokens: their places, heads and relations."""
+        """Return the words that have a head and tokens: their positions, heads and relations."""
         assert one.parsed is not None
         assert one.words is not None
         there = set(one.words) - {-1}
@@ -236,7 +236,7 @@ class Finder:
         return [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]
 
     def see(self, weights: Tensor, one: Input) -> None:
-        """Count how often every head is right in one sentence: (L * H, n, n)."""
+        """Count the correct predictions of every head in one sentence: (L * H, n, n)."""
         places, heads, relations = self.gold(one)
         if not places:
             return
@@ -266,7 +266,7 @@ class Finder:
                 self.fixed[OFFSETS.index(head - place), self.names.index(relation)] += 1
 
     def relations(self) -> dict[str, Relation]:
-        """The best head for each relation, the most frequent relation first."""
+        """Return the best head for each relation, the most frequent relation first."""
         found = {}
         for kind in self.counts.argsort(descending=True, stable=True).tolist():
             count = int(self.counts[kind])

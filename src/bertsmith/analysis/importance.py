@@ -26,7 +26,7 @@ Score = Callable[[Hidden, Batch, Sequence[Window]], Sequence[float]]
 
 @dataclass(frozen=True)
 class WordImportance:
-    """A word, text[start:end], and how much the score falls without it."""
+    """A word, text[start:end], and the decrease of the score when it is masked."""
 
     text: str
     start: int
@@ -38,7 +38,7 @@ class WordImportance:
 
 @dataclass(frozen=True)
 class Explained:
-    """What a model says of a text, how sure it is, and what each word does for that."""
+    """The prediction for a text, its score, and the importance of each word."""
 
     kind: str  # label, answer or number
     said: str
@@ -49,7 +49,7 @@ class Explained:
 def explained(
     bert: LoadedModel, text: str, pair: str | None = None, label: str | None = None
 ) -> Explained:
-    """What a model's own task makes of a text: a label, a number, or an answer in `pair`."""
+    """Explain the prediction for a text: a label, a number, or an answer in `pair`."""
     if "classify" in bert.model.heads:
         scores = classified(bert, text, pair).scores
         chosen = max(scores, key=scores.__getitem__) if label is None else label
@@ -70,7 +70,7 @@ def explained(
 def for_label(
     bert: LoadedModel, text: str, pair: str | None = None, label: str | None = None
 ) -> list[WordImportance]:
-    """How much each word speaks for a label (by default the one the model gives)."""
+    """Return the importance of each word for a label (by default the predicted one)."""
     bert.demand_head("classify")
     names = bert.checkpoint.labels
     if label is not None and label not in names:
@@ -91,13 +91,13 @@ def for_label(
 
 
 def classified(bert: LoadedModel, text: str, pair: str | None) -> Classification:
-    """The label of a text, or of a pair."""
+    """Return the label of a text, or of a pair."""
     bert.demand_head("classify")
     return classify(bert, [text], None if pair is None else [pair])[0]
 
 
 def for_answer(bert: LoadedModel, question: str, passage: str) -> list[WordImportance]:
-    """How much each word of question and passage speaks for the answer that the model gives."""
+    """Return the importance of each word of question and passage for the predicted answer."""
     best = _best(bert, question, passage)
     encoding = bert.tokenizer.encode(question, passage)
     inside = [

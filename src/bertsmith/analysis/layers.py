@@ -31,9 +31,9 @@ class DepthGuess:
 
 
 def lens(bert: LoadedModel, text: str, top: int = 5) -> list[DepthGuess]:
-    """The predictions for each mask at every depth (the logit lens).
+    """Return the predictions for each mask at every depth (the logit lens).
 
-    The masked-LM head was trained on the last depth alone, so its predictions at other depths are
+    The masked-LM head was trained on the last depth only, so its predictions at other depths are
     only an indication.
     """
     bert.demand_head("masked_lm")
@@ -74,9 +74,9 @@ def lens(bert: LoadedModel, text: str, top: int = 5) -> list[DepthGuess]:
 
 
 def cka(first: Floats, second: Floats) -> float:
-    """How alike two sets of vectors of the same things are: linear CKA (Kornblith et al. 2019).
+    """Return the similarity of two sets of vectors: linear CKA (Kornblith et al. 2019).
 
-    1 if one is the other turned and scaled, near 0 if they have nothing to do with each other.
+    It is 1 if one is a rotated and scaled copy of the other, and near 0 if they are unrelated.
     """
     if len(first) != len(second) or len(first) < 2:
         raise BertsmithError("CKA needs the vectors of the same inputs, at least two")
@@ -92,10 +92,10 @@ def cka(first: Floats, second: Floats) -> float:
 
 
 def alike(bert: LoadedModel, texts: Sequence[str], other: LoadedModel | None = None) -> Floats:
-    """CKA between all depths of a model, or of two models, over the mean states of texts.
+    """Return CKA between all depths of a model, or of two models, over mean states of texts.
 
-    Special tokens are left out of the means: their states have norms many times those of words,
-    so that a mean with them says little more than how long a text is.
+    Special tokens are left out of the means: their states have much larger norms than those of
+    words, so that a mean with them depends mostly on the length of the text.
     """
     first = mean_states(bert, texts)
     second = first if other is None else mean_states(other, texts)
@@ -103,12 +103,12 @@ def alike(bert: LoadedModel, texts: Sequence[str], other: LoadedModel | None = N
 
 
 def mean_states(bert: LoadedModel, texts: Sequence[str]) -> Floats:
-    """The mean state of each text at every depth: (depths, N, D)."""
+    """Return the mean state of each text at every depth: (depths, N, D)."""
     return np.concatenate([one.vectors for one in hidden_states(bert, texts, pool="mean")], axis=1)
 
 
 def few_texts(texts: int, *berts: LoadedModel) -> list[str]:
-    """A note for people who compare with fewer texts than CKA needs."""
+    """Return a note if there are fewer texts than CKA needs."""
     width = max(bert.checkpoint.config.width for bert in berts)
     if texts >= width:
         return []

@@ -37,13 +37,13 @@ class DepthScore:
 
     @property
     def selectivity(self) -> float:
-        """Accuracy on the real labels above that on random ones."""
+        """The accuracy on real labels minus that on random ones."""
         return self.accuracy - self.control
 
 
 @dataclass(frozen=True)
 class Probe:
-    """The scores of every depth, and of two baselines that need no model."""
+    """The scores at every depth, and of two baselines that need no model."""
 
     scores: list[DepthScore]
     labels: list[str]

@@ -29,7 +29,7 @@ Loaded = TypeVar("Loaded", bound="LoadedModel")
 
 
 def pruned(bert: Loaded, heads: Iterable[tuple[int, int]]) -> Loaded:
-    """A smaller model without these heads (layer, head); the one given stays as it is."""
+    """Return a smaller model without these heads (layer, head); the given model is not changed."""
     gone = _by_block(bert, heads)
     checkpoint = bert.checkpoint
     old: Mapping[str, Any] = checkpoint.settings.get("pruned_heads") or {}
@@ -57,7 +57,7 @@ def pruned(bert: Loaded, heads: Iterable[tuple[int, int]]) -> Loaded:
 
 
 def zeroed(bert: LoadedModel, heads: Iterable[tuple[int, int]]) -> None:
-    """Let these heads say nothing, in place and for good; every tensor keeps its shape."""
+    """Set the output weights of these heads to zero, in place; every tensor keeps its shape."""
     counts = block_heads(bert)
     gone = _by_block(bert, heads)
     with torch.no_grad():
@@ -70,7 +70,7 @@ def zeroed(bert: LoadedModel, heads: Iterable[tuple[int, int]]) -> None:
 
 
 def least(table: Any, count: int, counts: Iterable[int]) -> list[tuple[int, int]]:
-    """The `count` least important heads of a (layers, heads) table; each layer keeps one."""
+    """Return the `count` least important heads of a (layers, heads) table; each layer keeps one."""
     left = list(counts)
     ranked = sorted(
         (

@@ -35,7 +35,7 @@ class Place:
     end: int
 
     def context(self, width: int = 40) -> tuple[str, str, str]:
-        """The text before the word, the word, and the text after it."""
+        """Return the text before the word, the word, and the text after it."""
         left = self.text[max(0, self.start - width) : self.start]
         right = self.text[self.end : self.end + width]
         before = "…" if self.start > width else ""
@@ -43,13 +43,13 @@ class Place:
         return before + left, self.text[self.start : self.end], right + after
 
     def around(self, width: int = 40) -> str:
-        """The word in brackets within its context."""
+        """Return the context with the word in brackets."""
         left, word, right = self.context(width)
         return f"{left}[{word}]{right}"
 
 
 def find(word: str, texts: Sequence[str], most: int | None = None) -> list[Place]:
-    """Where a word stands in texts: whole words, upper and lower case alike."""
+    """Find a word in texts: whole words, ignoring case."""
     if not word.strip():
         raise BertsmithError("no word to look for")
     pattern = re.compile(rf"(?<!\w){re.escape(word.strip())}(?!\w)", re.IGNORECASE)
@@ -62,9 +62,9 @@ def find(word: str, texts: Sequence[str], most: int | None = None) -> list[Place
 
 
 def vectors(bert: LoadedModel, places: Sequence[Place]) -> Floats:
-    """The mean state of each occurrence's tokens, at every depth: (depths, N, D).
+    """Return the mean state of each occurrence's tokens, at every depth: (depths, N, D).
 
-    Depth 0 is the output of the embeddings. Texts that hold several occurrences are read once.
+    Depth 0 is the output of the embeddings. Texts with several occurrences are read once.
     """
     owners: dict[str, list[int]] = {}
     for number, place in enumerate(places):
@@ -82,7 +82,7 @@ def vectors(bert: LoadedModel, places: Sequence[Place]) -> Floats:
 
 
 def static(bert: LoadedModel, word: str) -> Floats:
-    """The word in the input table, where it has one vector whatever it means: (D,)."""
+    """Return the word's vector in the embedding table, which does not depend on context: (D,)."""
     ids = bert.encode([word])[0].ids
     with torch.inference_mode():
         table = bert.model.encoder.embedding.token.weight  # type: ignore[union-attr]
@@ -104,7 +104,7 @@ class Senses:
 
     @cached_property
     def plane(self) -> Floats:
-        """The vectors in the plane in which they differ most: (N, 2)."""
+        """The vectors projected onto their first two principal components: (N, 2)."""
         centred = unit(self.vectors) - unit(self.vectors).mean(0)
         left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
         made: Floats = np.zeros((len(centred), 2), np.float32)
@@ -113,13 +113,13 @@ class Senses:
         return made
 
     def members(self, group: int) -> list[int]:
-        """The occurrences of a group, the most typical first."""
+        """Return the occurrences of a group, the most typical first."""
         own = [number for number, found in enumerate(self.groups) if found == group]
         around = unit(self.vectors[own])
         return [own[n] for n in np.argsort(-(around @ around.mean(0)), kind="stable")]
 
     def words(self, group: int, most: int = 6) -> list[str]:
-        """Words that stand beside this group's occurrences more than beside the others'."""
+        """Return words that occur near this group more often than near the others."""
         counts = [Counter[str](), Counter[str]()]
         for place, found in zip(self.places, self.groups, strict=True):
             about = place.text[max(0, place.start - 80) : place.end + 80].lower()
@@ -145,10 +145,10 @@ def senses(
     most: int = 1000,
     seed: int = 0,
 ) -> Senses:
-    """Group the occurrences of a word by what surrounds them.
+    """Group the occurrences of a word by their vectors.
 
-    By default the depth is three quarters of the blocks, and the number of groups the one with
-    the highest silhouette score. Of more than `most` occurrences a random sample is taken.
+    By default the depth is three quarters of the blocks, and the number of groups the one with the
+    highest silhouette score. If there are more than `most` occurrences, a random sample is used.
     """
     places = find(word, texts)
     if len(places) > most:
@@ -173,7 +173,7 @@ def _alike(found: Floats) -> float:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two occurrences of a word: is it the same sense?"""
+    """Two occurrences of a word, and whether they have the same sense."""
 
     first: Place
     second: Place
@@ -181,7 +181,7 @@ class Pair:
 
 
 def read_pairs(lines: Sequence[str], name: str = "file") -> list[Pair]:
-    """Lines of word, sentence, sentence, and T or F, with tabs between them."""
+    """Read lines of word, sentence, sentence, and T or F, separated by tabs."""
     pairs = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -197,10 +197,9 @@ def read_pairs(lines: Sequence[str], name: str = "file") -> list[Pair]:
 
 
 def same_sense(bert: LoadedModel, pairs: Sequence[Pair], seed: int = 0) -> list[float]:
-    """How often the cosine tells whether two occurrences share a sense, at every depth.
+    """Return the accuracy with which the cosine detects the same sense, at every depth.
 
-    The cosine from which on they do is found on four fifths of the pairs and tried on the
-    rest, five times, so no pair is judged by what was learned from it.
+    The threshold is fitted on four fifths of the pairs and evaluated on the rest, in five folds.
     """
     if len(pairs) < 2 * FOLDS:
         raise BertsmithError(f"{len(pairs)} pairs are too few: give {2 * FOLDS} or more")
@@ -235,7 +234,7 @@ def _threshold(near: Floats, same: NDArray[np.bool_]) -> float:
 
 
 def projector(result: Senses, folder: Path) -> None:
-    """Write files that `tensorboard --logdir FOLDER` shows as a cloud of points."""
+    """Write files that `tensorboard --logdir FOLDER` shows as a point cloud."""
     texts = [" ".join(place.around(70).split()) for place in result.places]
     rows = [f"{group + 1}\t{text}" for group, text in zip(result.groups, texts, strict=True)]
     config = (

@@ -81,7 +81,7 @@ def report_page(
     ]
     return page(
         "report.html",
-        f"{content['task']}: {Path(content['model']).name}",
+        f"{content['task'].capitalize()}: {Path(content['model']).name}",
         scripts=("page.js", "report.js"),
         tiles=_tiles(content),
         notes=content["notes"],
@@ -90,7 +90,7 @@ def report_page(
         teacher=_teacher(content),
         curves=[] if history is None else _curves(metric, history),
         training=_training(content) if history is not None else "",
-        sweep=table(("learning rate", "epochs", f"dev {metric}"), sweep) if sweep else "",
+        sweep=table(("learning rate", "epochs", f"dev {readable(metric)}"), sweep) if sweep else "",
         classes=_classes(found),
         matrix=_matrix(found),
         thresholds=[] if found is None else [*_precision_recall(found), *_coverage(found)],
@@ -120,10 +120,16 @@ def _tiles(content: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
                 f"{summary['count']} seeds; 95% interval {summary['low']:.4f} to "
                 f"{summary['high']:.4f}"
             )
-        tiles.append((f"{metric} ({split})", value, "", more))
+        tiles.append((f"{readable(metric)} ({split})", value, "", more))
     for name, one in content["files"].items():
         tiles.append((name, f"{one['examples']:,}", "examples", one["file"]))
     return tiles
+
+
+def readable(metric: str) -> str:
+    """The name of a score for people: macro_f1 as "macro F1"."""
+    words = metric.replace("_", " ").replace("f1", "F1")
+    return {"mcc": "Matthews correlation", "count": "examples"}.get(words, words)
 
 
 def _scores(content: Mapping[str, Any]) -> list[Any]:
@@ -132,7 +138,7 @@ def _scores(content: Mapping[str, Any]) -> list[Any]:
     tables = [
         table(
             ("", *splits),
-            [(name, *(scores.get(name) for scores in splits.values())) for name in names],
+            [(readable(name), *(scores.get(name) for scores in splits.values())) for name in names],
         )
     ]
     if len(content["seeds"]) > 1:
@@ -141,7 +147,7 @@ def _scores(content: Mapping[str, Any]) -> list[Any]:
             (str(one["seed"]), *(one[name][metric] if one[name] else None for name in splits))
             for one in content["seeds"]
         ]
-        tables.append(table(("seed", *(f"{metric} ({name})" for name in splits)), seeds))
+        tables.append(table(("seed", *(f"{readable(metric)} ({name})" for name in splits)), seeds))
     return tables
 
 
@@ -154,7 +160,7 @@ def _baseline(content: Mapping[str, Any]) -> Any:
         if own is not None and other is not None:
             rows = [("this model", own, f"{own:.4f}"), (simple["name"], other, f"{other:.4f}")]
             return {
-                "title": f"{metric} ({split})",
+                "title": f"{readable(metric)} ({split})",
                 "bars": bar_list(rows, most=max(1.0, own, other), weak=[1]),
                 "note": simple.get("note", ""),
             }
@@ -182,8 +188,9 @@ def _curves(metric: str, history: History) -> list[Any]:
     ]
     scores = [(float(n), row[metric]) for n, row in enumerate(history.epochs, 1) if metric in row]
     if scores:
-        series = [Series(f"dev {metric}", scores, dots=True)]
-        drawn.append(line_chart(f"Dev {metric}", series, x_label="epoch"))
+        name = f"dev {readable(metric)}"
+        series = [Series(name, scores, dots=True)]
+        drawn.append(line_chart(f"D{name[1:]}", series, x_label="epoch"))
     return drawn
 
 

@@ -25,13 +25,13 @@ KINDS: dict[str, tuple[type, ...]] = {
 
 
 def demand(fine: bool, fault: str) -> None:
-    """Refuse a model that cannot be."""
+    """Raise an error for a model that cannot be built."""
     if not fine:
         raise BertsmithError(f"model settings: {fault}")
 
 
 class Checked:
-    """A value that looks at its own fields: each of its kind, each number in its range."""
+    """A value that validates its fields: their types, and the range of each number."""
 
     def __post_init__(self) -> None:
         for item in fields(self):  # type: ignore[arg-type]

@@ -32,7 +32,7 @@ class Trace:
     maps: dict[int, list[Tensor]] = field(default_factory=dict)  # depth → (H, n, n) a sequence
 
     def look(self, depth: int, layout: Layout) -> Look | None:
-        """Who looks on at this depth, if anybody: one who was named, or we keep the maps."""
+        """Return the observer of this depth: a named one, or the recorder of attention maps."""
         if depth not in self.heads:
             return self.looks.get(depth)
 

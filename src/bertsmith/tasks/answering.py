@@ -59,7 +59,7 @@ class Answer(Result):
 
 
 class Answers(list[Answer]):
-    """The answers to a question, best first; a notebook shows the best one in the passage."""
+    """The answers to a question, best first; notebooks highlight the best one in the passage."""
 
     def __init__(self, answers: Iterable[Answer], passage: str) -> None:
         super().__init__(answers)
@@ -89,7 +89,7 @@ class RankedAnswers:
         return 1 / (1 + math.exp(min(700.0, self.ranked[0][2] - self.nothing)))
 
     def answers(self, top: int, empty: bool) -> list[Answer]:
-        """The best answers; with `empty`, "no answer" is one of those that compete."""
+        """Return the best answers; with `empty`, "no answer" is one of the candidates."""
         total, ranked = self.total, self.ranked
         if empty:
             larger, smaller = max(total, self.nothing), min(total, self.nothing)

@@ -32,7 +32,7 @@ class Guess(Result):
 
 
 class Guesses(list[Guess]):
-    """The guesses for the masks of one text, which a notebook shows as bars."""
+    """The predictions for the masks of one text, shown as bars in notebooks."""
 
     def _repr_html_(self) -> str:
         masks = {f"mask {one.mask + 1}": one.mask for one in self}

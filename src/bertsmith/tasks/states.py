@@ -34,7 +34,7 @@ MOST = 2**25  # numbers of states in memory at once: 128 MiB
 class TextStates:
     """The states of one text: a row for each of its spans.
 
-    `vectors` is (rows, D), or (depths, rows, D) where several depths were asked for.
+    `vectors` is (rows, D), or (depths, rows, D) for several depths.
     """
 
     text: str
@@ -82,7 +82,7 @@ def all_depths(loaded: LoadedModel) -> list[int]:
 
 
 def check_depth(loaded: LoadedModel, depth: Any) -> int:
-    """A depth that the model has, else an error that says which there are."""
+    """Return a depth of the model; raise an error for a depth that it does not have."""
     last = all_depths(loaded)[-1]
     if type(depth) is not int or not 0 <= depth <= last:
         raise BertsmithError(

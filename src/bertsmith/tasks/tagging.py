@@ -60,7 +60,7 @@ class Entity(Result):
 
 
 class Entities(list[Entity]):
-    """The entities of one text, which a notebook shows in it."""
+    """The entities of one text, highlighted in notebooks."""
 
     def __init__(self, entities: Iterable[Entity], text: str) -> None:
         super().__init__(entities)
@@ -161,7 +161,7 @@ def tag(bert: LoadedModel, texts: Sequence[str]) -> Steps[list[list[Entity]]]:
 
 
 def entities(text: str, labelled: Sequence[Entity]) -> list[Entity]:
-    """Words that belong together by their B-, I-, E- and S- (or L- and U-) labels."""
+    """Join words into entities by their B-, I-, E- and S- (or L- and U-) tags."""
     found = []
     # Whatever a model calls the outside, it has no type.
     for chunk in chunks([word.label if "-" in word.label else "O" for word in labelled]):

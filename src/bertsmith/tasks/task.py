@@ -38,8 +38,8 @@ class Result:
 class Prediction(Result):
     """The prediction for one example.
 
-    `value` is what metrics compare: a label, labels, a number, tags, an answer's text, or the
-    index of a choice; `output` is what files and servers return.
+    `value` is compared by metrics: a label, labels, a number, tags, an answer's text, or the index
+    of a choice; `output` is returned by files and servers.
     """
 
     value: Any
@@ -82,7 +82,7 @@ Scorer = Callable[[Weights | None], dict[str, float]]
 
 
 class Task:
-    """One task. All methods are functions of their arguments: there is one value for each task."""
+    """A task. All methods are functions of their arguments: there is one value for each task."""
 
     name: ClassVar[str]
     head: ClassVar[str | None]  # the head of the model that it needs
@@ -96,40 +96,40 @@ class Task:
 
     @property
     def about(self) -> str:
-        """A few words on what is predicted."""
+        """A few words on the prediction."""
         return READABLE[self.name]
 
     # ------------------------------------------------------------------ learning
 
     def training(self, dataset: Dataset[Any], options: TaskOptions) -> Training:
-        """How this task is learned from a training file."""
+        """Return how this task is trained on a file."""
         raise NotImplementedError
 
     def tuned(
         self, bert: LoadedModel, dataset: Dataset[Any], train: Dataset[Any]
     ) -> tuple[list[Prediction], dict[str, Any]]:
-        """Predictions with what is best on this (dev) data, and that as entries of config.json."""
+        """Return predictions tuned on this (dev) data, and the tuned values for config.json."""
         return self.predict(bert, dataset.examples), {}
 
     # ------------------------------------------------------------------ predicting
 
     def fits(self, checkpoint: Checkpoint) -> bool:
-        """Was a model with this head trained for this task?"""
+        """Return whether a model with this head was trained for this task."""
         return self.head in checkpoint.entries
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
-        """A prediction for every example; of answers, `output` holds the `top` best."""
+        """Return a prediction for every example; for answers, `output` has the `top` best."""
         raise NotImplementedError
 
     def demand_kind(self, example: Any) -> None:
-        """Refuse examples of another task."""
+        """Raise an error for examples of another task."""
         if not isinstance(example, self.kinds):
             raise BertsmithError(f"this model is for {self.name}; the file's examples are not")
 
     def explain(
         self, bert: LoadedModel, example: Any, prediction: Prediction, steps: int = 32
     ) -> Rows:
-        """Every word with how much it contributed to the prediction (integrated gradients)."""
+        """Return every word with its contribution to the prediction (integrated gradients)."""
         raise BertsmithError(
             f"explanations are for labels, numbers, tags and answers, not for {self.name}"
         )
@@ -137,11 +137,11 @@ class Task:
     # ------------------------------------------------------------------ scoring
 
     def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
-        """Scores that are better the higher they are; the first decides by default."""
+        """Return the names of scores that are better if higher; the first is the default."""
         raise NotImplementedError
 
     def label_of(self, example: Any) -> Any:
-        """The label of an example, in the form of `Prediction.value`."""
+        """Return the label of an example, in the form of `Prediction.value`."""
         raise NotImplementedError
 
     def scorer(
@@ -150,47 +150,47 @@ class Task:
         predictions: Sequence[Prediction],
         bert: LoadedModel | None = None,
     ) -> Scorer:
-        """Scores of predictions for labelled examples.
+        """Return the scores of predictions for labelled examples.
 
         Some depend on the model: the names of its labels, or the vectors of a whole file.
         """
         raise NotImplementedError
 
     def demand_labels(self, bert: LoadedModel, dataset: Dataset[Any]) -> None:
-        """Refuse to score a model that knows none of the labels: every answer would be wrong."""
+        """Raise an error if the model knows none of the labels: every prediction would be wrong."""
 
     def notes(self, bert: LoadedModel, dataset: Dataset[Any]) -> list[str]:
-        """What a reader of the scores should know."""
+        """Return notes on how to read the scores."""
         return []
 
     def correctness(self, example: Any, value: Any) -> float:
-        """How right a prediction is, from 0 to 1; of numbers, minus the absolute error."""
+        """Return how correct a prediction is, 0 to 1; for numbers, minus the absolute error."""
         return float(value == self.label_of(example))
 
     def per_class(self, dataset: Dataset[Any], values: Sequence[Any]) -> dict[str, Score]:
-        """Precision, recall and F1 of every class; empty where there are none."""
+        """Return precision, recall and F1 of every class; empty if there are none."""
         return {}
 
     def classes(
         self, dataset: Dataset[Any], values: Sequence[Any]
     ) -> tuple[list[str], list[str]] | None:
-        """Labels and predictions for a confusion matrix, where one class is predicted each."""
+        """Return labels and predictions for a confusion matrix, if each is a single class."""
         return None
 
     def correct(self, dataset: Dataset[Any], values: Sequence[Any]) -> list[bool] | None:
-        """Which predictions are right, where confidence can be compared with it (calibration)."""
+        """Return which predictions are correct, if confidence can be compared with it."""
         return None
 
     # ------------------------------------------------------------------ showing
 
     def display(self, example: Any, prediction: Prediction) -> Display:
-        """An example with its label and prediction as people read it."""
+        """Return an example with its label and prediction for display."""
         passages = tuple(Passage(text) for text in example.texts)
         label, value = self.spoken(self.label_of(example)), self.spoken(prediction.value)
         return Display(passages, label, value, prediction.confidence)
 
     def spoken(self, value: Any) -> str:
-        """A label or prediction in words."""
+        """Return a label or prediction as text."""
         return str(value)
 
 
