@@ -117,3 +117,6 @@ def test_points() -> None:
     named = scatter("two", [(0.0, 0.0, 0, "a"), (1.0, 0.5, 1, "b")], ["x & y", "z"])
     assert re.findall(r'class="name".*>(.*)</text>', named) == ["x &amp; y", "z"]
     assert "<circle" in scatter("one", [(2.0, 2.0, 0, "a")])
+    many = [(n % 10, n // 10, 0, "a") for n in range(100)] + [(1000.0, -1000.0, 0, "far")]
+    drawn = re.findall(r'cx="([\d.]+)" cy="([\d.]+)"', scatter("an outlier", many))
+    assert len({x for x, _ in drawn}) > 9  # others are not pushed together

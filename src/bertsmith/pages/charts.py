@@ -142,31 +142,41 @@ def scatter(
 ) -> Markup:
     """Draw points of (x, y, group, text) in a plane whose axes have no meaning.
 
-    Each group has a color, and its name in the middle; a point shows its text on hover.
+    Each group has a color, and its name in the middle; a point shows its text on hover. Outliers
+    are drawn at the edge, so that the other points use the space.
     """
-    xs, ys = [x for x, *_ in points], [y for _, y, *_ in points]
-    edge = 12
-    scale = (2 * WIDTH - 2 * edge) / max(max(xs) - min(xs), max(ys) - min(ys), 1e-9)
-    height = round((max(ys) - min(ys)) * scale) + 2 * edge
+    edge, width = 12, 2 * WIDTH
+    low_x, high_x = _bounds([x for x, *_ in points])
+    low_y, high_y = _bounds([y for _, y, *_ in points])
+    height = round(width * min(0.6, max(0.35, (high_y - low_y) / (high_x - low_x))))
     dots = [
         (
-            round(edge + (x - min(xs)) * scale, 1),
-            round(height - edge - (y - min(ys)) * scale, 1),
+            round(edge + (min(max(x, low_x), high_x) - low_x) / (high_x - low_x) * across, 1),
+            round(edge + (high_y - min(max(y, low_y), high_y)) / (high_y - low_y) * down, 1),
             group % COLORS,
             text,
         )
         for x, y, group, text in points
+        for across, down in [(width - 2 * edge, height - 2 * edge)]
     ]
     labels = []
     for group, name in enumerate(names):
         places = [(x, y) for (x, y, *_), one in zip(dots, points, strict=True) if one[2] == group]
         if places:
             middle_x, middle_y = (sum(values) / len(places) for values in zip(*places, strict=True))
-            inside = min(max(middle_x, 5.0 * len(name)), 2 * WIDTH - 5.0 * len(name))
+            inside = min(max(middle_x, 5.0 * len(name)), width - 5.0 * len(name))
             labels.append((round(inside, 1), round(middle_y, 1), name))
-    return render(
-        "scatter.html", title=title, width=2 * WIDTH, height=height, dots=dots, labels=labels
-    )
+    return render("scatter.html", title=title, width=width, height=height, dots=dots, labels=labels)
+
+
+def _bounds(values: Sequence[float]) -> tuple[float, float]:
+    """The range that contains all values but the outermost 2 % on each side, and a margin."""
+    ranked = sorted(values)
+    cut = len(ranked) // 50
+    low, high = ranked[cut], ranked[-1 - cut]
+    margin = 0.05 * (high - low) or 0.5
+    low, high = max(ranked[0], low - margin), min(ranked[-1], high + margin)
+    return (low, high) if low < high else (low - 0.5, high + 0.5)
 
 
 def smoothed(points: Sequence[tuple[float, float]], count: int = 200) -> list[tuple[float, float]]:
