@@ -32,8 +32,8 @@ def same_draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     drawn: list[Tensor] = []
     sample = replaced.sample
 
-    def again(logits: Tensor) -> Tensor:
-        drawn.append(sample(logits))
+    def again(logits: Tensor, temperature: float = 1.0) -> Tensor:
+        drawn.append(sample(logits, temperature))
         return drawn[0]
 
     monkeypatch.setattr(replaced, "sample", again)
