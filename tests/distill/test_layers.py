@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose
 
 import bertsmith as bs
 from bertsmith import BertsmithError, create
+from bertsmith.batch import Batch
 from bertsmith.checkpoint import keep_layers, read, spread_layers
 from bertsmith.tasks.loaded import LoadedModel
 from tasks.models import STEMS, Maker, tokenizer
@@ -74,6 +75,29 @@ def test_pruned_heads_move_with_their_layers(made: Maker) -> None:
     student = keep_layers(teacher, (0, 2))
     assert student.settings["pruned_heads"] == {"1": [1]}
     assert student.config.kept == (4, 3)
+
+
+def test_repeated_layers_change_nothing_at_first() -> None:
+    settings = {"model_type": "modernbert", "vocab_size": 60, "hidden_size": 16, "mlp_bias": True}
+    settings |= {"num_attention_heads": 2, "intermediate_size": 24, "num_hidden_layers": 4}
+    model = create(settings, heads=["masked_lm"], pad_token_id=0)
+    deeper = keep_layers(model, (0, 1, 1, 2, 3, 3, 3), repeats=True)
+    assert deeper.settings["num_hidden_layers"] == 7
+    batch = Batch.of([[1, 5, 9, 2], [7, 8]])
+    with torch.no_grad():
+        one, other = (each.model.eval()(batch, "masked_lm") for each in (model, deeper))
+    assert_allclose(other, one, atol=1e-6)
+    copied = deeper.model.encoder.blocks[2]
+    assert torch.equal(
+        copied.attention.qkv.weight, model.model.encoder.blocks[1].attention.qkv.weight
+    )
+    with pytest.raises(BertsmithError, match="layer 0 cannot be repeated"):
+        keep_layers(model, (0, 0, 1), repeats=True)
+    with pytest.raises(BertsmithError, match="increasing numbers"):
+        keep_layers(model, (0, 1, 1))
+    post_norm = create({"model_type": "bert", "vocab_size": 60, "num_hidden_layers": 2})
+    with pytest.raises(BertsmithError, match="normalise before each layer"):
+        keep_layers(post_norm, (0, 1, 1), repeats=True)
 
 
 def test_what_cannot_be(made: Maker) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
+import torch
 from torch import nn
 
 from bertsmith.checkpoint.assemble import assemble, substitute
@@ -29,10 +31,16 @@ def spread_layers(depth: int, count: int) -> tuple[int, ...]:
     )
 
 
-def keep_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> Checkpoint:
-    """Return the model with the given layers only (ascending, from 0); weights are copied."""
+def keep_layers(
+    checkpoint: Checkpoint, layers: Sequence[int], *, repeats: bool = False
+) -> Checkpoint:
+    """Return the model with the given layers only (ascending, from 0); weights are copied.
+
+    With `repeats`, a layer may be given several times: its copies begin with output matrices of
+    zero, so that the deeper model has the same outputs until it is trained.
+    """
     config = checkpoint.config
-    layers = check_layers(config, layers)
+    layers = check_layers(config, layers, repeats=repeats)
     settings = _settings(checkpoint, layers)
     names = Translation(checkpoint.family, settings, checkpoint.entries, config.per_head)
     shape = configure(checkpoint.family, settings, checkpoint.entries)
@@ -51,10 +59,19 @@ def keep_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> Checkpoint:
         for name, empty in model.named_parameters()
     }
     substitute(model, values)
+    with torch.no_grad():
+        for number, (before, layer) in enumerate(pairwise(layers), 1):
+            if layer == before:
+                block: Any = model.encoder.blocks[number]
+                for matrix in (block.attention.output, block.feedforward.down):
+                    for parameter in matrix.parameters():
+                        parameter.zero_()
     return replace(checkpoint, model=model.eval(), settings=settings)
 
 
-def check_layers(config: Config, layers: Sequence[int]) -> tuple[int, ...]:
+def check_layers(
+    config: Config, layers: Sequence[int], *, repeats: bool = False
+) -> tuple[int, ...]:
     """Raise an error for layer numbers that a model does not have, or if none is left."""
     depth = len(config.plan)
     chosen = tuple(layers)
@@ -63,12 +80,17 @@ def check_layers(config: Config, layers: Sequence[int]) -> tuple[int, ...]:
     if (
         not plain
         or not chosen
-        or sorted({*chosen}) != list(chosen)
+        or sorted(chosen if repeats else {*chosen}) != list(chosen)
         or not 0 <= chosen[0] <= chosen[-1] < depth
     ):
         raise BertsmithError(
             f"layers must be increasing numbers from 0 to {depth - 1} for this teacher, not"
             f" {listed or 'none'}"
+        )
+    if len({*chosen}) < len(chosen) and (not config.pre_norm or config.order):
+        raise BertsmithError(
+            "layers can be repeated only in models that normalise before each layer, such as"
+            " ModernBERT, and do not share weights"
         )
     if config.order and len({*config.plan}) > 1:
         raise BertsmithError(
@@ -76,6 +98,8 @@ def check_layers(config: Config, layers: Sequence[int]) -> tuple[int, ...]:
         )
     if chosen[0] and (config.pre_norm or config.convolution):
         raise BertsmithError("layer 0 of this teacher must be kept: no other layer can come first")
+    if chosen.count(0) > 1:
+        raise BertsmithError("layer 0 cannot be repeated: it is not normalised like the others")
     return chosen
 
 

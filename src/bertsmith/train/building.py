@@ -237,7 +237,7 @@ def _continued(
     dropout = {key: v for key, v in part.settings.items() if key in dropout_keys(stored.family)}
     checkpoint = read(directory, heads=old, new=new, settings=dropout or None)
     if part.keep:
-        checkpoint = keep_layers(checkpoint, part.keep)
+        checkpoint = keep_layers(checkpoint, part.keep, repeats=True)
     return checkpoint, _ignored(part, stored)
 
 

@@ -41,7 +41,9 @@ class ModelPart(Part):
     )
 
     keep: tuple[Annotated[int, Field(ge=0, le=1000)], ...] = Field(
-        default=(), description="the layers of `start` that are kept, from 0; empty: all"
+        default=(),
+        description="the layers of `start` that are kept, from 0; empty: all. A layer that is named"
+        " again is copied: the model becomes deeper, and begins with the same outputs",
     )
 
     @field_validator("settings")
