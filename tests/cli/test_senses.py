@@ -35,7 +35,7 @@ def test_for_a_person(run: Run, model: Path, file: Path, tmp_path: Path) -> None
     assert "occurrences of 'the' at depth 1" in shown
     assert "accuracy on the pairs at depths 0, 1, ...:" in shown
     assert f"written to {out}\nwritten to {log}\n" in shown
-    assert "Accuracy of telling" in out.read_text("utf-8")
+    assert "Accuracy: do two occurrences have the same sense?" in out.read_text("utf-8")
     assert (log / "vectors.tsv").is_file()
 
 

@@ -49,8 +49,8 @@ def test_a_process_serves_and_drains(folder: Path, tmp_path: Path) -> None:
             while True:
                 try:
                     response = client.post("/embed", json=body, headers=headers)
-                except (httpx.ConnectError, httpx.ReadError, httpx.RemoteProtocolError):
-                    return  # a connection that was never accepted
+                except httpx.TransportError:
+                    return  # never accepted, or refused and closed while the body was sent
                 statuses.append(response.status_code)
                 if len(statuses) == 6:
                     process.send_signal(signal.SIGTERM)
@@ -64,7 +64,9 @@ def test_a_process_serves_and_drains(folder: Path, tmp_path: Path) -> None:
     assert process.returncode == 0
     assert {*statuses} <= {200, 429}
     logs = [json.loads(line) for line in errors.splitlines() if line.startswith("{")]
-    assert len(logs) == len(statuses)
+    served = [row for row in logs if row["status"] == 200]
+    assert len(served) == statuses.count(200)  # whatever was admitted was also answered
+    assert len(statuses) <= len(logs) <= len(statuses) + len(threads)
     assert logs[0]["path"] == "/embed"
 
 

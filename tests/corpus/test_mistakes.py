@@ -114,7 +114,7 @@ def test_tables(words: Tokenizer, tmp_path: Path) -> None:
     path.write_bytes(b"PAR1 but not really")
     refused(r"a\.parquet: cannot be read \(", [path], words, tmp_path / "c")
     (tmp_path / "a.parquet.gz").write_bytes(b"")
-    refused("unpack it first", [tmp_path / "a.parquet.gz"], words, tmp_path / "d")
+    refused("decompress it first", [tmp_path / "a.parquet.gz"], words, tmp_path / "d")
 
 
 def test_nothing_left(good: Path, words: Tokenizer, tmp_path: Path) -> None:

@@ -120,5 +120,5 @@ def test_our_own(http: httpx.Client, bert: Bert, tmp_path: Path) -> None:
         bs.connect(str(http.base_url), model="other")
     with pytest.raises(BertsmithError, match="does not answer"):
         bs.connect("http://127.0.0.1:9")
-    with pytest.raises(BertsmithError, match="no address"):
+    with pytest.raises(BertsmithError, match="is not the address of a server"):
         bs.connect("127.0.0.1")

@@ -13,6 +13,7 @@ import torch
 from bertsmith.data import TASKS as READABLE
 from bertsmith.data import Dataset, Labelled, Where
 from bertsmith.finetune import Splits, finetune
+from bertsmith.finetune.settings import TASK_OPTIONS
 from bertsmith.tasks import registry
 from bertsmith.tasks.evaluate import evaluate, interval
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of, vote
@@ -91,6 +92,6 @@ def test_a_new_task_is_one_value(
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_every_task_says_what_it_is(task: Task) -> None:
     assert task.about
-    assert task.options <= {"class_weights", "focal", "smoothing", "temperature"}
+    assert task.options <= set(TASK_OPTIONS)
     assert task.kinds
     assert "(" in task.usage

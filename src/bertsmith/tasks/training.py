@@ -63,6 +63,10 @@ class TaskOptions(Protocol):
     def temperature(self) -> float:
         """Divides similarities that compete."""
 
+    @property
+    def both_orders(self) -> bool:
+        """Is every pair of texts learned in both orders?"""
+
 
 class Training:
     """How one task is learned from one training file, with the options of one run."""
