@@ -236,7 +236,7 @@ def test_a_run_goes_on_by_its_own_recipe_and_says_so(
     assert pretrain(other, tmp_path / "run", show="lines", resume=True)["steps"] == 3
     said = capsys.readouterr()
     text = said.out + said.err
-    assert "continuing by the run's own recipe: train.steps is 3, not 5" in text
+    assert "continuing with the run's own recipe: train.steps is 3, not 5" in text
     assert "masking.rate is 0.15, not 0.4" in text
     assert "train.seed" not in text
     assert "this run has ended at step 3" in text

@@ -1,8 +1,8 @@
 """Files → documents → sentences → token shards that are mapped into memory.
 
-`prepare` makes a folder of shards, in parallel, in bounded memory, and goes on where it was
-interrupted. `Corpus` opens a folder: all tokens of a split as one long row, and where sentences
-and documents begin in it. `check` verifies every sum of the manifest.
+`prepare` writes a folder of shards, in parallel, in bounded memory, and can be resumed after an
+interruption. `Corpus` opens a folder: all tokens of a split as one array, and where sentences
+and documents begin in it. `check` verifies every checksum of the manifest.
 """
 
 from bertsmith.corpus.corpus import Corpus, check

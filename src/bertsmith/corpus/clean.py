@@ -13,7 +13,7 @@ SAMPLE = 2000  # characters from which the language is detected
 
 
 class Cleaner:
-    """Repair and filters, as the settings ask for them."""
+    """Repairs and filters documents according to the settings."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -21,7 +21,7 @@ class Cleaner:
         self.language = _detector(settings.language) if settings.language else None
 
     def clean(self, document: Document, ledger: Ledger) -> Document | None:
-        """The document as it is stored, or None where a filter leaves it out."""
+        """Return the document as it is stored, or None if a filter removes it."""
         if self.repair is not None:
             text = "\n".join(document)
             repaired = self.repair(text)
@@ -42,7 +42,7 @@ class Cleaner:
 
 
 def check_extras(settings: Settings) -> None:
-    """Refuse what needs a library that is not installed, or a language that it does not know."""
+    """Raise an error if a library is not installed, or does not support the language."""
     Cleaner(settings)
     if settings.duplicates == "near":
         try:
@@ -60,7 +60,7 @@ def _repairer() -> Callable[[str], str]:
 
 
 def _detector(wanted: str) -> Callable[[Document], str]:
-    """A function that tells the language of a document."""
+    """Return a function that detects the language of a document."""
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError:

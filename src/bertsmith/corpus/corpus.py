@@ -61,12 +61,12 @@ class Corpus:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Sent to another process, it is opened there: mapped files must not travel as copies.
+        # Pickled by its path and opened again, so that mapped files are not copied.
         return Corpus.open, (self.directory, self.split)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer that made the tokens."""
+        """The tokenizer of the corpus."""
         return Tokenizer.load(self.directory / "tokenizer")
 
     def fingerprint(self) -> str:
@@ -88,7 +88,7 @@ class Corpus:
         if len(self._shards) == 1:
             return self._shard(0)[places].astype(np.int64)
         shards, within = np.divmod(places, self.shard_tokens)
-        # Tokens of one shard together: sorting numbers of 16 bits is one pass over them.
+        # Group tokens by shard: sorting 16-bit numbers is a single pass.
         order = np.argsort(shards.astype(np.min_scalar_type(len(self._shards) - 1)), kind="stable")
         bounds = np.searchsorted(shards[order], np.arange(len(self._shards) + 1))
         found = np.full(total, -1, np.int64)
@@ -98,7 +98,7 @@ class Corpus:
         return found
 
     def _check_sizes(self, places: Ints) -> None:
-        """Refuse files that were cut since they were opened: reading those ends the process."""
+        """Raise an error if files were truncated since: reading them would crash the process."""
         names = [f"{name}.npy" for name in INDEXES]
         names += [shard_name(int(number)) for number in np.unique(places // self.shard_tokens)]
         for name in names:

@@ -1,6 +1,6 @@
 """Places where a text can be split without changing its token ids.
 
-All of it is read from tokenizer.json. What is not known to be safe is not cut.
+The rules are derived from tokenizer.json. A text is split only where that is known to be safe.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 Definition = dict[str, Any]  # the content of tokenizer.json
-Cut = Callable[[str], list[str]]  # a text's parts; none where it has to stay whole
+Cut = Callable[[str], list[str]]  # the parts of a text; empty if it must not be split
 # These change characters one by one, and never a space.
 CHARACTERWISE = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "BertNormalizer"}
 SPACED = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
@@ -27,7 +27,7 @@ class Mark(NamedTuple):
 
 
 def at_spaces(definition: Definition) -> Cut | None:
-    """How sentences are cut into words, if they can be."""
+    """Return how to split sentences into words, if possible."""
     added = definition.get("added_tokens") or []
     if any(token["rstrip"] or re.search(r"\s", token["content"]) for token in added):
         return None
@@ -45,13 +45,13 @@ def at_spaces(definition: Definition) -> Cut | None:
         if ways == ["WhitespaceSplit", "Metaspace"]:
             return _ascii_without_space
         if ways == ["Metaspace"] and splitters[0].get("split", True):
-            special = _special(definition)  # next to one, a space is a token of its own
+            special = _special(definition)  # a space next to one is a separate token
             return lambda text: [] if special.search(text) else _ascii_without_space(text)
     return None
 
 
 def at_punctuation(definition: Definition) -> Cut | None:
-    """How words are cut further: there are far fewer words without the commas behind them."""
+    """Return how to split words at punctuation, so that there are fewer distinct words."""
     normalizers, splitters = _steps(definition, "normalizer"), _steps(definition, "pre_tokenizer")
     if [step["type"] for step in splitters] != ["BertPreTokenizer"]:
         return None
@@ -69,7 +69,7 @@ def at_punctuation(definition: Definition) -> Cut | None:
 
 
 def between(definition: Definition) -> Mark | None:
-    """A special token that leaves the words on both sides of it as they would be alone."""
+    """Return a special token that does not change the ids of the words around it."""
     model = definition["model"]
     splitters = _steps(definition, "pre_tokenizer")
     if any(step.get("prepend_scheme", "always") != "always" for step in splitters):
@@ -86,9 +86,9 @@ def between(definition: Definition) -> Mark | None:
 
 
 def _special(definition: Definition) -> re.Pattern[str]:
-    """What finds any token that is looked for before all else."""
+    """Return a pattern of the tokens that are matched before all others."""
     added = [re.escape(token["content"]) for token in definition.get("added_tokens") or []]
-    return re.compile("|".join(added) or r"(?!)", re.IGNORECASE)  # some are compared in lower case
+    return re.compile("|".join(added) or r"(?!)", re.IGNORECASE)  # some are matched in lower case
 
 
 def _steps(definition: Definition, part: str) -> list[dict[str, Any]]:
@@ -112,16 +112,16 @@ def _leaves_spaces(step: dict[str, Any]) -> bool:
 
 
 def _without_space(sentence: str) -> list[str]:
-    """Words without spaces, which part words for BERT and leave nothing behind."""
+    """Split at spaces and drop them, as BERT does."""
     return sentence.split(" ")
 
 
 def _with_space(sentence: str) -> list[str]:
-    """Words with the space before them, which is part of their first byte-level token."""
+    """Split before spaces, which are part of a word's first byte-level token."""
     return [] if ODD.search(sentence) else sentence.replace(" ", "\0 ").split("\0")
 
 
 def _ascii_without_space(sentence: str) -> list[str]:
-    """Words without the space that SentencePiece puts before each; other text stays whole."""
+    """Split ASCII text at spaces, which SentencePiece adds again; other text is not split."""
     plain = sentence.isascii() and sentence.isprintable() and "  " not in sentence
     return sentence.split(" ") if plain else []

@@ -12,10 +12,10 @@ from bertsmith.corpus.pieces import Part, cut
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 
-Document = list[str]  # its lines, none of them blank, without white space around them
+Document = list[str]  # its non-blank lines, stripped
 PIECE = 4 << 20  # bytes that are read at once
 HALVES = re.compile("[\ud800-\udfff]")
-MARK = b"\xef\xbb\xbf"  # with which some editors begin a file
+MARK = b"\xef\xbb\xbf"  # byte order mark
 
 
 def text_lines(files: Iterable[str | Path], text_field: str = "text") -> Iterator[str]:
@@ -28,7 +28,7 @@ def text_lines(files: Iterable[str | Path], text_field: str = "text") -> Iterato
 
 
 def read_documents(part: Part, text_field: str, ledger: Ledger) -> Iterator[Document]:
-    """Yield the documents of a part; what is no text at all is noted and left out."""
+    """Yield the documents of a part; records without text are counted and skipped."""
     ledger.note("documents larger than 64 MiB, cut", part.cut_off)
     if part.kind == "text":
         yield from _parted_by_blank_lines(_decode(part))
@@ -43,7 +43,7 @@ def read_documents(part: Part, text_field: str, ledger: Ledger) -> Iterator[Docu
 
 
 def lines_of(text: str) -> Document:
-    """The lines of a text that hold something."""
+    """Return the non-blank lines of a text."""
     return [line for raw in text.split("\n") if (line := raw.strip())]
 
 
@@ -95,7 +95,7 @@ def _rows(part: Part) -> Iterator[str | None]:
 
 
 def _spelled(text: str, ledger: Ledger) -> str:
-    """The text with a mark where JSON has half of a surrogate pair, which no text can hold."""
+    """Replace lone surrogates, which JSON can escape but UTF-8 text cannot contain."""
     if text.isascii() or not HALVES.search(text):
         return text
     ledger.note("documents with halves of surrogate pairs, replaced")

@@ -1,7 +1,7 @@
 """Exact and near duplicates of documents, in bounded memory.
 
-Every document leaves a digest of 16 bytes, and for near-duplicates a MinHash signature of its
-token 5-grams. Both lie in files, in the order of the documents. Equal keys are brought together by
+Every document has a digest of 16 bytes, and for near-duplicates a MinHash signature of its
+token 5-grams. Both are files, in the order of the documents. Equal keys are grouped by
 sorting, some million documents at a time, so that memory does not grow with the corpus.
 """
 
@@ -16,7 +16,7 @@ from bertsmith.corpus.encode import Ints
 SHINGLE = 5  # tokens that count as one common feature
 PERMUTATIONS = 128
 BANDS = 16  # of 8 values each: two documents that agree in all values of one band are compared
-SEED = 42  # of the permutations; no reason to change it, since documents do not know it
+SEED = 42  # of the permutations; fixed, since documents do not depend on it
 CHUNK = 1 << 18  # tokens that are hashed together
 AT_ONCE = 2_000_000  # keys that are sorted together
 SOME = 1 << 16  # signatures in memory at a time
@@ -26,7 +26,7 @@ SOME = 1 << 16  # signatures in memory at a time
 
 
 def signatures(tokens: Ints, sentence_lengths: Ints, counts: Ints, *, near: bool) -> Ints:
-    """The MinHash signature of each document (D, 128) uint32; (D, 0) where none is wanted."""
+    """Return the MinHash signature of each document (D, 128) uint32; (D, 0) if not requested."""
     if not near or not len(counts):
         return np.zeros((len(counts), 0), np.uint32)
     import rensa
@@ -40,16 +40,16 @@ def signatures(tokens: Ints, sentence_lengths: Ints, counts: Ints, *, near: bool
         matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(
             hashes, np.append(firsts, len(hashes)), PERMUTATIONS, SEED
         )
-        # The minima of a document that continues in the next chunk are the least of both.
+        # A document that continues in the next chunk has the minima of both.
         found = np.array(matrix.to_rows(), np.uint32)
         rows[present] = np.minimum(rows[present], found)
     return rows
 
 
 def _shingles(tokens: Ints, bounds: Ints, start: int, end: int) -> tuple[Ints, Ints]:
-    """A hash for every 5 tokens in a row that begin in a chunk, and the document of each.
+    """Return a hash of every 5-gram that begins in a chunk, and its document.
 
-    A document of fewer tokens has one, so that none is without.
+    A document of fewer tokens has one hash.
     """
     places = np.arange(start, end)
     owners = np.searchsorted(bounds, places, side="right") - 1
@@ -58,7 +58,7 @@ def _shingles(tokens: Ints, bounds: Ints, start: int, end: int) -> tuple[Ints, I
     following = np.concatenate([following, np.zeros(SHINGLE, np.uint64)])
     hashes = np.zeros(end - start, np.uint64)
     for place in range(SHINGLE):
-        # Tokens of the next document count as none, so that the text around changes nothing.
+        # Tokens of the next document are ignored, so that hashes do not depend on it.
         token = np.where(room > place, following[place : place + end - start], np.uint64(0))
         hashes = _mixed(hashes ^ token)
     kept = (room >= SHINGLE) | (places == bounds[owners])
@@ -75,15 +75,15 @@ def _mixed(values: Ints) -> Ints:
 
 # ------------------------------------------------------------------ marks, over all documents
 
-Release = Callable[[], None]  # let go of what mapped files hold in memory
+Release = Callable[[], None]  # releases the memory of mapped files
 
 
 def _nothing() -> None:
-    """Arrays that are not mapped hold what they hold."""
+    """Do nothing, for arrays that are not mapped."""
 
 
 def mark_exact(digests: Ints, repeated: Ints, release: Release = _nothing) -> None:
-    """Mark every document whose digest (D, 2) an earlier one has."""
+    """Mark every document whose digest (D, 2) equals that of an earlier one."""
     for members in _alike(digests[:, 0]):
         low, high = digests[members, 0], digests[members, 1]
         order = np.lexsort((members, high, low))
@@ -97,8 +97,8 @@ def mark_near(
 ) -> None:
     """Mark every document that is similar to an earlier one, itself marked or not.
 
-    Documents that meet in a band are compared with the first there and with the one before them.
-    `keys` (D,) uint64 is room to work in.
+    Documents with equal band keys are compared with the first of them and with the previous one.
+    `keys` (D,) uint64 is a work buffer.
     """
     rows = PERMUTATIONS // BANDS
     for band in range(BANDS):
@@ -143,7 +143,7 @@ def _share(left: Ints, right: Ints) -> Ints:
 
 
 def _alike(keys: Ints) -> Iterator[Ints]:
-    """The numbers of documents in groups that hold all or none of those with equal keys."""
+    """Yield groups of document numbers; documents with equal keys are in the same group."""
     groups = -(-len(keys) // AT_ONCE)
     for group in range(groups):
         found = [

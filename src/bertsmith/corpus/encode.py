@@ -1,9 +1,9 @@
 """Sentences → token ids in one array, each word encoded once.
 
-A tokenizer spends its time on words that it has seen before. Where spaces part a text for it, a
-sentence's ids are those of its words one after the other; so the ids of words are kept, and a
-batch of sentences is a look-up and one copy. Where that is not certain (other white space next
-to a space, say), the sentence goes through the tokenizer whole. The ids are the same.
+A tokenizer spends most of its time on words that it has seen before. If it splits at spaces, a
+sentence's ids are those of its words, concatenated; so the ids of words are cached, and a
+batch of sentences is a look-up and one copy. If that is not certain (other white space next
+to a space, for example), the whole sentence is tokenized. The ids are the same.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from bertsmith.tokenizer.guard import guarded
 Ints = np.ndarray[Any, np.dtype[Any]]
 # The ids of all texts, end to end (T,), and how many each text has (N,).
 Encode = Callable[[list[str]], tuple[Ints, Ints]]
-KEPT = 400_000  # words whose ids are kept; the first to be seen are, by and large, the frequent
+KEPT = 400_000  # cached words; frequent words are usually seen first
 TOGETHER = 100  # new words in one text
 
 
 def encoder(definition: str, kept: int = KEPT) -> Encode:
-    """A function that encodes sentences as the tokenizer of this tokenizer.json does."""
+    """Return a function that encodes sentences exactly as this tokenizer.json does."""
     content = json.loads(definition)
     plain = Plain(Backend.from_str(definition))
     spaces, punctuation, mark = at_spaces(content), at_punctuation(content), between(content)
@@ -40,7 +40,7 @@ def encoder(definition: str, kept: int = KEPT) -> Encode:
 
 
 class Plain:
-    """Every text through the tokenizer."""
+    """Encodes every text with the tokenizer."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -55,7 +55,7 @@ class Plain:
 
 
 class Marked:
-    """Many words with a mark after each in one text: twice as fast as each alone."""
+    """Encodes many words as one text, separated by a mark: twice as fast as one by one."""
 
     def __init__(self, plain: Plain, mark: Mark) -> None:
         self.plain = plain
@@ -71,13 +71,13 @@ class Marked:
         ids, _ = self.plain(joined)
         marks = ids == self.mark.id
         ends = np.flatnonzero(marks)
-        if len(ends) != len(texts):  # a word gave the mark's id although it does not hold it
+        if len(ends) != len(texts):  # the mark's id occurred without the mark
             return self.plain(texts)
         return ids[~marks], np.diff(ends, prepend=-1) - 1
 
 
 class Words:
-    """Texts that come again and again: the ids of each are found once and kept."""
+    """Caches the ids of words, so that each word is encoded once."""
 
     def __init__(self, new: Encode, kept: int) -> None:
         self.new = new
@@ -103,7 +103,7 @@ class Words:
         return ids, lengths
 
     def _forget(self) -> None:
-        """Keep no more words than agreed: those that came last go."""
+        """Limit the size of the cache by dropping the newest words."""
         self.numbers.new.clear()
         if len(self.numbers) > self.kept:
             while len(self.numbers) > self.kept:
@@ -113,7 +113,7 @@ class Words:
 
 
 class _Numbers(dict[str, int]):
-    """A number for every word, the next one for a new word."""
+    """Maps every word to a number; a new word gets the next one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class _Numbers(dict[str, int]):
 
 
 class Divided:
-    """Texts cut into parts that are encoded one by one; those that cannot be, whole."""
+    """Encodes texts in parts; texts that cannot be split are encoded as a whole."""
 
     def __init__(self, cut: Cut, parts: Encode, whole: Encode) -> None:
         self.cut = cut

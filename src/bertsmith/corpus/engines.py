@@ -1,7 +1,7 @@
 """Where the work runs: in this process, in local workers, or on a Ray cluster.
 
-An engine takes pieces, a few ahead of what is done, and gives each back with its outcome, in any
-order. What is done with a piece is the same everywhere, and so is what comes out.
+An engine takes pieces, reading a few ahead, and yields each with its outcome, in any
+order. The outcome of a piece does not depend on the engine.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from bertsmith.errors import BertsmithError
 
 Done = Generator[tuple[Piece, bytes]]
 MOST_WORKERS = 1024
-AHEAD = 2  # pieces that are ready before a worker asks for them
+AHEAD = 2  # pieces that are read ahead
 
 
 def run(pieces: Iterator[Piece], job: Job, engine: str, workers: int | None) -> Done:
-    """Do all pieces with an engine; 0 workers of the local one are this process itself."""
+    """Process all pieces with an engine; with 0 local workers, in this process."""
     if engine not in ENGINES:
         raise BertsmithError(f"unknown engine {engine!r}; there are {', '.join(ENGINES)}")
     if workers is not None and not 0 <= workers <= MOST_WORKERS:
@@ -33,7 +33,7 @@ def run(pieces: Iterator[Piece], job: Job, engine: str, workers: int | None) -> 
 
 
 def local(pieces: Iterator[Piece], job: Job, workers: int | None) -> Done:
-    """Worker processes on this machine, one for each core unless a number is given."""
+    """Process pieces in worker processes on this machine, by default one per core."""
     count = cores() if workers is None else workers
     if count == 0:
         workshop = job.workshop()
@@ -71,12 +71,12 @@ def local(pieces: Iterator[Piece], job: Job, workers: int | None) -> Done:
 
 
 def cores() -> int:
-    """The cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def on_ray(pieces: Iterator[Piece], job: Job, workers: int | None) -> Done:
-    """Actors on a Ray cluster: the one that RAY_ADDRESS names, or one of this machine alone."""
+    """Process pieces on a Ray cluster: that of RAY_ADDRESS, or a local one."""
     try:
         ray: Any = import_module("ray")
     except ImportError:
@@ -95,14 +95,14 @@ def on_ray(pieces: Iterator[Piece], job: Job, workers: int | None) -> Done:
 
 
 class _Actor:
-    """A worker somewhere in the cluster; bertsmith has to be installed there."""
+    """A worker in the cluster; bertsmith must be installed there."""
 
     def __init__(self, job: Job) -> None:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         self.workshop = job.workshop()
 
     def do(self, piece: Piece) -> bytes | str:
-        """The outcome of a piece as bytes, or a person's mistake in words."""
+        """Return the outcome of a piece as bytes, or the message of a BertsmithError."""
         try:
             return self.workshop.process(piece).to_bytes()
         except BertsmithError as error:
@@ -121,7 +121,7 @@ def _feed(ray: Any, pieces: Iterator[Piece], actors: list[Any]) -> Done:
         try:
             outcome = ray.get(ready)
         except ray.exceptions.RayActorError as error:
-            message = "a Ray worker was lost; run the same again to go on"
+            message = "a Ray worker was lost; run the same command again to continue"
             raise BertsmithError(message) from error
         if isinstance(outcome, str):
             raise BertsmithError(outcome)

@@ -24,16 +24,16 @@ KINDS: dict[str, Kind] = {
 class Input:
     """A file of the corpus, as it was when the work began."""
 
-    path: str  # in full, so that workers elsewhere and later runs mean the same file
+    path: str  # absolute, so that it is valid for remote workers and later runs
     kind: Kind
     size: int
     changed: int  # nanoseconds
 
 
 def find_files(given: Iterable[str | Path], pipes: bool = False) -> tuple[list[Input], int]:
-    """The files that were named, and those in folders by name; and how many had to be left.
+    """Return the files, with those in folders in order of name; and the number skipped.
 
-    With `pipes` they may be pipes, which can be read only once.
+    With `pipes`, named pipes are accepted; they can be read only once.
     """
     found: list[Input] = []
     left = 0

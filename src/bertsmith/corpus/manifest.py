@@ -17,7 +17,7 @@ FORMAT = "bertsmith-corpus-1"
 
 @dataclass(frozen=True)
 class Stored:
-    """A file as it was written."""
+    """The size and checksum of a file."""
 
     bytes: int
     sha256: str
@@ -86,7 +86,7 @@ class Manifest:
 
 
 def fingerprint(content: dict[str, Any]) -> str:
-    """The SHA-256 sum of what a manifest says."""
+    """Return the SHA-256 sum of a manifest's content."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -31,7 +31,7 @@ def piece_name(number: int) -> str:
 def merge(
     work: Path, out: Path, pieces: int, settings: Settings, dtype: str, ledger: Ledger, step: Step
 ) -> dict[str, Split]:
-    """Write the shards of both splits into `out`, from nothing; return how much each holds."""
+    """Write the shards of both splits into `out`; returns the size of each split."""
     repeated = _repeated(work, pieces, settings, ledger)
     for name in SPLITS:
         shutil.rmtree(out / name, ignore_errors=True)
@@ -61,7 +61,7 @@ def merge(
 
 
 def held_out(digests: Ints, share: float) -> Ints:
-    """Which documents (D,) are held out: their digest decides, so equal texts stay together."""
+    """Return which documents (D,) are held out: by digest, so that equal texts stay together."""
     return digests[:, 0] < np.uint64(min(int(share * 2.0**64), 2**64 - 1))
 
 
@@ -90,7 +90,7 @@ def _outcomes(work: Path, pieces: int) -> Iterator[Outcome]:
 
 
 def _repeated(work: Path, pieces: int, settings: Settings, ledger: Ledger) -> Ints | None:
-    """For each document whether it repeats an earlier one, in a mapped file; None if all may."""
+    """Return which documents repeat an earlier one, as a mapped file; None if not requested."""
     if settings.duplicates is None:
         return None
     near = settings.duplicates == "near"
@@ -119,7 +119,7 @@ def _repeated(work: Path, pieces: int, settings: Settings, ledger: Ledger) -> In
 
 
 class Maps:
-    """Files as arrays that are changed in place, and need not stay in memory."""
+    """Memory-mapped files that are changed in place."""
 
     def __init__(self) -> None:
         self.maps: list[mmap.mmap] = []
@@ -131,14 +131,14 @@ class Maps:
         return np.frombuffer(self.maps[-1], dtype)
 
     def release(self) -> None:
-        """Let the system have the memory back; what was written is in the files."""
+        """Release the memory of the mapped files; their content is kept."""
         for mapped in self.maps:
             if hasattr(mmap, "MADV_DONTNEED"):
                 mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def _zeros(path: Path, size: int) -> None:
-    """A file of zeros that has its place on the disk: a full one shows now, not when it is used."""
+    """Create a file of zeros, allocated on the disk so that a full disk fails here, not later."""
     with path.open("wb") as stream:
         for start in range(0, size, 1 << 20):
             stream.write(bytes(min(1 << 20, size - start)))

@@ -1,7 +1,7 @@
 """Input files split into pieces of work, in bounded memory.
 
-A piece is some megabytes of whole documents, still raw: decoding and parsing is the workers'.
-The same files give the same pieces, whoever works on them, so that finished ones can be kept.
+A piece is a few megabytes of whole documents as raw bytes, which workers decode and parse.
+The same files always give the same pieces, so that finished ones can be kept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bertsmith.files import cause, open_bytes, reading
 
 BLANK = re.compile(rb"\n[ \t\r\f\v]*\n")
 BLOCK = 1 << 20
-LARGEST = 64 << 20  # bytes of a plain-text document that is kept whole
+LARGEST = 64 << 20  # bytes up to which a plain-text document is kept whole
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Part:
     line: int  # its first line (of tables: row), from 1
     data: bytes
     lengths: tuple[int, ...] = ()  # of tables: the bytes of each row's text, -1 for none
-    cut_off: bool = False  # its last document goes on in the next part
+    cut_off: bool = False  # its last document continues in the next part
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Piece:
 
     number: int
     parts: tuple[Part, ...]
-    position: int  # bytes of input files that are read once it is
+    position: int  # bytes of input files read up to and including this piece
 
 
 def cut(files: Iterable[Input], size: int, text_field: str) -> Iterator[Piece]:
@@ -75,7 +75,7 @@ def _parts(file: Input, size: int, text_field: str) -> Iterator[tuple[Part, int]
 
 
 def _documents(stream: IO[bytes], size: int) -> Iterator[tuple[bytes, bool]]:
-    """Bytes of text that end with a blank line, so that no document is cut, or whether one is."""
+    """Yield bytes of text that end with a blank line, and whether a document had to be cut."""
     held = bytearray()
     while _fill(stream, held, size):
         end, forced = _last_blank(held, size), 0
@@ -93,7 +93,7 @@ def _documents(stream: IO[bytes], size: int) -> Iterator[tuple[bytes, bool]]:
 
 
 def _last_blank(held: bytearray, size: int) -> int:
-    """Where the last blank line within the first `size` bytes ends; 0 where there is none."""
+    """Return the end of the last blank line within the first `size` bytes; 0 if there is none."""
     for mark in (b"\n\n", b"\n\r\n"):
         if (place := held.rfind(mark, 0, size)) >= 0:
             return place + len(mark)
@@ -101,7 +101,7 @@ def _last_blank(held: bytearray, size: int) -> int:
 
 
 def _forced(held: bytearray) -> int:
-    """Where a document that is too large for any memory is cut: at a line's or a word's end."""
+    """Return where to cut a document that is too large for memory: after a line or a word."""
     if len(held) < LARGEST:
         return 0
     for mark in (b"\n", b" "):
@@ -129,7 +129,7 @@ def _lines(stream: IO[bytes], size: int) -> Iterator[tuple[bytes, bool]]:
 
 
 def _fill(stream: IO[bytes], held: bytearray, size: int) -> bool:
-    """Read on until so many bytes are held; whether there were so many."""
+    """Read until the buffer has this many bytes; returns whether there were enough."""
     while len(held) < size:
         data = stream.read(min(BLOCK, size - len(held)))
         if not data:

@@ -1,7 +1,7 @@
 """`prepare`: text files → a folder of token shards; resumable.
 
-Pieces of work that are done lie in `work/` until the shards are written. Whenever it is stopped,
-the same call goes on from there, and what comes out is the same, byte for byte.
+Finished pieces of work are kept in `work/` until the shards are written. After an interruption,
+the same call continues from there, with a result that is equal byte for byte.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bertsmith.files import locked, sweep, write_bytes, write_json, writing
 from bertsmith.ledger import Ledger
 from bertsmith.tokenizer import Tokenizer
 
-Progress = Callable[[str, int, int], None]  # which step, how much of it is done, of how much
+Progress = Callable[[str, int, int], None]  # step, amount done, total
 PLAN = "plan.json"
 
 
@@ -123,10 +123,10 @@ class Preparation:
         self.dtype = "<u2" if tokenizer.size <= 1 << 16 else "<u4"
 
     def run(self, engine: str, workers: int | None, left: int) -> None:
-        """Do what is not done yet; with the manifest, the corpus is finished."""
+        """Do the remaining work; the corpus is complete once it has a manifest."""
         self.work.mkdir(exist_ok=True)
         sweep(self.out)
-        shutil.rmtree(self.out / "tokenizer", ignore_errors=True)  # also what a kill left in it
+        shutil.rmtree(self.out / "tokenizer", ignore_errors=True)  # also leftovers of a kill
         self.tokenizer.save(self.out / "tokenizer")
         ledger = Ledger()
         ledger.note("files of other kinds, left out", left)
@@ -152,7 +152,7 @@ class Preparation:
         said.write(self.out)
 
     def _pieces(self, engine: str, workers: int | None) -> int:
-        """Do the pieces that are not done yet; return how many there are."""
+        """Process the remaining pieces; returns the number of all pieces."""
         counted = self.work / "pieces.json"
         if counted.exists():
             known = int(json.loads(counted.read_text())["pieces"])
@@ -185,7 +185,7 @@ class Preparation:
         return count
 
     def finish(self) -> Summary:
-        """Clear what is not needed any more, and say what there is."""
+        """Remove temporary files and return the summary."""
         shutil.rmtree(self.work, ignore_errors=True)
         manifest = Manifest.read(self.out)
         if complaints := manifest.damaged(self.out, sums=False):
@@ -193,12 +193,12 @@ class Preparation:
         return Summary(self.out, manifest.splits, manifest.ledger)
 
     def forget_if_fruitless(self) -> None:
-        """After a mistake that stopped the first piece, let the corrected call use the folder."""
+        """After an error in the first piece, clear the folder for a corrected call."""
         if not any(self.work.glob("*.npz")):
             self.discard()
 
     def discard(self) -> None:
-        """Leave nothing behind, so that other settings can be tried."""
+        """Remove everything, so that other settings can be tried."""
         for name in ("work", "tokenizer", *SPLITS):
             shutil.rmtree(self.out / name, ignore_errors=True)
         (self.out / PLAN).unlink(missing_ok=True)
@@ -208,7 +208,7 @@ class Preparation:
 
 
 def _plan(settings: Settings, inputs: list[Input], tokenizer: Tokenizer) -> dict[str, Any]:
-    """Everything that decides the outcome."""
+    """Return all settings that determine the result."""
     used = ["tokenizers", "sentencex"]
     used += ["ftfy"] * settings.repair + ["py3langid"] * (settings.language is not None)
     used += ["rensa"] * (settings.duplicates == "near")
@@ -241,7 +241,7 @@ def _read_plan(path: Path) -> dict[str, Any]:
 
 
 def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
-    """How the plan of a folder differs from what is asked now."""
+    """Return how the plan of a folder differs from the requested one."""
     for kind in ("settings", "libraries"):
         for name, value in now[kind].items():
             old = before.get(kind, {}).get(name)

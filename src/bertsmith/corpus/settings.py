@@ -16,20 +16,20 @@ class Settings:
     """How documents are read, cleaned, chosen and stored."""
 
     text_field: str = "text"  # of jsonl records and parquet tables
-    sentences: str = "en"  # the language by whose rules lines fall into sentences, or "lines"
-    repair: bool = False  # undo broken Unicode
+    sentences: str = "en"  # the language whose rules split lines into sentences, or "lines"
+    repair: bool = False  # repair broken Unicode
     min_length: int = 1  # characters of a document
     max_length: int | None = None
     language: str | None = None  # keep documents in this language only
     duplicates: str | None = None
-    similarity: float = 0.8  # from which share of common word sequences two are near-duplicates
+    similarity: float = 0.8  # Jaccard similarity from which documents are near-duplicates
     held_out: float = 0.01
     seed: int = 0
     piece_bytes: int = 4 << 20  # of input in one piece of work
     shard_tokens: int = 1 << 28
 
     def check(self) -> None:
-        """Refuse what cannot be meant."""
+        """Raise an error for invalid values."""
         if self.duplicates is not None and self.duplicates not in DUPLICATES:
             _refuse(f"duplicates can be {' or '.join(DUPLICATES)}, not {self.duplicates!r}")
         if not 0 <= self.held_out < 1:

@@ -13,7 +13,7 @@ from bertsmith.corpus.encode import Ints
 from bertsmith.errors import BertsmithError
 from bertsmith.files import atomic, sweep
 
-HEADER = 128  # bytes, the same for every file, so that its length can be filled in at the end
+HEADER = 128  # bytes; of fixed size, so that the length can be written at the end
 
 
 class RowWriter:
@@ -27,12 +27,12 @@ class RowWriter:
         self.stream.write(bytes(HEADER))
 
     def append(self, values: Ints) -> None:
-        """Write some more."""
+        """Append rows."""
         self.stream.write(np.ascontiguousarray(values, self.dtype).data)
         self.length += len(values)
 
     def finish(self) -> None:
-        """Fill in the length; only then does the file have its name."""
+        """Write the length, then rename the file to its final name."""
         said = {"descr": self.dtype.str, "fortran_order": False, "shape": (self.length,)}
         text = f"{said}".encode()
         start = b"\x93NUMPY\x01\x00" + (HEADER - 10).to_bytes(2, "little")
@@ -84,7 +84,7 @@ class SplitWriter:
             tokens = tokens[room:]
 
     def finish(self) -> None:
-        """Give every file its name."""
+        """Finish all files and rename them to their final names."""
         for writer in [*self.shards[-1:], *self.indexes.values()]:
             writer.finish()
 
@@ -98,7 +98,7 @@ class SplitWriter:
         trace: TracebackType | None,
     ) -> None:
         for writer in [*self.shards, *self.indexes.values()]:
-            with suppress(BertsmithError):  # on a full disk closing fails as writing did
+            with suppress(BertsmithError):  # on a full disk closing may fail as well
                 writer.opened.__exit__(kind, error, trace)
 
 

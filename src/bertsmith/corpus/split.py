@@ -1,4 +1,4 @@
-"""Lines → sentences, by the rules of a language."""
+"""Sentence splitting of lines, by the rules of a language."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ Split = Callable[[str], list[str]]  # of one line
 
 
 class Splitter:
-    """Splits lines into sentences; a sentence never goes over the end of a line."""
+    """Splits lines into sentences; a sentence never spans two lines."""
 
     def __init__(self, language: str) -> None:
         self.language = None if language == LINES else language
 
     def split(self, lines: list[str], ledger: Ledger) -> tuple[list[str], list[int]]:
-        """The sentences of lines, none empty, and how many there are after each line."""
+        """Return the non-empty sentences of lines, and their cumulative number after each line."""
         if self.language is None:
             return _each(lambda line: [line], lines, ledger)
         rules = Ledger()
         try:
             with guarded("a line cannot be split"), hushed():
                 found = _each(self._split, lines, rules)
-        except BertsmithError:  # sentencex gave up on some line: find out which, with more care
+        except BertsmithError:  # sentencex failed on some line: retry line by line
             rules = Ledger()
             with hushed():
                 found = _each(lambda line: self._split_or_not(line, rules), lines, rules)
@@ -41,12 +41,12 @@ class Splitter:
         return found
 
     def _split(self, line: str) -> list[str]:
-        import sentencex  # late: who trains on labels reads no corpus, and may not have it
+        import sentencex  # imported here, since fine-tuning does not need it
 
         return list(sentencex.segment(self.language, line))
 
     def _split_or_not(self, line: str, ledger: Ledger) -> list[str]:
-        """Split a line; where sentencex trips over a wide space, with plain ones in their place."""
+        """Split a line; if sentencex fails on a wide space, with plain spaces instead."""
         for text in (line, WIDE_SPACE.sub(" ", line)):
             try:
                 with guarded("a line cannot be split"):

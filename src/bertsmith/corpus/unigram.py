@@ -9,7 +9,7 @@ import numpy as np
 from bertsmith.corpus import Corpus
 from bertsmith.corpus.encode import Ints
 
-BLOCK = 2**16  # tokens that are read in one go
+BLOCK = 2**16  # tokens read at once
 
 
 def unigram_cross_entropy(
@@ -18,8 +18,8 @@ def unigram_cross_entropy(
     """Nats per token of held-out text under the unigram distribution of the training text.
 
     Counts are smoothed by adding one for every token of the vocabulary. Without a held-out split
-    it is the training text's own. Of larger corpora blocks of `most` tokens in all are read, at
-    equal distances.
+    the training text itself is evaluated. Of larger corpora, evenly spaced blocks with `most`
+    tokens in total are read.
     """
     counts = token_counts(train, most)
     scored = counts if held_out is None else token_counts(held_out, most)
@@ -28,7 +28,7 @@ def unigram_cross_entropy(
 
 
 def token_counts(corpus: Corpus, most: int = 2**24) -> Ints:
-    """How often each token of the vocabulary occurs; of larger corpora in `most` tokens."""
+    """Return the count of each token of the vocabulary; in `most` tokens of larger corpora."""
     size = corpus.tokenizer.size
     counts = np.zeros(size, np.int64)
     for start, length in _blocks(corpus.tokens, most):
@@ -37,7 +37,7 @@ def token_counts(corpus: Corpus, most: int = 2**24) -> Ints:
 
 
 def _blocks(tokens: int, most: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, length) of what is read: all of it, or blocks spread from end to end."""
+    """Yield (start, length) of the blocks to read: everything, or evenly spaced blocks."""
     if tokens <= most:
         yield from ((start, min(BLOCK, tokens - start)) for start in range(0, tokens, BLOCK))
         return

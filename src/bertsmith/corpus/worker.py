@@ -1,7 +1,7 @@
 """A worker process that computes pieces of work, and its connection to the parent.
 
 Messages go through pipes: a line of JSON, then the bytes that it announces. A process started
-this way needs nothing of its parent's memory, nor a guard in the script that calls `prepare`.
+this way does not copy its parent's memory, and scripts need no `__main__` guard.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Message = tuple[dict[str, Any], list[bytes]]
 
 @dataclass(frozen=True)
 class Job:
-    """All that a worker has to know, as plain values."""
+    """The settings of a worker, as plain values."""
 
     settings: Settings
     definition: str  # tokenizer.json
@@ -34,7 +34,7 @@ class Job:
     dtype: str
 
     def workshop(self) -> Workshop:
-        """Make what the work is done with."""
+        """Create the workshop of this job."""
         return Workshop(self.settings, self.definition, self.unknown, self.dtype)
 
 
@@ -56,7 +56,7 @@ class Worker:
         self.unsaid = [{"job": asdict(job)}]
 
     def do(self, piece: Piece) -> bytes:
-        """Have a piece of work done; return its outcome as bytes."""
+        """Process a piece of work; returns its outcome as bytes."""
         parts = [asdict(part) for part in piece.parts]
         data = [part.pop("data") for part in parts]
         try:
@@ -81,7 +81,7 @@ class Worker:
         self.process.kill()
         self.process.wait()
         self.back.close()
-        with suppress(OSError):  # it may still hold something for the process that is no more
+        with suppress(OSError):  # it may have unwritten data for the ended process
             self.to.close()
 
 
@@ -94,7 +94,7 @@ def send(stream: IO[bytes], head: dict[str, Any], blobs: list[bytes]) -> None:
 
 
 def receive(stream: IO[bytes]) -> Message:
-    """Read a message; EOFError where there is none, or half of one."""
+    """Read a message; EOFError if there is none, or an incomplete one."""
     line = stream.readline()
     if not line.endswith(b"\n"):
         raise EOFError("no message")
@@ -108,9 +108,9 @@ def receive(stream: IO[bytes]) -> Message:
 
 def main() -> None:
     """Do pieces of work from standard input until it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, who ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     source = sys.stdin.buffer
-    # What libraries print must not get between our messages.
+    # Output of libraries must not mix with the messages.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:

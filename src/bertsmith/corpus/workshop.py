@@ -31,11 +31,11 @@ class Outcome:
     sentence_lengths: Ints  # (S,) tokens in each sentence, never 0
     document_sentences: Ints  # (D,) sentences in each document, never 0
     digests: Ints  # (D, 2) uint64: of each document's text, and of the seed
-    signatures: Ints  # (D, P) uint32, or (D, 0) where near-duplicates stay
+    signatures: Ints  # (D, P) uint32, or (D, 0) without near-duplicate detection
     counts: dict[str, int]  # the ledger
 
     def to_bytes(self) -> bytes:
-        """All of it as an .npz file, which carries checksums."""
+        """Serialise the outcome as an .npz file, which has checksums."""
         said = np.frombuffer(json.dumps(self.counts).encode(), np.uint8)
         stream = io.BytesIO()
         np.savez(
@@ -52,7 +52,7 @@ class Outcome:
 
     @classmethod
     def from_bytes(cls, stream: Any) -> Outcome:
-        """Read it back from a file or a stream; zipfile.BadZipFile where it is damaged."""
+        """Read an outcome from a file or stream; zipfile.BadZipFile if it is damaged."""
         with np.load(stream, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
         counts = json.loads(arrays.pop("counts").tobytes())
@@ -60,7 +60,7 @@ class Outcome:
 
 
 class Workshop:
-    """Everything that a worker needs, made once."""
+    """Processes pieces of work; created once per worker."""
 
     def __init__(
         self, settings: Settings, definition: str, unknown: int | None, dtype: str
@@ -73,7 +73,7 @@ class Workshop:
         self.dtype = np.dtype(dtype)
 
     def process(self, piece: Piece) -> Outcome:
-        """Do a piece of work; the outcome depends on nothing else."""
+        """Process a piece of work; the outcome depends on the piece and the settings alone."""
         ledger = Ledger()
         digests: list[bytes] = []
         found = [self._encode(*batch, ledger) for batch in self._batches(piece, digests, ledger)]
@@ -94,7 +94,7 @@ class Workshop:
     def _batches(
         self, piece: Piece, digests: list[bytes], ledger: Ledger
     ) -> Iterator[tuple[list[str], list[int]]]:
-        """Lines of clean documents, as many as are worth a look-up, and whose each is."""
+        """Yield batches of lines of clean documents, and the document of each line."""
         lines: list[str] = []
         owners: list[int] = []
         size = 0
@@ -125,7 +125,7 @@ class Workshop:
     def _encode(
         self, lines: list[str], owners: list[int], ledger: Ledger
     ) -> tuple[Ints, Ints, Ints]:
-        """Ids of lines, and of each sentence with a token its length and its document."""
+        """Return the ids of lines, and length and document of each non-empty sentence."""
         sentences, ends = self.splitter.split(lines, ledger)
         ids, lengths = self.encode(sentences)
         full = lengths > 0

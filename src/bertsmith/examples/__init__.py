@@ -1,8 +1,8 @@
 """Shards → spans, sentence pairs or crops → masked → packed batches.
 
-Everything is a pure function of (seed, sample): a sample's number says which text it is, how it
-is cut and what is masked in it. So the order is the same for any number of workers and ranks,
-and a run's place in its data is one number.
+Everything is a pure function of (seed, sample): a sample's number determines its text, how it
+is cut and what is masked. So the order is the same for any number of workers and ranks,
+and a run's position in its data is one number.
 
     source = Spans(corpus, length=128, seed=0)            # or Pairs(...)
     examples = Examples(source, Masking(tokenizer, seed=0))

@@ -32,9 +32,9 @@ def divide(lengths: Numbers, *, ranks: int, micro_tokens: int, fill: int = 1) ->
 
 
 def balance(lengths: Numbers, count: int) -> list[Numbers]:
-    """Numbers of `lengths` in groups of nearly equal sums: the longest first, to the emptiest.
+    """Divide the indices of `lengths` into groups of nearly equal sums, the longest first.
 
-    No group holds more than the mean and one sequence.
+    No sum exceeds the mean by more than one sequence.
     """
     if count == 1:
         return [np.arange(len(lengths))]

@@ -20,7 +20,7 @@ ROUNDS = 4
 
 
 def bits(*keys: Key) -> Numbers:
-    """64 random bits for each key; arrays among the keys give as many numbers."""
+    """Return 64 random bits for each key; keys that are arrays are broadcast."""
     state = np.zeros((), dtype=np.uint64)
     with np.errstate(over="ignore"):
         for key in keys:
@@ -39,12 +39,12 @@ def below(limit: int | Numbers, *keys: Key) -> Numbers:
 
 
 def shuffled(places: Numbers, count: int, *keys: Key) -> Numbers:
-    """Where each of `places` goes when 0 to count-1 are shuffled, without shuffling them all.
+    """Return the new positions of `places` in a shuffle of 0 to count-1, without shuffling all.
 
-    Keys may be arrays: then each place is shuffled by its own.
+    Keys may be arrays: then each place has its own key.
 
-    A Feistel network permutes the next power of two; a place that lands outside goes on until
-    it lands inside.
+    A Feistel network permutes the next power of two; a result outside the range is permuted
+    again until it is inside.
     """
     size = max(2, int(count - 1).bit_length())
     low = size // 2
@@ -52,7 +52,7 @@ def shuffled(places: Numbers, count: int, *keys: Key) -> Numbers:
     def once(place: Numbers, chosen: Numbers | slice) -> Numbers:
         own = [key[chosen] if isinstance(key, np.ndarray) else key for key in keys]
         left, right, width = place >> np.uint64(low), place & _ones(low), size - low
-        for turn in range(ROUNDS):  # an even number: the halves, unlike by a bit, change sides
+        for turn in range(ROUNDS):  # an even number of rounds, since the halves may differ by a bit
             left, right = right, left ^ (bits(*own, turn, right) & _ones(width))
             width = size - width
         return (left << np.uint64(low)) | right
@@ -75,7 +75,7 @@ def _mix(state: Numbers) -> Numbers:
 
 
 def _word(key: Key) -> Numbers:
-    """A key as 64 bits: a number as it is, the name of a purpose by its checksum."""
+    """Return a key as 64 bits: a number unchanged, a string by its checksum."""
     if isinstance(key, str):
         return np.asarray(zlib.crc32(key.encode()), dtype=np.uint64)
     return np.asarray(key).astype(np.uint64)

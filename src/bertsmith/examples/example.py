@@ -25,11 +25,11 @@ class Example:
     """
 
     batch: Batch
-    rows: Tensor  # (M,) int64: the tokens to guess
-    targets: Tensor  # (M,) int64: what they were
-    labels: Tensor | None  # (N,) int64: what each pair is
+    rows: Tensor  # (M,) int64: positions of masked tokens
+    targets: Tensor  # (M,) int64: their original ids
+    labels: Tensor | None  # (N,) int64: labels of pairs
     samples: int  # N
-    tokens: int  # of samples, without the filler
+    tokens: int  # tokens of samples, without padding
     # With a generator that fills only some sequences: the first `filled` rows are theirs, and
     # `judged` (T,) bool marks all their tokens. None: it fills all.
     filled: int | None = None
@@ -63,7 +63,7 @@ class Example:
         )
 
     def shared_out(self, fills: float) -> Example:
-        """The same example where a generator fills this fraction of the sequences only.
+        """Return the example with a generator that fills only this fraction of the sequences.
 
         They alternate with those that stay masked, so that both have sequences of all lengths.
         """
@@ -165,7 +165,7 @@ class Examples:
         segments = sequences.segments
         spare = -total % fill
         if spare:
-            # Fillers are no longer than samples may be: position tables end somewhere.
+            # Padding sequences respect the maximum length, as position tables require.
             longest = self.source.longest
             sizes += [longest] * (spare // longest) + [spare % longest] * (spare % longest > 0)
             seen = np.concatenate([seen, np.full(spare, self.pad_id)])

@@ -12,12 +12,12 @@ from typing import NamedTuple
 from bertsmith.examples.draw import Numbers
 from bertsmith.examples.example import Example, Examples, StepPlan
 
-SWITCH = 5e-4  # seconds that a thread may hold Python, a tenth of the usual
+SWITCH = 5e-4  # seconds between thread switches, a tenth of Python's default
 
 
 @contextmanager
 def quick_switches() -> Iterator[None]:
-    """Let threads switch often, or a GPU waits while one that makes batches holds Python."""
+    """Switch threads often, so that a GPU does not wait for the GIL while batches are made."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH)
     try:
@@ -27,15 +27,15 @@ def quick_switches() -> Iterator[None]:
 
 
 class StepRequest(NamedTuple):
-    """What a step asks for."""
+    """The samples that a step requests."""
 
     examples: Examples
     tokens: int  # of all ranks together
     micro_tokens: int  # of one pass of one rank
-    fill: int = 1  # batches are filled up to a multiple of so many tokens
+    fill: int = 1  # batches are padded to a multiple of this number of tokens
 
     def plan(self, position: int, ranks: int) -> StepPlan:
-        """Which samples it gets, from this position on."""
+        """Return the samples of the step, starting at a position."""
         return self.examples.plan(
             position,
             tokens=self.tokens,
@@ -46,7 +46,7 @@ class StepRequest(NamedTuple):
 
 
 class LoadedStep(NamedTuple):
-    """One rank's micro-batches of a step; one that is not active has no samples of its own."""
+    """One rank's micro-batches of a step; inactive ones have no samples of this rank."""
 
     plan: StepPlan
     examples: list[Example]
@@ -97,7 +97,7 @@ class Loader:
         self.pool.shutdown(wait=True, cancel_futures=True)
 
     def _order(self) -> bool:
-        """Have the next step made; False where there is none."""
+        """Submit the next step to the workers; False if there is none."""
         request = self.request(self.step)
         if request is None:
             return False

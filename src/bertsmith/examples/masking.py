@@ -108,7 +108,7 @@ class Masking:
         if self.unit == "word":
             return words, words
         first = np.flatnonzero(opens)
-        # A span goes on with a fixed probability after each word, so its length is geometric.
+        # A span continues with a fixed probability after each word, so its length is geometric.
         ends = uniform(self.seed, *(key[first] for key in token[1:]), "end") < 1 / self.span
         starts = np.ones(len(first), dtype=bool)
         starts[1:] = ends[:-1] | ~free[first[1:]] | ~free[first[:-1]]
@@ -127,7 +127,7 @@ class Masking:
         free: Numbers,
         samples: Numbers,
     ) -> Numbers:
-        """The rows of the words that are taken."""
+        """Return the rows of the selected words."""
         places = np.flatnonzero(free)
         if not len(places):
             return places
@@ -141,7 +141,7 @@ class Masking:
         if self.unit == "span":
             span = np.unique(spans[places[first]], return_inverse=True)[1]
             order = self._by_spans(span, whose, sizes, wanted, keys)
-        elif self.weights is not None:  # the order of arrivals at these rates
+        elif self.weights is not None:  # exponential arrival times at these rates
             arrival = -np.log1p(-uniform(*keys, place, "order")) / self.weights[ids[places[first]]]
             order = np.lexsort((arrival, whose))
         else:
@@ -152,7 +152,7 @@ class Masking:
         before = before - before[np.searchsorted(whose, whose)]
         start, number = np.unique(whose, return_index=True, return_inverse=True)[1:]
         shortest = np.minimum.reduceat(sizes, start)[number]
-        # Too long a first word is taken or else a shortest one is, as often as the rate asks.
+        # If the first word is too long, select it or a shortest word, with the rate on average.
         spare = np.where(before == 0, shortest, 0)
         taken = wanted - before - spare >= chance * (sizes - spare)
         candidates = np.flatnonzero(sizes == shortest)
@@ -170,27 +170,27 @@ class Masking:
         wanted: Numbers,
         keys: tuple[int, Numbers],
     ) -> Numbers:
-        """An order of words, sample by sample, in which spans follow one another at random.
+        """Return an order of words, sample by sample, with spans in random order.
 
-        Within a span it goes from any word to one end, then on to the other: wherever the span is
-        cut, the words taken lie side by side.
+        Within a span the order runs from a random word to one end, then to the other:
+        wherever it is cut, the selected words are adjacent.
         """
         begin = np.searchsorted(span, span)
         own = (*keys, span - span[np.searchsorted(whose, whose)])
         away = np.arange(len(span)) - begin - below(np.bincount(span)[span], *own, "from")
         away = np.where(uniform(*own, "side") < 0.5, away, -away)
         turn = np.where(away < 0, self.longest_span - away, away)
-        # Of a span with more tokens than are wanted only a part is taken. It comes first more
-        # often in return, or words in short spans, as at the ends of a text, would be favoured.
+        # Only a part of a span with too many tokens is selected. Such spans come first more
+        # often in return, or words in short spans (at the ends of a text) would be favoured.
         weight = np.maximum(np.bincount(span, weights=sizes)[span] / wanted, 1)
         return np.lexsort((turn, -np.log1p(-uniform(*own, "order")) / weight, whose))
 
 
 def word_marks(tokenizer: Tokenizer) -> tuple[Numbers, Numbers]:
-    """For each id: does it open a word, and does it part words (is it punctuation)?
+    """Return for each id whether it starts a word, and whether it is punctuation.
 
-    In a WordPiece vocabulary what has no ## opens a word; elsewhere what carries the mark of a
-    space does, and punctuation stands alone.
+    In a WordPiece vocabulary tokens without ## start a word; in others, tokens with the space
+    marker do, and punctuation is a word by itself.
     """
     opens = np.zeros(tokenizer.size, dtype=bool)
     parts = np.zeros(tokenizer.size, dtype=bool)

@@ -13,7 +13,7 @@ from bertsmith.ledger import Ledger
 
 
 class PairPlan(NamedTuple):
-    """Where the two texts of each pair lie, and what the pair is."""
+    """The positions of the two texts of each pair, and its label."""
 
     starts: Numbers
     sizes: Numbers
@@ -82,7 +82,7 @@ class Pairs:
             random_start, random_size = self._elsewhere(samples, document, target - sizes)
             others = np.where(labels == 1, random_start, others)
             other_sizes = np.where(labels == 1, random_size, other_sizes)
-        if self.kind == "order":  # before they are cut: lengths must not tell
+        if self.kind == "order":  # before truncation, so that lengths do not reveal the label
             swap = labels == 1
             starts, others = np.where(swap, others, starts), np.where(swap, starts, others)
             sizes, other_sizes = (
@@ -104,7 +104,7 @@ class Pairs:
         return Sequences(*self.template.fill(texts), plan.labels)
 
     def _sentences(self, document: Numbers) -> tuple[Numbers, Numbers]:
-        """The first sentence of a document, and the one behind its last."""
+        """Return the range of sentences of a document: the first, and one past the last."""
         bounds = self.corpus.document_sentences
         return bounds[document], bounds[document + 1]
 
@@ -116,14 +116,14 @@ class Pairs:
         return np.clip(sentence, first, last - 2)
 
     def _end(self, token: Numbers, least: Numbers, last: Numbers) -> Numbers:
-        """The first sentence that begins at a token or later, within the document."""
+        """Return the first sentence of the document that begins at a token or later."""
         found = np.searchsorted(self.corpus.sentence_starts, token, "left")
         return np.minimum(np.maximum(found, least), last)
 
     def _elsewhere(
         self, samples: Numbers, document: Numbers, wanted: Numbers
     ) -> tuple[Numbers, Numbers]:
-        """Sentences from a random place in another document."""
+        """Return sentences from a random place in another document."""
         own = (self.seed, samples)
         other = below(self.corpus.documents - 1, *own, "other document")
         other = other + (other >= document)
@@ -142,7 +142,7 @@ class Pairs:
         others: Numbers,
         other_sizes: Numbers,
     ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-        """Shorten the longer text until both fit, at its front, its back, or both."""
+        """Truncate the longer text at either end until both fit."""
         kept = np.minimum(sizes, np.maximum(-(-target // 2), target - other_sizes))
         other_kept = np.minimum(other_sizes, target - kept)
         starts = starts + below(sizes - kept + 1, *own, "front")

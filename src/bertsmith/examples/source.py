@@ -14,7 +14,7 @@ from bertsmith.tokenizer import Tokenizer
 
 
 class UnfitCorpusError(BertsmithError):
-    """No sample of the kind that is asked for can be made of a corpus."""
+    """A corpus from which no sample of the requested kind can be made."""
 
 
 class Sequences(NamedTuple):
@@ -23,7 +23,7 @@ class Sequences(NamedTuple):
     ids: Numbers  # (T,) int64
     segments: Numbers  # (T,) int64
     lengths: Numbers  # (N,) int64
-    labels: Numbers | None = None  # (N,) int64: what a pair is
+    labels: Numbers | None = None  # (N,) int64: labels of pairs
 
 
 class Source(Protocol):
@@ -34,7 +34,7 @@ class Source(Protocol):
     count: int  # samples in an epoch
     group: int  # samples of such a group, counted from 0, share a micro-batch
     longest: int  # the most tokens in a sample
-    ledger: Ledger  # what of the corpus is never seen, and why
+    ledger: Ledger  # parts of the corpus that are never used, and why
 
     def plan(self, samples: Numbers) -> Any:
         """Return the plan of samples by their numbers; it has `lengths`."""
@@ -44,7 +44,7 @@ class Source(Protocol):
 
 
 def place_in_epoch(samples: Numbers, count: int, seed: int) -> Numbers:
-    """Which of `count` things each sample is: every epoch is a new shuffle of all of them."""
+    """Return the item of each sample: every epoch is a new shuffle of `count` items."""
     return shuffled(samples % count, count, seed, "epoch", samples // count)
 
 
@@ -57,7 +57,7 @@ class Template:
         self.slots = slots
 
     def room(self, length: int) -> int:
-        """How many tokens of text fit in a sequence of this length."""
+        """Return the number of text tokens that fit into a sequence of this length."""
         room = length - self.extra
         if room < 2:
             raise BertsmithError(
@@ -66,14 +66,14 @@ class Template:
         return room
 
     def fill(self, texts: list[tuple[Numbers, Numbers]]) -> tuple[Numbers, Numbers, Numbers]:
-        """Put texts, each (all tokens end to end, length in each sample), into their places.
+        """Insert texts, each as (concatenated tokens, length in each sample), into the template.
 
         Returns ids, segments and the lengths of whole sequences.
         """
         lengths = sum((part for _, part in texts), np.full(len(texts[0][1]), self.extra))
         ends = np.cumsum(lengths)
         at = ends - lengths  # where the next slot of each sequence begins
-        ids = np.full(int(ends[-1]), -1, dtype=np.int64)  # no token, should a place stay empty
+        ids = np.full(int(ends[-1]), -1, dtype=np.int64)  # not a token: exposes gaps
         segments = np.zeros_like(ids)
         for source, number, segment in self.slots:
             if source is None:
@@ -95,6 +95,6 @@ def ranges(starts: Numbers, lengths: Numbers) -> Numbers:
 
 
 def demand_text(corpus: Corpus, fine: bool, what: str) -> None:
-    """Refuse a corpus from which no sample can be made."""
+    """Raise an error if no sample can be made from a corpus."""
     if not fine:
         raise UnfitCorpusError(f"{corpus.directory}: {what}")

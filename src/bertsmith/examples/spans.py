@@ -19,7 +19,7 @@ from bertsmith.ledger import Ledger
 
 
 class SpanPlan(NamedTuple):
-    """Where each span begins, and how long its sequence is."""
+    """The start of each span, and the length of its sequence."""
 
     starts: Numbers
     lengths: Numbers
@@ -66,7 +66,7 @@ class Spans:
         )
         parts = -(-(ends - starts) // self.room)
         part = place - (self.ends[document] - parts)
-        # The last two parts share evenly what the full ones leave.
+        # The last two parts share the rest evenly.
         left = ends - starts - np.maximum(parts - 2, 0) * self.room
         half = np.where(parts > 1, -(-left // 2), left)
         begin = np.where(

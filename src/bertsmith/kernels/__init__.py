@@ -1,4 +1,4 @@
-"""Work on tensors that knows nothing of models: what torch has not, or not as fast.
+"""Kernels independent of models: operations that torch lacks or runs more slowly.
 
 short    attention in short sequences, in Triton, which comes with torch's CUDA builds
 ragged   attention in sequences of any length: torch's, by boundaries on the GPU

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-STEPS = 1 << 16  # a share is drawn as one of so many
+STEPS = 1 << 16  # resolution of the dropout probability
 
 
 class Dropout(nn.Dropout):
-    """torch's, but faster on a CPU, where it takes a tenth of a small model's step."""
+    """`nn.Dropout`, faster on a CPU, where it takes a tenth of a small model's step."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Some elements set to zero in training, the rest scaled up."""
+        """Zero random elements in training, and scale up the rest."""
         drops = self.training and 0 < round(self.p * STEPS) < STEPS
         if drops and x.device.type == "cpu" and not torch.compiler.is_compiling():
             found: Tensor = Dropped.apply(x, self.p)  # type: ignore[no-untyped-call]
@@ -23,11 +23,11 @@ class Dropout(nn.Dropout):
 
 
 class Dropped(torch.autograd.Function):
-    """A tensor without the elements that were drawn; of them no gradient comes back."""
+    """Dropout; dropped elements get no gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, share: float) -> Tensor:
-        """Four elements are drawn by one number of 64 bits."""
+        """Draw four elements per 64-bit random number."""
         cut = round(share * STEPS)
         bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         drawn = bits.view(torch.int16)[: x.numel()].view(x.shape)
@@ -37,5 +37,5 @@ class Dropped(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        """The same elements are left out."""
+        """Zero the gradients of the same elements."""
         return (grad * ctx.scale).masked_fill_(ctx.gone, 0.0), None

@@ -9,21 +9,21 @@ from torch import Tensor
 
 from bertsmith.kernels.short import HALVES, TRITON
 
-MANY = 1024  # outputs for which a kernel of our own is worth its start
+MANY = 1024  # outputs from which the kernel is worth its launch
 
 
 def fits_entropy(logits: Tensor) -> bool:
-    """Is the kernel for this?"""
+    """Return whether the kernel supports these logits."""
     here = TRITON and logits.device.type == "cuda"
     return here and logits.dtype in HALVES and logits.shape[1] >= MANY
 
 
 def summed_entropy(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """The sum of cross entropies in float32, and the number of rows whose largest logit is right.
+    """Return the sum of cross entropies in float32, and the number of correct rows.
 
     Rows (M, outputs) whose target (M,) is negative do not count.
     """
-    if not len(targets):  # no grid is empty
+    if not len(targets):  # a grid must not be empty
         return logits.float().sum(), targets.sum()
     losses, _, hits = _entropy(logits, targets)
     return losses.sum(), hits.sum()
@@ -31,7 +31,7 @@ def summed_entropy(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 @torch.library.custom_op("bertsmith::entropy", mutates_args=())
 def _entropy(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each row its loss, the log of its softmax's sum, and whether it is right."""
+    """Return loss, log-sum-exp and correctness of each row."""
     from bertsmith.kernels import rowwise
 
     written = _written(logits)
@@ -41,7 +41,7 @@ def _entropy(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 @torch.library.custom_op("bertsmith::entropy_back", mutates_args=())
 def _entropy_back(grad: Tensor, logits: Tensor, targets: Tensor, logs: Tensor) -> Tensor:
-    """The gradients of logits."""
+    """Return the gradients of the logits."""
     from bertsmith.kernels import rowwise
 
     out = logits.new_empty(logits.shape)

@@ -1,7 +1,7 @@
 """Fused operations between matrix multiplications, forward and backward.
 
-torch.compile computes the gradients of a norm's weight and of a layer's bias in passes of their
-own over all rows. Here they are by-products of the pass that computes the gradients of the rows.
+torch.compile computes the gradients of a norm's weight and of a layer's bias in separate passes
+over all rows. Here they are by-products of the pass that computes the gradients of the rows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def add_norm(
 
 
 def up_gelu(x: Tensor, linear: nn.Module, activation: nn.Module, gated: bool = False) -> Tensor:
-    """The activation of linear(x); gated, its first half's, times its second half."""
+    """The activation of linear(x); if gated, activation(first half) times second half."""
     exact = isinstance(activation, nn.GELU) and activation.approximate == "none"
     if exact and _plain(linear, nn.Linear) and fits_fused(x):
         assert isinstance(linear, nn.Linear)
@@ -44,13 +44,13 @@ def up_gelu(x: Tensor, linear: nn.Module, activation: nn.Module, gated: bool = F
 
 
 def fits_fused(x: Tensor) -> bool:
-    """Should the kernels do this? Started from Python they would take longer than torch's own."""
+    """Return whether to use the kernels: in compiled graphs only, since launches are slow."""
     here = TRITON and x.device.type == "cuda" and torch.compiler.is_compiling()
     return here and x.ndim == 2 and x.shape[1] <= WIDEST and x.dtype in HALVES
 
 
 def _plain(module: nn.Module, kind: type[nn.Module]) -> bool:
-    """Plain torch modules, with no hooks."""
+    """Return whether a module is a plain torch module without hooks."""
     return type(module) is kind and not module._forward_hooks and not module._forward_pre_hooks
 
 
@@ -71,7 +71,7 @@ def sum_and_norm(
 
 
 def bias_gelu(x: Tensor, bias: Tensor | None, gated: bool = False) -> Tensor:
-    """GELU of x + bias; gated, the first half's times the second half: (T, 2F) → (T, F)."""
+    """GELU of x + bias; if gated, GELU(first half) times second half: (T, 2F) → (T, F)."""
     return _gelu(x, bias, gated)
 
 
@@ -86,7 +86,7 @@ def _norm(
     epsilon: float,
     dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Sums, norms, and what backward needs of each row: mean and scale."""
+    """Return sums, norms, and the mean and scale of each row for backward."""
     from bertsmith.kernels import rowwise
 
     written = _normed(x)
@@ -107,7 +107,7 @@ def _norm_back(
     biases: bool,
     dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of rows, of updates (none if they are the same), of the parameters (3, D)."""
+    """Return gradients of rows, of updates (none if equal), and of the parameters (3, D)."""
     from bertsmith.kernels import rowwise
 
     grads = (grad.contiguous(), None if grad_total is None else grad_total.contiguous())
@@ -129,7 +129,7 @@ def _gelu(x: Tensor, bias: Tensor | None, gated: bool) -> Tensor:
 
 @torch.library.custom_op("bertsmith::gelu_back", mutates_args=())
 def _gelu_back(grad: Tensor, x: Tensor, bias: Tensor | None, gated: bool) -> tuple[Tensor, Tensor]:
-    """The gradients of rows, and of the bias (of none, nothing)."""
+    """Return the gradients of rows and of the bias, if any."""
     from bertsmith.kernels import rowwise
 
     x = x.contiguous()
@@ -165,7 +165,7 @@ def _remember_norm(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
     ctx.biased, ctx.shifts = bias is not None, shift is not None
     ctx.save_for_backward(total, weight, seed, means, scales)
     ctx.mark_non_differentiable(means, scales)
-    ctx.set_materialize_grads(False)  # often nobody else needs the sum
+    ctx.set_materialize_grads(False)  # the sum is often not used otherwise
 
 
 def _differentiate_norm(

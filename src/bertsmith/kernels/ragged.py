@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def fits_ragged(query: Tensor) -> bool:
-    """Is torch's kernel built for this?"""
+    """Return whether torch's kernel supports these queries."""
     half = query.dtype in (torch.float16, torch.bfloat16)
     return (
         query.device.type == "cuda" and half and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256

@@ -16,7 +16,7 @@ PROGRAMS = 1056  # that walk backward over all rows: eight for each multiprocess
 
 @triton.jit
 def _kept(seed, places, dropout):
-    """Which elements are not dropped: a hash of where they are (Murmur's last steps)."""
+    """Which elements are not dropped: a hash of where they are (Murmur's finaliser)."""
     bits = places.to(tl.uint32) * 0x9E3779B1 ^ tl.load(seed).to(tl.uint32)
     bits = (bits ^ (bits >> 16)) * 0x85EBCA6B
     bits = (bits ^ (bits >> 13)) * 0xC2B2AE35
@@ -44,7 +44,7 @@ def norm_forward(
         more = tl.where(_kept(seed, places, dropout), more / (1 - dropout), 0.0)
     rounded = (value + more).to(x.dtype.element_ty)
     tl.store(total + places, rounded, mask=mask)
-    value = rounded.to(tl.float32)  # what backward will read
+    value = rounded.to(tl.float32)  # read by backward
     mean = tl.sum(value, 1) / width
     centred = tl.where(mask, value - mean[:, None], 0.0)
     scale = 1 / tl.sqrt(tl.sum(centred * centred, 1) / width + epsilon)
@@ -82,7 +82,7 @@ def norm_backward(
         mask = real[:, None] & inside[None, :]
         places = row.to(tl.int64)[:, None] * width + column[None, :]
         value, back = next_value.to(tl.float32), next_back.to(tl.float32)
-        # The rows of the next turn are loaded meanwhile: it is memory that this waits for.
+        # Prefetch the rows of the next iteration: the kernel is bound by memory.
         ahead = (row + stride < rows)[:, None] & inside[None, :]
         next_value = tl.load(total + places + stride * width, mask=ahead, other=0.0)
         next_back = tl.load(grad + places + stride * width, mask=ahead, other=0.0)
@@ -114,7 +114,7 @@ def _normal(x):
     """The standard normal distribution function at x, within 2e-6 (relative, below zero: 2e-5).
 
     The logarithm of its tail is nearly a polynomial: one exponential and seven multiply-adds. With
-    an error function that is exact in float32, a GELU waits for arithmetic rather than memory.
+    an error function that is exact in float32, a GELU is bound by arithmetic, not by memory.
     """
     a = tl.abs(x)
     log = -0.000882168671 + a * (5.48385428e-05 + a * -1.47276293e-06)
@@ -135,7 +135,7 @@ def gelu_forward(
     width: tl.constexpr, high: tl.constexpr, wide: tl.constexpr, biased: tl.constexpr,
     gated: tl.constexpr,
 ):  # fmt: skip
-    """GELU of x + bias; gated, rows are twice as wide and their second half scales the first."""
+    """GELU of x + bias; if gated, rows are twice as wide and the second half scales the first."""
     row = tl.program_id(0) * high + tl.arange(0, high)
     column = tl.program_id(1) * wide + tl.arange(0, wide)
     inside = column < width
@@ -198,7 +198,7 @@ def gelu_backward(
 
 @triton.jit
 def entropy_forward(logits, targets, losses, logs, hits, stride, columns, wide: tl.constexpr):
-    """The cross entropy of one row, the log of its softmax's sum, and whether its best is right."""
+    """Cross entropy, log-sum-exp and correctness of one row."""
     row, lane = tl.program_id(0), tl.arange(0, wide)
     logits += row.to(tl.int64) * stride
     best = tl.full((wide,), float("-inf"), tl.float32)
@@ -207,7 +207,7 @@ def entropy_forward(logits, targets, losses, logs, hits, stride, columns, wide: 
         value = tl.load(logits + first + lane, mask=inside, other=float("-inf"))
         best = tl.maximum(best, value.to(tl.float32))
     most = tl.max(best, 0)
-    # The row is in the cache now; of several that are best, the first counts, as argmax has it.
+    # The row is in the cache now; ties go to the first, as in argmax.
     total, place = tl.zeros((wide,), tl.float32), tl.full((wide,), 2**31 - 1, tl.int32)
     for first in tl.range(0, columns, wide):
         inside = first + lane < columns
@@ -321,5 +321,5 @@ def run_entropy_back(
 
 
 def _or(tensor: Tensor | None, other: Tensor) -> Tensor:
-    """A pointer that is not read, where there is no tensor."""
+    """Return a pointer that is not read if there is no tensor."""
     return other if tensor is None else tensor

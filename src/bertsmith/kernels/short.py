@@ -1,8 +1,8 @@
 """Attention inside short sequences: one program for each sequence and head.
 
 A sequence of at most 128 tokens fits into the registers of one program as a whole: no loop over
-keys, one pass backward that writes all three gradients, and nothing kept between the two but the
-log of each softmax's sum. Kernels for any length do the same work in three passes.
+keys, one backward pass that writes all three gradients, and nothing saved for it but the
+log-sum-exp of each row. Kernels for any length do the same work in three passes.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from torch import Tensor
 LONGEST = 128
 TRITON = find_spec("triton") is not None
 HALVES = (torch.float16, torch.bfloat16)
-WIDTHS = (16, 32, 64, 128)  # of a head: what a tile may be wide
+WIDTHS = (16, 32, 64, 128)  # supported head widths
 
 
 def fits_short(query: Tensor, most: int) -> bool:
-    """Should the kernel do this? `most` bounds all lengths of many batches; 0: nobody knows.
+    """Return whether to use the kernel. `most` bounds the lengths of all batches; 0: unknown.
 
-    Started from Python, it takes longer to start than torch's: it is for training, where graphs
-    that are replayed start it.
+    A launch from Python takes longer than torch's kernel: it is meant for training with CUDA
+    graphs.
     """
     fits = 0 < most <= LONGEST and query.shape[-1] in WIDTHS and query.dtype in HALVES
     return TRITON and query.device.type == "cuda" and fits
@@ -42,9 +42,9 @@ def short_attention(
     """Softmax attention inside sequences of at most `longest` tokens → (T, H, d).
 
     `rows` are queries, keys and values, each (T, H, d), or one (T, 3, H, d). Sequence n is rows
-    boundaries[n] to boundaries[n+1]. `window`: a token sees so many to either side.
+    boundaries[n] to boundaries[n+1]. `window`: number of visible tokens on either side.
     """
-    seed = boundaries[:1]  # of what is dropped, if anything is
+    seed = boundaries[:1]  # of dropout; not read without
     if dropout:
         seed = torch.randint(2**31 - 1, (1,), dtype=torch.int32, device=boundaries.device)
     near = -1 if window is None else window
@@ -62,7 +62,7 @@ def _short(
     causal: bool,
     dropout: float,
 ) -> tuple[Tensor, Tensor]:
-    """What the heads found (T, H, d), and the logs of the sums (T, H), which the way back needs."""
+    """Return the outputs (T, H, d), and the log-sum-exps (T, H) for backward."""
     from bertsmith.kernels import tiles
 
     out, sums = _made(rows)
@@ -84,7 +84,7 @@ def _back(
     causal: bool,
     dropout: float,
 ) -> Tensor:
-    """The gradients of queries, keys and values, as one (T, 3, H, d)."""
+    """Return the gradients of queries, keys and values, as one (T, 3, H, d)."""
     from bertsmith.kernels import tiles
 
     found = _joint(grad)
@@ -128,5 +128,5 @@ def _parts(rows: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _even(x: Tensor) -> Tensor:
-    """Rows may lie apart, but heads must lie side by side."""
+    """Return rows that may be strided, but whose heads are contiguous."""
     return x if x.stride()[1:] == (x.shape[-1], 1) else x.contiguous()

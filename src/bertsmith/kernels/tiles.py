@@ -11,19 +11,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BUSY = 512  # programs that keep a GPU busy
-BASE = tl.constexpr(1.4426950408889634)  # log2(e): exponents are of two, which GPUs compute
+BUSY = 512  # number of programs that keep a GPU busy
+BASE = tl.constexpr(1.4426950408889634)  # log2(e): GPUs compute powers of two
 
 
 @triton.jit
 def _tile(table, rows, real, inner, stride):
-    """The rows of one sequence and head; zeros behind its end."""
+    """The rows of one sequence and head; zeros beyond its end."""
     return tl.load(table + rows[:, None] * stride + inner[None, :], mask=real[:, None], other=0.0)
 
 
 @triton.jit
 def _masked(scores, ahead, real, window: tl.constexpr, causal: tl.constexpr):
-    """Scores, but nothing where a query, `ahead` of a key by so many places, does not see it."""
+    """Mask the scores of keys that are not visible to a query `ahead` positions after them."""
     seen = real
     if window >= 0:
         seen = seen & (ahead <= window) & (ahead >= -window)
@@ -36,8 +36,8 @@ def _masked(scores, ahead, real, window: tl.constexpr, causal: tl.constexpr):
 def _kept(tile, seed, query, key, side: tl.constexpr, dropout):
     """Which weights of this sequence and head are not dropped: a hash of where they are.
 
-    Murmur's last steps, in which every bit depends on all: a tenth of the work of a random
-    generator, which would take longer than attention itself.
+    Murmur's finaliser, in which every bit depends on all: a tenth of the work of a
+    random number generator, which would take longer than attention itself.
     """
     bits = ((tile * side + query) * side + key).to(tl.uint32)
     bits = bits * 0x9E3779B1 ^ tl.load(seed).to(tl.uint32)
@@ -53,7 +53,7 @@ def forward_tile(
     side: tl.constexpr, wide: tl.constexpr, window: tl.constexpr, causal: tl.constexpr,
     drops: tl.constexpr,
 ):  # fmt: skip
-    """What one head finds in one sequence. Scores lie as (queries, keys)."""
+    """The output of one head for one sequence. Scores are (queries, keys)."""
     head, heads = tl.program_id(1), tl.num_programs(1)
     begin = tl.load(boundaries + tl.program_id(0)).to(tl.int64)
     length = tl.load(boundaries + tl.program_id(0) + 1) - begin
@@ -67,7 +67,7 @@ def forward_tile(
     ahead = place[:, None] - place[None, :]
     scores = tl.dot(q, tl.trans(k)) * (scale * BASE)
     scores = _masked(scores, ahead, real[None, :], window, causal)
-    # Behind a sequence's end there may be queries that see nothing: no infinities for them.
+    # Queries beyond a sequence's end may have no visible keys: avoid infinities.
     most = tl.maximum(tl.max(scores, 1), -1e30)
     weights = tl.exp2(scores - most[:, None])
     total = tl.maximum(tl.sum(weights, 1), 1e-30)
@@ -88,9 +88,9 @@ def backward_tile(
     side: tl.constexpr, wide: tl.constexpr, window: tl.constexpr, causal: tl.constexpr,
     drops: tl.constexpr, stages: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of some heads in one sequence: the next head is loaded meanwhile.
+    """The gradients of some heads in one sequence; the next head is prefetched.
 
-    Scores lie as (queries, keys), so that what is summed over keys stays inside a warp.
+    Scores are (queries, keys), so that sums over keys stay inside a warp.
     """
     begin = tl.load(boundaries + tl.program_id(0)).to(tl.int64)
     length = tl.load(boundaries + tl.program_id(0) + 1) - begin
@@ -120,7 +120,7 @@ def backward_tile(
         where = out + rows[:, None] * (3 * width) + inner[None, :]
         found = tl.dot(tl.trans(used.to(q.dtype)), g)
         tl.store(where + 2 * width, found.to(q.dtype), mask=real[:, None])
-        # Registers are short here: of the weights and their rounded copy one must do.
+        # Registers are scarce here: keep only one of the weights and their rounded copy.
         again = weights if drops else used.to(q.dtype).to(tl.float32)
         steps = (again * (back - level[:, None]) * scale).to(q.dtype)
         found = tl.dot(tl.trans(steps), q)
@@ -136,15 +136,15 @@ def launch(
     longest: int,
     *how: float,
 ) -> None:
-    """Run a program for every sequence and head. `rows` are read by rows, which may lie apart."""
+    """Run a program for every sequence and head. `rows` may be strided."""
     scale, window, causal, dropout = how
     _, heads, width = rows[0].shape
     side = max(16, triton.next_power_of_2(longest))
     count = len(boundaries) - 1
     across, more = heads, {}
     if tile is backward_tile:
-        # It walks over heads, if there are sequences enough to keep a GPU busy, and loads the next
-        # head meanwhile, if two heads fit into the GPU's shared memory.
+        # It loops over heads if there are enough sequences to keep a GPU busy, and prefetches the
+        # next head if two heads fit into the GPU's shared memory.
         across = min(heads, triton.cdiv(BUSY, count))
         stages = 2 if _has_room(rows[0].device, side * width) else 1
         more = {"heads": heads, "stages": stages}
@@ -167,9 +167,9 @@ def launch(
 
 @cache
 def _has_room(device: torch.device, elements: int) -> bool:
-    """Do tiles of so many elements fit twice into what programs share?"""
+    """Return whether two tiles of this many elements fit into shared memory."""
     if device.type != "cuda":
         return False
     properties = torch.cuda.get_device_properties(device)
     shared = getattr(properties, "shared_memory_per_block_optin", 0)
-    return int(shared) >= 26 * elements  # what the compiler asked for, at most
+    return int(shared) >= 26 * elements  # the maximum that the compiler requested

@@ -20,7 +20,7 @@ from bertsmith.objectives.objective import EncoderPass, HeadPass, LossTerm, Obje
 
 
 class Teacher:
-    """A frozen model that reads the student's batches; not a module, so that nothing trains it.
+    """A frozen model that reads the student's batches; not an `nn.Module`, so never trained.
 
     It is on the device and in the precision of the student's states. The pass over one batch is
     shared by all objectives.
@@ -31,12 +31,12 @@ class Teacher:
     ) -> None:
         self.model = model.eval().requires_grad_(False)
         self.temperature, self.relation_heads = temperature, relation_heads
-        self.depth = (layer or len(model.encoder.plan)) - 1  # of the layer whose relations count
+        self.depth = (layer or len(model.encoder.plan)) - 1  # layer of the relations
         self.last: EncoderPass | None = None
 
     @torch.no_grad()
     def read(self, student: EncoderPass) -> EncoderPass:
-        """The teacher's pass over the batch of a student's."""
+        """Return the teacher's pass over the student's batch."""
         if self.last is None or self.last.batch is not student.batch:
             states = student.hidden.last
             self.model.to(device=states.device, dtype=states.dtype)
@@ -48,7 +48,7 @@ class Teacher:
 class Distilled(Objective):
     """An objective with a teacher."""
 
-    kind: ClassVar[str] = ""  # trains the encoder, and no head of its own
+    kind: ClassVar[str] = ""  # trains the encoder without a head
 
     def __init__(self, teacher: Teacher) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class SoftTargets(Distilled):
 
     @staticmethod
     def head(config: Config) -> HeadConfig:
-        """That of masked LM."""
+        """The head of masked LM."""
         return MaskedTokens.head(config)
 
     def counts(self, example: Example) -> dict[str, int]:
@@ -79,18 +79,18 @@ class SoftTargets(Distilled):
         return {self.name: len(example.rows)}
 
     def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
-        """The divergence from the teacher; "correct" are tokens whose best guess is the same."""
+        """The divergence from the teacher; "correct" counts tokens with the same prediction."""
         student = encoder_pass.head(self.kind, example.rows).float()
         with torch.no_grad():
             goal = self.teacher.read(encoder_pass).head(self.kind, example.rows).float()
-        size = min(student.shape[1], goal.shape[1])  # rows beyond the vocabulary are never right
+        size = min(student.shape[1], goal.shape[1])  # without padding of the vocabulary
         student, goal = student[:, :size], goal[:, :size]
         loss = soft_cross_entropy(student, goal, self.teacher.temperature).sum()
         return [LossTerm(self.name, loss, (student.argmax(-1) == goal.argmax(-1)).sum())]
 
 
 class CosineStates(Distilled):
-    """The direction of each final state is to be the teacher's (DistilBERT)."""
+    """Cosine loss between final states of student and teacher (DistilBERT)."""
 
     name = "cosine"
 
@@ -102,9 +102,9 @@ class CosineStates(Distilled):
 
 
 class Relations(Distilled):
-    """How alike tokens are by their queries, keys and values in one layer (MiniLM-v2).
+    """Self-attention relations of queries, keys and values in one layer (MiniLM-v2).
 
-    Widths and numbers of heads may differ: vectors are cut into `relation_heads` parts anew. The
+    Widths and numbers of heads may differ: vectors are split into `relation_heads` parts. The
     student's last layer learns from the teacher's chosen one.
     """
 
@@ -114,7 +114,7 @@ class Relations(Distilled):
     def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
         """The divergence of softmax(x xᵀ / √d), summed over queries, keys and values.
 
-        "Correct" are tokens most alike to the same token as in the teacher, by the share of heads.
+        "Correct" counts tokens whose most similar token is the teacher's, averaged over heads.
         """
         heads, layout = self.teacher.relation_heads, example.batch.layout
         student = projections(encoder_pass, len(encoder_pass.model.encoder.plan) - 1, heads)
@@ -144,7 +144,7 @@ def projections(encoder_pass: EncoderPass, depth: int, heads: int) -> tuple[Tens
 
 
 def relations(vectors: Tensor, layout: Layout) -> Iterator[Tensor]:
-    """Log-probabilities of which token each is alike to: (T, h, d) → (count, h, n, n) parts."""
+    """Log-softmax of token similarities: (T, h, d) → (count, h, n, n) parts."""
     for row, count, length in layout.runs:
         part = vectors[row : row + count * length].float().unflatten(0, (count, length))
         part = part.transpose(1, 2)  # (count, h, n, d)
@@ -155,7 +155,7 @@ def soft_cross_entropy(student: Tensor, teacher: Tensor, temperature: float) -> 
     """Cross entropy with a teacher's probabilities at a temperature: two (M, C) → (M,).
 
     Times the temperature squared, so that gradients have the same size at every temperature
-    (Hinton et al. 2015); less the teacher's own entropy, so that 0 is the best.
+    (Hinton et al. 2015); minus the teacher's entropy, so that the minimum is 0.
     """
     goal = (teacher / temperature).log_softmax(-1)
     logs = (student / temperature).log_softmax(-1)
@@ -165,7 +165,7 @@ def soft_cross_entropy(student: Tensor, teacher: Tensor, temperature: float) -> 
 def check_teacher(
     teacher: Config, student: Config, objectives: set[str], layer: int, relation_heads: int
 ) -> int:
-    """Refuse a teacher from which a student cannot learn these objectives; the relation heads."""
+    """Raise an error if a teacher does not fit the objectives; returns the relation heads."""
     if SoftTargets.name in objectives and "masked_lm" not in teacher.heads:
         raise BertsmithError("the teacher has no masked-LM head: soft_targets needs one")
     if CosineStates.name in objectives and teacher.width != student.width:

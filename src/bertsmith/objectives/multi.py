@@ -23,11 +23,11 @@ class MultiObjective(nn.Module):
         super().__init__()
         self.model = model
         self.objectives: Any = nn.ModuleList(objectives)
-        self.weights = dict(weights)  # of loss terms, by name; 1 for others
+        self.weights = dict(weights)  # weights of loss terms by name; 1 by default
 
     @property
     def leaves_unused(self) -> bool:
-        """Do some parameters get no gradient: those after the states that objectives read?"""
+        """Whether some parameters get no gradient (those after the states that objectives read)."""
         return all(objective.reads_states for objective in self.objectives)
 
     def counts(self, example: Example) -> Counter[str]:
@@ -42,8 +42,8 @@ class MultiObjective(nn.Module):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss, each term divided by its count over the whole step; and the sums to report.
 
-        Those are the loss and the number of correct predictions of each term; and of each
-        reported ratio, whose count is not known beforehand, denominator and numerator.
+        The sums are loss and number of correct predictions of each term; and for each
+        reported ratio, whose count is not known in advance, denominator and numerator.
         """
         states = any(objective.reads_states for objective in self.objectives)
         encoder_pass = EncoderPass(self.model, example, states=states)

@@ -27,7 +27,7 @@ class EncoderPass:
 
     def __init__(self, model: Model, example: Example, *, states: bool = False) -> None:
         self.model, self.example, self.batch = model, example, example.batch
-        self.states = states  # are the states of every depth kept?
+        self.states = states  # whether the states of every depth are kept
         self.trace = Trace(states=states) if states else None
         self.outputs: dict[str, Tensor] = {}  # of heads at the example's masked tokens
 
@@ -37,7 +37,7 @@ class EncoderPass:
         return self.model.encoder(self.batch, self.trace)
 
     def before(self, depth: int) -> Tensor:
-        """The states that the layer at this depth reads, where states are kept."""
+        """Return the input states of the layer at this depth, if states are kept."""
         assert self.trace is not None
         _ = self.hidden
         return self.trace.hidden[depth]
@@ -57,24 +57,24 @@ class HeadPass(NamedTuple):
     model: Model
     head: str  # "": the encoder alone
     rows: float  # of hidden states that it reads
-    reads: str = "batch"  # passes of the encoder that are called alike are the same pass
+    reads: str = "batch"  # encoder passes of the same name are computed once
 
 
 class Objective(nn.Module):
-    """A training objective. It may have modules of its own, such as a generator."""
+    """A training objective. It may have modules, such as a generator."""
 
     name: ClassVar[str]
     kind: ClassVar[str]  # the head it trains
-    reads_states: ClassVar[bool] = False  # does it need the states of every depth?
+    reads_states: ClassVar[bool] = False  # whether it needs the states of every depth
     format: ClassVar[str] = ""  # the data.format it needs: "next", "order"; "" is any
-    # May a CUDA graph replay it? All of it then happens on the device, `before_step` does nothing,
-    # and rows that are added with targets of -100 leave the loss as it is.
+    # Whether a CUDA graph can replay it. If so, it runs on the device only, `before_step` does
+    # nothing, and additional rows with targets of -100 do not change the loss.
     capturable: ClassVar[bool] = False
 
     def __init__(self) -> None:
         super().__init__()
         self.score = score
-        self.outside: tuple[Model, ...] = ()  # models that it reads, and nothing trains or stores
+        self.outside: tuple[Model, ...] = ()  # models that are neither trained nor saved
         # Of the last pass: ratios to report, each a numerator and a denominator; and outside of
         # training the most probable tokens of each mask, as probabilities and ids (M, 3).
         self.ratios: dict[str, tuple[Tensor, Tensor]] = {}

@@ -9,7 +9,7 @@ from bertsmith.objectives.objective import EncoderPass, HeadPass, LossTerm, Obje
 
 
 class NextSentence(Objective):
-    """Does the second text follow the first (0), or is it from elsewhere (1)?"""
+    """Whether the second text follows the first (0), or comes from another document (1)."""
 
     name = "next_sentence"
     kind = "next_sentence"
@@ -37,7 +37,7 @@ class NextSentence(Objective):
 
 
 class SentenceOrder(NextSentence):
-    """Are the two texts in their order (0), or swapped (1)?"""
+    """Whether the two texts are in their original order (0), or swapped (1)."""
 
     name = "sentence_order"
     kind = "sentence_order"

@@ -22,13 +22,13 @@ class ReplacedTokens(Objective):
     """ELECTRA's objective. The generator learns masked LM; its samples are not differentiated.
 
     sharing      "shared": both use one token table (ELECTRA). "disentangled": the model's table is
-                 the generator's E, into which the model's gradient does not flow, plus a Δ of its
-                 own (DeBERTa-v3). "none": each has its own.
+                 the generator's E, which the model's gradient does not reach, plus its own Δ
+                 (DeBERTa-v3). "none": separate tables.
     fills        fraction of the sequences whose masks the generator fills. In the others they
                  stay masked, and the model predicts them: masked LM in the same pass.
     frozen       the generator is a trained model that does not learn (Fast-ELECTRA). It shares
                  nothing, and is neither trained nor stored with the model.
-    temperature  the generator's logits are divided by it: above 1 replacements are easier to tell.
+    temperature  divisor of the generator's logits: replacements are easier to detect above 1.
     """
 
     name = "replaced"
@@ -52,7 +52,7 @@ class ReplacedTokens(Objective):
             self.outside = (generator.eval().requires_grad_(False),)
             return
         self.generator = generator
-        # In a tuple: the table belongs to the model, which is trained beside this.
+        # In a tuple, so that the table is registered with the model only.
         self.tables: tuple[Any, Any] = (_embedding(model).token, _embedding(generator).token)
         own, theirs = (table.weight for table in self.tables)
         if sharing != "none" and own.shape != theirs.shape:
@@ -61,7 +61,7 @@ class ReplacedTokens(Objective):
             share_embeddings(model, generator)
         elif sharing == "disentangled":
             with torch.no_grad():
-                theirs.copy_(own)  # a model that is trained on keeps its table; Δ starts as 0
+                theirs.copy_(own)  # a continued model keeps its table; Δ starts at 0
 
     @staticmethod
     def head(config: Config) -> HeadConfig:
@@ -69,7 +69,7 @@ class ReplacedTokens(Objective):
         return HeadConfig(1, dense=config.width, activation=config.activation)
 
     def counts(self, example: Example) -> dict[str, int]:
-        """The generator predicts masked tokens; the model judges the sequences it filled."""
+        """The generator predicts masked tokens; the model classifies tokens of filled sequences."""
         counts = {} if self.frozen else {"generator": len(example.rows)}
         if example.filled is None or example.judged is None:
             return counts | {self.name: example.tokens}
@@ -92,7 +92,7 @@ class ReplacedTokens(Objective):
         original = example.batch.ids
         rows, targets = example.rows[: example.filled], example.targets[: example.filled]
         logits, terms = self._generated(example, rows)
-        known = targets >= 0  # rows that only fill up a shape keep their token
+        known = targets >= 0  # padding rows keep their token
         samples = torch.where(known, sample(logits, self.temperature), original[rows])
         ids = original.index_copy(0, rows, samples)
         batch = replace(example.batch, ids=ids)
@@ -125,14 +125,14 @@ class ReplacedTokens(Objective):
 
     @torch.no_grad()
     def before_step(self) -> None:
-        """Let the model's table hold Δ alone, so that the optimizer updates, and decays, Δ."""
+        """Set the model's table to Δ alone, so that the optimizer updates and decays Δ."""
         if self.sharing == "disentangled":
             own, theirs = (table.weight for table in self.tables)
             own -= theirs
 
     @torch.no_grad()
     def after_step(self) -> None:
-        """Let the model's table hold E + Δ again, with the generator's new E."""
+        """Set the model's table to E + Δ, with the generator's new E."""
         if self.sharing == "disentangled":
             own, theirs = (table.weight for table in self.tables)
             own += theirs

@@ -26,17 +26,17 @@ from bertsmith.search.writer import writer
 
 @dataclass(frozen=True)
 class Settings:
-    """How an index is built; None: as it is stamped, or the default."""
+    """Options of an index; None selects the value stored in the index, or the default."""
 
     model: str | Path | None = None
-    size: int | None = None  # characters of a passage
+    size: int | None = None  # characters per passage
     overlap: int | None = None
     dtype: str | None = None  # of stored vectors
     device: str | None = None
-    precision: str = "float32"  # of the model
-    long: str | None = None  # "window" or "cut": passages that are longer than the model reads
+    precision: str = "float32"  # of the model's weights and computation
+    long: str | None = None  # "window" or "cut": passages beyond the model's maximum length
     keywords_only: bool = False
-    encoder: Encoder | None = None  # the model, where it is loaded already
+    encoder: Encoder | None = None  # the model, if it is already loaded
 
     def chunking(self, stamped: Mapping[str, int] | None = None) -> Chunking:
         """The size and overlap of passages."""
@@ -54,9 +54,10 @@ def update_folders(
     report: Report = silent,
     re_embed: bool = False,
 ) -> Update:
-    """Create an index of folders, or bring it up to date; without folders, with its own.
+    """Create or update an index of folders; without folders, those stored in the index.
 
-    `re_embed` makes all vectors anew, with another model or passage size, beside the old ones.
+    `re_embed` recomputes all vectors, with another model or passage size; the old ones stay
+    in use until the new ones are complete.
     """
     notes = ledger or Ledger()
     if not folders and not is_index(root):
@@ -77,7 +78,7 @@ def add_documents(
 
 
 def remove_documents(root: Path, names: Sequence[str], settings: Settings) -> Update:
-    """Forget documents and files."""
+    """Remove documents and files from the index."""
     with writer(root), opened(root, settings) as (store, encoder):
         return Updater(store, encoder, Ledger()).remove(names)
 
@@ -101,12 +102,12 @@ def _document(value: str | Mapping[str, Any]) -> tuple[str, Document]:
 def opened(
     root: Path, settings: Settings, re_embed: bool = False
 ) -> Iterator[tuple[Store, Encoder | None]]:
-    """The store to write, and the model for it; a new or copied one becomes current at the end."""
+    """Yield the store to write and its model; a new or copied store becomes current at the end."""
     if settings.dtype is not None and settings.dtype not in DTYPES:
         raise BertsmithError(f"unknown dtype {settings.dtype!r}; known: {', '.join(DTYPES)}")
     if not is_index(root):
         store, encoder = _created(root, settings)
-        store.switch()  # at once, so that a first run that is killed goes on from where it was
+        store.switch()  # now, so that a first run that is killed can be resumed
         fresh = False
     else:
         store = Store.open(root, write=True)
@@ -148,7 +149,7 @@ def _load(settings: Settings, name: str | Path, stamp: Mapping[str, Any]) -> Enc
 
 
 def _fitting(root: Path, store: Store, settings: Settings) -> Encoder | None:
-    """The model of an index; other settings than it was built with are refused."""
+    """Return the model of an index; settings that differ from its own are an error."""
     meta = store.meta()
     chunking = settings.chunking(meta["chunking"])
     if asdict(chunking) != meta["chunking"]:
@@ -178,7 +179,7 @@ def _fitting(root: Path, store: Store, settings: Settings) -> Encoder | None:
 
 
 def another_model(path: Path, stamp: Mapping[str, Any], name: str) -> BertsmithError:
-    """The error for a model that did not make the vectors of an index."""
+    """Return the error for a model other than the one that embedded the index."""
     return BertsmithError(
         f"{path}: its vectors were computed with {stamp['name']}; {name} is another model (or its"
         f" files changed). To change it: bertsmith index --out {path} --model {name} --re-embed"
@@ -186,7 +187,7 @@ def another_model(path: Path, stamp: Mapping[str, Any], name: str) -> BertsmithE
 
 
 def _copied(store: Store, settings: Settings) -> tuple[Store, Encoder | None]:
-    """A copy of the database without vectors, in a folder of its own; the old one stays."""
+    """Copy the database without vectors into a new folder; the old one is kept."""
     meta = store.meta()
     stamp = meta["model"] or {}
     encoder = settings.encoder
@@ -210,7 +211,7 @@ def _copied(store: Store, settings: Settings) -> tuple[Store, Encoder | None]:
         copy.set_meta(**{**_stamp(encoder, chunking, settings), "roots": meta.get("roots", [])})
         if settings.dtype is None:
             copy.set_meta(dtype=meta["dtype"])
-        if changed:  # files are read anew; what was added is put together from its passages
+        if changed:  # files are read again; added documents are rebuilt from their passages
             copy.database.execute(
                 "UPDATE files SET modified = -1, sha256 = '' WHERE kind != ?", (ADDED,)
             )
@@ -220,7 +221,7 @@ def _copied(store: Store, settings: Settings) -> tuple[Store, Encoder | None]:
 
 
 def _cut_anew(store: Store, encoder: Encoder | None) -> None:
-    """Documents that were added from Python, in passages of the new size."""
+    """Split documents that were added from Python into passages of the new size."""
     names = store.database.execute("SELECT id, path FROM files WHERE kind = ?", (ADDED,)).fetchall()
 
     def documents() -> Iterator[tuple[str, Document]]:
@@ -229,12 +230,12 @@ def _cut_anew(store: Store, encoder: Encoder | None) -> None:
 
     with store.transaction():
         store.database.execute("UPDATE files SET sha256 = '' WHERE kind = ?", (ADDED,))
-    # Passages of files have no vectors yet, and get none before they are cut anew as well.
+    # Passages of files have no vectors yet; they get theirs when the files are split again.
     Updater(store, encoder, Ledger()).documents(documents(), finish=False)
 
 
 def _whole(database: sqlite3.Connection, file: int, name: str) -> Document:
-    """A document put together from its passages; between them there was only space."""
+    """Rebuild a document from its passages, which are separated by white space only."""
     rows = database.execute(
         "SELECT first, last, title, text FROM passages WHERE file = ? ORDER BY first", (file,)
     ).fetchall()

@@ -44,7 +44,7 @@ def is_index(folder: Path) -> bool:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder of a former state; what is still open elsewhere stays for later."""
+    """Remove the folder of an earlier state; files that are still open elsewhere are left."""
     with suppress(OSError):
         for entry in folder.iterdir():
             with suppress(OSError):
@@ -56,7 +56,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection that may write."""
+    """Open a connection for writing."""
     with damage_named(path):
         database = sqlite3.connect(
             path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
@@ -67,7 +67,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write; also on media where nobody can."""
+    """Open a read-only connection, also on read-only media."""
     address = f"file:{quote(str(path.resolve()))}?mode=ro"
     if not os.access(path.parent, os.W_OK):
         address += "&immutable=1"
@@ -79,7 +79,7 @@ def connect_reader(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def damage_named(path: Path) -> Iterator[None]:
-    """Turn what SQLite raises into one line that names the database."""
+    """Turn SQLite's exceptions into a one-line error that names the database."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -94,7 +94,7 @@ def damage_named(path: Path) -> Iterator[None]:
 
 
 def damaged(path: Path, why: str) -> BertsmithError:
-    """The error for a database that is not what was written."""
+    """Return the error for a damaged database."""
     return BertsmithError(f"{path}: damaged ({why}); {_way_out(path.parent.parent)}")
 
 
@@ -103,6 +103,6 @@ def _way_out(root: Path) -> str:
 
 
 def file_sum(path: Path) -> str:
-    """A sum of a file by which damage is noticed."""
+    """Return a checksum of a file, to detect damage."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "blake2b").hexdigest()

@@ -1,4 +1,4 @@
-"""Readers: a file → documents, each a text that knows its lines and headings."""
+"""Readers: a file → documents, each a text with its lines and headings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bertsmith.search.formats import read_docx, read_html, read_pdf
 LARGEST_WHOLE = 64 << 20  # bytes of a file that is read at once
 PORTION = 4 << 20  # characters of a larger text that become a document
 BINARY = "holds no text (a binary file)"
-HALVES = re.compile("[\ud800-\udfff]")  # of surrogate pairs, which JSON may spell and no text holds
+HALVES = re.compile("[\ud800-\udfff]")  # surrogates, invalid in UTF-8
 KINDS: dict[str, str] = {
     **dict.fromkeys((".txt", ".text", ".log", ".srt", ".eml"), "text"),
     **dict.fromkeys((".md", ".markdown", ".mdown", ".qmd", ".rmd"), "markdown"),
@@ -63,7 +63,7 @@ class Document:
     text: str
     id: str = ""  # of a record; "" where the file is the document
     title: str = ""
-    line: int = 1  # on which the text begins
+    line: int = 1  # first line of the text
     unit: str = "line"  # or "row", "page", "paragraph"
     lines: list[tuple[int, int]] | None = None  # (character, line); None: line feeds are counted
     headings: list[tuple[int, int, str]] = field(default_factory=list)  # (character, level, text)
@@ -82,7 +82,7 @@ class Document:
 
 
 def kind_of(path: Path) -> str:
-    """What a file is, by its name; "text" where the name does not say."""
+    """Return the kind of a file by its name; "text" if the name is unknown."""
     return KINDS.get(suffix_of(path), "text")
 
 
@@ -160,14 +160,14 @@ def _records(path: Path, kind: str, ledger: Ledger) -> Iterator[Document]:
     """A document for each row: its id, title and texts by the names of the columns."""
     encoding = encoding_of(path, ledger) if kind in ("csv", "jsonl", "json") else None
     options = Options(encoding=encoding)
-    notes = Ledger()  # of columns and cells, which concern labels and not texts
+    notes = Ledger()  # warnings about columns and cells, which concern labels and not texts
     try:
         for table in source_tables(path, "text", options, notes):
             yield from _rows(table, ledger)
     except BertsmithError:
         if kind != "json":
             raise
-        data = read_whole(path, LARGEST_WHOLE)  # JSON that is no list of records is plain text
+        data = read_whole(path, LARGEST_WHOLE)  # JSON other than a list of records is plain text
         yield Document(decode(data, path, ledger))
 
 
@@ -186,7 +186,7 @@ def _rows(table: Table, ledger: Ledger) -> Iterator[Document]:
         cells = {name: _cell(row, name) for name in names}
         if texts:
             text = "\n".join(cell for cell in cells.values() if cell)
-        else:  # no column is known to hold texts: all of them do, by their names
+        else:  # no column has a known name: use all of them, with their names
             text = "\n".join(
                 cell if table.names == ("text",) or not table.header else f"{name}: {cell}"
                 for name, cell in cells.items()

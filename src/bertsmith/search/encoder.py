@@ -34,7 +34,7 @@ HASHED += ("1_Pooling/config.json", "sentence_*_config.json", "config_sentence_t
 class Encoder:
     """A model that turns texts into vectors of length 1; it is loaded when it is first needed."""
 
-    long = "window"  # a text beyond the model's length: "window", or "cut" to its beginning
+    long = "window"  # texts beyond the model's maximum length: "window", or "cut" (truncate)
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Encoder:
             raise BertsmithError(f"unknown way to read long passages {long!r}; known: window, cut")
         directory = locate(name)
         self.name = str(directory.resolve()) if Path(name).exists() else str(name)
-        self.hash = model_hash(directory)  # of all files that decide the vectors
+        self.hash = model_hash(directory)  # of all files that determine the vectors
         self.device, self.dtype, self.long = device, dtype, long
         self.ledger: Ledger | None = None
 
@@ -65,7 +65,7 @@ class Encoder:
 
     @property
     def stamp(self) -> dict[str, Any]:
-        """What an index says of the model that made its vectors."""
+        """The description of the model that is stored in an index."""
         sentence = self.model.sentence
         limit = min(self.model.max_length, sentence.max_length or self.model.max_length)
         return {
@@ -80,12 +80,12 @@ class Encoder:
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Unit vectors (N, D) of texts; long ones are read in windows, or cut."""
         vectors = embed(self.model, list(texts), normalise=True, long=self.long)
-        # A text without tokens of its own, or an overflow in half precision, is like no other.
+        # Empty texts and overflows in half precision get a zero vector.
         return np.nan_to_num(vectors, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def model_hash(name: str | Path) -> str:
-    """A SHA-256 over the files of a model that decide its vectors."""
+    """Return the SHA-256 sum of the files of a model that determine its vectors."""
     directory = locate(name)
     sentence = read_sentence(directory)
     total = hashlib.sha256()

@@ -9,7 +9,7 @@ from bertsmith.data.streams import MARKS
 from bertsmith.files import open_bytes, reading
 from bertsmith.ledger import Ledger
 
-SAMPLE = 1 << 18  # bytes that a guess is made from
+SAMPLE = 1 << 18  # bytes that the detection reads
 PORTION = 1 << 20
 GUESSED = "files whose character encoding was guessed"
 
@@ -25,7 +25,7 @@ def is_text(data: bytes) -> bool:
 
 
 def _wide(head: bytes) -> str | None:
-    """UTF-16 without a mark, known by the place of its NUL bytes."""
+    """Detect UTF-16 without a byte order mark by the positions of NUL bytes."""
     even, odd = head[0::2].count(0), head[1::2].count(0)
     half = max(1, len(head) // 2)
     if odd > 0.4 * half and even < 0.05 * half:
@@ -34,7 +34,7 @@ def _wide(head: bytes) -> str | None:
 
 
 def decode(data: bytes, path: Path, ledger: Ledger) -> str:
-    """The text of a file in whatever encoding it is."""
+    """Decode the bytes of a file after detecting their encoding."""
     name = _marked(data) or _wide(data[:8192]) or "utf-8"
     try:
         return data.decode(name).removeprefix("\ufeff")
@@ -72,7 +72,7 @@ def _marked(data: bytes) -> str | None:
 
 
 def _guess(sample: bytes, ledger: Ledger) -> str:
-    """The likeliest encoding; the one of Windows in western Europe where nothing can guess."""
+    """Return the most probable encoding; Windows-1252 if detection is not possible."""
     ledger.note(GUESSED)
     try:
         from charset_normalizer import from_bytes

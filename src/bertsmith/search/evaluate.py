@@ -134,7 +134,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 @dataclass(frozen=True)
 class SearchScores:
-    """Scores of one way to search: the mean over queries, intervals, and each query's."""
+    """Scores of one search method: means over queries, confidence intervals, per-query scores."""
 
     mode: str
     run: Run
@@ -189,7 +189,7 @@ def evaluate_search(
 
 
 def document_name(document: str, file: str) -> str:
-    """The name by which judgements know a document: its id, or the name of its file."""
+    """The name of a document in judgements: its id, or the name of its file."""
     return document or Path(file).stem
 
 
@@ -215,7 +215,7 @@ def score_run(
 def compare(
     first: SearchScores, second: SearchScores, metric: str = "ndcg@10", draws: int = 1000
 ) -> dict[str, Any]:
-    """The lead of the second over the first on the same queries, with its interval."""
+    """The difference of the second from the first on the same queries, with its interval."""
     names = list(first.queries)
     one, two = ([side.queries[name][metric] for name in names] for side in (first, second))
     means = partial(weighted_mean, one), partial(weighted_mean, two)
@@ -224,7 +224,7 @@ def compare(
 
 
 def write_run(path: Path, scores: SearchScores) -> None:
-    """A run in TREC's format, which trec_eval reads."""
+    """Write a run in TREC's format, as read by trec_eval."""
     with atomic(path, "w") as stream:
         for query, ranking in scores.run.items():
             for rank, (document, score) in enumerate(ranking.items(), 1):

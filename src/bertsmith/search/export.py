@@ -17,7 +17,7 @@ from bertsmith.search.index import Index
 from bertsmith.search.store import Stored
 
 PORTION = 1024  # passages at once
-TIMEOUT = 60.0  # seconds for an answer of a server
+TIMEOUT = 60.0  # seconds to wait for a response
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 Portion = tuple[list[Stored], Any]
 
@@ -78,7 +78,7 @@ def _parquet(index: Index, out: Path, table: str) -> int:
 def _sql(index: Index, out: Path, table: str) -> int:
     """A file for psql: the extension, a table, all rows by COPY, an HNSW index."""
     if not NAME.fullmatch(table):
-        raise BertsmithError(f"{table[:40]!r} is no name of a table: letters, digits and _")
+        raise BertsmithError(f"{table[:40]!r} is not a valid table name: use letters, digits and _")
     count = 0
     with atomic(out, "w") as stream:
         for passages, vectors in portions(index):
@@ -107,7 +107,7 @@ def _sql(index: Index, out: Path, table: str) -> int:
 
 
 def _copied(text: str) -> str:
-    """A text as COPY reads it; PostgreSQL holds no NUL."""
+    """Escape a text for COPY; PostgreSQL cannot store NUL."""
     escapes: dict[str, str | int | None] = {
         "\\": "\\\\",
         "\t": "\\t",

@@ -30,7 +30,7 @@ class Filters:
         after: str | float | None,
         before: str | float | None,
     ) -> Filters:
-        """Read them as a person writes them."""
+        """Parse filters as the command line takes them."""
         patterns = (files,) if isinstance(files, str) else tuple(files)
         named = (kinds,) if isinstance(kinds, str) else tuple(kinds)
         for kind in named:

@@ -25,7 +25,7 @@ INLINE = frozenset(_INLINE.split())
 
 
 class _Reader(HTMLParser):
-    """Collects the visible text; each block begins on a line of its own."""
+    """Collects the visible text; each block begins on a new line."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -46,7 +46,7 @@ class _Reader(HTMLParser):
         elif tag in SKIPPED:
             self.hidden.append(tag)
         elif tag == "body":
-            self.hidden.clear()  # a head that was never closed
+            self.hidden.clear()  # a <head> that is not closed
         if tag not in INLINE:
             self._break()
         if tag == "pre":
@@ -121,7 +121,7 @@ def read_pdf(path: Path, data: bytes) -> tuple[str, Lines, str]:
         raise BertsmithError(
             f"{path}: PDF files need pypdf: pip install bertsmith[search]"
         ) from None
-    # Its warnings name no file, and what cannot be read is an error below.
+    # Its warnings do not name the file; unreadable files are errors below.
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     parts: list[str] = []
     pages: Lines = []
@@ -140,7 +140,7 @@ def read_pdf(path: Path, data: bytes) -> tuple[str, Lines, str]:
         title = str(reader.metadata.get("/Title") or "") if reader.metadata else ""
     except BertsmithError:
         raise
-    except Exception as error:  # pypdf raises whatever a damaged file makes of it
+    except Exception as error:  # pypdf raises exceptions of any type for damaged files
         raise BertsmithError(f"{path}: not a PDF that can be read ({one_line(error)})") from error
     text = "".join(parts)
     if not text.strip():
@@ -165,7 +165,7 @@ def read_docx(path: Path, data: bytes) -> tuple[str, Lines, Headings, str]:
         title = document.core_properties.title or ""
     except BertsmithError:
         raise
-    except Exception as error:  # python-docx raises whatever zip and XML parsers do
+    except Exception as error:  # python-docx passes on exceptions of zip and XML parsers
         raise BertsmithError(
             f"{path}: not a Word document that can be read ({one_line(error)})"
         ) from error

@@ -27,7 +27,7 @@ SCALES = {"min-max": min_max, "rrf": reciprocal_rank}
 def fuse(
     keywords: Ranking, vectors: Ranking, weights: tuple[float, float], how: str
 ) -> list[tuple[int, float]]:
-    """The weighted sum of both; what one ranking lacks counts 0 there. Ties by the smaller id."""
+    """Return the weighted sum; a missing score counts as 0. Ties go to the smaller id."""
     scores: dict[int, float] = {}
     for ranking, weight in zip((keywords, vectors), weights, strict=True):
         for number, score in SCALES[how](ranking).items():

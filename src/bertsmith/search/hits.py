@@ -1,4 +1,4 @@
-"""Hits: passages that match a query, with their place and scores."""
+"""Hits: passages that match a query, with their location and scores."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from bertsmith.search.passages import SENTENCE
 from bertsmith.search.store import Stored
 
-MOST_MATCHES = 200  # that decide which part of a passage is shown
+MOST_MATCHES = 200  # matches that are considered for the excerpt
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A passage that matches a query, and where it stands."""
+    """A passage that matches a query, with its location."""
 
     file: str
     line: int  # or row, page, paragraph: see `unit`
@@ -62,7 +62,7 @@ class Hit:
 
     @property
     def body_start(self) -> int:
-        """Where the text goes on below its own heading."""
+        """Return where the text continues below its own heading."""
         first, feed, rest = self.text.partition("\n")
         own = first.strip("#= \r") == self.heading.rpartition(" > ")[2]
         if not (feed and rest.strip() and first.strip() and own):
@@ -77,7 +77,7 @@ class Hit:
 
     @property
     def place(self) -> str:
-        """File and line, as editors understand it; of other units by name."""
+        """The location as `file:line`, or with the name of another unit."""
         return place_of(self.file, self.line, self.unit)
 
 

@@ -42,8 +42,8 @@ from bertsmith.search.vectors import GRAPH_FROM, VectorTable
 from bertsmith.tasks.embedding import Vectors
 
 MODES = ("hybrid", "keywords", "vectors")
-WEIGHTS = (1.0, 1.0)  # of keywords and vectors in hybrid search
-# The model of the package was trained to fill masks: its vectors only break ties between keywords.
+WEIGHTS = (1.0, 1.0)  # weights of keywords and vectors in hybrid search
+# The package's own model was trained as a masked LM: its vectors get a small weight.
 WEAK_WEIGHTS = (1.0, 0.2)
 FUSION = "min-max"
 DEPTH = 1000  # passages of each ranking that are fused, at least
@@ -54,7 +54,7 @@ MOST = 10_000  # results of one search
 class Index:
     """An index of documents: a folder that `bertsmith index` wrote.
 
-    Searching may go on in several threads; an update by another process is noticed.
+    Searches may run in several threads; updates by other processes are picked up.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Index:
     ) -> Index:
         """Open an index. Its model is loaded when it is first needed.
 
-        `model` is where the model is now, if it was moved; another model is refused.
+        `model` is the new path of the model if it was moved; another model is an error.
         """
         return cls(path, model=model, device=device, dtype=dtype)
 
@@ -129,7 +129,7 @@ class Index:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What the index is stamped with, and how much it holds."""
+        """The stored settings of the index, and its size."""
         with self._lock:
             meta = self._store.meta()
             counts = {name: self._store.count(name) for name in ("files", "passages")}
@@ -147,25 +147,25 @@ class Index:
     def add(self, documents: Iterable[str | Mapping[str, Any]]) -> Update:
         """Add documents: {"id": ..., "text": ..., "title": ...}, or texts, which are their own ids.
 
-        A document whose id is there already replaces it.
+        A document with an existing id replaces the old one.
         """
         if isinstance(documents, str | Mapping):
             raise BertsmithError("add takes a list of documents; update reads folders of files")
         return self._changed(add_documents(self.path, documents, self._settings()))
 
     def remove(self, names: str | Sequence[str]) -> Update:
-        """Forget documents by their ids, or files by their paths."""
+        """Remove documents by their ids, or files by their paths."""
         listed = [names] if isinstance(names, str) else list(names)
         return self._changed(remove_documents(self.path, listed, self._settings()))
 
     def update(self, folders: Sequence[str | Path] = (), report: Report = silent) -> Update:
-        """Bring the index up to date with folders; with none, those that it was built of."""
+        """Update the index from folders; without arguments, from those it was built from."""
         return self._changed(
             update_folders(self.path, folders, self._settings(), self.ledger, report)
         )
 
     def _settings(self) -> Settings:
-        """The model that is open already, so that it is loaded once."""
+        """Settings with the model that is already loaded."""
         with self._lock:
             encoder = self._model_of_index() if self._meta_model() is not None else None
         return Settings(encoder=encoder)
@@ -175,7 +175,7 @@ class Index:
         return update
 
     def _refresh(self) -> None:
-        """See the newest state: another one may have been switched to."""
+        """Switch to the newest state of the index."""
         with self._lock:
             if current(self.path) != self._folder:
                 self._store.close()
@@ -224,7 +224,7 @@ class Index:
                         hits = self._search(asked, top, options, by_document, rerank)
                         return self._highlighted(hits, asked) if highlight else hits
                 except DamagedSegmentError as error:
-                    # Segments that were merged meanwhile are gone: the newer state has others.
+                    # Segments may have been merged in the meantime: retry with the newer state.
                     if attempt == 2 or self._knows(error):
                         raise BertsmithError(
                             f"{error}; bertsmith index --out {self.path} rebuilds it from the text,"
@@ -234,7 +234,7 @@ class Index:
 
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
-        """One state of the database throughout, whatever is committed meanwhile."""
+        """Read a single state of the database, unaffected by commits in the meantime."""
         database = self._store.database
         with damage_named(self._folder / DATABASE):
             database.execute("BEGIN")
@@ -308,7 +308,7 @@ class Index:
         return ranking, (dict(words), dict(near))
 
     def _allowed(self, query: Query, filters: Filters) -> Any:
-        """The ids that filters and phrases allow, sorted; None: all."""
+        """Return the sorted ids that filters and phrases allow; None for all."""
         where, values = filters.condition()
         if not where and not query.required:
             return None
@@ -341,7 +341,7 @@ class Index:
         return ranking[:depth]
 
     def _frequencies(self, query: Query) -> dict[str, int]:
-        """In how many passages each word of a query stands."""
+        """Return the number of passages that contain each word of a query."""
         words = [*query.completions, *query.terms]
         stems = self._analyzer.stems(words)
         frequency = {}
@@ -362,13 +362,13 @@ class Index:
         return table.nearest(self.embed(query.text), depth, allowed)
 
     def embed(self, query: str) -> Vectors:
-        """The unit vector (D,) of a query, by the model of the index."""
+        """Return the unit vector (D,) of a query, computed with the model of the index."""
         with self._lock:
             vector: Vectors = self._model_of_index().embed([query])[0]
         return vector
 
     def _vectors(self) -> VectorTable:
-        """The vectors of the state that is read."""
+        """Return the vectors of the current state."""
         if self._meta_model() is None:
             raise BertsmithError(
                 f"{self.path}: was built without vectors; search it with --keywords, or build it"
@@ -383,7 +383,7 @@ class Index:
         return any(one.name == error.segment.name for one in self._store.segments())
 
     def portions(self, size: int = 1024) -> Iterator[tuple[list[Stored], Any]]:
-        """All passages that have vectors, with these (N, D), in order of their ids."""
+        """Yield all passages that have vectors, with the vectors (N, D), ordered by id."""
         with self._lock:
             self._refresh()
             try:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 # Words are letters, numbers and marks (which Indic scripts write vowels with); English endings
 # are stripped, accents too.
 TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
-TITLE_WEIGHT = 2.0  # of a word in the title or heading; of one in the text it is 1
+TITLE_WEIGHT = 2.0  # weight of a word in the title or heading; 1 in the text
 # Scripts that are written without spaces (and Hangul, whose words carry endings): Thai, Lao,
 # Myanmar, Khmer, kana, Han with its extensions, Hangul.
 RUN = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
@@ -21,8 +21,8 @@ PARTS = re.compile(r'"([^"]*)"|([^\s"]+)|"')
 WORD = re.compile(r"[^\W_]+")
 LONGEST_WORD = 40
 MOST_COMPLETIONS = 40
-MOST_TERMS = 64  # of a query; the rarest are kept
-LONGEST_QUERY = 20_000  # characters that are read
+MOST_TERMS = 64  # words of a query; the rarest are kept
+LONGEST_QUERY = 20_000  # characters of a query that are read
 COMMON = 0.25  # share of passages above which a word is left out, if rarer ones remain
 FEW = 1000  # passages below which all words count
 
@@ -50,7 +50,7 @@ def _bigrams(match: re.Match[str]) -> str:
 
 @dataclass(frozen=True)
 class Query:
-    """A query's words, the beginnings of words, and the phrases that must be there."""
+    """The words, prefixes and required phrases of a query."""
 
     text: str
     terms: tuple[str, ...]
@@ -60,35 +60,35 @@ class Query:
 
     @property
     def blank(self) -> bool:
-        """Whether there is nothing to look for."""
+        """Whether the query is empty."""
         return not self.text.strip()
 
     @property
     def clauses(self) -> list[str]:
-        """Each word, prefix and phrase as FTS5 writes it, none of it as syntax."""
+        """Each word, prefix and phrase, quoted for FTS5."""
         prefixes = [f"{quoted(prefix)} *" for prefix in self.prefixes]
         words = [*self.completions, *self.terms]
         return [*map(quoted, self.phrases), *prefixes, *map(quoted, words)]
 
     @property
     def required(self) -> str:
-        """The expression that every result must match; "" where there is none."""
+        """The expression that every result must match; "" if there is none."""
         return " AND ".join(map(quoted, self.phrases))
 
 
 def distinct_words(text: str) -> set[str]:
-    """The words of a text as they can be completed, without scripts that have no spaces."""
+    """Return the words of a text for prefix search, without scripts that have no spaces."""
     words = WORD.findall(text.lower() if text.isascii() else folded(text))
     return {word for word in words if len(word) <= LONGEST_WORD and not RUNS.search(word)}
 
 
 def quoted(term: str) -> str:
-    """A string of FTS5, in which nothing is syntax."""
+    """Return a quoted FTS5 string."""
     return '"' + term.replace('"', '""') + '"'
 
 
 def parse(text: str) -> Query:
-    """Read what a person typed: words, "exact phrases" and the beginnings of words (pre*)."""
+    """Parse a query: words, "exact phrases" and prefixes (pre*)."""
     text = text[:LONGEST_QUERY].replace("\0", " ").encode("utf-8", "replace").decode()
     terms: dict[str, None] = {}
     prefixes: dict[str, None] = {}
@@ -117,7 +117,7 @@ def _words(text: str) -> list[str]:
 
 
 def _asked(word: str) -> Iterable[str]:
-    """A word, or the bigrams of the parts of it that are written without spaces."""
+    """Return a word, or the bigrams of its parts in scripts without spaces."""
     if word.isascii():
         return [word]
     parts: list[str] = []
@@ -132,7 +132,7 @@ def _asked(word: str) -> Iterable[str]:
 
 
 class Analyzer:
-    """FTS5 in memory: the stems of words, and where a query's words stand in a text."""
+    """FTS5 in memory: stems of words, and positions of query words in a text."""
 
     def __init__(self) -> None:
         self.database = sqlite3.connect(":memory:", check_same_thread=False)
@@ -141,7 +141,7 @@ class Analyzer:
         self.database.execute("CREATE VIRTUAL TABLE v USING fts5vocab(t, instance)")
 
     def stems(self, words: Sequence[str]) -> list[list[str]]:
-        """The stems of each word, as the index holds them."""
+        """Return the stems of each word, as stored in the index."""
         self.database.execute("DELETE FROM t")
         rows = list(enumerate(words, 1))
         self.database.executemany("INSERT INTO t(rowid, x) VALUES (?, ?)", rows)
@@ -173,7 +173,7 @@ class Analyzer:
 
 
 def _marked(text: str) -> list[tuple[int, int]]:
-    """The spans between the marks that highlight() set."""
+    """Return the spans between the marks that highlight() inserted."""
     spans, place, start = [], 0, 0
     for part in re.split("([\1\2])", text):
         if part == "\1":
@@ -196,9 +196,9 @@ def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def counted(query: Query, frequency: dict[str, int], passages: int) -> list[str]:
-    """The clauses of a query that are looked for, without those that are nearly everywhere.
+    """Return the clauses of a query that are searched, without very frequent ones.
 
-    `frequency` is the number of passages that hold each clause.
+    `frequency` is the number of passages that contain each clause.
     """
     rare = sorted(query.clauses, key=lambda clause: frequency.get(clause, 0))[:MOST_TERMS]
     if passages >= FEW:
@@ -208,7 +208,7 @@ def counted(query: Query, frequency: dict[str, int], passages: int) -> list[str]
 
 
 def expression(query: Query, clauses: list[str]) -> str:
-    """What FTS5 is asked: any of the clauses, and all phrases."""
+    """Return the FTS5 expression: any of the clauses, and all phrases."""
     chosen = " OR ".join(clauses)
     if query.required:  # phrases count for the score too
         return f"({query.required}) AND ({chosen})"

@@ -12,14 +12,14 @@ from bertsmith.pages import page
 from bertsmith.search.hits import Hit
 from bertsmith.search.index import MODES, Index
 
-HOSTS = ("127.0.0.1", "localhost")  # pages of other sites cannot reach it by a name of theirs
+HOSTS = ("127.0.0.1", "localhost")  # accepted Host headers: protects against DNS rebinding
 LONGEST = 1 << 16  # characters of a request's address
 TOP = 20
 LONGEST_EXCERPT = 700  # characters of a passage that are shown
 
 
 def server(index: Index, port: int = 0) -> ThreadingHTTPServer:
-    """A server of the page and of its searches, which only this machine can reach."""
+    """Return a server for the page and its searches, reachable from this machine only."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -55,7 +55,7 @@ def server(index: Index, port: int = 0) -> ThreadingHTTPServer:
 
 
 def answer(index: Index, query: str) -> tuple[int, dict[str, Any]]:
-    """The HTTP status and the hits of a request's query: q, mode, kind, file."""
+    """Return the HTTP status and the hits of a request (q, mode, kind, file)."""
     values = {name: texts[0] for name, texts in parse_qs(query, errors="replace").items()}
     mode = values.get("mode", "hybrid")
     try:
@@ -78,7 +78,7 @@ def _shown(hit: Hit) -> dict[str, Any]:
 
 
 def search_page(index: Index) -> str:
-    """The page itself; it asks /search of the server that it came from."""
+    """Return the page, which sends its queries to /search."""
     about = index.about
     model = about["model"]
     return page(

@@ -11,7 +11,7 @@ from bertsmith.search.documents import Document
 
 # The end of a sentence: punctuation (with closing quotes) before a space, or that of scripts
 # without spaces; a line feed ends a unit too, so that verse, lists and code are cut at lines,
-# unless the next line goes on in lower case: wrapped prose.
+# unless the next line continues in lower case: wrapped prose.
 SENTENCE = re.compile(
     r"(?<=[.!?…])[\"'»”’)\]]*\s+|(?<=[。！？｡।॥؟])[\"'»”’」』)\]]*\s*|\n{2,}|\n(?![a-zà-öø-ÿ])"
 )
@@ -46,7 +46,7 @@ class Passage:
 
 
 def cut(document: Document, how: Chunking) -> Iterator[Passage]:
-    """Yield the passages of a document in their order; all of its text is in one of them."""
+    """Yield the passages of a document in order; together they contain all of its text."""
     text = document.text
     for first, last, heading in _sections(document):
         for start, end in _spans(text, first, last, how):
@@ -57,7 +57,7 @@ def cut(document: Document, how: Chunking) -> Iterator[Passage]:
 
 
 def joined_text(title: str, heading: str, text: str) -> str:
-    """What is embedded of a passage: title, headings and text, without repetitions."""
+    """Return the text to embed for a passage: title, headings and text, without repetitions."""
     above = [heading] if title and heading.startswith(title) else [title, heading]
     return "\n".join(part for part in [*above, text] if part)
 
@@ -98,7 +98,7 @@ def _spans(text: str, first: int, last: int, how: Chunking) -> Iterator[tuple[in
 
 
 def _paragraph_end(text: str, units: list[tuple[int, int]], begin: int, stop: int) -> int:
-    """Rather end with a paragraph, if that leaves at least half of the passage."""
+    """Prefer the end of a paragraph, if that leaves at least half of the passage."""
     half = (units[begin][0] + units[stop - 1][1]) / 2
     for place in range(stop, begin, -1):
         if units[place - 1][1] < half:
@@ -109,7 +109,7 @@ def _paragraph_end(text: str, units: list[tuple[int, int]], begin: int, stop: in
 
 
 def _units(text: str, first: int, last: int, size: int) -> Iterator[tuple[int, int]]:
-    """Sentences and lines, without the space around them; longer ones are cut at white space."""
+    """Sentences and lines, stripped; longer ones are cut at white space."""
     start = first
     ends = [match.end() for match in SENTENCE.finditer(text, first, last)]
     for end in [*ends, last]:

@@ -1,4 +1,4 @@
-"""Reranking and answers: a second, slower model reads the best passages."""
+"""Reranking and extractive answers from the best passages, with a second model."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.opening import open_model
 from bertsmith.tasks.states import hidden_states
 
-CANDIDATES = 50  # passages that are read again
+CANDIDATES = 50  # passages that are reranked
 LONGEST_QUERY = 400  # characters of a query that a reranker reads
 
 
 class Reranker:
-    """Orders passages anew: a classifier of (query, passage) pairs, or late interaction.
+    """Rerank passages with a classifier of (query, passage) pairs or by late interaction.
 
     A model with a classification head reads query and passage together; its score is that of the
     only output, or of the label that means "relevant". Any other encoder compares token states:
@@ -36,7 +36,7 @@ class Reranker:
 
     @property
     def scale(self) -> str:
-        """What the score of a reranked hit is."""
+        """The meaning of a reranked hit's score."""
         if not self.pairs:
             return "late interaction: mean cosine of each query token with its nearest token"
         labels = self.model.checkpoint.labels
@@ -45,7 +45,7 @@ class Reranker:
         return f"probability of {positive(labels) or labels[-1]!r} by the pair classifier"
 
     def rerank(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
-        """The first hits in their new order, then the others as they were."""
+        """Return the first hits reranked, followed by the others in their old order."""
         head, rest = list(hits[:CANDIDATES]), list(hits[CANDIDATES:])
         if not head:
             return rest
@@ -85,7 +85,7 @@ def _units(states: Any) -> Any:
 
 @dataclass(frozen=True)
 class FoundAnswer:
-    """An answer that stands in a file."""
+    """An extractive answer and its location."""
 
     text: str
     score: float  # probability within its passage
@@ -98,7 +98,7 @@ class FoundAnswer:
 
     @property
     def place(self) -> str:
-        """File and line, as editors understand it; of other units by name."""
+        """The location as `file:line`, or with the name of another unit."""
         return place_of(self.file, self.line, self.unit)
 
     def to_dict(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def answers(
     top: int = 3,
     device: str | None = None,
 ) -> list[FoundAnswer]:
-    """The best extractive answers from the passages of a search, each with its place."""
+    """Return the best extractive answers from the passages of a search, with locations."""
     loaded = _opened(model, device)
     if "answer" not in loaded.model.heads:
         raise BertsmithError(
@@ -127,7 +127,7 @@ def answers(
     candidates = []
     for hit, one in zip(chosen, ranked, strict=True):
         for start, end, logit in one.ranked[:1]:
-            # Scores of passages are comparable as the lead over "no answer".
+            # Scores are comparable between passages relative to "no answer".
             score = 1 - one.no_answer
             line = hit.line + (hit.text.count("\n", 0, start) if hit.unit == "line" else 0)
             place = (hit.file, line, hit.unit, hit.start + start, hit.start + end, hit.passage)

@@ -26,7 +26,7 @@ class SourceFile:
 
 
 def resolved_roots(folders: Sequence[str | Path]) -> list[Path]:
-    """The folders and files to index, by their full paths; one that is not there is an error."""
+    """Return the full paths of folders and files to index; a missing one is an error."""
     roots = []
     for folder in folders:
         path = Path(folder).expanduser()
@@ -41,7 +41,7 @@ def resolved_roots(folders: Sequence[str | Path]) -> list[Path]:
 
 
 def text_key(path: Path) -> str:
-    """A path as text that a database can hold."""
+    """Return a path as text that SQLite can store."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
@@ -52,7 +52,7 @@ def under(key: str, root: Path) -> bool:
 
 
 def scan(roots: Sequence[Path], ledger: Ledger) -> Iterator[SourceFile]:
-    """Yield every regular file of the roots, once, in order; hidden ones are left out."""
+    """Yield every regular file of the roots once, in order; hidden files are skipped."""
     seen: set[str] = set()
     for root in roots:
         for path in [root] if root.is_file() else _walk(root, ledger):

@@ -21,7 +21,7 @@ BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class Segment:
-    """A file of vectors (rows, dimension) as the database knows it."""
+    """A file of vectors (rows, dimension) as recorded in the database."""
 
     id: int
     name: str
@@ -32,7 +32,7 @@ class Segment:
 
 
 class DamagedSegmentError(BertsmithError):
-    """A segment that is missing, or is not what was written."""
+    """A segment is missing or damaged."""
 
     def __init__(self, segment: Segment, message: str) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class DamagedSegmentError(BertsmithError):
 
 
 def write_segment(folder: Path, parts: Iterable[Matrix], dtype: str) -> tuple[str, str, int, int]:
-    """Write vectors to a new file that is on the disk when this returns.
+    """Write vectors to a new file and flush it to the disk.
 
     Returns its name, SHA-256 sum, rows and dimension. `parts` are matrices of one width.
     """
@@ -69,13 +69,13 @@ def write_segment(folder: Path, parts: Iterable[Matrix], dtype: str) -> tuple[st
 
 
 def open_segment(folder: Path, segment: Segment) -> Matrix:
-    """The vectors of a segment, mapped into memory, after its sum was checked."""
+    """Verify the checksum of a segment and map its vectors into memory."""
     path = folder / segment.name
     try:
         with path.open("rb") as stream:
             total = hashlib.file_digest(stream, "sha256").hexdigest()
         if total != segment.sha256:
-            raise DamagedSegmentError(segment, f"{path}: damaged (its SHA-256 sum is another one)")
+            raise DamagedSegmentError(segment, f"{path}: damaged (its SHA-256 sum differs)")
         vectors = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise DamagedSegmentError(segment, f"{path}: missing") from None

@@ -62,7 +62,7 @@ COLUMNS = "document, title, heading, line, unit, first, last, text"
 
 @dataclass(frozen=True)
 class Stored:
-    """A passage as the database holds it, with its file."""
+    """A passage as stored in the database, with its file."""
 
     id: int
     file: str
@@ -79,7 +79,7 @@ class Stored:
 
 
 def checksum(values: Sequence[Any]) -> int:
-    """A CRC of what a row says, by which a damaged one is noticed."""
+    """Return a CRC of a row's values, to detect damage."""
     return zlib.crc32("\0".join(map(str, values)).encode("utf-8", "replace"))
 
 
@@ -88,13 +88,13 @@ class Store:
 
     def __init__(self, root: Path, folder: Path, database: sqlite3.Connection) -> None:
         self.root, self.folder, self.database = root, folder, database
-        self._seen: set[str] = set()  # words that the vocabulary has
+        self._seen: set[str] = set()  # words that are in the vocabulary
 
     # -------------------------------------------------------------- opening
 
     @classmethod
     def create(cls, root: Path, meta: dict[str, Any]) -> Store:
-        """A new, empty store in a fresh folder of `root`; `switch` makes it the current one."""
+        """Create an empty store in a new folder of `root`; `switch` makes it the current one."""
         with writing(root):
             folder = root / os.urandom(4).hex()
             folder.mkdir(parents=True)
@@ -109,7 +109,7 @@ class Store:
 
     @classmethod
     def open(cls, root: Path, write: bool = False) -> Store:
-        """The current store of a folder; a damaged database is a one-line error."""
+        """Open the current store of a folder; a damaged database is a one-line error."""
         folder = current(root)
         path = folder / DATABASE
         if not path.is_file():
@@ -130,7 +130,7 @@ class Store:
         return store
 
     def switch(self) -> None:
-        """Make this store the one that is opened from now on, and remove the former."""
+        """Make this store the current one, and remove the previous one."""
         former = self.root / str(pointed(self.root)) if (self.root / POINTER).exists() else None
         write_json(self.root / POINTER, {"format": FORMAT, "current": self.folder.name})
         sync(self.root)
@@ -144,7 +144,7 @@ class Store:
     # -------------------------------------------------------------- integrity
 
     def seal(self) -> None:
-        """Write the sum of the database, once all of it is in one file."""
+        """Write the checksum of the database, after a full WAL checkpoint."""
         with damage_named(self.folder / DATABASE):
             self.database.execute("PRAGMA optimize")
             busy, *_ = self.database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -156,9 +156,9 @@ class Store:
             write_json(self.folder / SUM, content)
 
     def verify(self) -> None:
-        """Compare the database with its sum; where there is none for this state, check its pages.
+        """Verify the checksum of the database; without one for this state, check its pages.
 
-        A writer may be at work meanwhile, so only a state that stays the same can be judged.
+        Another process may be writing, so the check only counts if the state did not change.
         """
         path = self.folder / DATABASE
         for _ in range(3):
@@ -172,7 +172,7 @@ class Store:
             if file_sum(path) == recorded[1]:
                 return
             if before == self._state() and recorded == self._recorded() and not self._wal():
-                raise damaged(path, "its sum is another one")
+                raise damaged(path, "its checksum differs")
 
     def _state(self) -> tuple[int, int, int]:
         state = (self.folder / DATABASE).stat()
@@ -185,7 +185,7 @@ class Store:
             return 0
 
     def _recorded(self) -> tuple[int, str] | None:
-        """The generation and sum that were written last, if they can be read."""
+        """Return the last recorded generation and checksum, if readable."""
         try:
             content = read_json(self.folder / SUM, limit=1 << 16)
             return int(content["generation"]), str(content["sum"])
@@ -195,12 +195,12 @@ class Store:
     # -------------------------------------------------------------- meta
 
     def meta(self) -> dict[str, Any]:
-        """What the index is stamped with: model, dimension, chunking, roots, ..."""
+        """The stored settings: model, dimension, chunking, roots, ..."""
         rows = self.database.execute("SELECT key, value FROM meta")
         return {key: json.loads(value) for key, value in rows}
 
     def set_meta(self, **values: Any) -> None:
-        """Change some of it, within a transaction."""
+        """Change some settings, within a transaction."""
         rows = [(key, json.dumps(value)) for key, value in values.items()]
         self.database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
 
@@ -211,7 +211,7 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Changes that become visible at once at the end, or not at all."""
+        """Run changes as one atomic transaction."""
         with damage_named(self.folder / DATABASE):
             self.begin()
             try:
@@ -226,19 +226,19 @@ class Store:
         self.database.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
-        """Make its changes visible, and count them as one."""
+        """Commit the transaction and increase the generation by one."""
         self.set_meta(generation=self.generation() + 1)
         self.database.execute("COMMIT")
 
     def rollback(self) -> None:
-        """Undo what was not committed, if there is anything."""
+        """Roll back uncommitted changes, if any."""
         with suppress(sqlite3.Error):
             self.database.execute("ROLLBACK")
 
     # -------------------------------------------------------------- writing
 
     def add_file(self, path: str, kind: str, size: int, modified: int, sha256: str) -> int:
-        """A file without passages; one of this path must not be there."""
+        """Add a file without passages; its path must not exist yet."""
         row = self.database.execute(
             "INSERT INTO files (path, kind, size, modified, sha256) VALUES (?, ?, ?, ?, ?)",
             (path, kind, size, modified, sha256),
@@ -247,7 +247,7 @@ class Store:
         return row.lastrowid
 
     def remove_file(self, file: int) -> int:
-        """Forget a file with its passages; the number of passages."""
+        """Remove a file with its passages; returns the number of passages."""
         rows = self.database.execute(
             "SELECT id, title, heading, text FROM passages WHERE file = ?", (file,)
         ).fetchall()
@@ -264,7 +264,7 @@ class Store:
         return len(rows)
 
     def add_passage(self, file: int, values: Sequence[Any], key: bytes) -> int:
-        """A passage: document, title, heading, line, unit, start, end, text."""
+        """Add a passage: document, title, heading, line, unit, start, end, text."""
         _, title, heading, *_, text = values
         row = self.database.execute(
             f"INSERT INTO passages (file, {COLUMNS}, key, sum) VALUES (?{', ?' * 10})",
@@ -286,11 +286,11 @@ class Store:
         return number
 
     def rolled_back(self) -> None:
-        """Words that were new within what was undone are new again."""
+        """Forget which words are known, since some were added by the changes rolled back."""
         self._seen.clear()
 
     def add_segment(self, name: str, sha256: str, rows: int, dimension: int, dtype: str) -> int:
-        """A segment whose file is on the disk; the same content twice is one segment."""
+        """Add a segment whose file is on the disk; equal content is stored once."""
         row = self.database.execute("SELECT id FROM segments WHERE name = ?", (name,)).fetchone()
         if row:
             return int(row[0])
@@ -302,11 +302,11 @@ class Store:
         return written.lastrowid
 
     def set_vectors(self, rows: Iterable[tuple[int, int, int]]) -> None:
-        """Where the vectors of passages are: (passage, segment, row)."""
+        """Record where the vectors of passages are: (passage, segment, row)."""
         self.database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
 
     def vector_of(self, key: bytes) -> tuple[int, int] | None:
-        """The segment and row of a passage with the same content, if there is one."""
+        """Return the segment and row of a passage with the same content, if any."""
         row = self.database.execute(
             "SELECT segment, row FROM vectors WHERE passage IN"
             " (SELECT id FROM passages WHERE key = ? LIMIT 4) LIMIT 1",
@@ -324,7 +324,7 @@ class Store:
         return [Segment(*row) for row in rows]
 
     def completions(self, prefix: str) -> list[str]:
-        """Words of the index that begin so: stems, which keywords are found by, may be shorter."""
+        """Return the words of the index with a prefix, which may be longer than their stems."""
         rows = self.database.execute(
             "SELECT word FROM vocabulary WHERE word >= ? AND word < ? LIMIT ?",
             (prefix, prefix + "\U0010ffff", MOST_COMPLETIONS),
@@ -337,7 +337,7 @@ class Store:
         return int(self.database.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
     def passages(self, ids: Sequence[int]) -> list[Stored]:
-        """Passages by their ids, in this order; a damaged one is an error that names the index."""
+        """Return passages by id, in this order; a damaged one is an error that names the index."""
         listed = ", ".join(str(int(number)) for number in ids)
         rows = self.database.execute(
             f"SELECT p.id, p.sum, f.path, f.kind, f.modified, {COLUMNS}"
@@ -355,13 +355,13 @@ class Store:
 
 
 def _indexed(title: str, heading: str, text: str) -> tuple[str, str]:
-    """The two columns of the keyword index; a heading that repeats the title counts once."""
+    """Return the two columns of the keyword index; a heading equal to the title counts once."""
     above = f"{title} {heading}" if heading and heading != title else title
     return spaced(above), spaced(text)
 
 
 def sweep_segments(store: Store) -> None:
-    """Remove segments that no transaction made visible, or that were merged."""
+    """Remove segments that were never committed, or that were merged."""
     known = {segment.name for segment in store.segments()}
     sweep(store.folder)
     for path in store.folder.glob("*.npy"):

@@ -21,7 +21,7 @@ from bertsmith.search.scan import SourceFile, scan, under
 from bertsmith.search.segments import DamagedSegmentError, Matrix, open_segment, write_segment
 from bertsmith.search.store import Store, sweep_segments
 
-ADDED = "added"  # the kind of documents that were given from Python
+ADDED = "added"  # the kind of documents that were added from Python
 BATCH = 256  # passages that are sorted by length before they are embedded
 STEP, STEP_SECONDS = 16, 0.5  # passages between two reports; more where they take less time
 PACKING = 4  # characters to a byte of a compressed file, roughly
@@ -43,7 +43,7 @@ class Update:
     passages: int = 0  # written
     embedded: int = 0  # of them; the others had vectors already
     repaired: list[str] = field(default_factory=list)  # segments that were damaged
-    problems: list[dict[str, str]] = field(default_factory=list)  # files that cannot be read
+    problems: list[dict[str, str]] = field(default_factory=list)  # files that could not be read
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def silent(done: int, total: int, update: Update) -> None:
 
 
 class Updater:
-    """One writer's work on a store, by whom its lock is held."""
+    """Updates of a store by the process that holds its lock."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Updater:
         self.texts: list[tuple[int, str]] = []  # passages that have no vector yet
         self.rows: list[int] = []  # the passages of the segment that is being filled
         self.vectors: list[Matrix] = []
-        # Segments on the disk that the database does not know yet, and the passages of their rows.
+        # Segments on the disk that are not in the database yet, and the passages of their rows.
         self.ready: list[tuple[tuple[str, str, int, int], list[int]]] = []
         self.written = 0  # passages since the last commit
         self.since = time.monotonic()
@@ -86,7 +86,7 @@ class Updater:
     # -------------------------------------------------------------- folders
 
     def folders(self, roots: Sequence[Path]) -> Update:
-        """Bring the index up to date with folders: what is new, changed and gone."""
+        """Update the index from folders: new, changed and removed files."""
         start = time.monotonic()
         self._repair()
         checked = int(self.store.meta().get("checked", 0))
@@ -112,7 +112,7 @@ class Updater:
                 self.read = self.file_end
                 self._report()
                 end_of_file()
-            for key in gone:  # last, so that the vectors of a file that was moved are known
+            for key in gone:  # last, so that vectors of moved files can be reused
                 self.store.remove_file(known[key][0])
                 self.update.removed += 1
             self.store.set_meta(checked=now)
@@ -127,7 +127,7 @@ class Updater:
         self.store.set_meta(roots=listed)
 
     def _one_file(self, file: SourceFile, known: tuple[int, int, int, str] | None) -> None:
-        """Read a file anew, or leave everything as it was where it cannot be read."""
+        """Read a file again; if that fails, keep its old passages."""
         kept, floor = self.store.database, 1 << 62
         counts = self.update.passages, self.update.embedded, self.written
         try:
@@ -180,7 +180,7 @@ class Updater:
         return row.fetchone() == (ADDED,)
 
     def _forget_above(self, floor: int) -> None:
-        """Drop what a file that failed has left behind: its passages have ids above `floor`."""
+        """Drop pending passages with ids above `floor`, those of a file that failed."""
         self.texts = [(number, text) for number, text in self.texts if number <= floor]
         for passages in (self.rows, *(passages for _, passages in self.ready)):
             passages[:] = [number if number <= floor else -1 for number in passages]
@@ -198,7 +198,7 @@ class Updater:
     # -------------------------------------------------------------- documents from Python
 
     def documents(self, documents: Iterable[tuple[str, Document]], finish: bool = True) -> Update:
-        """Add documents by their ids; one that is there already is replaced."""
+        """Add documents by id; existing ones are replaced."""
         start = time.monotonic()
         self._repair()
         with self._portions() as end_of_file:
@@ -229,7 +229,7 @@ class Updater:
         return self.update
 
     def remove(self, names: Sequence[str]) -> Update:
-        """Forget files, or documents that were added, by their paths or ids."""
+        """Remove files by path, or added documents by id."""
         self._repair()
         with self._portions():
             for name in names:
@@ -274,7 +274,7 @@ class Updater:
             self.read = min(self.read + len(passage.text), self.file_end)
 
     def _take_vectors(self, file: int) -> dict[bytes, tuple[int, int]]:
-        """Where the vectors of a file's passages are, before it is read anew."""
+        """Return where the vectors of a file's passages are, before the file is read again."""
         rows = self.store.database.execute(
             "SELECT p.key, v.segment, v.row FROM passages p JOIN vectors v ON v.passage = p.id"
             " WHERE p.file = ?",
@@ -283,7 +283,7 @@ class Updater:
         return {key: (segment, row) for key, segment, row in rows}
 
     def _embed(self) -> None:
-        """Give vectors to the passages that wait for them."""
+        """Embed the pending passages."""
         if not self.texts or self.encoder is None:
             return
         self.texts.sort(key=lambda pair: -len(pair[1]))
@@ -312,7 +312,7 @@ class Updater:
             self.rows, self.vectors = [], []
 
     def _flush(self) -> None:
-        """Embed what waits, and let the database know of all segments."""
+        """Embed the pending passages, and record all segments in the database."""
         self._embed()
         self._write_segment()
         for (name, sha256, rows, dimension), passages in self.ready:
@@ -323,7 +323,7 @@ class Updater:
 
     @contextmanager
     def _portions(self) -> Iterator[Callable[[], None]]:
-        """A transaction that is committed now and then, each time at the end of a file."""
+        """A transaction that is committed at intervals, always at the end of a file."""
 
         def end_of_file() -> None:
             late = time.monotonic() - self.since > COMMIT_SECONDS
@@ -333,14 +333,14 @@ class Updater:
                 self.written, self.since = 0, time.monotonic()
                 self.store.begin()
 
-        with self.store.transaction():  # whichever is open at the end is committed or undone
+        with self.store.transaction():  # the last transaction is committed or rolled back
             yield end_of_file
             self._flush()
 
     # -------------------------------------------------------------- repair and merging
 
     def _repair(self) -> None:
-        """Rebuild damaged segments from the text, and vectors that are missing."""
+        """Rebuild damaged segments and missing vectors from the text."""
         sweep_segments(self.store)
         damaged = []
         for segment in self.store.segments():
@@ -390,7 +390,7 @@ class Updater:
         self.store.seal()
 
     def merge(self) -> None:
-        """Write many small segments, and those of which little is in use, as few."""
+        """Merge small segments and segments with few rows in use."""
         used = dict(
             self.store.database.execute(
                 "SELECT segment, count(DISTINCT row) FROM vectors GROUP BY segment"
@@ -415,7 +415,7 @@ class Updater:
                 self.store.database.execute("DELETE FROM segments WHERE id = ?", (segment.id,))
 
     def _move(self, segment: Any) -> None:
-        """Copy the vectors of a segment that are in use to the one that is being filled."""
+        """Copy the vectors in use from a segment to the one that is being filled."""
         rows = self.store.database.execute(
             "SELECT passage, row FROM vectors WHERE segment = ? ORDER BY row", (segment.id,)
         ).fetchall()
@@ -433,7 +433,7 @@ def _weight(file: SourceFile) -> int:
 
 
 def _same(file: SourceFile, known: tuple[int, int, int, str] | None, fresh: int) -> bool:
-    """Whether size and time say that a file is as it was; a very young one is read to be sure."""
+    """Whether size and time show that a file is unchanged; very recent ones are read again."""
     return (
         known is not None
         and (known[1], known[2]) == (file.size, file.modified)

@@ -15,7 +15,7 @@ from bertsmith.search.store import Store
 
 Ids = np.ndarray[Any, np.dtype[np.int64]]
 BLOCK_BYTES = 32 << 20  # of float32 vectors that are multiplied at once
-GRAPH_FROM = 1_000_000  # passages from which a graph of neighbours is used, if faiss is there
+GRAPH_FROM = 1_000_000  # passages from which an HNSW graph is used, if faiss is installed
 NEIGHBOURS, BREADTH = 32, 128  # of a node of the graph; how many are looked at
 
 
@@ -67,7 +67,7 @@ class VectorTable:
         return scores
 
     def rows(self, places: Ids) -> Matrix:
-        """The vectors at some places of `ids`, as float32 (N, D)."""
+        """Return the vectors at some positions of `ids`, as float32 (N, D)."""
         vectors = np.empty((len(places), self.dimension), np.float32)
         start = 0
         for matrix, rows, ids in self.parts:
@@ -102,7 +102,7 @@ class VectorTable:
     # -------------------------------------------------------------- a graph of neighbours
 
     def _from_graph(self, query: Matrix, top: int) -> list[tuple[int, float]] | None:
-        """The nearest by the graph; None where faiss is not installed."""
+        """Return the nearest passages by the graph; None if faiss is not installed."""
         try:
             import faiss
         except ImportError:
@@ -114,7 +114,7 @@ class VectorTable:
         return [(int(self.ids[row]), float(score)) for row, score in pairs if row >= 0]
 
     def _stored_graph(self, faiss: Any) -> Any:
-        """The graph of this state, if the cache holds it undamaged."""
+        """Return the cached graph of this state, if it is intact."""
         path = self.folder / "neighbours.faiss"
         try:
             about = read_json(path.with_suffix(".faiss.sum"), limit=1 << 16)
@@ -126,7 +126,7 @@ class VectorTable:
         return graph if graph.ntotal == len(self.ids) else None
 
     def _new_graph(self, faiss: Any) -> Any:
-        """Build the graph, and keep it for others where the folder can be written."""
+        """Build the graph, and cache it if the folder is writable."""
         graph = faiss.IndexHNSWFlat(self.dimension, NEIGHBOURS, faiss.METRIC_INNER_PRODUCT)
         graph.hnsw.efSearch = BREADTH
         for matrix, rows, _ in self.parts:
@@ -140,6 +140,6 @@ class VectorTable:
                 stream.write(faiss.serialize_index(graph))
             about = {"generation": self.generation, "sum": file_sum(path)}
             write_json(path.with_suffix(".faiss.sum"), about)
-        except BertsmithError:  # a folder that cannot be written: it is built again next time
+        except BertsmithError:  # the folder is read-only: the graph is built again next time
             pass
         return graph

@@ -22,7 +22,7 @@ from bertsmith.search.store import Store
 
 @contextmanager
 def writer(root: Path) -> Iterator[None]:
-    """Be the only one who writes an index; remove what killed writers left behind."""
+    """Hold the writer's lock of an index; remove leftovers of killed writers."""
     with writing(root):
         if root.exists() and not root.is_dir():
             raise BertsmithError(f"{root}: a file of this name exists; name a folder")
@@ -40,21 +40,21 @@ def writer(root: Path) -> Iterator[None]:
 
 
 def _found_again(root: Path) -> str:
-    """The only state in a folder without a pointer, which is written again; "" if there is none."""
+    """Restore the missing pointer to the only state in a folder; "" if there is none."""
     names = [entry.name for entry in root.iterdir() if _is_ours(entry)]
     if len(names) != 1:
         return ""
     write_json(root / POINTER, {"format": FORMAT, "current": names[0]})
     try:
         Store.open(root).close()
-    except BertsmithError:  # a first run that was killed before it had written anything
+    except BertsmithError:  # a first run was killed before it wrote anything
         (root / POINTER).unlink()
         return ""
     return names[0]
 
 
 def _leftover(root: Path) -> bool:
-    """Whether a folder holds nothing but what a killed first run has left."""
+    """Whether a folder contains only leftovers of a killed first run."""
     return all(_is_ours(entry) or entry.name.startswith(".") for entry in root.iterdir())
 
 

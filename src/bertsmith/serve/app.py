@@ -37,7 +37,7 @@ def create_app(
     index: Index | None = None,
     state: State | None = None,
 ) -> FastAPI:
-    """An application that serves these models, by their names."""
+    """Return an ASGI application that serves these models by name."""
     chosen, state = settings or Settings(), state or State()
     metrics = Metrics()
     work = Work(Models(models, chosen, metrics), chosen, metrics)
@@ -73,14 +73,14 @@ def create_app(
 
 
 def _health_routes(app: FastAPI, work: Work, state: State) -> None:
-    """Liveness: is the process worth keeping? Readiness: should it get requests?"""
+    """Routes for liveness (the workers run) and readiness (requests are accepted)."""
 
     def alive() -> bool:
         return all(one.batcher.alive for one in work.models)
 
     @app.get("/live", tags=["health"])
     async def live() -> Any:
-        """200 as long as the workers of all models run."""
+        """200 while the workers of all models run."""
         if alive():
             return answer({"status": "alive"})
         return failure(ServeError(503, "a worker has ended"), shape_of("/live"))
@@ -89,14 +89,14 @@ def _health_routes(app: FastAPI, work: Work, state: State) -> None:
     @app.get("/health", tags=["health"])
     @app.get("/ping", tags=["health"])
     async def ready() -> Any:
-        """200 when requests are welcome; 503 while the server shuts down."""
+        """200 while requests are accepted; 503 while the server shuts down."""
         if alive() and not state.draining:
             return answer({"status": "ready"})
         return failure(ServeError(503, "the server is shutting down"), shape_of("/ready"))
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    """Unknown paths and methods, in the dialect's shape."""
+    """Return errors for unknown paths and methods in the format of the dialect."""
     shape = shape_of(request.url.path)
     if isinstance(error, HTTPException):
         message = f"{error.detail}: {request.method} {request.url.path[:200]}; see /docs"

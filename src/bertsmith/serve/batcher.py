@@ -17,11 +17,11 @@ from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.run import EncoderPass, encode
 from bertsmith.tasks.windows import Window
 
-# Tokens in a batch. On a CPU larger ones are hardly faster (7% at four times the size, MiniLM), and
-# every request waits for the one that runs.
+# Tokens in a batch. On a CPU larger batches are hardly faster (7% at four times the size, MiniLM),
+# and every request waits for the current batch.
 BUDGETS = {"cpu": 512, "cuda": 65536}
-SLACK = 0.5  # by which the last window may exceed a batch, rather than wait for the next one
-RESERVED = 0.25  # the share of a batch that the oldest job is given, so that it never starves
+SLACK = 0.5  # factor by which the last window may exceed a batch instead of waiting
+RESERVED = 0.25  # share of a batch that is reserved for the oldest job, to avoid starvation
 
 
 @dataclass(eq=False)
@@ -38,7 +38,7 @@ class Job:
     compute: float = 0.0  # seconds in batches that it was part of
     taken: int = 0  # windows that are in a batch or done
     done: int = 0
-    left: int = 0  # tokens that no batch has taken
+    left: int = 0  # tokens that are not in a batch yet
     results: list[Any] = field(default_factory=list)
     cancelled: bool = False
 
@@ -85,7 +85,7 @@ class Batcher:
         self.budget = budget or model.budget or BUDGETS.get(model.device.type, 512)
         self.most = int(self.budget * queue_batches)  # tokens that may wait
         self.jobs: deque[Job] = deque()
-        self.waiting = 0  # tokens that no batch has taken
+        self.waiting = 0  # tokens that are not in a batch yet
         self.speed = 0.0  # tokens per second of recent batches
         self._skipped = False  # the last batch had nothing of the oldest job
         self._closed = False
@@ -97,16 +97,16 @@ class Batcher:
 
     @property
     def alive(self) -> bool:
-        """Is the worker there?"""
+        """Whether the worker thread is running."""
         return self._thread.is_alive()
 
     @property
     def full(self) -> bool:
-        """Would a request be refused?"""
+        """Whether a new request would be refused."""
         return self.waiting >= self.most
 
     def overloaded(self) -> Overloaded:
-        """The refusal, with the time in which the queue will have been worked off."""
+        """Return the error for a full queue, with the estimated time until it is empty."""
         return Overloaded(self.waiting / self.speed if self.speed else 1.0)
 
     def submit(self, needed: EncoderPass) -> Job:
@@ -121,13 +121,13 @@ class Batcher:
         return self._add(job)
 
     def submit_call(self, call: Callable[[], Any], tokens: int) -> Job:
-        """Queue a call for the worker thread, such as one that reads attention maps."""
+        """Queue a call for the worker thread, for example one that returns attention maps."""
         job = Job(asyncio.get_running_loop().create_future(), tokens, call=call)
         job.left = tokens
         return self._add(job)
 
     def cancel(self, job: Job) -> None:
-        """Drop what is left of a job."""
+        """Remove the remaining windows of a job."""
         with self._ready:
             job.cancelled = True
             if job in self.jobs:
@@ -168,8 +168,8 @@ class Batcher:
     def _pick(self) -> list[Place]:
         """The next batch: a share for the oldest job, then small jobs by arrival, then large ones.
 
-        A job is large if it does not fit into one batch. It thus delays a small one by at most the
-        batch that is running when that arrives.
+        A job is large if it does not fit into one batch. It delays a small job by at most the
+        batch that is running when the small job arrives.
         """
         oldest = self.jobs[0]
         ordered = sorted(self.jobs, key=lambda job: job.left > self.budget)  # each by arrival
@@ -250,7 +250,7 @@ class Batcher:
         return None
 
     def _encode(self, places: Sequence[Place]) -> Iterator[tuple[Job, BaseException]]:
-        """Encode windows; those that fail are halved until the guilty ones are alone."""
+        """Encode windows; a failing batch is bisected until the faulty windows are isolated."""
         try:
             self._forward(places)
         except Exception as error:  # noqa: BLE001 - the request that caused it shows it
@@ -276,7 +276,7 @@ class Batcher:
                 for place in places
                 if place.job.needed is not None
             }
-            # Results are shared out only when all of them are there: a failed batch runs again.
+            # Results are only distributed when all are available: a failed batch runs again.
             outputs = {key: compute(hidden, batch, windows) for key, compute in passes.items()}
         for row, (job, number) in enumerate(places):
             assert job.needed is not None
@@ -285,7 +285,7 @@ class Batcher:
 
 
 def _deliver(finished: Sequence[tuple[Job, BaseException | None]]) -> None:
-    """Wake all requests that are done, with one call of their event loop."""
+    """Resolve the futures of all finished requests with one call to their event loop."""
 
     def wake() -> None:
         for job, error in finished:
@@ -299,4 +299,4 @@ def _deliver(finished: Sequence[tuple[Job, BaseException | None]]) -> None:
     try:
         finished[0][0].future.get_loop().call_soon_threadsafe(wake)
     except RuntimeError:
-        return  # the loop is closed: nobody waits any more
+        return  # the event loop is closed

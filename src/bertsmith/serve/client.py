@@ -27,7 +27,7 @@ from bertsmith.tasks.tagging import Entity
 Result = TypeVar("Result")
 LARGEST = 1 << 30  # bytes of an answer
 AT_ONCE = 64  # texts in a request; servers limit them
-WAITS = 5  # times that a busy server is asked again
+WAITS = 5  # retries if the server is busy
 
 
 def connect(
@@ -72,7 +72,7 @@ class RemoteAttention:
 
 
 class RemoteBert:
-    """A model on a server."""
+    """A model on a server, with the methods of `Bert`."""
 
     def __init__(self, url: str, *, model: str | None, api_key: str | None, timeout: float) -> None:
         parts = urlsplit(url)
@@ -109,7 +109,7 @@ class RemoteBert:
         normalise: bool | None = None,
         long: str = "window",
     ) -> Vectors:
-        """Turn texts into vectors: float32 (N, D), or (D,) of a single text."""
+        """Embed texts as vectors: float32 (N, D), or (D,) for a single text."""
         if long not in ("window", "cut"):
             raise BertsmithError('a server embeds with long="window" or "cut"')
         if normalise is None:
@@ -190,7 +190,7 @@ class RemoteBert:
         layers: Sequence[int] | None = None,
         heads: Sequence[int] | None = None,
     ) -> RemoteAttention:
-        """See what it attends to: renders in a notebook, `.save("page.html")` writes a page."""
+        """Return attention weights; shown in a notebook, or saved by `.save("page.html")`."""
         body: dict[str, Any] = {"text": text, "pair": pair}
         body |= {"layers": None if layers is None else list(layers)}
         body |= {"heads": None if heads is None else list(heads)}
@@ -200,7 +200,7 @@ class RemoteBert:
         return RemoteAttention(self, body, tokens, answer["layers"], answer["heads"], weights)
 
     def search(self, query: str, top: int = 10) -> list[dict[str, Any]]:
-        """The best passages of the server's index."""
+        """Return the best passages of the server's index."""
         answer = self.request("/search", {"query": query, "top": top})
         rows: list[dict[str, Any]] = answer["results"]
         return rows
@@ -208,7 +208,7 @@ class RemoteBert:
     # ------------------------------------------------------------------ requests
 
     def request(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """The answer of the server; a busy one is asked again after the time that it names."""
+        """Send a request and return the response; retry if the server is busy."""
         payload = None
         if body is not None:
             named = {"model": self.model, **body} if path != "/search" else body
@@ -238,7 +238,7 @@ class RemoteBert:
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         kind = HTTPSConnection if self._https else HTTPConnection
-        for fresh in (False, True):  # an old connection may have been closed meanwhile
+        for fresh in (False, True):  # a kept-alive connection may have been closed
             if fresh or not hasattr(self._own, "connection"):
                 self._own.connection = kind(self._host, self._port, timeout=self.timeout)
             connection = self._own.connection
@@ -264,7 +264,7 @@ class RemoteBert:
         key: str | None = "results",
         **body: Any,
     ) -> list[Any]:
-        """The results of many texts, some at a time."""
+        """Send many texts in several requests and return all results."""
         if isinstance(texts, bytes | Mapping) or not isinstance(texts, str | Iterable):
             raise BertsmithError(f"texts must be strings, not a {type(texts).__name__}")
         listed = [texts] if isinstance(texts, str) else list(texts)
@@ -280,7 +280,7 @@ class RemoteBert:
         return results
 
     def _described(self, ability: str) -> dict[str, Any]:
-        """What the server says of the model that would be asked."""
+        """Return the server's description of the model that handles the requests."""
         if self.model is not None:
             return next(one for one in self.models if one["id"] == self.model)
         able = [one for one in self.models if ability in one["can"]]

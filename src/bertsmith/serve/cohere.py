@@ -15,7 +15,7 @@ from bertsmith.serve.work import USAGE, Work
 
 
 class Document(Loose):
-    """A document that is more than its text."""
+    """A document as an object with a text."""
 
     text: str
 
@@ -59,7 +59,7 @@ async def cohere_rerank(work: Work, body: CohereRerank) -> dict[str, Any]:
 
 
 def reranker(work: Work, name: str | None) -> ServedModel:
-    """A cross-encoder where there is one; a model of this name if it is named."""
+    """Return the model of this name; without a name, a cross-encoder if there is one."""
     cross = next((one for one in work.models if one.reranks), None)
     served = work.models.pick(name, "embed") if name or cross is None else cross
     if "classify" in served.can and not served.reranks:

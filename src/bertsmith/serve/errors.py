@@ -75,7 +75,7 @@ def cohere_shape(error: ServeError) -> dict[str, Any]:
 
 
 def shape_of(path: str) -> Shape:
-    """The shape of errors for a path, also before its body is read."""
+    """Return the error format of a path, also before the body is read."""
     if path in ("/v1/rerank", "/v2/rerank"):
         return cohere_shape
     return openai_shape if path.startswith("/v1/") or path == "/score" else tei_shape

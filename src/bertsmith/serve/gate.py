@@ -28,7 +28,7 @@ LOG = logging.getLogger("bertsmith.serve")
 
 
 class State:
-    """What of a server changes while it runs."""
+    """The mutable state of a server."""
 
     def __init__(self) -> None:
         self.draining = False
@@ -36,7 +36,7 @@ class State:
 
 
 class Admission:
-    """Who may ask, how much, and whether there is room; metrics and logs of every request."""
+    """Authentication, limits and admission; metrics and logs of every request."""
 
     def __init__(self, work: Work, settings: Settings, state: State) -> None:
         self.work, self.settings, self.state = work, settings, state
@@ -45,7 +45,7 @@ class Admission:
         self.hosts = {host.lower().encode() for host in settings.hosts}
 
     def refusal(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> ServeError | None:
-        """Why a request is refused before its body is read."""
+        """Return the error of a request that is refused before its body is read, if any."""
         host = headers.get(b"host", b"").lower()
         name = host[: host.rfind(b"]") + 1] or host.split(b":")[0]
         if self.hosts and name not in self.hosts:
@@ -65,14 +65,14 @@ class Admission:
         return None
 
     def too_large(self) -> ServeError:
-        """The refusal of a body beyond the limit."""
+        """Return the error for a body that exceeds the limit."""
         most = self.settings.max_body
         return ServeError(413, f"the request has more than {most:,} bytes: send less at once")
 
     def note(
         self, method: str, path: str, usage: Usage, status: int, seconds: float, number: bytes
     ) -> None:
-        """Count a request that was answered, and log it."""
+        """Count and log a finished request."""
         metrics, route = self.work.metrics, usage.route or "other"
         metrics.requests.labels(route, str(status)).inc()
         metrics.duration.labels(route).observe(seconds)
@@ -162,7 +162,7 @@ class Gate:
             return
         except ServeError as error:
             response = failure(error, shape_of(scope["path"]))
-        except Exception:  # the request that caused it is answered, others go on
+        except Exception:  # only the request that caused it fails
             LOG.exception("a request failed: %s", scope["path"])
             response = failure(ServeError(500, "the server failed"), shape_of(scope["path"]))
         if not started:
@@ -170,7 +170,7 @@ class Gate:
 
 
 def request_id(headers: Mapping[bytes, bytes]) -> bytes:
-    """The client's own id of a request, or a new one."""
+    """Return the id of a request from its header, or a new one."""
     own = headers.get(b"x-request-id", b"")
     return own if REQUEST_ID.fullmatch(own) else uuid4().hex.encode()
 

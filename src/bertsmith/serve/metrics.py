@@ -18,7 +18,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 TOKENS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
-FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # where several processes put their numbers together
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # folder shared by several processes
 
 
 class Metrics:
@@ -109,7 +109,7 @@ class Metrics:
         self.budget.labels(name).set(batcher.budget)
 
     def text(self) -> tuple[bytes, str]:
-        """All metrics as Prometheus reads them, and the content type."""
+        """Return all metrics in Prometheus' text format, and the content type."""
         for name, batcher in self.queues:
             self.size.labels(name).set(len(batcher.jobs))
             self.waiting.labels(name).set(batcher.waiting)

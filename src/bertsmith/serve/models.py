@@ -22,7 +22,7 @@ from bertsmith.tasks.following import HEADS as PAIR_HEADS
 from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.registry import task_of
 
-# What a model can be asked for, and the heads of which it needs one; none: every model can.
+# Each task, and the heads of which a model needs one; empty: every model supports it.
 ABILITIES: Mapping[str, tuple[str, ...]] = {
     "fill-mask": ("masked_lm",),
     "classify": ("classify",),
@@ -45,7 +45,7 @@ class ServedModel:
 
     @property
     def can(self) -> list[str]:
-        """What it can be asked for."""
+        """The tasks that the model supports."""
         heads = self.bert.model.heads
         return [
             name
@@ -55,22 +55,22 @@ class ServedModel:
 
     @property
     def reranks(self) -> bool:
-        """Is it a cross-encoder: one score for a pair of texts?"""
+        """Whether the model is a cross-encoder: one score for a pair of texts."""
         return "classify" in self.can and len(self.bert.checkpoint.labels) == 1
 
     @property
     def max_length(self) -> int:
-        """Tokens that it reads at once when it embeds."""
+        """The maximum number of tokens per window for embeddings."""
         return min(self.bert.max_length, self.bert.sentence.max_length or self.bert.max_length)
 
     def for_request(self, long: str) -> LoadedModel:
-        """The same model with a ledger of its own and a rule for long texts."""
+        """Return the model with a separate ledger and a rule for long texts."""
         own = copy.copy(self.bert)
         own.ledger, own.long = Ledger(), long
         return own
 
     def describe(self) -> dict[str, Any]:
-        """What clients and the playground need to know."""
+        """Return the description of the model for clients and the playground."""
         bert = self.bert
         return {
             "id": self.name,
@@ -117,19 +117,19 @@ class Models:
 
     @property
     def can(self) -> list[str]:
-        """What at least one model can be asked for."""
+        """The tasks that at least one model supports."""
         return [name for name in ABILITIES if any(name in one.can for one in self)]
 
     @property
     def full(self) -> bool:
-        """Would every model refuse a request?"""
+        """Whether all models would refuse a request."""
         return all(one.batcher.full for one in self)
 
     def pick(self, name: str | None, ability: str) -> ServedModel:
-        """The model of this name, else the first that can do it."""
+        """Return the model of this name; without a name, the first that supports the task."""
         if name is None:
             able = [one for one in self if ability in one.can]
-            if ability == "embed":  # a model that was trained to embed comes first
+            if ability == "embed":  # prefer a model that was trained to embed
                 able.sort(key=lambda one: task_of(one.bert).name != "similarity")
             if not able:
                 raise ServeError(424, f"no model of this server can {ability}")
@@ -154,7 +154,7 @@ class Models:
 
 
 def named(arguments: Sequence[str]) -> dict[str, str]:
-    """Names and places of models: NAME=PLACE, or a place whose last part is the name."""
+    """Return names and paths of models: NAME=PATH, or a path whose last part is the name."""
     places: dict[str, str] = {}
     for argument in arguments:
         name, equals, place = argument.partition("=")

@@ -25,7 +25,7 @@ Texts = str | Annotated[list[Text], Field(min_length=1)]
 
 
 class OwnBody(Body):
-    """What all own routes understand."""
+    """The fields that all routes of the server accept."""
 
     model: ModelName = None
     long: Long = None
@@ -64,14 +64,14 @@ class AnswerBody(OwnBody):
 
 
 class ChooseBody(OwnBody):
-    """A prompt and what there is to choose from."""
+    """A prompt and its choices."""
 
     prompt: Text
     choices: Annotated[list[Text], Field(min_length=1)]
 
 
 class FollowsBody(OwnBody):
-    """Pairs of texts: does the second follow the first?"""
+    """Pairs of texts for next-sentence prediction."""
 
     first: Texts
     second: Texts
@@ -99,7 +99,7 @@ class AttentionBody(Body):
 
 
 def classify_kind(value: Any) -> str:
-    """Which dialect a body of /classify is in."""
+    """Return the dialect of a body of /classify."""
     keys = value if isinstance(value, dict) else getattr(value, "__dict__", {})
     return "vllm" if "input" in keys else "own"
 
@@ -111,7 +111,7 @@ Classify = Annotated[
 
 
 def own_routes(work: Work) -> APIRouter:
-    """The routes that at least one model can answer."""
+    """Return the routes of tasks that at least one model supports."""
     router = APIRouter(route_class=JsonRoute, tags=["bertsmith"])
     can = work.models.can
 
@@ -171,7 +171,7 @@ def own_routes(work: Work) -> APIRouter:
 
     @post("/choose", "choose")
     async def choose(body: ChooseBody) -> dict[str, Any]:
-        """The choice that goes best with a prompt."""
+        """The choice that fits a prompt best."""
         served = work.models.pick(body.model, "choose")
         best = await work.run(
             served,
@@ -234,12 +234,12 @@ def own_routes(work: Work) -> APIRouter:
 
 
 def listed(texts: str | list[str]) -> list[str]:
-    """A list of texts, also of a single one."""
+    """Return texts as a list, also a single one."""
     return [texts] if isinstance(texts, str) else texts
 
 
 def result(value: Any, body: OwnBody | None) -> dict[str, Any]:
-    """An answer of the own routes; with what was read where that is asked for."""
+    """Return a response of the server's own routes, with `read` if it was requested."""
     usage = USAGE.get()
     answer = {"model": usage.model, "results": value, "tokens": usage.tokens}
     return {**answer, "read": usage.read} if body is not None and body.read else answer

@@ -12,7 +12,7 @@ from bertsmith.serve.work import Work
 
 
 def playground(work: Work, *, index: bool) -> str:
-    """The page; it shows only what can be asked of these models."""
+    """Return the page with the tasks that these models support."""
     models = [one.describe() for one in work.models]
     key = work.settings.api_key is not None
     names = ", ".join(one["id"] for one in models)
@@ -32,7 +32,7 @@ def playground_routes(work: Work, index: Any) -> APIRouter:
     """The page at /."""
     router = APIRouter()
     html = playground(work, index=index is not None)
-    # The page is the same for all: browsers keep it from being framed by others.
+    # Do not let other sites embed the page in a frame.
     headers = {"X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff"}
 
     @router.get("/", include_in_schema=False)

@@ -29,7 +29,7 @@ def refusing(admission: Admission) -> type[H11Protocol]:
         """A connection."""
 
         def data_received(self, data: bytes) -> None:
-            """Refuse a whole request if there is no room; else pass the bytes on."""
+            """Refuse a complete request if the queues are full; else pass the bytes on."""
             response = self._refusal(data) if admission.work.models.full else None
             if response is None:
                 super().data_received(data)
@@ -41,7 +41,7 @@ def refusing(admission: Admission) -> type[H11Protocol]:
             )
 
         def _refusal(self, data: bytes) -> bytes | None:
-            """The response to a request that is refused; None if that is not certain."""
+            """Return the response to a request that is certainly refused; else None."""
             start = perf_counter()
             between = self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
             request = parse(data) if between and not admission.state.draining else None

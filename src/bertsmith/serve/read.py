@@ -1,4 +1,4 @@
-"""The characters of a text that an answer is based on."""
+"""The characters of a text that a result is based on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PARTIAL = ("long texts cut", "masks read in a window of a long text")
 def read_spans(
     bert: LoadedModel, texts: Sequence[str], windows: Sequence[Window], prompt: int = 0
 ) -> list[Spans]:
-    """For each text the characters that the model has read; nearly always all of them.
+    """Return the characters of each text that the model has read; usually all of them.
 
     `prompt` is the number of characters that the model puts before each text.
     """

@@ -34,13 +34,13 @@ Truncate = Annotated[
 
 
 class Body(BaseModel):
-    """A request of the server's own routes: keys that it does not know are an error."""
+    """A request of the server's own routes: unknown keys are an error."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class Loose(BaseModel):
-    """A request of a dialect whose servers ignore keys that they do not know."""
+    """A request of a dialect that ignores unknown keys."""
 
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
@@ -56,7 +56,7 @@ class JsonRoute(APIRoute):
     """A route that parses and checks JSON in one step and answers with plain JSON.
 
     FastAPI's own handling is left to the documentation of the API; errors of any kind are answered
-    in the dialect's shape. A request whose client has left is cancelled.
+    in the dialect's format. A request is cancelled if its client disconnects.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -91,7 +91,7 @@ class JsonRoute(APIRoute):
 
 
 async def _attended(request: Request, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
-    """The result of an endpoint, unless its client leaves or it takes too long."""
+    """Return the result of an endpoint; cancel it on a disconnect or timeout."""
     current = asyncio.current_task()
     assert current is not None
     watch = asyncio.ensure_future(request.receive())
@@ -108,7 +108,7 @@ async def _attended(request: Request, work: Coroutine[Any, Any, Any], seconds: f
         async with asyncio.timeout(seconds):
             return await work
     except TimeoutError:
-        message = f"the request took more than {seconds:g} s and was given up"
+        message = f"the request took more than {seconds:g} s and was cancelled"
         raise ServeError(503, message, kind="Timeout", headers={"Retry-After": "1"}) from None
     except asyncio.CancelledError:
         if left:
@@ -121,7 +121,7 @@ async def _attended(request: Request, work: Coroutine[Any, Any, Any], seconds: f
 
 
 def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """A value as JSON; one with NaN is an error, not an answer."""
+    """Return a value as JSON; NaN is an error."""
     try:
         content = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         data = content.encode()
@@ -136,13 +136,13 @@ def vectors_answer(value: Any) -> Response:
 
 
 def failure(error: ServeError, shape: Shape) -> Response:
-    """An error in the dialect's shape; what TEI answers with 422 is 400 elsewhere."""
+    """Return an error in the dialect's format; TEI's status 422 is 400 in other dialects."""
     status = 400 if error.status == 422 and shape is not tei_shape else error.status
     return answer(shape(error), status, error.headers)
 
 
 def _shape(path: str, body: bytes) -> Shape:
-    """Of paths that two dialects share, the shape that goes with a body's keys."""
+    """Return the error format of a path; the body's keys decide between two dialects."""
     if path == "/rerank" and b'"documents"' in body:
         return cohere_shape
     if path == "/classify" and b'"input"' in body:

@@ -29,20 +29,18 @@ LOG = logging.getLogger("bertsmith.serve")
 QUIET = 10  # twentieths of a second without a request after which a closing server ends
 LAST = 60.0  # seconds after which it ends with requests left
 BACKLOG = 2048  # connections that wait to be accepted
-SWITCH = (
-    0.0005  # seconds that the event loop may keep Python from the workers, which need it briefly
-)
-FAILED = 2  # the exit status of a worker that could not begin
+SWITCH = 0.0005  # seconds after which the event loop yields the GIL to the workers
+FAILED = 2  # the exit status of a worker that could not start
 
-Build = Callable[[State], Any]  # makes the application, in the process that serves it
+Build = Callable[[State], Any]  # creates the application, in the process that serves it
 
 
 class Server(uvicorn.Server):
-    """A server that goes on for a moment after SIGTERM, and then finishes what it has admitted.
+    """A server that drains on SIGTERM: it accepts requests for a moment, then finishes them.
 
-    In that moment it is not ready, and its answers close their connections, so that no client
-    sends a request to a connection that is about to be closed. Then it stops to accept
-    connections, answers what those that it has still send, and ends.
+    Meanwhile it reports not ready, and responses close their connections, so that no client
+    sends a request on a connection that is about to be closed. Then it stops accepting
+    connections, answers the requests on open ones, and exits.
     """
 
     def __init__(
@@ -52,7 +50,7 @@ class Server(uvicorn.Server):
         self.serving, self.drain, self.listener = state, drain, listener
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to drain; the second signal ends at once."""
+        """Start draining; a second signal exits at once."""
         if self.serving.draining or not self.started:
             super().handle_exit(sig, frame)
             return
@@ -64,12 +62,12 @@ class Server(uvicorn.Server):
         loop.call_soon_threadsafe(lambda: loop.call_later(self.drain, self._shrink))
 
     def _shrink(self) -> None:
-        """Let hardly any connection wait, so that none is dropped when the socket closes."""
+        """Shrink the backlog, so that no waiting connection is dropped when the socket closes."""
         self.listener.listen(0)
         asyncio.get_running_loop().call_later(0.2, self._close)
 
     def _close(self) -> None:
-        """Accept no more connections; those that are open have a moment to finish."""
+        """Stop accepting connections; open ones have a moment to finish."""
         for server in self.servers:
             server.close()
         self._waiting = asyncio.get_running_loop().create_task(self._wait())
@@ -86,7 +84,7 @@ class Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there, or one line that says why not."""
+    """Return a listening socket, or raise a one-line error."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -108,12 +106,12 @@ def serve(
     drain: float = 1.0,
     log_level: str = "warning",
 ) -> None:
-    """Serve until a signal ends it; with several workers, each is a process of its own."""
+    """Serve until a signal ends it; several workers are separate processes."""
     if workers == 1:
         work(listener, build, drain, log_level)
         return
     with tempfile.TemporaryDirectory() as folder:
-        os.environ[FOLDER] = folder  # where their metrics are added up
+        os.environ[FOLDER] = folder  # folder for their combined metrics
         _supervise(lambda: _start(listener, build, drain, log_level), workers, listener)
 
 
@@ -139,7 +137,7 @@ def _supervise(
         for place, process in enumerate(processes):
             if process.is_alive():
                 continue
-            if process.exitcode == FAILED:  # it could not begin: others would not either
+            if process.exitcode == FAILED:  # it could not start: others would fail too
                 failed = True
                 stop.set()
                 break
@@ -156,7 +154,7 @@ def _supervise(
 
 
 def work(listener: socket.socket, build: Build, drain: float, log_level: str) -> None:
-    """One process: make the application, then answer requests."""
+    """Run one process: create the application and serve requests."""
     _log_to_stderr()
     state = State()
     try:
@@ -171,7 +169,7 @@ def work(listener: socket.socket, build: Build, drain: float, log_level: str) ->
 
 
 def config(app: Any, log_level: str = "warning") -> uvicorn.Config:
-    """How an application of `create_app` is served."""
+    """Return the uvicorn configuration of an application."""
     return uvicorn.Config(
         app,
         http=refusing(app.state.admission),

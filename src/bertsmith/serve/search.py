@@ -13,7 +13,7 @@ from bertsmith.serve.work import USAGE, Work
 
 
 class Index(Protocol):
-    """What is needed of an index: `bertsmith.search.Index` has it."""
+    """The interface of an index, as implemented by `bertsmith.search.Index`."""
 
     def search(self, query: str, top: int = ...) -> Any:
         """The best passages for a query."""

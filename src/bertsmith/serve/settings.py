@@ -15,10 +15,10 @@ class Settings:
     max_tokens: int = 131_072  # of all windows of a request, special tokens included
     batch_tokens: int | None = None  # tokens encoded together; None: by device
     queue_batches: float = 1.0  # full batches that may wait before requests are refused
-    timeout: float = 60.0  # seconds until a request is given up
+    timeout: float = 60.0  # seconds until a request times out
     long: str = "window"  # texts beyond the model's length: "window" or "refuse"
-    exact: bool = False  # encode every window by itself: the same bits whatever else is asked
+    exact: bool = False  # encode windows one by one: bitwise equal results at any load
     api_key: str | None = None
-    hosts: tuple[str, ...] = ()  # values of the Host header that are answered; (): all
+    hosts: tuple[str, ...] = ()  # accepted values of the Host header; (): all
     json_logs: bool = False
-    drain: float = 1.0  # seconds between SIGTERM and the end of new connections
+    drain: float = 1.0  # seconds between SIGTERM and closing the socket

@@ -41,7 +41,7 @@ class Tei:
         self.work = work
 
     def texts(self, served: ServedModel, inputs: Any) -> list[str]:
-        """Inputs as texts; token ids are decoded, and refused where they are no text."""
+        """Return inputs as texts; token ids are decoded, or an error if they are not a text."""
         several = not isinstance(inputs, str) and not isinstance(inputs[0], int)
         tokenizer = served.bert.tokenizer
         self.work.check([""] * (len(inputs) if several else 1))
@@ -199,7 +199,7 @@ class Tei:
         return [decode(row, skip_special=body.skip_special_tokens) for row in rows]
 
     async def any(self, body: AnyBody) -> Any:
-        """Answer huggingface_hub's client, which sends inputs of every task to one address."""
+        """Answer huggingface_hub's client, which sends inputs of all tasks to one URL."""
         fields = body.model_fields_set - {"parameters"}
         given = {name: getattr(body, name) for name in fields}
         inputs, models = body.inputs, self.work.models
@@ -318,7 +318,7 @@ def _spelled(text: str, tokens: Any) -> list[dict[str, Any]]:
 
 
 def tei_routes(work: Work) -> APIRouter:
-    """The routes of TEI, as far as the models can answer them."""
+    """Return the routes of TEI that the models support."""
     router = APIRouter(route_class=JsonRoute, tags=["text-embeddings-inference"])
     tei = Tei(work)
 

@@ -46,7 +46,7 @@ def members(annotation: Any) -> dict[str | None, type[BaseModel]]:
 
 
 def invalid(error: ValidationError, models: Mapping[str | None, type[BaseModel]]) -> ServeError:
-    """An error that names every wrong key, on one line."""
+    """Return a one-line error that names every wrong key."""
     problems: dict[str, list[tuple[Path, dict[str, Any]]]] = {}
     model = models.get(None)
     for one in error.errors(include_url=False):
@@ -82,7 +82,7 @@ def _indices(where: Sequence[str | int], error: Mapping[str, Any]) -> Path:
 
 
 def _problem(errors: Sequence[tuple[Path, dict[str, Any]]]) -> str:
-    """What is wrong with one key: of the alternatives, the one that fits furthest."""
+    """Return the problem with one key; for unions, of the member that matches best."""
     path = max((path for path, _ in errors), key=lambda path: (len(path), _numbers(path)))
     own = [error for where, error in errors if where == path]
     where = spelled(path)
@@ -113,7 +113,7 @@ def _wanted(error: Mapping[str, Any]) -> str:
 
 
 def _sent(value: Any) -> str:
-    """A value that was sent, in a few words."""
+    """Return a short description of a value that was sent."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -126,7 +126,7 @@ def _sent(value: Any) -> str:
 
 
 def spelled(path: Path) -> str:
-    """A path as JavaScript would write it: inputs[1].text."""
+    """Return a path in JavaScript's notation: inputs[1].text."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)

@@ -28,7 +28,7 @@ class VllmClassify(Loose):
 
 
 class VllmScore(Loose):
-    """One text and many, or as many on both sides."""
+    """One text and many, or the same number on both sides."""
 
     model: ModelName = None
     text_1: Texts

@@ -31,7 +31,7 @@ from bertsmith.tasks.run import Steps
 from bertsmith.tokenizer import Tokenizer
 
 Result = TypeVar("Result")
-INLINE = 4000  # characters that are tokenized on the event loop: less than a change of threads
+INLINE = 4000  # characters tokenized on the event loop: faster than a thread switch
 MOST_MASKS = 64  # masks in a request: each costs a probability for every token of the vocabulary
 MOST_WEIGHTS = 4_000_000  # attention weights in an answer
 MOST_NUMBERS = 8_000_000  # numbers of hidden states in an answer
@@ -40,11 +40,11 @@ MOST_LETTERS = 20_000_000  # characters of all texts with guesses in place
 
 @dataclass
 class Usage:
-    """What a request has cost so far; the gate writes it into headers and metrics."""
+    """The cost of a request so far, which the gate adds to headers and metrics."""
 
     route: str = ""
     model: str = ""
-    seconds: float = 60.0  # after which it is given up
+    seconds: float = 60.0  # until it times out
     tokens: int = 0
     tokenise: float = 0.0
     wait: float = 0.0
@@ -56,7 +56,7 @@ USAGE: ContextVar[Usage] = ContextVar("usage")
 
 
 class Work:
-    """All models, and the ways in which requests use them."""
+    """All models, with the operations that routes share."""
 
     def __init__(self, models: Models, settings: Settings, metrics: Metrics) -> None:
         self.models, self.settings, self.metrics = models, settings, metrics
@@ -107,7 +107,7 @@ class Work:
     async def alone(
         self, served: ServedModel, texts: Sequence[str], call: Callable[[LoadedModel], Result]
     ) -> Result:
-        """Run a call that has the model to itself."""
+        """Run a call with exclusive use of the model."""
         usage = USAGE.get()
         usage.model = served.name
         self.check(texts)
@@ -120,7 +120,7 @@ class Work:
         return value
 
     async def _wait(self, served: ServedModel, job: Job) -> Any:
-        """The results of a job; it is dropped if the request is."""
+        """Wait for the results of a job; it is cancelled with the request."""
         usage = USAGE.get()
         try:
             results = await job.future
@@ -138,13 +138,13 @@ class Work:
         return results
 
     async def call(self, characters: int, call: Callable[[], Result]) -> Result:
-        """Call a function of texts: here if they are short, else in a thread."""
+        """Call a function of texts: directly if they are short, else in a thread."""
         if characters <= INLINE:
             return call()
         return await asyncio.get_running_loop().run_in_executor(self.threads, call)
 
     def check(self, texts: Sequence[str]) -> None:
-        """Refuse too many texts or characters."""
+        """Raise an error for too many texts or characters."""
         settings = self.settings
         if len(texts) > settings.max_inputs:
             raise ServeError(
@@ -223,7 +223,7 @@ class Work:
         return [float(vectors[place[one]] @ vectors[place[two]]) for one, two in pairs]
 
     def count(self, served: ServedModel, texts: Sequence[str], depths: int = 1) -> int:
-        """The number of tokens; refuse texts whose hidden states are too many for one answer."""
+        """Return the number of tokens; an error if there are too many for one response."""
         self.check(texts)
         tokens = sum(map(len, served.bert.token_ids(texts)))
         if tokens * depths * served.bert.checkpoint.config.width > MOST_NUMBERS:
@@ -231,11 +231,11 @@ class Work:
         return tokens
 
     def check_guesses(self, served: ServedModel, texts: Sequence[str], top: int) -> None:
-        """Refuse guesses that would repeat long texts very often."""
+        """Raise an error if predictions would repeat long texts too often."""
         self.check(texts)
         mask = served.bert.tokenizer.mask_token or "[MASK]"
         if sum(text.count(mask) * len(text) for text in texts) * top > MOST_LETTERS:
-            raise ServeError(413, "so many guesses in texts so long are too much for one answer")
+            raise ServeError(413, "too many predictions in long texts for one response")
 
     async def tokens(
         self, served: ServedModel, texts: Sequence[str], long: str | None = None
@@ -253,7 +253,7 @@ class Work:
         layers: Sequence[int] | None = None,
         heads: Sequence[int] | None = None,
     ) -> Any:
-        """What `use` makes of the attention in a text."""
+        """Return the result of `use` on the attention of a text."""
 
         def call(bert: LoadedModel) -> Any:
             view = look_at_attention(bert, text, pair, layers=layers, heads=heads, name=served.name)
@@ -268,7 +268,7 @@ class Work:
         return await self.alone(served, [text, *([] if pair is None else [pair])], call)
 
     async def gather(self, *jobs: Awaitable[Any]) -> list[Any]:
-        """Several parts of one request; if one fails, the others are dropped."""
+        """Await several parts of one request; if one fails, the others are cancelled."""
         tasks = [asyncio.ensure_future(job) for job in jobs]
         try:
             return list(await asyncio.gather(*tasks))
@@ -278,7 +278,7 @@ class Work:
 
 
 def tokens_to_text(tokenizer: Tokenizer, ids: Sequence[int], *, whole: bool) -> str:
-    """The text that token ids stand for; ids that are no text of this tokenizer are refused.
+    """Return the text of token ids; ids that are not a text of this tokenizer are an error.
 
     With `whole`, ids must have this model's special tokens around them: those of another
     tokenizer, which may well be in the range of this one, never do.
@@ -323,7 +323,7 @@ def _around(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
 
 
 def _prompted(prompt: str) -> EncoderTask[..., Vectors]:
-    """`embed` with another prompt than the model's own."""
+    """Return `embed` with another prompt than the model's default."""
 
     def steps(bert: LoadedModel, texts: Sequence[str], *args: Any) -> Steps[Vectors]:
         more = {**bert.sentence.more, "prompts": {"own": prompt}, "default_prompt_name": "own"}

@@ -1,9 +1,9 @@
 """Training: the loop, optimizers, schedules, guards, run state, and pre-training by recipe.
 
     pretrain(load_recipe("bert-tiny-cpu"), "run")   # from shards to a model directory
-    pretrain(..., resume=True)                      # goes on where it was
+    pretrain(..., resume=True)                      # continues from the last checkpoint
 
-A run is a folder: recipe.toml, log.jsonl (a line a step, the same bytes however often the run
+A run is a folder: recipe.toml, log.jsonl (one line per step, the same bytes even if the run
 was interrupted), timing.jsonl, ledger.json, checkpoints/, and at the end model/.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bertsmith.train.schedule import SCHEDULES
     from bertsmith.train.verify import verify_resume
 
-# Found when first used: recipes can be listed without torch, blocks compiled without recipes.
+# Imported lazily: recipes can be listed without torch, blocks compiled without recipes.
 _HOMES = {
     "OPTIMIZERS": "optimizer",
     "SCHEDULES": "schedule",

@@ -13,7 +13,7 @@ from bertsmith.train.optimizer import local_shard
 
 
 class Averages:
-    """Averages of parameters; none with a decay of 0.
+    """Exponential moving averages of parameters; disabled with a decay of 0.
 
     After t updates the weights of step s count (1 - decay) decay^(t-s) / (1 - decay^t): as with
     Adam's moments, the first value is not kept for as long as the average reaches back.
@@ -27,7 +27,7 @@ class Averages:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Take the weights as they are now into the averages."""
+        """Update the averages with the current weights."""
         if self.values:
             self.updates += 1
             rate = (1 - self.decay) / (1 - self.decay**self.updates)
@@ -36,7 +36,7 @@ class Averages:
 
     @contextmanager
     def swapped_in(self, module: nn.Module) -> Iterator[None]:
-        """The averages in place of the weights, for as long as this lasts."""
+        """Context manager: use the averages in place of the weights."""
         before = {name: self.named[name].detach().clone() for name in self.values}
         self.apply()
         reshard(module)
@@ -48,6 +48,6 @@ class Averages:
             reshard(module)
 
     def apply(self) -> None:
-        """Put the averages in place of the weights, for good."""
+        """Replace the weights by the averages permanently."""
         for name, value in self.values.items():
             self.named[name].data.copy_(value)

@@ -12,20 +12,20 @@ from bertsmith.examples.draw import Numbers
 from bertsmith.train.recipe import MOST_TOKENS, Recipe
 
 LEAST = 0.95  # share of the tokens that ranks compute which must be tokens of samples
-FILL = 64  # micro-batches are filled up to a multiple of so many tokens: few shapes to prepare for
-SHORT = 0.1  # share of sequences that are not full, where no corpus says otherwise
-DRAWS = 2  # steps that are looked at
-TRIES = 16  # sizes of a step that are tried before fewer devices are the only advice
+FILL = 64  # micro-batches are padded to a multiple of so many tokens: fewer shapes to compile
+SHORT = 0.1  # share of sequences that are not full, if no corpus is available
+DRAWS = 2  # steps that are checked
+TRIES = 16  # step sizes that are tried before the advice is to use fewer devices
 Draw = Callable[[int, int], Iterable[Numbers]]  # (length, tokens in a step) → lengths of some steps
 
 
 def passes_of(recipe: Recipe, tokens: int, ranks: int) -> int:
-    """How many micro-batches each rank has in a step."""
+    """Return the number of micro-batches per rank and step."""
     return max(1, -(-tokens // (ranks * recipe.train.micro_tokens)))
 
 
 def fill_of(recipe: Recipe, length: int, tokens: int, ranks: int) -> int:
-    """Micro-batches are filled up to a multiple of so many tokens.
+    """Return the multiple of tokens to which micro-batches are padded.
 
     A compiled graph fits one shape, the largest that a micro-batch of the step can have. Else the
     filler is at most 1/64 of a micro-batch.
@@ -42,7 +42,7 @@ def fill_of(recipe: Recipe, length: int, tokens: int, ranks: int) -> int:
 
 
 def useful_share(recipe: Recipe, length: int, tokens: int, ranks: int, draw: Draw) -> float:
-    """The share of the ranks' work that is spent on samples, in steps of so many tokens."""
+    """Return the share of the ranks' tokens that belong to samples, in steps of this size."""
     fill, micro_tokens = fill_of(recipe, length, tokens, ranks), recipe.train.micro_tokens
     shares = [
         divide(lengths, ranks=ranks, micro_tokens=micro_tokens, fill=fill).useful
@@ -68,9 +68,9 @@ def mixed(length: int, tokens: int) -> list[Numbers]:
 
 
 def demand_busy(recipe: Recipe, ranks: int, draw: Draw | None = None) -> None:
-    """Refuse a recipe whose steps cannot keep so many ranks busy, with the settings to change.
+    """Raise an error, with the settings to change, if the steps cannot keep all ranks busy.
 
-    `draw` gives the lengths of some steps of the corpus; without it they are assumed.
+    `draw` returns sequence lengths of some steps of the corpus; by default they are assumed.
     """
     if ranks == 1:
         return
@@ -104,7 +104,7 @@ def demand_busy(recipe: Recipe, ranks: int, draw: Draw | None = None) -> None:
 
 
 def _sizes(recipe: Recipe) -> dict[str, tuple[int, list[int]]]:
-    """The settings that say how large a step is: tokens, and the lengths of their sequences."""
+    """The settings that determine the size of a step: tokens and sequence lengths."""
     train, sizes = recipe.train, dict[str, tuple[int, list[int]]]()
     for number, (length, tokens, _) in enumerate(recipe.lengths()):
         own = recipe.stages and recipe.stages[number].batch_tokens

@@ -22,13 +22,13 @@ from bertsmith.train.guard import ENOUGH, FAULTS, REMEMBERED
 from bertsmith.train.optimizer import CompositeOptimizer
 
 GRAPHS = 96  # captured shapes; steps of other shapes run as usual
-ALIGNED = 16  # bytes: where tensors may begin in a buffer
+ALIGNED = 16  # alignment of tensors in a buffer, in bytes
 Spec = tuple[tuple[torch.dtype, tuple[int, ...]], ...]
 Build = Callable[[list[Tensor]], tuple[Any, ...]]
 
 
 class Inputs(NamedTuple):
-    """The arguments of one pass: tensors in CPU memory, and how the module takes them.
+    """The arguments of one pass: tensors in CPU memory, and how to pass them to the module.
 
     Passes of one `key` and of tensors of one size differ in the values of their tensors only.
     """
@@ -62,16 +62,16 @@ class DeviceGuard:
     def __init__(self, spike: float, device: torch.device) -> None:
         self.spike = spike
         self.recent = torch.full((REMEMBERED,), math.inf, device=device)
-        self.count = torch.zeros((), dtype=torch.int64, device=device)  # of norms ever taken
+        self.count = torch.zeros((), dtype=torch.int64, device=device)  # number of norms recorded
 
     def load(self, recent: Sequence[float]) -> None:
-        """Go on from the norms of earlier steps."""
+        """Restore the norms of earlier steps."""
         self.recent.fill_(math.inf)
         self.recent[: len(recent)] = torch.tensor(recent)
         self.count.fill_(len(recent))
 
     def check(self, loss: Tensor, norm: Tensor) -> Tensor:
-        """The fault of a step; a good step's norm is remembered."""
+        """Return the fault of a step; norms of good steps are recorded."""
         fault = torch.where(norm.isfinite(), 0, 2)
         if math.isfinite(self.spike):
             known = self.count.clamp(max=REMEMBERED)
@@ -94,7 +94,7 @@ class CapturedStep:
 
     `module` returns a loss, already divided by the weights of all passes, and pairs to report.
     Off a GPU, and for several passes, nothing is captured. Results are read every `read` steps.
-    `advice` says what to do where a step cannot be captured.
+    `advice` is added to the error message if a step cannot be captured.
     """
 
     def __init__(
@@ -119,15 +119,15 @@ class CapturedStep:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all graphs: tensors that they read were replaced."""
+        """Discard all graphs, after tensors that they read were replaced."""
         self.shapes: dict[Hashable, Shape] = {}
         self.graphs = 0
         self.pool: Any = None
 
     def __call__(self, passes: Sequence[Inputs], fraction: float, seed: int) -> list[StepRow]:
-        """One step at a fraction of the peak learning rate; returns earlier steps now known.
+        """Run a step at a fraction of the peak learning rate; returns available earlier results.
 
-        All that is random in it depends on `seed` alone.
+        All random numbers depend on `seed` alone.
         """
         numbers = [torch.tensor([fraction]), torch.tensor([self.steps % (2 * self.read)])]
         torch.manual_seed(seed)
@@ -141,13 +141,13 @@ class CapturedStep:
         return self._results() if self.steps % self.read == 0 else []
 
     def finish(self) -> list[StepRow]:
-        """Wait for all steps; returns those that were not known yet."""
+        """Wait for all steps; returns the remaining results."""
         return self._results() + self._results()
 
     # ------------------------------------------------------------------ one step
 
     def _run(self, one: Inputs, numbers: list[Tensor]) -> None:
-        """Replay the graph of this shape; capture it first where it is the second of its shape."""
+        """Replay the graph of this shape; the second step of a shape captures it."""
         packed, spec = pack([*numbers, *one.tensors], pin=True)
         shape = self.shapes.get((one.key, spec))
         if shape is None:
@@ -174,7 +174,7 @@ class CapturedStep:
                     f"a step cannot be captured as a CUDA graph ({reason}); {self.advice}"
                 ) from error
             shape.graph.replay()
-        self.optimizer.clear()  # the memory of gradients serves the next graph too
+        self.optimizer.clear()  # the memory of gradients is reused by the next graph
 
     def _compute(
         self, passes: Sequence[tuple[Build, list[Tensor]]], fraction: Tensor, slot: Tensor
@@ -209,7 +209,7 @@ class CapturedStep:
     # ------------------------------------------------------------------ results, late
 
     def _results(self) -> list[StepRow]:
-        """The rows asked for last time; those of the steps since then are asked for."""
+        """Return the rows requested last time, and request those of the steps since then."""
         results: list[StepRow] = []
         if self.pending is not None:
             rows, event = self.pending
@@ -218,7 +218,7 @@ class CapturedStep:
             results = [self._result(row) for row in rows.tolist()]
             self.pending = None
         if count := self.steps - self.known:
-            first = self.known % len(self.rows)  # no read goes over the end of the table
+            first = self.known % len(self.rows)  # reads do not wrap around the end of the table
             recent = self.rows[first : first + count]
             if self.device.type == "cuda":
                 self.pending = recent.to("cpu", non_blocking=True), torch.cuda.Event()
@@ -235,7 +235,7 @@ class CapturedStep:
 
 
 def pack(tensors: Sequence[Tensor], pin: bool = False) -> tuple[Tensor, Spec]:
-    """Tensors side by side in one buffer of bytes, which one copy moves; and how to cut it."""
+    """Pack tensors into one byte buffer, moved by a single copy; also returns its layout."""
     spec = tuple((tensor.dtype, tuple(tensor.shape)) for tensor in tensors)
     size = sum(-(-tensor.nbytes // ALIGNED) * ALIGNED for tensor in tensors)
     buffer = torch.empty(size, dtype=torch.uint8, pin_memory=pin)

@@ -14,17 +14,17 @@ from bertsmith.model.block import PostNormBlock, PreNormBlock
 from bertsmith.objectives import Objective
 
 Score = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-PLAIN = (Attention, RotaryAttention)  # whose kernels on a GPU read there where sequences end
+PLAIN = (Attention, RotaryAttention)  # their kernels read boundaries on the GPU
 
 
 def compile_rows(module: nn.Module, whole: bool = True, captured: bool = False) -> None:
-    """Compile what a pass spends its time in. The number of tokens should be the same in each.
+    """Compile the encoder for training. All passes should have the same number of tokens.
 
-    On a GPU all blocks of an encoder become one graph that the GPU replays by itself: small models
-    wait for Python otherwise. Not `whole`: a graph for each block, since what holds the weights of
-    blocks (FSDP) comes in between. `captured`: no graphs, since the step as a whole becomes one.
-    Where attention must know lengths beforehand (on a CPU; where scores depend on distances), what
-    comes before and after it.
+    On a GPU all blocks of an encoder become one CUDA graph, since small models wait for Python
+    otherwise. If not `whole`, each block is compiled by itself, since FSDP gathers weights
+    between blocks. If `captured`, no graphs are made, since the whole step becomes one.
+    If attention needs the lengths on the host (on a CPU, or with relative positions), the parts
+    before and after it are compiled.
     """
     mode = None if captured else "reduce-overhead"
     for part in module.modules():
@@ -40,7 +40,7 @@ def compile_rows(module: nn.Module, whole: bool = True, captured: bool = False) 
 
 
 def _score(compiled: Score) -> Score:
-    """Losses by our own kernel where there is one."""
+    """Compute losses with the Triton kernel if it supports the inputs."""
 
     def score(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         return (summed_entropy if fits_entropy(logits) else compiled)(logits, targets)
@@ -59,12 +59,12 @@ def _compile_block(block: PostNormBlock | PreNormBlock) -> None:
 
 
 def _by_device(module: nn.Module) -> bool:
-    """Does attention find out on the device where sequences end?"""
+    """Return whether attention reads the sequence boundaries on the device."""
     return _is_there(module) and reads_boundaries(module)
 
 
 def reads_boundaries(module: nn.Module) -> bool:
-    """Can a GPU in half precision attend without knowing lengths on the host?"""
+    """Return whether a GPU in half precision can attend without lengths on the host."""
     found = [part for part in module.modules() if isinstance(part, Attention)]
     widths = [part.output.in_features // part.heads for part in found]  # type: ignore[operator]
     plain = all(type(attention) in PLAIN for attention in found)

@@ -22,7 +22,7 @@ KEPT: list[Any] = []
 
 
 class Ranks:
-    """This process among all; alone unless torchrun says otherwise."""
+    """The rank of this process; a single process unless started by torchrun."""
 
     def __init__(self, device: torch.device) -> None:
         self.rank = int(os.environ.get("RANK", "0"))
@@ -32,11 +32,11 @@ class Ranks:
             device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
             torch.cuda.set_device(device)
         self.device = device
-        self.abandoned = False  # is this rank in the middle of a step that the others wait for?
+        self.abandoned = False  # whether this rank is in a step that others wait for
 
     @classmethod
     def alone(cls, device: torch.device) -> Ranks:
-        """A single process, whatever started it."""
+        """Return a single process, even under torchrun."""
         ranks = cls.__new__(cls)
         ranks.rank, ranks.count, ranks.restarts, ranks.device = 0, 1, 0, device
         ranks.abandoned = False
@@ -44,23 +44,23 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Is this the process that writes and speaks?"""
+        """Whether this process writes files and prints messages."""
         return self.rank == 0
 
     @contextmanager
     def process_group(self) -> Iterator[None]:
-        """Join the others for as long as this lasts."""
+        """Context manager: join the process group."""
         if self.count == 1:
             yield
             return
-        # torchrun keeps its store when it restarts a group: addresses of the dead must not be read.
+        # torchrun keeps its store when it restarts a group: old addresses must not be read.
         store, rank, count = next(rendezvous("env://"))
         own = PrefixStore(f"attempt-{self.restarts}", store)
         backend = "nccl" if self.device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=own, rank=rank, world_size=count)
         KEPT.append(dist.group.WORLD)
         yield
-        # After an error, or in a step that was given up, collectives may be under way, and torch
+        # After an error or an aborted step, collectives may still be running, and torch
         # would wait for them without end: then the group ends with the process.
         if not self.abandoned:
             dist.destroy_process_group()
@@ -92,7 +92,7 @@ class Ranks:
         return box[0]
 
     def run_on_first(self, job: Callable[[], Any]) -> Any:
-        """Let the first rank do something; its result, or its error, is everybody's."""
+        """Run a function on the first rank only; all ranks get its result or raise its error."""
         result, fault = None, ""
         if self.first:
             try:
@@ -107,7 +107,7 @@ class Ranks:
     def wrap(
         self, module: nn.Module, parallel: str, blocks: Sequence[nn.Module], precision: Precision
     ) -> nn.Module:
-        """The module as the ranks train it: whole copies (ddp), or shards of one (fsdp)."""
+        """Wrap the module for distributed training: replicated (ddp) or sharded (fsdp)."""
         if self.count == 1:
             return precision.wrap(module)
         if parallel == "ddp":
@@ -132,7 +132,7 @@ class Ranks:
         return nullcontext()
 
     def gather(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Full tensors in the first rank's CPU memory, one after the other; none elsewhere."""
+        """Yield full tensors in CPU memory on the first rank; nothing on other ranks."""
         gathered = {}
         for name, tensor in tensors.items():
             whole: Any = tensor
@@ -143,7 +143,7 @@ class Ranks:
 
 
 def is_sharded(tensor: Any) -> bool:
-    """Does every rank hold a shard of this tensor (FSDP)?"""
+    """Return whether this tensor is sharded over the ranks (FSDP)."""
     return hasattr(tensor, "full_tensor")
 
 
@@ -161,7 +161,7 @@ def assign(tensor: Tensor, value: Tensor) -> None:
 
 
 def reshard(module: nn.Module) -> None:
-    """Drop gathered copies of parameters that were changed by hand (FSDP)."""
+    """Free gathered copies of parameters that were changed in place (FSDP)."""
     for part in module.modules():
         drop: Any = getattr(part, "reshard", None)
         if drop is not None:

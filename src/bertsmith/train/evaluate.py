@@ -16,9 +16,9 @@ from bertsmith.examples import Example, Examples
 from bertsmith.model import Model
 from bertsmith.train.distributed import Ranks
 
-AT_ONCE = 16384  # tokens in a pass at most: several ranks share the passes
+AT_ONCE = 16384  # maximum number of tokens in a pass; the passes are divided over the ranks
 SAMPLES, MASKS = 3, 4  # texts whose filled masks are logged, and masks of each
-AROUND = 12  # tokens that are shown after the last mask
+AROUND = 12  # tokens shown after the last mask
 
 
 def held_out(
@@ -31,9 +31,9 @@ def held_out(
     ranks: Ranks,
     stopped: Callable[[], bool],
 ) -> dict[str, Any] | None:
-    """Losses and accuracies over held-out samples, the same every time; None when stopped.
+    """Return losses and accuracies on a fixed set of held-out samples; None when stopped.
 
-    An epoch is never passed: a small held-out split is used once. With masked LM, `samples` shows
+    At most one epoch is read. With masked LM, `samples` shows
     how some masks were filled.
     """
     plan = examples.plan(0, tokens=tokens, micro_tokens=min(micro_tokens, AT_ONCE))
@@ -75,11 +75,11 @@ def held_out(
 
 
 def filled_masks(learner: Any, example: Example, examples: Examples) -> list[dict[str, Any]]:
-    """Some texts of the pass that was just made, and the best guesses for their masks."""
+    """Return some texts of the last pass, with the most probable tokens for their masks."""
     tokenizer, mask_id = examples.source.tokenizer, examples.source.tokenizer.mask_id
 
     def token(id: Tensor) -> str:
-        # Tables have a few rows more than there are tokens.
+        # Embedding tables are padded beyond the vocabulary.
         return tokenizer.token(int(id)) if int(id) < tokenizer.size else "[unused]"
 
     best = [objective.best for objective in learner.objectives if objective.best is not None]
@@ -93,7 +93,7 @@ def filled_masks(learner: Any, example: Example, examples: Examples) -> list[dic
         masks = (inside & (seen[example.rows] == mask_id)).nonzero().flatten()[:MASKS]
         if not len(masks) or len(samples) == SAMPLES:
             continue
-        # What is masked beyond the first few is shown as it was: the guesses are about those.
+        # Masks beyond the first few are shown as the original tokens.
         shown = seen.clone()
         shown[example.rows[inside]] = example.targets[inside]
         shown[example.rows[masks]] = mask_id
@@ -111,7 +111,7 @@ def filled_masks(learner: Any, example: Example, examples: Examples) -> list[dic
     return samples
 
 
-ALONE = 2**18  # tokens that pseudo-perplexity reads: of longer sequences some places are hidden
+ALONE = 2**18  # maximum number of tokens that pseudo-perplexity reads
 
 
 @torch.no_grad()
@@ -127,8 +127,8 @@ def pseudo_perplexity(
 ) -> float | None:
     """exp of the mean loss when each token alone is masked (Salazar et al. 2020).
 
-    Of sequences that are many or long, every second token or fewer: it reads ALONE tokens at most.
-    None where every token is special or unknown.
+    At most ALONE tokens are read: of large or long samples every second token or fewer.
+    None if all tokens are special or unknown.
     """
     source = examples.source
     made = examples.sequences(np.arange(min(sequences, source.count)))

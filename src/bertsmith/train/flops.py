@@ -19,7 +19,7 @@ from bertsmith.model.block import ConvolutionBlock
 from bertsmith.model.heads import EnhancedMaskHead, Head
 from bertsmith.model.position import RelativeSignal
 
-TOKENS = 16384  # of a pass, where nothing else is said
+TOKENS = 16384  # tokens of a pass by default
 
 
 def training_flops(
@@ -48,7 +48,7 @@ def training_flops(
 def encoder_flops(encoder: Encoder, length: int, sequences: int = 1) -> float:
     """Floating-point operations of a forward pass over sequences of one length.
 
-    Attention counts the keys that a query may see: the sequence, or what lies in its window.
+    Attention counts the keys that are visible to a query: the sequence, or its window.
     """
     tokens = length * sequences
     total = float(tokens * sum(map(_linear, encoder.embedding.modules())))

@@ -16,18 +16,18 @@ LOGS = ("log.jsonl", "timing.jsonl")
 
 
 class RunFolder:
-    """What a run leaves on the disk. Only the first rank writes."""
+    """The files of a run. Only the first rank writes."""
 
     def __init__(self, path: str | Path, writes: bool = True) -> None:
         self.path, self.writes = Path(path), writes
 
     def begun(self) -> bool:
-        """Is there a run in it?"""
+        """Whether the folder contains a run."""
         with writing(self.path):
             return (self.path / "recipe.toml").is_file()
 
     def demand_free(self) -> None:
-        """Refuse a folder that holds a run, or anything else: its files could be overwritten."""
+        """Raise an error if the folder is not empty: its files could be overwritten."""
         check_output(self.path)
         if self.path.exists() and not self.path.is_dir():
             raise BertsmithError(f"{self.path}: a file; a run is a folder")
@@ -37,21 +37,21 @@ class RunFolder:
             raise BertsmithError(f"{self.path}: not empty; choose a new folder for the run")
 
     def make(self, recipe: str) -> None:
-        """Begin a run here; a folder that has one is refused."""
+        """Create the folder of a run; it must be empty."""
         self.demand_free()
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         write_text(self.path / "recipe.toml", recipe)
 
     def recipe(self) -> str:
-        """The recipe that this run was begun with."""
+        """Return the recipe that this run was started with."""
         try:
             return (self.path / "recipe.toml").read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise BertsmithError(f"{self.path}: no run to resume") from error
 
     def cut(self, step: int, evaluated: int) -> int:
-        """Drop what the logs say of later steps and evaluations; how many lines were damaged."""
+        """Remove later steps and evaluations from the logs; returns the number of damaged lines."""
         return sum(self._cut(self.path / name, step, evaluated) for name in LOGS)
 
     def _cut(self, path: Path, step: int, evaluated: int) -> int:
@@ -67,12 +67,12 @@ class RunFolder:
                 if line.endswith(b"\n") and row["step"] <= (step if training else evaluated):
                     kept.append(line)
             except (ValueError, LookupError, TypeError):
-                damaged += number < len(lines)  # the last may have been cut by a kill
+                damaged += number < len(lines)  # the last line may be incomplete after a kill
         write_bytes(path, b"".join(kept))
         return damaged
 
     def log(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
-        """Write what happened in a step, apart from how long it took."""
+        """Append the values and the timing of a step to the logs."""
         if self.writes:
             for name, content in zip(LOGS, (row, timing), strict=True):
                 path = self.path / name

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass, field
 from statistics import median
 
-REMEMBERED = 64  # norms of the last steps that say what is usual
-ENOUGH = 16  # of them before a spike can be told
+REMEMBERED = 64  # number of recent norms that the median is taken of
+ENOUGH = 16  # norms needed before a spike can be detected
 PATIENCE = 3  # bad steps in a row before the run rolls back
-ROLLBACKS = 3  # to one checkpoint before the run gives up
+ROLLBACKS = 3  # rollbacks to one checkpoint before the run stops with an error
 FAULTS = (
     "",
     "the loss was not a number",
@@ -20,18 +20,18 @@ FAULTS = (
 
 @dataclass
 class Guard:
-    """Watches the gradient norms of a run; a checkpoint holds its fields."""
+    """Detects faulty steps by loss and gradient norm; its fields are part of checkpoints."""
 
-    spike: float = math.inf  # skip a step of so many times the usual norm
+    spike: float = math.inf  # skip steps whose norm exceeds this multiple of the median
     recent: list[float] = field(default_factory=list)  # norms of the last good steps
     skipped: int = 0  # bad steps in a row
 
     def check(self, norm: float, loss: float) -> str:
-        """Why this step must be skipped; empty if its gradients may be used."""
+        """Return the reason to skip a step; empty if its gradients can be used."""
         return self.take(norm, self._fault(norm, loss))
 
     def take(self, norm: float, fault: str) -> str:
-        """Take in a step that was judged already."""
+        """Record a step whose fault is already known."""
         self.skipped = self.skipped + 1 if fault else 0
         if not fault:
             self.recent = [*self.recent, norm][-REMEMBERED:]

@@ -36,7 +36,7 @@ Scores = dict[str, Any]
 
 
 class Learner(Protocol):
-    """What the loop asks of the module it trains."""
+    """The interface of a module that the loop can train."""
 
     objectives: Any
 
@@ -48,13 +48,13 @@ class Learner(Protocol):
 
 
 class Watcher(Protocol):
-    """Shows a run to a person."""
+    """The interface of a progress view."""
 
     def step(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
         """A step or an evaluation is done."""
 
     def say(self, message: str) -> None:
-        """Something a person should know."""
+        """Show a message."""
 
 
 class Trainer:
@@ -99,9 +99,9 @@ class Trainer:
             compiled=train.compile,
         )
         self.replayed = ReplayedSteps(module, optimizer, train, ranks.device) if replay else None
-        self.last: Scores = {}  # the losses that were seen last
+        self.last: Scores = {}  # the most recent losses
         self.evaluating = False
-        self.stopped = 0  # the signal that asked us to stop
+        self.stopped = 0  # the signal that requested a stop
         self.rollbacks: Counter[int] = Counter()
         self.saved_at = self.clock = 0.0
         self.saved_step, self.save_now = 0, False
@@ -113,7 +113,7 @@ class Trainer:
         if self.progress.closed and self._over():
             return True
         self.saved_at = time.monotonic()
-        # The first rank decides: the others may look when it has written already.
+        # The first rank decides: other ranks could already see its new checkpoint.
         if self.ranks.broadcast(not self.checkpoints.steps()):
             self.save()
         with self._signals(), quick_switches():
@@ -121,7 +121,7 @@ class Trainer:
                 while self._between_steps() and not self._over():
                     if not self._steps():
                         break
-            except Stop:  # inside a step, which is lost; other ranks may be anywhere
+            except Stop:  # inside a step, which is lost; other ranks may be at any point
                 self.ranks.abandoned = True
                 self._save_alone()
                 return False
@@ -142,7 +142,7 @@ class Trainer:
         return self.progress.elapsed / (60 * self.train.minutes)
 
     def _steps(self) -> bool:
-        """Steps until the end, or until the run was rolled back; False to stop now."""
+        """Run steps until the end or a rollback; False to stop now."""
         train, progress = self.train, self.progress
         loader = Loader(
             lambda step: None if train.steps and step >= train.steps else self.request(step),
@@ -184,14 +184,14 @@ class Trainer:
     def _step(
         self, loader: Loader, loaded: LoadedStep, counts: dict[str, float]
     ) -> tuple[LoadedStep | None, dict[str, float], bool]:
-        """One step; the next one with its counts, and whether any rank was asked to stop."""
+        """Run a step; returns the next one with its counts, and whether any rank should stop."""
         progress, train, ranks = self.progress, self.train, self.ranks
         fraction = rate_at(train.schedule, self.done(), self._shape())
         seed = int(bits(train.seed, "step", progress.step, ranks.rank) >> 1)
         following: LoadedStep | None = None
 
         def extras() -> list[float]:
-            # All that ranks must agree on travels in the step's one collective: this step's
+            # The step's single collective carries everything that ranks must agree on: this step's
             # tokens, the stop flag, the first rank's clock, and the next step's counts.
             nonlocal following
             following = loader.next()
@@ -270,20 +270,20 @@ class Trainer:
     # ------------------------------------------------------------------ between steps
 
     def _between_steps(self) -> bool:
-        """Evaluate and save when it is time, but never among bad steps; False to stop."""
+        """Evaluate and save when due, but never between bad steps; False to stop."""
         step, every, began = self.progress.step, self.keeping.every, time.monotonic()
         save = step > self.saved_step and (self.save_now or bool(every and step % every == 0))
         if save or self._evaluation_due():
-            self._log_late()  # it may turn out that these were bad steps
+            self._log_late()  # results are still pending: these may be bad steps
         if self._evaluation_due() and not self._evaluate():
             return False
         if save and not self.guard.skipped:
             self.save()
-        self.clock += time.monotonic() - began  # the budget is for training alone
+        self.clock += time.monotonic() - began  # the time budget excludes evaluation
         return True
 
     def _evaluation_due(self) -> bool:
-        """Is this a step to evaluate at, and was it not yet?"""
+        """Return whether an evaluation is due at this step."""
         step, every = self.progress.step, self.evaluate_every
         if self.evaluate is None or self.progress.evaluated >= step:
             return False
@@ -292,7 +292,7 @@ class Trainer:
         return self._over() or bool(every and step % every == 0 and not self.guard.skipped)
 
     def _evaluate(self) -> bool:
-        """Evaluate on held-out text; False if a signal came, then it is still due."""
+        """Evaluate on held-out text; False if a signal interrupted it (it is then still due)."""
         assert self.evaluate is not None
         try:
             self.evaluating = True
@@ -314,17 +314,17 @@ class Trainer:
         self.watch.step(row, {})
         return True
 
-    # ------------------------------------------------------------------ saving and going back
+    # ------------------------------------------------------------------ saving and resuming
 
     def save(self) -> None:
-        """Write a checkpoint; one of this step is replaced."""
+        """Write a checkpoint, replacing an existing one of the same step."""
         self._log_late()
         tensors = self.state.gather(self.ranks)
         self.ranks.run_on_first(lambda: self._write(tensors))
         self.saved_at, self.saved_step = time.monotonic(), self.progress.step
 
     def _save_alone(self) -> None:
-        """Write a checkpoint without the other ranks, which may wait for a step that is lost."""
+        """Write a checkpoint on the first rank only, since others may wait for a lost step."""
         if self.ranks.first:
             self._write(self.state.gather(self.ranks))
 
@@ -336,25 +336,25 @@ class Trainer:
         self.folder.keep_ledger(self.ledger)
 
     def resume(self) -> bool:
-        """Go back to the newest whole checkpoint; False where there is none yet."""
+        """Load the newest intact checkpoint; False if there is none yet."""
         saved = self._newest()
         if saved is None:
             self.watch.say(f"{self.folder.path}: no checkpoint yet, so it starts at step 0")
         else:
             self.load(saved)
-        self.ranks.barrier()  # nothing is swept away while others read
+        self.ranks.barrier()  # nothing is removed while other ranks read
         self.ranks.run_on_first(self._tidy)
         return saved is not None
 
     def _tidy(self) -> None:
-        """Remove what the checkpoint knows nothing of."""
+        """Remove logs and checkpoints that are newer than the loaded checkpoint."""
         self.checkpoints.sweep()
         self.checkpoints.forget_after(self.progress.step)
         damaged = self.folder.cut(self.progress.step, self.progress.evaluated)
         self.ledger.note("damaged lines of the logs that were dropped", damaged)
 
     def _newest(self) -> Saved | None:
-        """The newest whole checkpoint: the first rank finds it, so that all read the same."""
+        """Return the newest intact checkpoint, chosen by the first rank for all."""
 
         def find() -> tuple[int | None, list[str]]:
             found, faults = self.checkpoints.newest()
@@ -370,7 +370,7 @@ class Trainer:
         return None if step is None else self.checkpoints.read(step)
 
     def load(self, saved: Saved) -> None:
-        """Take everything from a checkpoint."""
+        """Restore the state of the run from a checkpoint."""
         try:
             self.progress = Progress(**saved.numbers)
             self.state.load(saved)
@@ -385,7 +385,7 @@ class Trainer:
             self.replayed.resume(self.guard.recent)
 
     def _roll_back(self) -> None:
-        """Back to the last checkpoint, and past the samples that did the harm."""
+        """Roll back to the last checkpoint, and skip the samples that caused the fault."""
         self._log_late()
         beyond, counts = self.progress.position, Counter(self.ledger.counts)
         saved = self._newest()
@@ -404,17 +404,17 @@ class Trainer:
         passed = beyond - self.progress.position
         self.progress.position = beyond
         self.folder.cut(step, self.progress.evaluated)
-        self.watch.say(f"rolled back to step {step}; {passed:,} samples are passed over")
+        self.watch.say(f"rolled back to step {step}; {passed:,} samples are skipped")
 
     # ------------------------------------------------------------------ signals
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """SIGTERM and Ctrl-C stop the run within seconds; a second Ctrl-C at once.
+        """Stop within seconds on SIGTERM or Ctrl-C; a second Ctrl-C stops at once.
 
-        On a CPU, where a step may take minutes, the step in hand is given up: at once by a single
-        process, by several after a grace in which they can end it together. Shards of a model
-        (FSDP) cannot be saved by one rank, so there the step is ended.
+        On a CPU, where a step may take minutes, the current step is aborted: at once by a single
+        process, by several after a grace period in which they can finish it. Shards of a model
+        (FSDP) cannot be saved by one rank, so there the step is completed.
         """
         may_give_up = self.ranks.device.type == "cpu" and not self.step.sharded
 
@@ -438,7 +438,7 @@ class Trainer:
         try:
             for number, handler in handlers.items():
                 before[number] = signal.signal(number, handler)
-        except ValueError:  # not the main thread: signals go elsewhere
+        except ValueError:  # signal handlers can only be set in the main thread
             pass
         try:
             yield

@@ -1,4 +1,4 @@
-"""Memory of training and of inference, estimated from the shapes of a model."""
+"""Estimates of the memory for training and inference from the shapes of a model."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ def parameters_of(module: nn.Module) -> int:
 def training_memory(
     module: nn.Module, *, micro_tokens: int, masked: float, half: bool = False, shards: int = 1
 ) -> int:
-    """Bytes: weights, gradients and Adam's two moments, and activations kept for backward.
+    """Return the bytes of weights, gradients, Adam's moments and activations for backward.
 
-    `half`: activations are bfloat16. `shards`: devices that share weights and moments (FSDP).
+    `half`: activations are bfloat16. `shards`: number of devices that weights and moments are
+    sharded over (FSDP).
     """
     size = 2 if half else 4
     kept = sum(
@@ -36,7 +37,7 @@ def training_memory(
 
 
 def inference_memory(module: nn.Module, *, tokens: int, half: bool = False) -> int:
-    """Bytes: weights, and the largest activations of one layer."""
+    """Return the bytes of weights and of the largest activations of one layer."""
     size = 2 if half else 4
     encoders = (part for part in module.modules() if isinstance(part, Encoder))
     widest = max((6 * w + inner for one in encoders for w, inner in _widths(one)), default=0)
@@ -44,7 +45,7 @@ def inference_memory(module: nn.Module, *, tokens: int, half: bool = False) -> i
 
 
 def _widths(encoder: Encoder) -> Iterator[tuple[int, int]]:
-    """Of each layer, the width and the largest number of rows of its matrices."""
+    """Return the width and the largest number of matrix rows of each layer."""
     for number, _ in encoder.plan:
         block = encoder.blocks[number]
         attention: Any = next(p for p in block.modules() if isinstance(p, Attention))

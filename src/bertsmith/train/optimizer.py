@@ -1,7 +1,7 @@
 """Optimizers: AdamW from torch; LAMB, StableAdamW and a batched Muon. All support sharding.
 
 A parameter is a plain tensor, or a DTensor of which this process holds a shard (FSDP2).
-Element-wise work is done on the local shard; what needs the full tensor says how it is had.
+Element-wise operations use the local shard; functions that need the full tensor gather it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class AdamVariant(Optimizer):
 class Lamb(AdamVariant):
     """LAMB (You et al. 2020): Adam's update of a tensor, scaled to the norm of its weights.
 
-    Groups with `adapt` False take Adam's update as it is: biases and norms, as in the paper.
+    Groups with `adapt=False` use Adam's update unscaled: biases and norms, as in the paper.
     """
 
     def __init__(self, params: Any, lr: float, adapt: bool = True, **settings: Any) -> None:
@@ -122,7 +122,7 @@ class Muon(torch.optim.Muon):
     Groups may differ in learning rate and weight decay only. `compute_dtype` is the precision of
     the Newton-Schulz iterations; None is bfloat16 on an accelerator and the parameters' own
     precision on a CPU. Of sharded matrices every rank orthogonalises some. Learning rates that are
-    tensors, and `found_inf`, have the meaning that they have in torch's fused optimizers: a CUDA
+    tensors, and `found_inf`, are used as in torch's fused optimizers: a CUDA
     graph reads both on the device, and a step whose `found_inf` is 1 changes nothing.
     """
 
@@ -162,7 +162,7 @@ class Muon(torch.optim.Muon):
     def _update_on_device(
         self, parameters: list[Tensor], groups: list[Mapping[str, Any]], scale: float
     ) -> None:
-        """The same update from learning rates that are tensors; none where `found_inf` is 1."""
+        """Update with learning rates that are tensors; no change if `found_inf` is 1."""
         assert self.found_inf is not None
         skipped, group = self.found_inf > 0, groups[0]
         buffers = [self.state[parameter]["momentum_buffer"] for parameter in parameters]
@@ -191,7 +191,7 @@ class Muon(torch.optim.Muon):
 
 
 def matrix_dtype(device: torch.device) -> torch.dtype | None:
-    """The fastest `compute_dtype` for Muon on a device: bfloat16 where it has units for it."""
+    """Return the fastest `compute_dtype` for Muon on a device: bfloat16 if supported."""
     return torch.bfloat16 if device.type != "cpu" or has_matrix_units() else None
 
 
@@ -300,7 +300,7 @@ def on_full_matrices(
 
 
 class CompositeOptimizer:
-    """Several optimizers that divide the parameters of a model among them, used as one."""
+    """Several optimizers, each for a part of the parameters, used as one."""
 
     def __init__(self, optimizers: Iterable[Optimizer]) -> None:
         self.optimizers = list(optimizers)
@@ -313,7 +313,7 @@ class CompositeOptimizer:
                 group["lr"] = peak * fraction
 
     def move_to(self, device: torch.device) -> Tensor:
-        """Keep learning rates, and the decision to skip a step, on a device.
+        """Keep learning rates, and the flag that skips a step, on a device.
 
         Returns `found_inf`: where it is 1, `step` changes nothing. For fused AdamW and Muon.
         """
@@ -330,7 +330,7 @@ class CompositeOptimizer:
         return self.found_inf
 
     def set_device_rate(self, fraction: Tensor) -> None:
-        """`set_rate` by a number on the device."""
+        """`set_rate` with a tensor on the device."""
         torch.mul(self.device_peaks, fraction, out=self.device_rates)
 
     def step(self) -> None:
@@ -344,7 +344,7 @@ class CompositeOptimizer:
             one.zero_grad(set_to_none=True)
 
     def states(self) -> Iterable[tuple[nn.Parameter, dict[str, Any]]]:
-        """Each parameter with the state that its optimizer keeps for it."""
+        """Yield each parameter with its optimizer state."""
         for one in self.optimizers:
             for group in one.param_groups:
                 for parameter in group["params"]:

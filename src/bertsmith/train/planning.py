@@ -31,9 +31,9 @@ from bertsmith.train.replayed import ReplayedSteps, can_replay, inputs_of
 
 @dataclass(frozen=True)
 class Device:
-    """A device, by its maker's figures; of bandwidths one direction, in bytes a second."""
+    """A device by its specification; bandwidths are per direction, in bytes per second."""
 
-    peak: float  # bfloat16 operations a second, dense
+    peak: float  # dense bfloat16 operations per second
     memory: float  # bytes
     memory_bandwidth: float
     link: float  # to the other devices of a node: NVLink or PCIe
@@ -54,21 +54,21 @@ DEVICES = {
 }
 OTHER = Device(math.inf, math.inf, 50e9, 8e9, 1.25e9)  # a computer with 10 Gbit/s Ethernet
 NODE = 8  # devices
-SHARE = 0.35  # of the maker's peak that training reaches, where it is not measured
-# Seconds that a pass takes for each layer, however few its tokens: Python starts some hundred
-# kernels for each, where a compiled graph is started as a whole.
+SHARE = 0.35  # fraction of the peak that training reaches, if not measured
+# Minimum seconds of a pass per layer: Python launches some hundred
+# kernels for each; a compiled graph is launched as a whole.
 LEAST_EAGER, LEAST_COMPILED = 2.5e-3, 0.25e-3
 OVERLAP = 0.5  # of communication that happens during the backward pass, unless it is one graph
 LATENCY = 20e-6  # seconds; of a collective, times log2 of the devices
-MEASURED = 8  # steps, where the GPU replays them
-UPDATE_BYTES = 40  # a parameter: read and write weight, gradient, two moments, and the norm
+MEASURED = 8  # steps to measure, if the GPU replays them
+UPDATE_BYTES = 40  # bytes per parameter: read and write weight, gradient, two moments; the norm
 
 
 class Speed(NamedTuple):
-    """How fast one device is."""
+    """The speed of one device."""
 
-    operations: float  # a second, in forward and backward passes
-    least: float  # seconds of a pass, however few tokens it has
+    operations: float  # per second, in forward and backward passes
+    least: float  # minimum seconds of a pass
     update: float  # seconds of an optimizer step
     memory: int | None = None  # bytes in use, where measured
 
@@ -76,7 +76,7 @@ class Speed(NamedTuple):
 class StepTime(NamedTuple):
     """Where the time of a step goes, in seconds."""
 
-    useful: float  # as much as the step's tokens would take, evenly divided over full devices
+    useful: float  # for the step's tokens, evenly divided over fully used devices
     total: float
     communication: float
 
@@ -88,7 +88,7 @@ def plan(
 
     The vocabulary is that of the model which the run continues or of the corpus, unless its size
     is given; without any of them it is BERT's. With no device, or "cpu" or "cuda", a few steps
-    are measured here; for a name such as "h200" time is estimated from the maker's figures.
+    are measured here; for a name such as "h200" the time is estimated from its specification.
 
     A step takes as long as its slowest rank's passes, the all-reduce of gradients (a ring; within
     a node of eight by its links, across nodes by the network) as far as the backward pass does
@@ -169,7 +169,7 @@ def _step_time(
     parameters: int,
     ranks: int,
 ) -> StepTime:
-    """How long a step of a stage takes on so many devices, with full sequences."""
+    """Return the time of a step of a stage on this number of devices, with full sequences."""
     length, tokens, _ = recipe.lengths()[stage]
     fill = fill_of(recipe, length, tokens, ranks)
     (lengths,) = full(length, tokens)
@@ -190,10 +190,10 @@ def _step_time(
 def _communication(
     recipe: Recipe, parameters: int, passes: int, device: Device, ranks: int
 ) -> float:
-    """Seconds of a step in which devices wait for gradients, and with FSDP for weights."""
+    """Return the seconds of a step spent waiting for gradients and, with FSDP, weights."""
     if ranks == 1:
         return 0.0
-    train, rounds = recipe.train, 2.0  # an all-reduce sends everything out and back
+    train, rounds = recipe.train, 2.0  # an all-reduce is a reduce-scatter and an all-gather
     if train.parallel == "fsdp":
         rounds = 1.0 + 2.0 * passes  # gradients once; weights before each forward and backward
     bandwidth = device.link if ranks <= NODE else device.network
@@ -203,7 +203,7 @@ def _communication(
 
 
 def _steps(recipe: Recipe, seconds: list[float]) -> list[int]:
-    """How many steps each stage has, when a step takes so long in each."""
+    """Return the number of steps of each stage, given the time of a step in each."""
     train, found = recipe.train, list[int]()
     left: float = train.steps or 60 * train.minutes
     for number, (each, (_, _, asked)) in enumerate(zip(seconds, recipe.lengths(), strict=True)):
@@ -215,7 +215,7 @@ def _steps(recipe: Recipe, seconds: list[float]) -> list[int]:
 
 
 class _Sized:
-    """As much of a tokenizer as a model's shape needs."""
+    """The part of a tokenizer that determines a model's shape."""
 
     pad_id = cls_id = sep_id = None
 
@@ -224,7 +224,7 @@ class _Sized:
 
 
 def _tokenizer(recipe: Recipe, size: int | None) -> Any:
-    """The tokenizer of the corpus or of the model that is continued, else one of a size."""
+    """Return the tokenizer of the corpus or of the continued model, else one of this size."""
     if size is not None:
         if recipe.model.start:
             raise BertsmithError("a continued model keeps its own vocabulary: do not set another")
@@ -237,13 +237,13 @@ def _tokenizer(recipe: Recipe, size: int | None) -> Any:
 
 
 def _least(recipe: Recipe, module: torch.nn.Module) -> float:
-    """Seconds of a pass on a GPU, however few tokens it has."""
+    """Return the minimum seconds of a pass on a GPU."""
     layers = sum(len(part.plan) for part in module.modules() if isinstance(part, Encoder))
     return layers * (LEAST_COMPILED if recipe.train.compile else LEAST_EAGER)
 
 
 def _named(device: str) -> Device:
-    """The figures of this computer's GPU if they are known."""
+    """Return the specification of this computer's GPU, if known."""
     if device != "cpu" and torch.cuda.is_available():
         name = torch.cuda.get_device_name().lower().replace(" ", "")
         return next((known for key, known in DEVICES.items() if key in name), DEVICES["h100"])
@@ -251,7 +251,7 @@ def _named(device: str) -> Device:
 
 
 def _measured(recipe: Recipe, module: Any, device: str, vocabulary: int, count: int) -> Speed:
-    """The speed of this computer, over a few steps with random tokens."""
+    """Measure the speed of this computer over a few steps with random tokens."""
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     on_gpu = chosen.type == "cuda"
     length = recipe.lengths()[0][0]
@@ -285,7 +285,7 @@ def _measured(recipe: Recipe, module: Any, device: str, vocabulary: int, count: 
 
 
 def _replayed(recipe: Recipe, module: Any, example: Example, device: torch.device) -> float:
-    """Seconds of a step that the GPU replays as one graph."""
+    """Measure the seconds of a step that is replayed as a CUDA graph."""
     if recipe.train.compile:
         compile_rows(module, captured=True)
     call = Precision.of(supported(recipe.train.precision, device), device).wrap(module)
@@ -308,7 +308,7 @@ def _now(on_gpu: bool) -> float:
 
 
 def random_example(sequences: int, length: int, recipe: Recipe, vocabulary: int) -> Example:
-    """Full sequences of random tokens, masked at the recipe's rate."""
+    """Return full sequences of random tokens, masked at the recipe's rate."""
     random = torch.Generator().manual_seed(0)
     pairs = recipe.data.format == "crops"  # two sequences each, and both in one batch
     sequences += sequences % 2 if pairs else 0

@@ -16,29 +16,29 @@ from bertsmith.model.heads import Head
 from bertsmith.model.pooling import POOLS
 from bertsmith.model.position import RelativeSignal
 
-MANY_CLASSES = 1024  # outputs beyond which a head is a vocabulary's
-GROUP = 16  # parameters cast in one call: about a block, so ranks may send while others compute
+MANY_CLASSES = 1024  # heads with more outputs predict a vocabulary
+GROUP = 16  # parameters cast in one call: about a block, to overlap communication
 Name = Literal["float32", "bfloat16"]
 Hook = tuple[Callable[..., Any], Callable[..., Any]]  # how it is registered, and the hook
 
 
 @cache
 def has_matrix_units() -> bool:
-    """Has this CPU instructions for bf16 matrix tiles?"""
+    """Return whether this CPU has bfloat16 matrix instructions (AMX)."""
     ask = getattr(torch.cpu, "_is_amx_tile_supported", None)
     return bool(ask()) if ask else False
 
 
 @cache
 def has_bfloat16_units() -> bool:
-    """Does this CPU compute in bfloat16 itself? Others emulate it, many times slower."""
+    """Return whether this CPU has bfloat16 instructions; others emulate it, far slower."""
     ask = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
     known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return has_matrix_units() or bool(ask and ask()) or bool(known.get("bf16"))
 
 
 def supported(name: Name, device: torch.device) -> Name:
-    """The precision to use where this one is asked for: float32 where bfloat16 is emulated."""
+    """Return the precision to use for a requested one: float32 if bfloat16 is emulated."""
     emulated = device.type == "cpu" and not has_bfloat16_units()
     return "float32" if emulated else name
 
@@ -95,7 +95,7 @@ class Precision:
         }
 
     def hooks(self, module: nn.Module, exact: Mapping[nn.Module, bool]) -> list[Hook]:
-        """What lets exact modules read, and where wanted give, the others' precision."""
+        """Return hooks that cast the inputs, and if requested the outputs, of exact modules."""
         narrow = _narrow(self.compute)
         hooks: list[Hook] = [(part.register_forward_pre_hook, _widen) for part in exact]
         hooks += [(part.register_forward_hook, narrow) for part, cast in exact.items() if cast]
@@ -106,7 +106,7 @@ class Precision:
 
 @contextmanager
 def hooked(hooks: Iterable[Hook]) -> Iterator[None]:
-    """Hooks that are there for as long as this lasts."""
+    """Context manager: register the hooks."""
     handles = [register(hook) for register, hook in hooks]
     try:
         yield
@@ -131,7 +131,7 @@ class MixedPrecision(nn.Module):
         exact = precision.exact(inner) | dict.fromkeys(tables, True)
         self.slots = precision.slots(inner.named_modules(), exact)
         self.hooks = precision.hooks(inner, exact)
-        # Casts always lie at one place: graphs on a GPU read them there.
+        # Casts keep their address, since CUDA graphs read them there.
         self.casts: dict[str, Tensor] = {}
 
     def forward(self, *inputs: Any) -> Any:
@@ -213,7 +213,7 @@ def cast(buffers: Sequence[Tensor], weights: Sequence[Tensor]) -> tuple[Tensor, 
 
 
 class Cast(torch.autograd.Function):
-    """Many tensors cast at once, and their gradients likewise."""
+    """Cast many tensors at once, and their gradients in backward."""
 
     @staticmethod
     def forward(ctx: Any, buffers: list[Tensor], *weights: Tensor) -> tuple[Tensor, ...]:

@@ -43,7 +43,7 @@ from bertsmith.train.watch import MakeWatch, Watch, check_view, watcher
 
 # Keys that older runs do not have; a teacher's objectives ask for one.
 LATER = ("teacher", "contrastive", "model.keep")
-STORED = {"model": "model", "report": "report.html"}  # what a finished run leaves for a person
+STORED = {"model": "model", "report": "report.html"}  # results of a finished run
 
 
 def pretrain(
@@ -56,10 +56,10 @@ def pretrain(
 ) -> dict[str, Any]:
     """Train by a recipe; the model is in `out`/model at the end.
 
-    `resume` continues the run in `out`, by the recipe it was begun with; a group of processes
-    that torchrun restarts does so by itself. `show` is "live", "lines", "none" or makes a `Watch`
-    of one's own; by default a live view on a terminal and lines elsewhere. Returns the summary;
-    `finished` is False where a signal stopped the run.
+    `resume` continues the run in `out` with its own recipe; a group of processes
+    that torchrun restarts resumes automatically. `show` is "live", "lines", "none" or a function
+    that returns a `Watch`; by default "live" on a terminal, else "lines". Returns the summary;
+    `finished` is False if a signal stopped the run.
     """
     check_view(show, tensorboard)
     ranks = Ranks(_device(recipe))
@@ -79,7 +79,7 @@ def pretrain(
             torch.set_num_threads(recipe.train.threads)
         made = built(recipe, corpus.tokenizer)
         request = _requests(recipe, corpus, made.checkpoint.config.segments, ranks.count)
-        # A corpus that does not fit, or leaves ranks idle, is found before anything is written.
+        # Reject an unsuitable corpus, or one that leaves ranks idle, before writing anything.
         demand_busy(recipe, ranks.count, _step_lengths(recipe, corpus, request(0)))
         if not resume:
             ranks.run_on_first(lambda: _lock(stack, folder))
@@ -87,7 +87,7 @@ def pretrain(
         watch = watcher(show if ranks.first else "none", folder, recipe, made, tensorboard)
         with watch:
             for line in _differing(given, recipe):
-                watch.say(f"continuing by the run's own recipe: {line}")
+                watch.say(f"continuing with the run's own recipe: {line}")
             return _train(recipe, folder, ranks, corpus, made, request, watch, resume)
 
 
@@ -166,7 +166,7 @@ def _train(
 def _note_start(
     trainer: Trainer, recipe: Recipe, made: Built, first: StepRequest, precision: str
 ) -> None:
-    """Note in the ledger what the run does not do as it was asked."""
+    """Record in the ledger which settings the run cannot follow."""
     trainer.ledger.counts.update(first.examples.source.ledger.counts)
     family = made.checkpoint.family.name
     for kind in made.extra:
@@ -188,7 +188,7 @@ def _finish(
     held: Examples | None,
     summary: dict[str, Any],
 ) -> dict[str, Any]:
-    """Store the model, measure it, and write the summary and the page of the run."""
+    """Save and evaluate the model, and write the summary and the report of the run."""
     trainer.averages.apply()
     weights = ranks.gather(dict(made.learner.named_parameters()))
     summary |= {name: str(folder.path / file) for name, file in STORED.items()}
@@ -210,7 +210,7 @@ def _finish(
 
 
 def _baseline(recipe: Recipe, corpus: Corpus, held: Examples | None) -> dict[str, float]:
-    """The loss of word frequencies alone, where tokens are predicted."""
+    """Return the unigram loss as a baseline, if tokens are predicted."""
     if not {"masked_lm", "following_lm", "replaced"} & recipe.objectives.keys():
         return {}
     other = None if held is None else held.source.corpus
@@ -220,7 +220,7 @@ def _baseline(recipe: Recipe, corpus: Corpus, held: Examples | None) -> dict[str
 def _measures(
     recipe: Recipe, model: Model, ranks: Ranks, held: Examples | None
 ) -> dict[str, float]:
-    """Pseudo-perplexity of the model that is stored, where it fills masks."""
+    """Return the pseudo-perplexity of the saved model, if it is a masked LM."""
     if held is None or not recipe.evaluate.pseudo or "masked_lm" not in recipe.objectives:
         return {}
     mask_id = held.source.tokenizer.mask_id
@@ -237,12 +237,12 @@ def _measures(
 
 
 def _store(directory: Path, made: Built, corpus: Corpus) -> Path:
-    """The model directory, and the generator's beside it where there is one; the model's card."""
+    """Write the model directory, and one for the generator if any; returns the model card."""
     checkpoint = made.checkpoint
     kept = {kind: checkpoint.model.heads[kind] for kind in checkpoint.entries}
     plain = replace(checkpoint, model=Model(checkpoint.model.encoder, kept).cpu().eval())
     card = directory / "README.md"
-    card.unlink(missing_ok=True)  # of a run that was killed while it was stored
+    card.unlink(missing_ok=True)  # left by a run that was killed while saving
     contrastive = any(isinstance(one, Contrastive) for one in made.learner.objectives)
     save(directory, plain, corpus.tokenizer, Sentence(normalise=contrastive))
     if made.generator is not None:
@@ -251,7 +251,7 @@ def _store(directory: Path, made: Built, corpus: Corpus) -> Path:
 
 
 def store_checkpoint(recipe: Recipe, run: Path, step: int, directory: Path) -> None:
-    """Write the model of one of a run's checkpoints as a directory of its own."""
+    """Write the model of a checkpoint of a run to a model directory."""
     corpus = open_corpus(recipe)
     fresh = built(recipe, corpus.tokenizer)
     saved = Checkpoints(run / "checkpoints").read(step)
@@ -263,7 +263,7 @@ def store_checkpoint(recipe: Recipe, run: Path, step: int, directory: Path) -> N
 
 
 def _card(recipe: Recipe, corpus: Corpus, summary: dict[str, Any]) -> str:
-    """How the model came about, for its card."""
+    """Return the section of the model card on how the model was trained."""
     rows = [
         f"| {key} | {value:.6g} |" for key, value in summary.items() if isinstance(value, float)
     ]
@@ -305,7 +305,7 @@ def _summary(trainer: Trainer, ranks: Ranks, precision: str) -> dict[str, Any]:
 def _requests(
     recipe: Recipe, corpus: Corpus, segments: int, ranks: int
 ) -> Callable[[int], StepRequest]:
-    """What each step asks for: lengths change by stages, batches grow by the ramp."""
+    """Return the request of each step: lengths change with stages, batches grow during the ramp."""
     made: dict[int, Examples] = {}
     train = recipe.train
 
@@ -347,7 +347,7 @@ def _step_lengths(recipe: Recipe, corpus: Corpus, first: StepRequest) -> Draw:
 
 
 def _held_out(recipe: Recipe, segments: int) -> Examples | None:
-    """Held-out samples, if the corpus has any that fit the objectives; damage is an error."""
+    """Return held-out samples, if the corpus has any for these objectives."""
     if not recipe.evaluate.tokens and not recipe.evaluate.pseudo:
         return None
     if not Manifest.read(Path(recipe.data.corpus)).splits["held_out"].documents:
@@ -367,12 +367,12 @@ def _evaluator(
     ranks: Ranks,
     baseline: dict[str, float],
 ) -> Callable[[Callable[[], bool]], dict[str, Any] | None] | None:
-    """What is logged of held-out text: scores, filled masks, and the loss of frequencies alone."""
+    """Return the evaluation on held-out text: scores, filled masks and the unigram loss."""
     if held is None or not recipe.evaluate.tokens:
         return None
 
     def evaluate(stopped: Callable[[], bool]) -> dict[str, Any] | None:
-        # Not compiled: batches are of other sizes here, each of which would be compiled for.
+        # Not compiled: every new batch size would trigger a compilation.
         plain = torch.compiler.set_stance("force_eager") if recipe.train.compile else nullcontext()
         with plain:
             scores = held_out(
@@ -394,10 +394,10 @@ def _evaluator(
 
 
 def _same(recipe: Recipe, folder: RunFolder) -> Recipe:
-    """The recipe that the run was begun with; one that was cut is refused."""
+    """Return the recipe that the run was started with; a truncated one is an error."""
     where = str(folder.path / "recipe.toml")
     values = parsed(folder.recipe(), where)
-    # It was written with every key: defaults in place of lost ones would be another run.
+    # All keys were written: a default in place of a lost one would change the run.
     known = {key: value for key, value in Recipe().model_dump().items() if key != "stages"}
     lost = [key for key in known if key not in values and key not in LATER]
     lost += [
@@ -410,7 +410,7 @@ def _same(recipe: Recipe, folder: RunFolder) -> Recipe:
     if lost:
         raise BertsmithError(f"{where}: damaged, since {lost[0]} is missing")
     begun = checked(values, where)
-    # Where it runs may change from one time to the next.
+    # Device and threads may change when a run is resumed.
     free = {"device": recipe.train.device, "threads": recipe.train.threads}
     return begun.model_copy(
         update={
@@ -423,17 +423,17 @@ def _same(recipe: Recipe, folder: RunFolder) -> Recipe:
 
 
 def _differing(given: Recipe, begun: Recipe) -> list[str]:
-    """The keys in which a recipe differs from the one that a run began with."""
+    """Return the keys in which a recipe differs from that of the run."""
     lines: list[str] = []
-    if not given.data.corpus:  # the run knows it
+    if not given.data.corpus:  # use the corpus of the run
         corpus = {"corpus": begun.data.corpus}
         given = given.model_copy(update={"data": given.data.model_copy(update=corpus)})
-    for part, told in begun.model_dump(exclude={"about"}).items():
-        asked = given.model_dump()[part]
-        pairs = [(part, asked, told)]
-        if isinstance(told, dict):
-            keys = dict.fromkeys([*told, *asked])
-            pairs = [(f"{part}.{key}", asked.get(key), told.get(key)) for key in keys]
+    for part, stored in begun.model_dump(exclude={"about"}).items():
+        requested = given.model_dump()[part]
+        pairs = [(part, requested, stored)]
+        if isinstance(stored, dict):
+            keys = dict.fromkeys([*stored, *requested])
+            pairs = [(f"{part}.{key}", requested.get(key), stored.get(key)) for key in keys]
         lines += [f"{key} is {own!r}, not {new!r}" for key, new, own in pairs if new != own]
     return lines
 

@@ -21,13 +21,13 @@ from bertsmith.train.optimizer import CompositeOptimizer
 from bertsmith.train.recipe import Recipe, TrainPart
 from bertsmith.train.step import StepNote, StepResult
 
-ROWS = 1024  # masked tokens are filled up to a multiple of so many: few shapes to capture
+ROWS = 1024  # masked tokens are padded to a multiple of this: fewer shapes to capture
 READ = 8  # steps between two reads of results
-IGNORED = -100  # the target of a row that does not count
+IGNORED = -100  # the target of rows without a loss
 
 
 def can_replay(recipe: Recipe, learner: Any, ranks: Ranks) -> bool:
-    """Can one GPU replay the steps of this run? Others are computed one after the other."""
+    """Return whether the steps of this run can be captured and replayed on one GPU."""
     train = recipe.train
     return (
         ranks.device.type == "cuda"
@@ -44,7 +44,7 @@ def can_replay(recipe: Recipe, learner: Any, ranks: Ranks) -> bool:
 
 
 class ReplayedSteps:
-    """Steps whose results come late, each with its note."""
+    """Captured steps, whose results arrive later, together with their notes."""
 
     def __init__(
         self,
@@ -67,12 +67,12 @@ class ReplayedSteps:
     def __call__(
         self, loaded: LoadedStep, counts: Mapping[str, float], fraction: float, seed: int
     ) -> list[StepRow]:
-        """Have the GPU do a step; returns the results that are known by now."""
+        """Start a step on the GPU; returns the results that are available."""
         passes = [inputs_of(example, counts) for example in loaded.examples]
         return self.captured(passes, fraction, seed)
 
     def resume(self, recent: list[float]) -> None:
-        """Go on from a checkpoint, whose tensors took the place of those that graphs read."""
+        """Continue from a checkpoint; graphs are discarded, since its tensors are new ones."""
         self.captured.reset()
         self.captured.guard.load(recent)
 
@@ -88,7 +88,7 @@ class ReplayedSteps:
 
 
 def inputs_of(example: Example, counts: Mapping[str, float]) -> Inputs:
-    """An example as tensors of few sizes."""
+    """Return an example as tensors, padded to a few sizes."""
     batch, layout = example.batch, example.batch.layout
     rows, targets, filled = _padded(example)
     names = tuple(counts)
@@ -116,7 +116,7 @@ def inputs_of(example: Example, counts: Mapping[str, float]) -> Inputs:
 
 
 def _padded(example: Example) -> tuple[Tensor, Tensor, int | None]:
-    """Masked tokens, filled up to a few sizes: those that a generator fills, and the others."""
+    """Pad masked tokens to a few sizes: those that a generator fills, and the others."""
     cuts = [0, *([] if example.filled is None else [example.filled]), len(example.rows)]
     rows, targets = [], []
     for first, last in pairwise(cuts):

@@ -8,30 +8,30 @@ from typing import NamedTuple
 
 
 class Shape(NamedTuple):
-    """What a schedule is told beside its name."""
+    """The parameters of a schedule."""
 
-    warmup: float  # share of the run in which the rate rises
-    decay: float  # share of the run in which a "stable" one falls
+    warmup: float  # fraction of the run that is warm-up
+    decay: float  # fraction of the run in which "stable" decays
 
 
 def linear(done: float, shape: Shape) -> float:
-    """Fall in a straight line, as BERT's."""
+    """Linear decay to 0, as in BERT."""
     return (1 - done) / (1 - shape.warmup)
 
 
 def cosine(done: float, shape: Shape) -> float:
-    """Fall as half a cosine."""
+    """Cosine decay to 0."""
     return (1 + math.cos(math.pi * (done - shape.warmup) / (1 - shape.warmup))) / 2
 
 
 def stable(done: float, shape: Shape) -> float:
-    """Stay, then fall at the end: warm-up, stable, decay. The fall is 1 - sqrt, to nothing."""
+    """Warm-up, stable, decay (WSD): constant, then 1 - sqrt decay to 0 at the end."""
     into = (done - (1 - shape.decay)) / shape.decay if shape.decay else 0.0
     return 1 - math.sqrt(into) if into > 0 else 1.0
 
 
 def constant(done: float, shape: Shape) -> float:
-    """Stay."""
+    """Constant after warm-up."""
     return 1.0
 
 
@@ -44,7 +44,7 @@ SCHEDULES: dict[str, Callable[[float, Shape], float]] = {
 
 
 def rate_at(name: str, done: float, shape: Shape) -> float:
-    """The share of the peak rate when this share of the run is done, warm-up included."""
+    """Return the learning rate, as a fraction of its peak, at a fraction of the run."""
     done = min(max(done, 0.0), 1.0)
     if done < shape.warmup:
         return done / shape.warmup

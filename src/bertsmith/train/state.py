@@ -26,7 +26,7 @@ Tensors = Mapping[str, Tensor]
 
 @dataclass
 class Progress:
-    """Where a run is: all that a checkpoint holds beside tensors."""
+    """The position of a run: everything in a checkpoint except tensors."""
 
     step: int = 0
     position: int = 0  # the next sample
@@ -34,16 +34,16 @@ class Progress:
     elapsed: float = 0.0  # seconds
     evaluated: int = -1  # the last step that was evaluated
     averaged: int = 0  # updates of the averages
-    useful: float = 0.0  # share of the ranks' work that samples are, added up over steps
+    useful: float = 0.0  # share of the ranks' tokens that belong to samples, summed over steps
     skipped: int = 0  # bad steps in a row
-    corpus: str = ""  # the fingerprint of what is read
+    corpus: str = ""  # the fingerprint of the data
     closed: bool = False  # the budget is spent and the last evaluation done
     recent: list[float] = field(default_factory=list)  # norms of the last good steps
     counts: dict[str, int] = field(default_factory=dict)  # the ledger
 
 
 class Saved(NamedTuple):
-    """A checkpoint that was read."""
+    """A loaded checkpoint."""
 
     numbers: dict[str, Any]
     tensors: dict[str, dict[str, Tensor]]  # file → its tensors
@@ -59,7 +59,7 @@ class TensorState:
         self.names = {parameter: name for name, parameter in named.items()}
 
     def gather(self, ranks: Ranks) -> dict[str, dict[str, Tensor]]:
-        """All of them in full, in the memory of the first rank's CPU: file → tensors."""
+        """Gather full tensors in the CPU memory of the first rank: file → tensors."""
         states = {
             f"{self.names[parameter]}:{key}": torch.as_tensor(value)
             for parameter, state in self.optimizer.states()
@@ -73,7 +73,7 @@ class TensorState:
         return {file: ranks.gather(tensors) for file, tensors in files.items() if tensors}
 
     def load(self, saved: Saved) -> None:
-        """Take them from a checkpoint."""
+        """Load the tensors of a checkpoint."""
         for name, parameter in self.named.items():
             assign(parameter, saved.tensors["model"][name])
         for name, value in self.averages.values.items():
@@ -91,7 +91,7 @@ class TensorState:
 def _states(parameter: nn.Parameter, stored: Tensors) -> Iterator[tuple[str, Tensor]]:
     for key, value in stored.items():
         if value.ndim == 0:
-            # Fused optimizers count steps on the device, others on the CPU.
+            # Fused optimizers keep the step count on the device, others on the CPU.
             yield key, value.to(parameter.device) if parameter.device.type == "cuda" else value
         else:
             state = torch.zeros_like(parameter)
@@ -106,7 +106,7 @@ class Checkpoints:
         self.folder, self.keep = folder, keep
 
     def steps(self) -> list[int]:
-        """The steps of which there is a checkpoint, in order."""
+        """The steps that have a checkpoint, in order."""
         found = self.folder.glob("step-*") if self.folder.is_dir() else []
         return sorted(int(path.name[5:]) for path in found if path.name[5:].isdigit())
 
@@ -143,7 +143,7 @@ class Checkpoints:
             shutil.rmtree(self.path(old), ignore_errors=True)
 
     def sweep(self) -> None:
-        """Remove what an interrupted writer left; what it had not replaced yet comes back."""
+        """Remove leftovers of an interrupted writer, restoring a checkpoint it had not replaced."""
         for part in self.folder.glob(f"{WRITING}*"):
             shutil.rmtree(part, ignore_errors=True)
         for old in self.folder.glob(f"{REPLACED}*"):
@@ -169,7 +169,7 @@ class Checkpoints:
         return Saved(numbers, tensors)
 
     def newest(self) -> tuple[Saved | None, list[str]]:
-        """The newest whole checkpoint, and what is wrong with newer ones."""
+        """Return the newest intact checkpoint, and the problems of newer ones."""
         if any(self.folder.glob(f"{REPLACED}*")):
             self.sweep()
         faults: list[str] = []
@@ -181,7 +181,7 @@ class Checkpoints:
         return None, faults
 
     def forget_after(self, step: int) -> None:
-        """Remove checkpoints of later steps, which a damaged file has made useless."""
+        """Remove checkpoints of later steps, for example damaged ones."""
         for later in self.steps():
             if later > step:
                 shutil.rmtree(self.path(later), ignore_errors=True)

@@ -1,6 +1,6 @@
 """One training step, for pre-training and fine-tuning alike.
 
-It owns what is easy to get wrong: micro-batches, precision (the module is wrapped by a policy),
+It handles micro-batches, precision (the module is wrapped by a policy),
 the sum over ranks in one collective, gradient clipping, and the guard.
 """
 
@@ -19,28 +19,28 @@ from bertsmith.train.tables import TableGradients
 
 
 class Stop(BaseException):
-    """Raised in a step by a signal: its gradients are lost, the weights are as before it."""
+    """Raised by a signal within a step: its gradients are lost, the weights unchanged."""
 
 
 class MicroBatch(NamedTuple):
-    """The arguments of one pass; one that is not active only keeps this rank in step."""
+    """The arguments of one pass; inactive ones only take part in the collectives."""
 
     inputs: tuple[Any, ...]
     active: bool = True
 
 
 class StepResult(NamedTuple):
-    """What a step came to, over all micro-batches and ranks."""
+    """The result of a step over all micro-batches and ranks."""
 
     loss: float
     gradient_norm: float  # before clipping
     sums: dict[str, tuple[float, float]]  # the pairs that the module reports
-    extras: list[float]  # sums of what the caller added to the collective
-    skipped: str  # why the weights were not changed; empty if they were
+    extras: list[float]  # sums of the caller's `extras`
+    skipped: str  # why the step was skipped; empty if it was not
 
 
 class StepNote(NamedTuple):
-    """What is known of a step before its result."""
+    """The facts about a step that are known before its result."""
 
     counts: Mapping[str, float]  # predictions of each loss term
     learning_rate: float
@@ -53,7 +53,7 @@ class StepNote(NamedTuple):
     useful: float
 
     def rows(self, result: StepResult) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What is logged of the step: its numbers, and its time."""
+        """Return the two log rows of the step: values and timing."""
         row: dict[str, Any] = {"step": self.step}
         for name, (first, second) in result.sums.items():
             if name in self.counts:  # a loss and its correct predictions
@@ -70,10 +70,10 @@ class StepNote(NamedTuple):
 
 
 class TrainingStep:
-    """Gradients of some micro-batches, then one change of the weights.
+    """Accumulate gradients over micro-batches, then update the weights once.
 
     `module` returns a loss, already divided by the counts over all ranks and micro-batches, and
-    pairs to report. `objectives` are told before and after the weights change.
+    pairs to report. `before_step` and `after_step` of `objectives` are called around the update.
     """
 
     def __init__(
@@ -93,14 +93,14 @@ class TrainingStep:
         self.tables, self.compiled = TableGradients(tables), compiled
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         self.sharded = any(is_sharded(parameter) for parameter in self.parameters)
-        self.computing = False  # may be interrupted without harm
+        self.computing = False  # can be interrupted safely
 
     def __call__(
         self,
         micro_batches: Sequence[MicroBatch],
         extras: Callable[[], Sequence[float]] = tuple,
     ) -> StepResult:
-        """One step; `extras` are numbers to sum over the ranks, asked for after backward."""
+        """Run a step; `extras` returns numbers to sum over the ranks, called after backward."""
         try:
             self.computing = True
             names, reported = self._gradients(micro_batches)
@@ -112,7 +112,7 @@ class TrainingStep:
         gradients = self.tables.gather()
         gradients += [local_shard(p.grad) for p in self.parameters if p.grad is not None]
         norm = nn.utils.get_total_norm(gradients)
-        # Shards add up by their squares; copies are equal, so that the mean is each of them.
+        # Squared norms of shards add up; replicas are equal, so their mean is the value.
         norm = norm.square() if self.sharded else norm / self.ranks.count
         row = wide(torch.cat([norm.reshape(1), reported]))
         norm_sum, loss, *sums = self.ranks.all_reduce(row, extras())
@@ -153,14 +153,14 @@ class TrainingStep:
 
 
 def wide(row: Tensor) -> Tensor:
-    """A row in float64, in the CPU's memory where a device has none."""
+    """Return a row in float64, on the CPU if the device does not support it."""
     return row.double() if row.device.type in ("cpu", "cuda") else row.cpu().double()
 
 
 def allow_signals(blocks: Iterable[nn.Module]) -> None:
-    """Let a signal be handled between the blocks of a backward pass too, not only after it.
+    """Let Python handle signals between the blocks of a backward pass, not only after it.
 
-    Python handles signals when it runs; on a CPU a backward pass may take minutes without it.
+    On a CPU a backward pass may take minutes in which no Python code runs.
     """
 
     def hook(module: nn.Module, inputs: Any, output: Any) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-LARGE = 4096  # rows; below, a whole table costs nothing
+LARGE = 4096  # rows; the cost of smaller tables is negligible
 
 
 def large_tables(model: nn.Module) -> list[nn.Embedding]:
-    """The large tables that learn and are read by rows only: no output layer shares them."""
+    """Return large trainable embedding tables that are not tied to an output layer."""
     owners: dict[nn.Parameter, list[nn.Module]] = {}
     for module in model.modules():
         for parameter in module.parameters(recurse=False):
@@ -27,11 +27,11 @@ def large_tables(model: nn.Module) -> list[nn.Embedding]:
 
 
 class TableGradients:
-    """The gradients of some tables, for an optimizer that wants them whole.
+    """Dense gradients of embedding tables, computed from sparse ones.
 
-    In each backward pass torch makes a table of zeros for a few hundred rows, which takes a tenth
-    of a step on a CPU. Here the rows come alone, into one table that stays; so the gradient is the
-    same as ever.
+    In each backward pass torch allocates a zero table for a few hundred rows, a tenth of the time
+    of a step on a CPU. Here only the rows are computed and copied into a table that is reused;
+    the gradient is the same.
     """
 
     def __init__(self, tables: Sequence[nn.Embedding]) -> None:
@@ -42,7 +42,7 @@ class TableGradients:
             table.sparse = True
 
     def gather(self) -> list[Tensor]:
-        """Take what came to the tables in a step: every row that was read, once."""
+        """Collect the sparse gradients of a step, each row once; returns their values."""
         self.found = []
         for table in self.tables:
             assert table.weight.grad is not None
@@ -52,17 +52,17 @@ class TableGradients:
         return [values for _, values in self.found]
 
     def place(self) -> None:
-        """Give the tables what was gathered, and perhaps changed since."""
+        """Set the tables' gradients from the collected values, which may have been clipped."""
         for table, whole, (rows, values) in zip(self.tables, self.kept, self.found, strict=True):
             whole[rows] = values
             table.weight.grad = whole
 
     def clear(self) -> None:
-        """Forget it."""
+        """Zero the collected rows."""
         for whole, (rows, _) in zip(self.kept, self.found, strict=True):
             whole[rows] = 0.0
 
     def close(self) -> None:
-        """Leave the tables as they were."""
+        """Restore dense gradients in torch."""
         for table in self.tables:
             table.sparse = False

@@ -29,9 +29,9 @@ def verify_resume(
     seed: int = 0,
     say: Any = lambda message: None,
 ) -> dict[str, Any]:
-    """Run a recipe for some steps twice: once in peace, once killed at random moments.
+    """Run a recipe for some steps twice: uninterrupted, and killed at random moments.
 
-    Both must leave the same weights and the same log, byte for byte.
+    Weights and logs of both must be equal, byte for byte.
     """
     if recipe.train.minutes:
         raise BertsmithError("a time budget differs from run to run: set train.steps")
@@ -67,7 +67,7 @@ def verify_resume(
 def _wait(
     process: subprocess.Popen[bytes], log: Path, draw: random.Random, whole: float, anywhere: bool
 ) -> None:
-    """Until a random moment: anywhere in a run's time, or soon after its next step is logged."""
+    """Wait until a random moment, within the run's time or soon after its next logged step."""
     if anywhere:
         _sleep(process, draw.uniform(0, whole))
         return
@@ -105,7 +105,7 @@ def _finish(recipe: Path, run: Path, ranks: int, resume: bool = False) -> None:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a run and what it started, without a word."""
+    """Kill a run and its child processes with SIGKILL."""
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     if process.stderr:

@@ -24,7 +24,7 @@ SPEED = 20  # steps over which speed is averaged
 
 
 class Watch:
-    """Keeps the last numbers, and tells whoever watches."""
+    """Base class of progress views: keeps the most recent values and writes TensorBoard files."""
 
     def __init__(self, folder: RunFolder, recipe: Recipe, made: Built, tensorboard: bool) -> None:
         self.recipe = recipe
@@ -40,7 +40,7 @@ class Watch:
         )
         self.peak = self.elapsed = 0.0
         self.useful, self.ranks = 1.0, 1
-        self.unigram = 0.0  # nats that word frequencies alone reach, where tokens are predicted
+        self.unigram = 0.0  # unigram loss in nats, if tokens are predicted
         self.events = _events(folder) if tensorboard else None
 
     def __enter__(self) -> Watch:
@@ -51,7 +51,7 @@ class Watch:
             self.events.close()
 
     def step(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
-        """Take a step's numbers."""
+        """Record the values of a step and show them."""
         if "loss" in row:
             self.losses.append(row["loss"])
             self.last = dict(row)
@@ -72,7 +72,7 @@ class Watch:
         """Show a step."""
 
     def say(self, message: str) -> None:
-        """Tell a person something."""
+        """Show a message."""
 
     def speed(self) -> float:
         """Tokens a second over the last steps."""
@@ -86,7 +86,7 @@ class Watch:
         return self.speed() * self.flops / self.peak
 
     def left(self) -> float:
-        """Seconds until the end, as it looks now."""
+        """Estimated seconds until the end."""
         train, step = self.recipe.train, self.last.get("step", 0)
         if train.minutes:
             return max(0.0, 60 * train.minutes - self.elapsed)
@@ -95,12 +95,12 @@ class Watch:
 
 
 class Lines(Watch):
-    """A line now and then, for logs and pipes."""
+    """Print lines at intervals, for logs and pipes."""
 
     said = 0.0
 
     def show(self, row: Mapping[str, Any]) -> None:
-        """Print at most a line a few seconds, and every evaluation."""
+        """Print a line every few seconds at most, and after every evaluation."""
         held = "loss" not in row
         if not held and time.monotonic() - self.said < 5 and row["step"] > 1:
             return
@@ -118,7 +118,7 @@ class Lines(Watch):
 
 
 class Live(Watch):
-    """A view that stays in place: progress, losses, speed."""
+    """A live view: progress, losses, speed."""
 
     def __enter__(self) -> Live:
         from rich.console import Console
@@ -133,7 +133,7 @@ class Live(Watch):
         super().__exit__(*error)
 
     def show(self, row: Mapping[str, Any]) -> None:
-        """Draw it anew."""
+        """Redraw the view."""
         self.view.update(self.picture())
 
     def say(self, message: str) -> None:
@@ -176,7 +176,7 @@ class Live(Watch):
 
 
 def curve(values: list[float], width: int = 40) -> str:
-    """A line of bars: the whole run so far."""
+    """Return a sparkline of the whole run so far."""
     if len(values) < 2:
         return ""
     size = max(1, -(-len(values) // width))
@@ -189,13 +189,13 @@ def curve(values: list[float], width: int = 40) -> str:
     return "".join(BARS[round((mean - low) * scale)] for mean in means)
 
 
-MakeWatch = Callable[[RunFolder, Recipe, "Built", bool], Watch]  # makes a watch of one's own
+MakeWatch = Callable[[RunFolder, Recipe, "Built", bool], Watch]  # creates a custom view
 
 
 def watcher(
     show: str | MakeWatch | None, folder: RunFolder, recipe: Recipe, made: Built, tensorboard: bool
 ) -> Watch:
-    """The watch that is asked for; by default what fits where standard error goes."""
+    """Return the requested view; by default "live" on a terminal, else "lines"."""
     kind = show or ("live" if sys.stderr.isatty() else "lines")
     view = VIEWS[kind] if isinstance(kind, str) else kind
     return view(folder, recipe, made, tensorboard and folder.writes)
@@ -205,7 +205,7 @@ VIEWS: dict[str, MakeWatch] = {"live": Live, "lines": Lines, "none": Watch}
 
 
 def check_view(show: str | MakeWatch | None, tensorboard: bool) -> None:
-    """Refuse a view that is not there, before anything is written."""
+    """Raise an error for an unknown view, before anything is written."""
     if isinstance(show, str) and show not in VIEWS:
         raise BertsmithError(f"unknown view {show!r}; known: {', '.join(VIEWS)}")
     if tensorboard and find_spec("tensorboard") is None:
