@@ -116,6 +116,8 @@ def test_points() -> None:
     assert HOSTILE not in text
     named = scatter("two", [(0.0, 0.0, 0, "a"), (1.0, 0.5, 1, "b")], ["x & y", "z"])
     assert re.findall(r'class="name".*>(.*)</text>', named) == ["x &amp; y", "z"]
+    assert 'text-anchor="start">x &amp; y' in named  # names near an edge grow inwards
+    assert 'text-anchor="end">z' in named
     assert "<circle" in scatter("one", [(2.0, 2.0, 0, "a")])
     many = [(n % 10, n // 10, 0, "a") for n in range(100)] + [(1000.0, -1000.0, 0, "far")]
     drawn = re.findall(r'cx="([\d.]+)" cy="([\d.]+)"', scatter("an outlier", many))

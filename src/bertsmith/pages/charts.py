@@ -164,8 +164,14 @@ def scatter(
         places = [(x, y) for (x, y, *_), one in zip(dots, points, strict=True) if one[2] == group]
         if places:
             middle_x, middle_y = (sum(values) / len(places) for values in zip(*places, strict=True))
-            inside = min(max(middle_x, 5.0 * len(name)), width - 5.0 * len(name))
-            labels.append((round(inside, 1), round(middle_y, 1), name))
+            half = 5.0 * len(name)  # of its width; narrow screens draw larger letters, so a
+            # name near an edge is anchored there and grows inwards.
+            x, anchor = middle_x, "middle"
+            if middle_x < width / 3:
+                x, anchor = max(middle_x - half, 0.0), "start"
+            elif middle_x > width * 2 / 3:
+                x, anchor = min(middle_x + half, width), "end"
+            labels.append((round(x, 1), round(middle_y, 1), anchor, name))
     return render("scatter.html", title=title, width=width, height=height, dots=dots, labels=labels)
 
 
