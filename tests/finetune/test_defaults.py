@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from bertsmith import BertsmithError
-from bertsmith.finetune import finetune, settings_for
+from bertsmith.finetune import finetune, read_splits, settings_for
 from bertsmith.finetune.defaults import default_settings, stored_settings
+from bertsmith.finetune.run import learned_from
 from finetune.conftest import Write
 from tasks.models import Made
 
@@ -59,6 +60,25 @@ def test_the_report_has_the_rate_that_muon_had(own: Own, write: Write, tmp_path:
     card = (out / "README.md").read_text()
     assert "optimizer muon, matrix learning rate 0.012" in card
     assert "epoch 1 was kept." in card  # by no score: there was none
+
+
+def test_both_orders_of_pairs_and_dropout(own: Own, write: Write) -> None:
+    folder = own(finetune={})
+    rows = [{"text": f"one {n}", "pair": f"two {n}", "label": "ab"[n % 2]} for n in range(6)]
+    data = write("pairs.jsonl", rows)
+    result = finetune(folder, data, hold_out=0, epochs=1, both_orders=True, dropout=0.25)
+    train = read_splits(data, hold_out=0).train
+    texts = [one.texts for one in learned_from(train, result.kept.settings)]
+    assert len(texts) == 12
+    assert texts[6:] == [(second, first) for first, second in texts[:6]]
+    kept = result.kept.bert.checkpoint
+    assert kept.config.attention_dropout == kept.config.embedding_dropout == 0.25
+    with pytest.raises(BertsmithError, match="both_orders needs pairs of texts"):
+        finetune(folder, write("t.jsonl", ROWS), hold_out=0, epochs=1, both_orders=True)
+    with pytest.raises(BertsmithError, match="both_orders has no effect on tagging"):
+        settings_for("tagging", both_orders=True)
+    with pytest.raises(BertsmithError, match=r"dropout should be less than or equal to 0\.9"):
+        settings_for("classification", dropout=1.5)
 
 
 def test_what_is_given_comes_first(own: Own) -> None:

@@ -136,7 +136,7 @@ def test_replaced_tokens_are_what_the_generator_changed(sharing: Any) -> None:
 @pytest.mark.parametrize("fills", [0.5, 0.3, 0.75])
 def test_sequences_that_are_not_filled_are_guessed_in_the_same_pass(fills: float) -> None:
     checkpoint = create(TINY["electra"], heads=["replaced", "masked_lm"], seed=1)
-    model, given = checkpoint.model, example().shared_out(fills)
+    model, given = checkpoint.model, example().partly_filled(fills)
     assert given.filled is not None
     small = build(generator_config(checkpoint.config, width=0.5)).eval()
     initialise(small, 0.15, torch.Generator().manual_seed(2))
@@ -175,7 +175,7 @@ def test_sequences_that_are_not_filled_are_guessed_in_the_same_pass(fills: float
 
 def test_a_frozen_generator_is_neither_trained_nor_stored() -> None:
     checkpoint = create(TINY["electra"], heads=["replaced", "masked_lm"], seed=1)
-    model, given = checkpoint.model, example().shared_out(0.5)
+    model, given = checkpoint.model, example().partly_filled(0.5)
     assert given.filled
     assert given.judged is not None
     frozen = create(TINY["electra"], heads=["masked_lm"], seed=2).model.eval()
@@ -202,10 +202,22 @@ def test_a_frozen_generator_is_neither_trained_nor_stored() -> None:
     assert all(parameter.grad is None for parameter in frozen.parameters())
 
 
+def test_a_batch_may_have_no_sequence_to_fill_or_none_to_guess() -> None:
+    checkpoint = create(TINY["electra"], heads=["replaced", "masked_lm"], seed=1)
+    frozen = create(TINY["electra"], heads=["masked_lm"], seed=2).model.eval()
+    for fills, counts in ((0.1, {"replaced": 0, "masked_lm": 6}), (0.9, {})):
+        given = example().partly_filled(fills)
+        objective = ReplacedTokens(checkpoint.model, frozen, fills=fills, frozen=True)
+        assert objective.counts(given).items() >= counts.items()
+        found = terms(objective, checkpoint.model, given)
+        total = sum(term.sum for term in found.values())
+        assert torch.isfinite(torch.as_tensor(total))
+
+
 @pytest.mark.parametrize("fills", [1.0, 0.5])
 def test_rows_that_only_fill_up_a_shape_change_nothing(fills: float) -> None:
     checkpoint = create(TINY["electra"], heads=["replaced", "masked_lm"], seed=1)
-    model, given = checkpoint.model, example().shared_out(fills)
+    model, given = checkpoint.model, example().partly_filled(fills)
     frozen = create(TINY["electra"], heads=["masked_lm"], seed=2).model.eval()
     objective = ReplacedTokens(model, frozen, fills=fills, frozen=True, temperature=1e-4)
     inputs = inputs_of(given, {"replaced": 1.0})

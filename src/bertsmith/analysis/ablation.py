@@ -45,7 +45,7 @@ class Material:
 def masked_words(
     bert: LoadedModel, texts: Sequence[str], share: float = 0.15, seed: int = 0
 ) -> Material:
-    """Mask some tokens of texts, always the same; the loss is that of predicting them."""
+    """Texts with a fixed set of masked tokens, scored by the loss of predicting them."""
     bert.demand_head("masked_lm")
     tokenizer = bert.tokenizer
     if tokenizer.mask_id is None:

@@ -94,7 +94,7 @@ def read_texts(
 ) -> list[str]:
     """All texts of the command line, of a file, or of standard input.
 
-    With a limit, a random sample of the texts that are not blank, in their order.
+    With a limit, a random sample of them without blank ones, in the original order.
     """
     from bertsmith.data import draw
 

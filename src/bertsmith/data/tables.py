@@ -147,7 +147,7 @@ def check_names(path: Path, names: Iterable[str]) -> None:
 
 
 def draw(texts: Iterable[str], limit: int, seed: int = 0) -> list[str]:
-    """Draw a random sample of the texts that are not blank, in their order; all if there are few.
+    """Draw a random sample of at most `limit` texts, without blank ones, in the original order.
 
     Only the sample is held in memory.
     """

@@ -62,7 +62,7 @@ class Example:
             judged=None if self.judged is None else self.judged.pin_memory(),
         )
 
-    def shared_out(self, fills: float) -> Example:
+    def partly_filled(self, fills: float) -> Example:
         """Return the example with a generator that fills only this fraction of the sequences.
 
         They alternate with those that stay masked, so that both have sequences of all lengths.
@@ -182,4 +182,4 @@ class Examples:
             None if labels is None else torch.from_numpy(labels),
             samples=len(samples),
             tokens=total,
-        ).shared_out(self.fills)
+        ).partly_filled(self.fills)

@@ -128,27 +128,13 @@ def _teacher(recipe: Recipe, tokenizer: Tokenizer, student: Config) -> Teacher |
         return None
     if not name:
         raise BertsmithError(f"the objective {min(learned)} needs a teacher: set teacher.model")
-    directory = locate(name)
-    known = isinstance(tokenizer, Tokenizer)  # of a plan there may be the size alone
-    if known and Tokenizer.load(directory).vocabulary() != tokenizer.vocabulary():
-        raise BertsmithError(
-            f"{name}: the teacher's vocabulary is not the one that the corpus was prepared with;"
-            f" prepare the text with --tokenizer {name}"
-        )
     if "relations" in learned and (recipe.train.compile or recipe.train.parallel == "fsdp"):
         raise BertsmithError(
             "the objective relations reads inside of layers: it needs train.compile = false and"
             ' train.parallel = "ddp"'
         )
-    checkpoint = read(directory)
-    config = checkpoint.config
-    heads = check_teacher(config, student, learned, part.layer, part.relation_heads)
-    longest = max(length for length, _, _ in recipe.lengths())
-    if longest > config.max_length:
-        raise BertsmithError(
-            f"the teacher reads {config.max_length} tokens, and the recipe makes sequences of"
-            f" {longest}: lower data.length"
-        )
+    checkpoint = _trained("teacher", name, recipe, tokenizer)
+    heads = check_teacher(checkpoint.config, student, learned, part.layer, part.relation_heads)
     return Teacher(
         checkpoint.model,
         temperature=part.temperature,
@@ -158,25 +144,31 @@ def _teacher(recipe: Recipe, tokenizer: Tokenizer, student: Config) -> Teacher |
 
 
 def _frozen_generator(recipe: Recipe, tokenizer: Tokenizer) -> Model:
-    """The trained model that fills masks, checked against the corpus."""
+    """The trained model that fills masks."""
     name = recipe.generator.model
+    checkpoint = _trained("generator", name, recipe, tokenizer)
+    if "masked_lm" not in checkpoint.entries:
+        raise BertsmithError(f"{name}: a generator fills masks, and this model has no head for it")
+    return checkpoint.model
+
+
+def _trained(role: str, name: str, recipe: Recipe, tokenizer: Tokenizer) -> Checkpoint:
+    """A trained model that reads the same batches: of the corpus's vocabulary, and long enough."""
     directory = locate(name)
     known = isinstance(tokenizer, Tokenizer)  # of a plan there may be the size alone
     if known and Tokenizer.load(directory).vocabulary() != tokenizer.vocabulary():
         raise BertsmithError(
-            f"{name}: the generator's vocabulary is not the one that the corpus was prepared with;"
+            f"{name}: the {role}'s vocabulary is not the one that the corpus was prepared with;"
             f" prepare the text with --tokenizer {name}"
         )
     checkpoint = read(directory)
-    if "masked_lm" not in checkpoint.entries:
-        raise BertsmithError(f"{name}: a generator fills masks, and this model has no head for it")
     longest = max(length for length, _, _ in recipe.lengths())
     if longest > checkpoint.config.max_length:
         raise BertsmithError(
-            f"the generator reads {checkpoint.config.max_length} tokens, and the recipe makes"
+            f"the {role} reads {checkpoint.config.max_length} tokens, and the recipe makes"
             f" sequences of {longest}: lower data.length"
         )
-    return checkpoint.model
+    return checkpoint
 
 
 def _objectives(recipe: Recipe) -> list[Any]:

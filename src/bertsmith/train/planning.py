@@ -321,4 +321,4 @@ def random_example(sequences: int, length: int, recipe: Recipe, vocabulary: int)
     labels = torch.arange(sequences) // 2 if pairs else labels
     return Example(
         Batch(ids, torch.zeros_like(ids), layout), rows, ids[rows], labels, sequences, total
-    ).shared_out(recipe.generator.fills)
+    ).partly_filled(recipe.generator.fills)
