@@ -2,8 +2,9 @@
 
     python benchmarks/small/split.py --data DATA --out OUT
 
-DATA is a folder with GLUE's tasks (glue_cola, ...). OUT gets the same folders, in which every fifth
-example of the training file (at most 2,000) is the dev file, and the others are the training file.
+DATA is a folder with GLUE's tasks (glue_cola, ...) and conll2003_en. OUT gets the same folders, in
+which every fifth example of the training file (at most 2,000) is the dev file, and the others are
+the training file; of CoNLL-2003 every fifth sentence.
 """
 
 from __future__ import annotations
@@ -40,6 +41,21 @@ def main() -> None:
             text = "\n".join([*head, *rows]) + "\n"
             (asked.out / folder.name / f"{name}.tsv").write_text(text, "utf-8", newline="")
         print(task, {name: len(rows) for name, rows in parts.items()})
+    split_tags(asked.data / "conll2003_en", asked.out / "conll2003_en")
+
+
+def split_tags(folder: Path, out: Path) -> None:
+    """Split a file of tagged words, whose sentences are separated by blank lines."""
+    with lzma.open(folder / "train.txt.xz", "rt", encoding="utf-8", newline="") as stream:
+        sentences = [one for one in stream.read().split("\n\n") if one.strip()]
+    parts = {
+        "valid": sentences[::EVERY],
+        "train": [one for place, one in enumerate(sentences) if place % EVERY],
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    for name, rows in parts.items():
+        (out / f"{name}.txt").write_text("\n\n".join(rows) + "\n", "utf-8", newline="")
+    print(folder.name, {name: len(rows) for name, rows in parts.items()})
 
 
 if __name__ == "__main__":
