@@ -16,10 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertsmith import BertsmithError
-from bertsmith.batch import Layout
+from bertsmith.batch import Batch, Layout
 from bertsmith.data import read_data
 from bertsmith.finetune import loop, settings_for, steps
 from bertsmith.finetune.batches import padded_lengths
+from bertsmith.finetune.learner import _kernel
 from bertsmith.finetune.setup import open_fresh
 from bertsmith.tasks.registry import task_named
 from bertsmith.train.captured import pack, unpack
@@ -166,6 +167,13 @@ def test_one_grid_attends_as_many_do() -> None:
     assert seen.shape == (4, 16)
     assert torch.equal(rows[picked][places], rows)
     assert torch.equal(picked.view(4, 16)[seen], rows)
+
+
+def test_a_batch_that_comes_with_a_grid_uses_it() -> None:
+    batch = Batch.of([[1] * 200])
+    assert _kernel(batch) is None
+    batch.layout.__dict__["groups"] = batch.layout.grid
+    assert _kernel(batch) == "grouped"
 
 
 def test_a_buffer_holds_tensors_of_all_kinds() -> None:

@@ -307,7 +307,11 @@ def test_dropout_thins_the_weights_and_keeps_their_mean(kernel: str, kind: str) 
         ("cuda", torch.float16, 64, False, 7, 32, "short"),
         ("cuda", torch.float16, None, False, 128, 24, "varlen"),  # no tile is so wide
         ("cuda", torch.float16, None, False, 0, 64, "varlen"),  # of any length
-        ("cuda", torch.bfloat16, None, True, 128, 64, "grouped"),
+        ("cuda", torch.bfloat16, None, True, 128, 64, "relative"),
+        ("cuda", torch.float16, None, True, 0, 32, "relative"),
+        ("cuda", torch.bfloat16, None, True, 128, 24, "grouped"),
+        ("cuda", torch.bfloat16, None, True, 128, 128, "grouped"),  # too wide
+        ("cuda", torch.float32, None, True, 128, 64, "grouped"),
         ("cuda", torch.float32, None, False, 128, 64, "grouped"),
         ("cpu", torch.bfloat16, None, False, 128, 64, "runs"),
         ("cpu", torch.float32, 64, False, 512, 64, "runs"),
@@ -330,12 +334,16 @@ def test_the_kernel_is_chosen_by_device_dtype_and_length(
     expected: str,
 ) -> None:
     monkeypatch.setattr(short, "TRITON", True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
     shape = (10, HEADS, width)
     query: Any = SimpleNamespace(device=torch.device(device), dtype=dtype, shape=shape)
     scores = Scores(1.0, window, relative(Layout.of([2])) if bias else None)
     assert choose(query, scores, most) == expected
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
+    assert choose(query, scores, most) == expected.replace("relative", "grouped")
     monkeypatch.setattr(short, "TRITON", False)
-    assert choose(query, scores, most) == expected.replace("short", "varlen")
+    without = {"short": "varlen", "relative": "grouped"}
+    assert choose(query, scores, most) == without.get(expected, expected)
 
 
 def test_an_unknown_kernel_is_refused() -> None:
@@ -383,7 +391,7 @@ def test_varlen_gets_a_window_where_one_matters(calls: list[dict[str, Any]]) -> 
 
 def test_varlen_refuses_what_it_cannot_do() -> None:
     layout = Layout.of([4])
-    with pytest.raises(ValueError, match="no relative bias"):
+    with pytest.raises(ValueError, match="computes a relative bias"):
         attend(*qkv(layout), layout, Scores(1.0, bias=relative(layout)), kernel="varlen")
 
 

@@ -34,6 +34,9 @@ class Learner(nn.Module):
 
 
 def _kernel(batch: Batch) -> str | None:
-    """On a CPU short sequences are padded a little: few large calls beat many small ones."""
+    """On a CPU short sequences are padded a little: few large calls beat many small ones.
+
+    Captured steps that come with a padded grid use it.
+    """
     short = batch.layout.longest <= SHORT and batch.ids.device.type == "cpu"
-    return "grouped" if short else None
+    return "grouped" if short or "groups" in batch.layout.__dict__ else None

@@ -5,12 +5,12 @@ runs       scaled_dot_product_attention on neighbours of equal length: no paddin
 grouped    the same on sequences of like length, a little padded: few calls, for GPUs
 varlen     torch's flash kernel for ragged rows (CUDA, half precision)
 short      our own for batches known to have at most 128 tokens a sequence (CUDA, half, Triton)
+relative   our own for relative positions (CUDA, half, Triton)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,14 +19,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertsmith.batch import Layout
-from bertsmith.kernels import fits_ragged, fits_short, ragged_attention, short_attention
+from bertsmith.kernels import (
+    fits_ragged,
+    fits_relative,
+    fits_short,
+    ragged_attention,
+    relative_attention,
+    short_attention,
+)
 from bertsmith.model.rows import below
 
 CHUNK = 256  # queries that share one key range in local attention over a long sequence
 
 
-@dataclass(frozen=True)
-class RelativeBias:
+class RelativeBias(NamedTuple):
     """Scores of content against relative distance, as the vectors they are made of."""
 
     keys: Tensor | None  # (R, H, d) what queries meet at each distance
@@ -75,17 +81,18 @@ def attend(
     are copied.
     """
     chosen = kernel or choose(query, scores, layout.most)
-    rows = (query, key, value) if joint is None or chosen != "short" else (joint,)
-    return KERNELS[chosen](*rows, layout, scores, dropout)
+    as_one = joint is not None and chosen in ("short", "relative")
+    return KERNELS[chosen](*((joint,) if as_one else (query, key, value)), layout, scores, dropout)
 
 
 def choose(query: Tensor, scores: Scores, most: int) -> str:
     """The fastest kernel that can do this exactly; `most` is the layout's bound on lengths."""
     if query.device.type == "cpu":
         return "runs"
-    if scores.bias is None and fits_short(query, most):
-        return "short"
-    return "varlen" if scores.bias is None and fits_ragged(query) else "grouped"
+    if scores.bias is not None:
+        return "relative" if fits_relative(query) else "grouped"
+    longer = "varlen" if fits_ragged(query) else "grouped"
+    return "short" if fits_short(query, most) else longer
 
 
 def maps(
@@ -224,11 +231,10 @@ def _skewed(q: Tensor, k: Tensor, bias: RelativeBias) -> Tensor:
 def _bounded(compute: Callable[..., Tensor], *given: Any) -> Tensor:
     """By a kernel that reads on the device where sequences end."""
     *rows, layout, scores, dropout = given
-    if scores.bias is not None:
-        raise ValueError("this kernel has no relative bias")
-    return compute(
-        rows, layout.ends, layout.longest, scores.scale, scores.window, scores.causal, dropout
-    )
+    if (scores.bias is None) is (compute is relative_attention):
+        raise ValueError("only the kernel 'relative' computes a relative bias, and it needs one")
+    how = (scores.scale, scores.window, scores.causal, dropout)
+    return compute(rows, layout.ends, layout.longest, *how, *(scores.bias or ()))
 
 
 KERNELS: dict[str, Callable[..., Tensor]] = {
@@ -237,4 +243,5 @@ KERNELS: dict[str, Callable[..., Tensor]] = {
     "grouped": _grouped,
     "varlen": partial(_bounded, ragged_attention),
     "short": partial(_bounded, short_attention),
+    "relative": partial(_bounded, relative_attention),
 }

@@ -1,0 +1,208 @@
+"""Attention with DeBERTa's relative positions, in Triton: no padding, no (H, n, n) in memory.
+
+The score of query i and key j is the sum of three products: query and key, query and the position
+vector of the distance i - j, key and another vector of that distance. The products of all tokens
+with the vectors of all distances are two matrix multiplications (`bands`), from which the programs
+read the scores of a tile. Vectors are laid out by distance, also where distances share a row of the
+table: every score has an element of its own, and the backward pass needs no atomic sums. Bands are
+computed again for backward, and for some heads at a time if there are many tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bertsmith.kernels import short
+from bertsmith.kernels.ragged import ragged_attention
+from bertsmith.kernels.short import HALVES, _even, _joint, _parts
+
+WIDTHS = (16, 32, 64)  # head widths; wider ones need more shared memory than many GPUs have
+ELEMENTS = 1 << 30  # of a band at a time
+
+
+def fits_relative(query: Tensor) -> bool:
+    """Return whether to use the kernel. GPUs before Ampere have too little shared memory."""
+    fits = query.shape[-1] in WIDTHS and query.dtype in HALVES
+    if not (short.TRITON and query.device.type == "cuda" and fits):
+        return False
+    return torch.cuda.get_device_capability(query.device) >= (8, 0)
+
+
+def relative_attention(
+    rows: Sequence[Tensor],
+    boundaries: Tensor,
+    longest: int,
+    scale: float,
+    window: int | None,
+    causal: bool,
+    dropout: float,
+    keys: Tensor | None,
+    queries: Tensor | None,
+    distances: Tensor,
+) -> Tensor:
+    """As `short_attention`, for any length, with scores of content against distance.
+
+    `keys` are the vectors (R, H, d) that queries are multiplied with, `queries` those for keys; a
+    model may have only one of them, or none. `distances` (2m-1,) is the row of each distance from
+    -(m-1) to m-1.
+    """
+    if keys is None and queries is None:
+        how = (boundaries, longest, scale, window, causal, dropout)
+        return ragged_attention(rows[0].unbind(1) if len(rows) == 1 else rows, *how)
+    seed = boundaries[:1]  # of dropout; not read without
+    if dropout:
+        seed = torch.randint(2**31 - 1, (1,), dtype=torch.int32, device=boundaries.device)
+    near = -1 if window is None else window
+    columns = torch.arange(-_side(longest), _side(longest), device=distances.device)
+    dtype = rows[0].dtype
+    tables = [
+        _laid_out(table.to(dtype), distances, columns * sign)
+        for table, sign in ((keys, 1), (queries, -1))
+        if table is not None
+    ]
+    kind = 1 * (keys is not None) + 2 * (queries is not None)
+    return _relative(
+        list(rows), tables, boundaries, seed, kind, longest, scale, near, causal, dropout
+    )[0]
+
+
+def _side(longest: int) -> int:
+    """Half of the columns of a band: a power of two."""
+    return max(16, 1 << (longest - 1).bit_length())
+
+
+def _laid_out(table: Tensor, distances: Tensor, columns: Tensor) -> Tensor:
+    """The vector of each column's distance: (R, H, d) → (W, H, d).
+
+    A product with ones and zeros is exact, and its backward sums in a fixed order.
+    """
+    middle = len(distances) // 2
+    row = distances[(columns + middle).clamp(0, 2 * middle)]
+    chosen = row[:, None] == torch.arange(len(table), device=row.device)
+    return (chosen.to(table.dtype) @ table.flatten(1)).unflatten(1, table.shape[1:])
+
+
+@torch.library.custom_op("bertsmith::relative_attention", mutates_args=())
+def _relative(
+    rows: list[Tensor],
+    tables: list[Tensor],
+    boundaries: Tensor,
+    seed: Tensor,
+    kind: int,
+    longest: int,
+    scale: float,
+    window: int,
+    causal: bool,
+    dropout: float,
+) -> tuple[Tensor, Tensor]:
+    """Return the outputs (T, H, d), and the log-sum-exps (H, T) for backward.
+
+    `kind` says which tables there are: 1, the one for queries; 2, the one for keys; 3, both.
+    """
+    from bertsmith.kernels import bands
+
+    out, sums = _outputs(rows)
+    how = (longest, scale, window, causal, dropout)
+    for some in _some_heads(out, tables):
+        parts = [x[:, some] for x in _parts(rows)]
+        products = _bands(parts, _pair(tables, kind, some), scale)
+        where = (out[:, some], sums[some], seed, boundaries, some.start, out.shape[1])
+        bands.forward(parts, products, *where, *how)
+    return out, sums
+
+
+@torch.library.custom_op("bertsmith::relative_attention_back", mutates_args=())
+def _back(
+    grad: Tensor,
+    out: Tensor,
+    rows: list[Tensor],
+    tables: list[Tensor],
+    sums: Tensor,
+    boundaries: Tensor,
+    seed: Tensor,
+    kind: int,
+    longest: int,
+    scale: float,
+    window: int,
+    causal: bool,
+    dropout: float,
+) -> list[Tensor]:
+    """Return the gradients of queries, keys and values (T, 3, H, d), then those of the tables."""
+    from bertsmith.kernels import bands
+
+    joint, *to_tables = results = _gradients(grad, out, rows, tables)
+    how = (longest, scale, window, causal, dropout)
+    for some in _some_heads(out, tables):
+        parts = [x[:, some] for x in (*_parts(rows), _even(grad), _even(out))]
+        pair = _pair(tables, kind, some)
+        own = joint[:, :, some]
+        where = (own, sums[some], seed, boundaries, some.start, out.shape[1])
+        steps = bands.backward(parts, _bands(parts, pair, scale), *where, *how)
+        written = iter(to_tables)
+        for x, to_x, table, step in zip(parts, own.unbind(1), pair, steps, strict=False):
+            if table is not None and step is not None:
+                to_x.transpose(0, 1).baddbmm_(step, table.transpose(0, 1))
+                next(written)[:, some] = bands.by_distance(step, x)
+    return results
+
+
+def _outputs(rows: Sequence[Tensor], *_: Any) -> tuple[Tensor, Tensor]:
+    query = _parts(rows)[0]
+    count, heads, _width = query.shape
+    return query.new_empty(query.shape), query.new_empty((heads, count), dtype=torch.float32)
+
+
+def _gradients(grad: Tensor, out: Tensor, rows: Any, tables: list[Tensor], *_: Any) -> list[Tensor]:
+    return [_joint(grad), *(torch.zeros_like(table) for table in tables)]
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    rows, tables, boundaries, seed, *ctx.how = inputs
+    ctx.save_for_backward(*output, boundaries, seed, *tables, *rows)
+    ctx.mark_non_differentiable(output[1])
+    ctx.tables = len(tables)
+
+
+def _differentiate(ctx: Any, grad: Tensor, _: Any) -> tuple[Any, ...]:
+    out, sums, boundaries, seed, *rest = ctx.saved_tensors
+    tables, rows = rest[: ctx.tables], rest[ctx.tables :]
+    joint, *to_tables = _back(grad, out, rows, tables, sums, boundaries, seed, *ctx.how)
+    grads = [joint] if len(rows) == 1 else list(joint.unbind(1))
+    return (grads, to_tables, None, None, *(None for _ in ctx.how))
+
+
+_relative.register_fake(_outputs)
+_back.register_fake(_gradients)
+_relative.register_autograd(_differentiate, setup_context=_remember)
+
+
+def _some_heads(out: Tensor, tables: list[Tensor]) -> Iterator[slice]:
+    """Heads whose bands are in memory at once."""
+    tokens, heads, _ = out.shape
+    each = max(1, ELEMENTS // max(1, tokens * len(tables[0])))
+    yield from (slice(n, min(n + each, heads)) for n in range(0, heads if tokens else 0, each))
+
+
+def _pair(tables: list[Tensor], kind: int, heads: slice) -> list[Tensor | None]:
+    """The tables for queries and for keys, of some heads."""
+    rest = iter(tables)
+    return [next(rest)[:, heads] if kind & bit else None for bit in (1, 2)]
+
+
+def _bands(parts: list[Tensor], pair: list[Tensor | None], scale: float) -> list[Tensor | None]:
+    """Products of queries, and of keys, with position vectors (h, T, W), for powers of two."""
+    products: list[Tensor | None] = []
+    for x, table in zip(parts, pair, strict=False):
+        band = None
+        if table is not None:
+            band = x.new_empty(x.shape[1], len(x), len(table))
+            vectors, alpha = table.permute(1, 2, 0), scale / math.log(2)
+            # Scaled before it is rounded: in float16 products could overflow.
+            band.baddbmm_(x.transpose(0, 1), vectors, beta=0, alpha=alpha)
+        products.append(band)
+    return products
