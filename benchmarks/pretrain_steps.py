@@ -12,7 +12,8 @@ Each contender does whole masked-LM steps with float32 weights and bf16 matrix p
 tokens in a batch. A case is a size, dropout, how full rows are, and how long (128 if not given).
 At "70% full", rows of 128 hold 64 to 115 real tokens: `transformers` pads them, bertsmith does not.
 `modernbert-9x320` is the shape of bertsmith-small, with 30% masked and 98,304 tokens, measured
-without `transformers`. `--without` also measures bertsmith with one kernel switched off at a time.
+without `transformers`; `deberta-12x768` that of DeBERTa-v3-base with a vocabulary of 30,528.
+`--without` also measures bertsmith with one kernel switched off at a time.
 Contenders take turns in one process; the median of several timed rounds counts. Peak is what a
 large bf16 matrix product reaches on this device.
 """
@@ -60,6 +61,21 @@ device = torch.device(options.device)
 Step = Callable[[], None]
 
 
+RELATIVE: dict[str, Any] = {
+    "model_type": "deberta-v2",
+    "relative_attention": True,
+    "position_biased_input": False,
+    "pos_att_type": ["p2c", "c2p"],
+    "share_att_key": True,
+    "position_buckets": 256,
+    "norm_rel_ebd": "layer_norm",
+    "max_relative_positions": -1,
+    "layer_norm_eps": 1e-7,
+    "type_vocab_size": 0,
+    "pad_token_id": 0,
+}
+
+
 class Case(NamedTuple):
     """What is measured."""
 
@@ -90,7 +106,7 @@ class Case(NamedTuple):
         return np.random.default_rng(0).integers(least, most, rows).tolist()
 
     def settings(self) -> dict[str, Any]:
-        layers, width = map(int, self.size.removeprefix("modernbert-").split("x"))
+        layers, width = map(int, self.size.rpartition("-")[2].split("x"))
         settings: dict[str, Any] = {
             "model_type": "bert",
             "vocab_size": 30528,
@@ -105,7 +121,7 @@ class Case(NamedTuple):
         if self.gated:
             settings |= {"model_type": "modernbert", "intermediate_size": 768}
             settings |= {"global_attn_every_n_layers": 1, "global_rope_theta": 10_000.0}
-        return settings
+        return settings | (RELATIVE if self.size.startswith("deberta-") else {})
 
 
 # ------------------------------------------------------------------ kernels switched off
@@ -176,8 +192,8 @@ def ours(case: Case, compiled: bool) -> tuple[Step, int, float]:
 def theirs(case: Case, compiled: bool) -> tuple[Step, int, float]:
     """A step of transformers, on padded rows."""
     sizes, length = case.lengths(), case.length
-    config = {k: v for k, v in case.settings().items() if k != "model_type"}
-    model: Any = transformers.BertForMaskedLM(transformers.BertConfig(**config)).to(device).train()
+    config = transformers.AutoConfig.for_model(**case.settings())
+    model: Any = transformers.AutoModelForMaskedLM.from_config(config).to(device).train()
     call = torch.compile(model) if compiled else model
     optimizer = optimizer_of(model)
     random = torch.Generator().manual_seed(0)
