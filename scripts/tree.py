@@ -45,7 +45,9 @@ def models(folder: Path, indent: str) -> list[str]:
     about = "Trained models that come with the package, each a directory with a card of its own"
     found = [f"{indent}{'models/':{WIDTH - len(indent)}} {about}"]
     for path in sorted(folder.iterdir()):
-        made = f"English, made by recipes/{path.name}.toml"
+        recipe = f"recipes/{path.name}.toml"
+        script = f"benchmarks/{path.name.removeprefix('bertsmith-')}/train.py"
+        made = f"English, made by {recipe if (HOUSE / recipe).exists() else script}"
         found.append(f"{indent}  {path.name + '/':{WIDTH - len(indent) - 2}} {made}")
     return found
 

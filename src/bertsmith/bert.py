@@ -66,7 +66,8 @@ def load(
 ) -> Bert:
     """Load a model from a directory in Hugging Face or sentence-transformers layout, or by name.
 
-    A name is a model that comes with the package ("bertsmith-small") or a Hugging Face id.
+    A name is a model that comes with the package ("bertsmith-small", "bertsmith-embed") or a
+    Hugging Face id.
     `dtype="bfloat16"` is faster on GPUs, and on CPUs with bf16 matrix units. `heads` are the heads
     that the checkpoint must have, `family` names the family if config.json has no model_type, and
     `budget` is the number of tokens in a batch.

@@ -17,7 +17,7 @@ NAME = "bertsmith-small"
 
 
 def test_the_package_has_models() -> None:
-    assert [*built_in()] == ["bertsmith-classic", NAME]
+    assert [*built_in()] == ["bertsmith-classic", "bertsmith-embed", NAME]
     assert built_in()[NAME] == ROOT / "src" / "bertsmith" / "models" / NAME
 
 

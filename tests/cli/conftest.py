@@ -88,5 +88,5 @@ def search_index(documents: Path) -> Path:
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout.splitlines()[-1])
     assert (report["added"], report["embedded"]) == (2, 2)
-    assert report["total"]["model"]["name"] == "bertsmith-small"
+    assert report["total"]["model"]["name"] == "bertsmith-embed"
     return documents / "index"

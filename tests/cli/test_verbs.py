@@ -237,7 +237,7 @@ def test_doctor(run: Run) -> None:
     assert found["extras"].keys() == {
         *("analysis", "corpus", "excel", "onnx", "ray", "search", "serve", "tensorboard")
     }
-    assert found["models"] == ["bertsmith-classic", "bertsmith-small"]
+    assert found["models"] == ["bertsmith-classic", "bertsmith-embed", "bertsmith-small"]
     assert all(speed > 0 for speed in found["tokens_per_second"]["cpu"].values())
 
 

@@ -88,8 +88,8 @@ def test_a_hub_id_without_the_hub(name: str) -> None:
 
     assert huggingface_hub.constants.HF_HUB_OFFLINE, "tests never ask the network"
     assert refused(locate, name) == (
-        f"{name}: no such directory, not a built-in model (bertsmith-classic, bertsmith-small), not"
-        " in the hub's cache, and the hub cannot be reached"
+        f"{name}: no such directory, not a built-in model (bertsmith-classic, bertsmith-embed,"
+        " bertsmith-small), not in the hub's cache, and the hub cannot be reached"
     )
 
 

@@ -56,7 +56,7 @@ def build(
         str | None,
         typer.Option(
             help="Model that computes the vectors: a directory, a built-in name or a hub id; "
-            "default bertsmith-small.",
+            "default bertsmith-embed.",
             show_default=False,
         ),
     ] = None,

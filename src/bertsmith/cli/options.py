@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Model = Annotated[
     str,
     typer.Argument(
-        help="A model directory, bertsmith-small, bertsmith-classic, or a hub id.",
+        help="A model directory, bertsmith-small, bertsmith-classic, bertsmith-embed, or a hub id.",
         show_default=False,
     ),
 ]

@@ -27,7 +27,8 @@ def prepare(
     tokenizer: Annotated[
         Path | None,
         typer.Option(
-            help="A model directory, bertsmith-small, bertsmith-classic, or a tokenizer file."
+            help="A model directory, bertsmith-small, bertsmith-classic, bertsmith-embed, or a "
+            "tokenizer file."
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The folder to write.")] = None,

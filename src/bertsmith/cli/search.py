@@ -37,8 +37,8 @@ def search(
     weights: Annotated[
         str | None,
         typer.Option(
-            help="Weights of keywords and vectors in hybrid search; default 1,1, and 1,0.2 for "
-            "vectors of bertsmith-small."
+            help="Weights of keywords and vectors in hybrid search; default 1,1; 1,0.5 for "
+            "vectors of bertsmith-embed and 1,0.2 for those of bertsmith-small."
         ),
     ] = None,
     fusion: Annotated[

@@ -135,7 +135,8 @@ def show(
     tokenizer: Annotated[
         Path,
         typer.Argument(
-            help="A model directory, bertsmith-small, bertsmith-classic, or a tokenizer file."
+            help="A model directory, bertsmith-small, bertsmith-classic, bertsmith-embed, or a "
+            "tokenizer file."
         ),
     ],
     texts: shared.Texts = None,

@@ -18,7 +18,7 @@ from bertsmith.tasks.embedding import Vectors, embed
 from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.opening import open_model
 
-DEFAULT_MODEL = "bertsmith-small"
+DEFAULT_MODEL = "bertsmith-embed"
 LONG = ("window", "cut")
 HASHED: tuple[str, ...] = (
     "*.safetensors",

@@ -22,7 +22,7 @@ from bertsmith.search.build import (
     update_folders,
 )
 from bertsmith.search.database import DATABASE, current, damage_named
-from bertsmith.search.encoder import DEFAULT_MODEL, Encoder
+from bertsmith.search.encoder import Encoder
 from bertsmith.search.filters import Filters
 from bertsmith.search.fuse import SCALES, fuse
 from bertsmith.search.hits import Hit, best_of_documents, hit_of
@@ -43,8 +43,8 @@ from bertsmith.tasks.embedding import Vectors
 
 MODES = ("hybrid", "keywords", "vectors")
 WEIGHTS = (1.0, 1.0)  # weights of keywords and vectors in hybrid search
-# The package's own model was trained as a masked LM: its vectors get a small weight.
-WEAK_WEIGHTS = (1.0, 0.2)
+# Those of the package's own models, chosen on queries that are reported nowhere else.
+OWN_WEIGHTS = {"bertsmith-embed": (1.0, 0.5), "bertsmith-small": (1.0, 0.2)}
 FUSION = "min-max"
 DEPTH = 1000  # passages of each ranking that are fused, at least
 FIRST = 50  # passages that are read from the database at once, and by a reranker
@@ -203,8 +203,9 @@ class Index:
     ) -> list[Hit]:
         """The passages that match a query best, best first.
 
-        `mode` is "hybrid" (keywords and vectors, fused with `weights`; by default equal ones, and
-        1 to 0.2 for vectors of bertsmith-small), "keywords" or "vectors".
+        `mode` is "hybrid" (keywords and vectors, fused with `weights`; by default equal ones,
+        1 to 0.5 for vectors of bertsmith-embed, 1 to 0.2 for bertsmith-small), "keywords" or
+        "vectors".
         `files` are patterns such as "*.md", `kinds` such as "pdf", `after` and `before` dates of
         the files ("2024-05-01"). `by_document` keeps the best passage of each document. `rerank`
         is a reranker (`bertsmith.search.Reranker`). `highlight` marks the words that match.
@@ -404,7 +405,7 @@ class Index:
         """The default weights of keywords and vectors in hybrid search."""
         with self._lock:
             stamp = self._meta_model()
-        return WEAK_WEIGHTS if stamp and stamp["name"] == DEFAULT_MODEL else WEIGHTS
+        return OWN_WEIGHTS.get(stamp["name"], WEIGHTS) if stamp else WEIGHTS
 
     def _meta_model(self) -> dict[str, Any] | None:
         model: dict[str, Any] | None = self._store.meta().get("model")
