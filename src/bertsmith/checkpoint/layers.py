@@ -84,7 +84,7 @@ def check_layers(
         or not 0 <= chosen[0] <= chosen[-1] < depth
     ):
         raise BertsmithError(
-            f"layers must be increasing numbers from 0 to {depth - 1} for this teacher, not"
+            f"layers must be increasing numbers from 0 to {depth - 1} for this model, not"
             f" {listed or 'none'}"
         )
     if len({*chosen}) < len(chosen) and (not config.pre_norm or config.order):
@@ -94,10 +94,10 @@ def check_layers(
         )
     if config.order and len({*config.plan}) > 1:
         raise BertsmithError(
-            "the layers of this teacher share weights in groups: none can be left out"
+            "the layers of this model share weights in groups: none can be left out"
         )
     if chosen[0] and (config.pre_norm or config.convolution):
-        raise BertsmithError("layer 0 of this teacher must be kept: no other layer can come first")
+        raise BertsmithError("layer 0 of this model must be kept: no other layer can come first")
     if chosen.count(0) > 1:
         raise BertsmithError("layer 0 cannot be repeated: it is not normalised like the others")
     return chosen

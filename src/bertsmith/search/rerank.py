@@ -70,7 +70,10 @@ class Reranker:
         asked = units[0]
         if not len(asked):
             return [0.0] * len(texts)
-        return [float((asked @ one.T).max(1).mean()) if len(one) else -1.0 for one in units[1:]]
+        return [
+            min(1.0, float((asked @ one.T).max(1).mean())) if len(one) else -1.0  # rounded up
+            for one in units[1:]
+        ]
 
 
 def _opened(model: str | Path | LoadedModel, device: str | None) -> LoadedModel:
