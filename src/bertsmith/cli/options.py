@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from bertsmith.bert import Bert
     from bertsmith.data import Data
 
+OWN = "bertsmith-small, bertsmith-classic, bertsmith-embed"  # models that come with the package
+TOKENIZER_HELP = f"A model directory, {OWN}, or a tokenizer file."
+
 Model = Annotated[
     str,
     typer.Argument(
-        help="A model directory, bertsmith-small, bertsmith-classic, bertsmith-embed, or a hub id.",
+        help=f"A model directory, {OWN}, or a hub id.",
         show_default=False,
     ),
 ]

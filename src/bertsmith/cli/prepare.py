@@ -27,8 +27,7 @@ def prepare(
     tokenizer: Annotated[
         Path | None,
         typer.Option(
-            help="A model directory, bertsmith-small, bertsmith-classic, bertsmith-embed, or a "
-            "tokenizer file."
+            help=shared.TOKENIZER_HELP,
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The folder to write.")] = None,

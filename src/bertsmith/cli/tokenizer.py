@@ -135,8 +135,7 @@ def show(
     tokenizer: Annotated[
         Path,
         typer.Argument(
-            help="A model directory, bertsmith-small, bertsmith-classic, bertsmith-embed, or a "
-            "tokenizer file."
+            help=shared.TOKENIZER_HELP,
         ),
     ],
     texts: shared.Texts = None,
