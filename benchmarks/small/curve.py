@@ -1,7 +1,8 @@
-"""The loss and speed of a pre-training run: python benchmarks/small/curve.py RUN --out NAME
+"""The loss and speed of pre-training runs: python benchmarks/small/curve.py RUN... --out NAME
 
-NAME.json holds the mean loss of each hundred steps and every evaluation, which NAME.png shows, and
-how fast each stage was. Without a RUN, the picture is drawn again from the JSON.
+NAME.json holds the mean masked-LM loss of each hundred steps and every evaluation, which NAME.png
+shows, and how fast each stage was; of a second RUN, which continues the first, the tokens are
+counted on. Without a RUN, the picture is drawn again from the JSON.
 """
 
 from __future__ import annotations
@@ -16,23 +17,27 @@ from typing import Any
 EACH = 100  # steps in a point
 
 
-def thinned(run: Path) -> dict[str, Any]:
-    """(tokens in millions, loss) of training, and (tokens, loss, accuracy) of evaluations."""
-    training, held, block, tokens = [], [], [], 0
-    with (run / "log.jsonl").open(encoding="utf-8") as lines:
-        for line in lines:
-            entry = json.loads(line)
-            if "held_out_masked_lm" in entry:
-                found = (entry["held_out_masked_lm"], entry["held_out_masked_lm_accuracy"])
-                held.append((round(tokens / 1e6), *(round(one, 4) for one in found)))
-            if "loss" not in entry:
-                continue
-            tokens = entry["tokens"]
-            block.append(entry["loss"])
-            if len(block) == EACH:
-                training.append((round(tokens / 1e6, 1), round(mean(block), 4)))
-                block = []
-    return {"training": training, "held_out": held}
+def thinned(runs: list[Path]) -> dict[str, Any]:
+    """Million tokens and loss: of training, of evaluations (with accuracy); and where runs end."""
+    training, held, ends, before = [], [], [], 0
+    for run in runs:
+        block, tokens = [], before
+        with (run / "log.jsonl").open(encoding="utf-8") as lines:
+            for line in lines:
+                entry = json.loads(line)
+                if "held_out_masked_lm" in entry:
+                    found = (entry["held_out_masked_lm"], entry["held_out_masked_lm_accuracy"])
+                    held.append((round(tokens / 1e6), *(round(one, 4) for one in found)))
+                if "loss" not in entry:
+                    continue
+                tokens = before + entry["tokens"]
+                block.append(entry["masked_lm"])
+                if len(block) == EACH:
+                    training.append((round(tokens / 1e6, 1), round(mean(block), 4)))
+                    block = []
+        before = tokens
+        ends.append(round(tokens / 1e6))
+    return {"training": training, "held_out": held, "ends": ends}
 
 
 def speeds(run: Path) -> list[dict[str, Any]]:
@@ -74,12 +79,12 @@ def draw(curve: dict[str, Any], path: Path) -> None:
 def main() -> None:
     """Store and draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("run", type=Path, nargs="?")
+    parser.add_argument("runs", type=Path, nargs="*", metavar="RUN")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
     stored = asked.out.with_suffix(".json")
-    if asked.run:
-        found = thinned(asked.run) | {"stages": speeds(asked.run)}
+    if asked.runs:
+        found = thinned(asked.runs) | {"stages": [one for run in asked.runs for one in speeds(run)]}
         stored.write_text(json.dumps(found) + "\n", "utf-8")
     draw(json.loads(stored.read_text("utf-8")), asked.out.with_suffix(".png"))
 

@@ -50,7 +50,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--learning-rates", nargs="+", type=float, default=[0.0], help="0: usual")
     parser.add_argument("--layer-decays", nargs="+", type=float, default=[0.0], help="0: usual")
-    parser.add_argument("--optimizer", default="adamw")
+    parser.add_argument("--optimizer", default="", help="adamw or muon; empty: usual")
     parser.add_argument("--matrix-rates", nargs="+", type=float, default=[0.0], help="0: usual")
     parser.add_argument("--epochs", nargs="+", type=int, default=[0], help="0: usual")
     parser.add_argument("--batch-size", type=int, default=0, help="0: usual")
@@ -134,12 +134,12 @@ def one(asked: argparse.Namespace, run: Run) -> dict[str, float]:
 
     folders = dict(given.split("=", 1) for given in asked.models)
     model = pooled(locate(folders[run["model"]]), run["pool"])
-    given: dict[str, Any] = {name: run[name] for name in ("seed", "dtype", "limit", "optimizer")}
+    given: dict[str, Any] = {name: run[name] for name in ("seed", "dtype", "limit")}
     given["device"] = asked.device
-    for name in ("learning_rate", "matrix_learning_rate", "layer_decay"):
+    for name in ("optimizer", "learning_rate", "matrix_learning_rate", "layer_decay"):
         given[name] = run[name] or None
-    for name in ("epochs", "batch_size"):  # of the task, whatever a model may name for itself
-        given[name] = run[name] or getattr(settings_for(KINDS[run["task"]]), name)
+    given["batch_size"] = run["batch_size"] or settings_for(KINDS[run["task"]]).batch_size
+    given["epochs"] = run["epochs"] or None  # by the number of examples
     given |= more_settings(asked, run, given)
     if run["task"] in GLUE:
         rows = list(benchmarks.run_glue(model, asked.data, [run["task"]], **given))
@@ -153,6 +153,7 @@ def one(asked: argparse.Namespace, run: Run) -> dict[str, float]:
 def more_settings(asked: argparse.Namespace, run: Run, given: Run) -> Run:
     """The settings that --settings names; steps become epochs, and only pairs have two orders."""
     from bertsmith.data import glue_folders, read_glue
+    from bertsmith.finetune import settings_for
 
     parts = (part.partition("=") for part in filter(None, run["settings"].split(",")))
     more: Run = {
@@ -165,7 +166,8 @@ def more_settings(asked: argparse.Namespace, run: Run, given: Run) -> Run:
         train = read_glue(glue_folders(asked.data)[run["task"]], run["task"], "train")
         examples = len(train.gold()) * (2 if more.get("both_orders") else 1)
         least = -(-steps // -(-examples // given["batch_size"]))
-        more["epochs"] = max(given["epochs"], least)
+        usual = settings_for(KINDS[run["task"]]).epochs
+        more["epochs"] = max(given["epochs"] or usual, least)
     return more
 
 
@@ -226,7 +228,7 @@ def told(run: Run) -> str:
     """One line of progress."""
     rate = f" at {run['learning_rate']:g}" if run["learning_rate"] else ""
     rate += f" falling by {run['layer_decay']:g}" if run["layer_decay"] else ""
-    if run["optimizer"] != "adamw":
+    if run["optimizer"] not in ("", "adamw"):
         rate += f", {run['optimizer']} {run['matrix_learning_rate'] or ''}".rstrip()
     rate += f", {run['epochs']} epochs" if run["epochs"] else ""
     rate += f" ({run['settings']})" if run["settings"] else ""

@@ -292,6 +292,7 @@ def test_a_pruned_model(browser: Any, small: Small, tmp_path: Path) -> None:
     watched = Watched(browser, tmp_path / "page.html")
     as_text(watched, 1)
     page = watched.page
+    page.locator("input[name=head-0]:disabled").nth(1).wait_for(state="attached")
     assert page.locator("input[name=head-0]:disabled").count() == 2
     page.locator('.token[data-token="2"]').hover()
     assert "mean of all heads" in page.locator(".detail h3").text_content()

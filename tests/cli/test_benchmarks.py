@@ -90,7 +90,8 @@ def test_one_rule_for_all_tasks(
     run: Run, model: Path, glue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Epochs follow from the number of steps, and symmetric pairs are learned in both orders."""
-    monkeypatch.setattr("bertsmith.finetune.settings.LEAST_STEPS", 5)
+    monkeypatch.setattr("bertsmith.finetune.defaults.LEAST_STEPS", 5)
+    monkeypatch.setattr("bertsmith.finetune.defaults.MUON_STEPS", 6)
     folder, file = tmp_path / "model", tmp_path / "seeds.jsonl"
     shutil.copytree(model, folder)
     (folder / "bertsmith.json").write_text(json.dumps({"finetune": {"optimizer": "muon"}}))
@@ -102,10 +103,12 @@ def test_one_rule_for_all_tasks(
     )
     run(*words, "--out", file)
     assert [(one["optimizer"], one["epochs"], one["both_orders"]) for one in trained] == [
-        ("muon", 5, False),
+        ("adamw", 6, False),
         ("muon", 5, True),
     ]
     assert all("or as many as make" in row["settings"]["epochs"] for row in lines_of(file))
+    first, second = (row["settings"]["optimizer"] for row in lines_of(file))
+    assert (first, second) == ("muon; with fewer than 1000 steps adamw", "muon")
     run(*words, "--epochs", "1")
     assert [one["epochs"] for one in trained[2:]] == [1, 1]
 

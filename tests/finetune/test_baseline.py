@@ -1,4 +1,4 @@
-"""TF-IDF + logistic regression beside every classifier; more steps for few examples."""
+"""TF-IDF + logistic regression beside every classifier."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from bertsmith.data import Splits, read_data
 from bertsmith.finetune import finetune
 from bertsmith.finetune.baseline import baseline, verdict
-from bertsmith.finetune.settings import enough_epochs, settings_for
 from finetune.conftest import Write, labelled
 from tasks.models import Made
 
@@ -54,10 +53,3 @@ def test_it_is_left_out_where_it_cannot_be(write: Write, monkeypatch: pytest.Mon
     few = {"dev": {"accuracy": 0.0, "count": 1.0}}
     assert "too few to compare" in verdict({"scores": few}, few, "accuracy")
     assert baseline(Splits(data)) is None
-
-
-def test_few_examples_get_more_epochs() -> None:
-    settings = settings_for("classification")
-    assert enough_epochs(settings, "classification", 64) == 250  # two steps each
-    assert enough_epochs(settings, "classification", 100_000) == 3
-    assert enough_epochs(settings, "tagging", 64) == 3

@@ -12,7 +12,7 @@ import pytest
 
 from bertsmith import BertsmithError
 from bertsmith.finetune import finetune, read_splits, settings_for
-from bertsmith.finetune.defaults import default_settings, stored_settings
+from bertsmith.finetune.defaults import default_settings, settings_by_steps, stored_settings
 from bertsmith.finetune.run import learned_from
 from finetune.conftest import Write
 from tasks.models import Made
@@ -89,6 +89,52 @@ def test_what_is_given_comes_first(own: Own) -> None:
     assert stored_settings(folder, given) == {k: usual[k] for k in usual.keys() - given.keys()}
     found = settings_for("tagging", default_settings(folder, given), **given)
     assert found.matrix_learning_rate == 0.0
+
+
+def test_few_examples_get_more_epochs() -> None:
+    settings = settings_for("classification")
+
+    def epochs(task: str, examples: int, **defaults: Any) -> int:
+        return settings_by_steps(settings, task, examples, {}, defaults).epochs
+
+    assert epochs("classification", 64) == epochs("regression", 64) == 250  # two steps each
+    assert epochs("classification", 100_000) == 3
+    assert epochs("tagging", 64) == 3
+    assert epochs("classification", 64, epochs=3) == 3  # as the model says
+    assert settings_by_steps(settings, "classification", 64, {"epochs": 3}, {}) == settings
+
+
+@pytest.mark.parametrize(
+    ("task", "examples", "given", "expected"),
+    [
+        ("classification", 8551, {}, ("adamw", 8e-4, 4)),  # CoLA: 268 steps in an epoch
+        ("classification", 2490, {}, ("adamw", 8e-4, 13)),  # RTE: 78
+        ("classification", 67_349, {}, ("muon", 4e-4, 3)),  # SST-2
+        ("regression", 5_749, {}, ("muon", 4e-4, 4)),  # STS-B
+        ("tagging", 100, {}, ("muon", 4e-4, 3)),
+        ("classification", 2490, {"optimizer": "muon"}, ("muon", 4e-4, 7)),
+        ("classification", 2490, {"learning_rate": 4e-4}, ("muon", 4e-4, 7)),
+        ("classification", 2490, {"epochs": 3}, ("muon", 4e-4, 3)),
+    ],
+)
+def test_few_steps_are_made_by_adamw(
+    task: str, examples: int, given: dict[str, Any], expected: tuple[str, float, int]
+) -> None:
+    usual = {"learning_rate": 4e-4, "optimizer": "muon", "matrix_learning_rate": 0.02}
+    settings = settings_for(task, usual, **{"batch_size": 32, **given})
+    found = settings_by_steps(settings, task, examples, given, usual)
+    assert (found.optimizer, found.learning_rate, found.epochs) == expected
+    assert found.matrix_learning_rate == (0.02 if found.optimizer == "muon" else 0.0)
+
+
+def test_notes_say_what_follows_from_few_examples(
+    own: Own, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertsmith.finetune.defaults.MUON_STEPS", 6)
+    folder = own(finetune={"learning_rate": 4e-4, "optimizer": "muon", "layer_decay": 0.9})
+    notes = finetune(folder, write("t.jsonl", ROWS), hold_out=0).notes
+    assert "because of few examples: epochs 6, learning rate 0.0008, optimizer adamw" in notes
+    assert "settings in the model's bertsmith.json: layer decay 0.9" in notes
 
 
 @pytest.mark.parametrize(

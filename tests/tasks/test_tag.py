@@ -1,6 +1,7 @@
 """Labels of words, and entities: the tokens' labels are those of `transformers`."""
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -111,7 +112,10 @@ def test_words_never_overlap_and_leave_out_no_letter(family: str, text: str) -> 
 def test_entities_of_bio_labels(made: Maker) -> None:
     model = made("bert", "ForTokenClassification", **BIO)
     for text, found in zip(TEXTS, model.ours.tag(TEXTS), strict=True):
-        assert found == entities(text, model.ours.tag(text, words=True)) or not text
+        alone = entities(text, model.ours.tag(text, words=True)) if text else []
+        for one, other in zip(found, alone, strict=True):  # in a batch sums are rounded differently
+            assert one.score == pytest.approx(other.score, abs=1e-6)
+            assert replace(one, score=0.0) == replace(other, score=0.0)
         assert all(entity.label in ("PER", "LOC") for entity in found)
         assert all(entity.text == text[entity.start : entity.end] for entity in found)
 

@@ -110,10 +110,10 @@ def test_what_is_ignored_is_reported(store: Store, tokenizer: Tokenizer) -> None
 
 
 def test_the_recipe_of_a_model_continues_it_and_ignores_nothing() -> None:
-    own = Tokenizer.load(locate("bertsmith-small"))
-    made = built(continued("bertsmith-small", "bertsmith-small"), own)
+    own = Tokenizer.load(locate("bertsmith-classic"))
+    made = built(continued("bertsmith-classic", "bertsmith-classic"), own)
     assert made.ignored == ()
-    assert made.checkpoint.config.width == 320
+    assert made.checkpoint.config == read(locate("bertsmith-classic")).config
 
 
 def test_new_objectives_bring_new_heads(store: Store, tokenizer: Tokenizer) -> None:
@@ -127,6 +127,23 @@ def test_new_objectives_bring_new_heads(store: Store, tokenizer: Tokenizer) -> N
     assert replaced.ignored == ("model.size",)
 
 
+def test_the_generator_can_be_the_model_that_a_run_starts_from(
+    store: Store, tokenizer: Tokenizer
+) -> None:
+    start = store("modernbert")
+    layers = read(start).config.layers
+    twice = f"model.keep={[*range(layers), layers - 1]}"
+    made = built(
+        continued("bertsmith-small-replaced", start, twice, "stages=[{length=64}]"), tokenizer
+    )
+    assert made.checkpoint.config.layers == layers + 1
+    replaced = next(one for one in made.learner.objectives if one.kind == "replaced")
+    stored = dict(read(start).model.encoder.named_parameters())
+    for path, parameter in replaced.outside[0].encoder.named_parameters():
+        torch.testing.assert_close(parameter, stored[path], rtol=0, atol=0, msg=path)
+    assert made.generator is None  # it is not stored with the run's result
+
+
 def test_what_cannot_be_continued_is_one_line(store: Store, tokenizer: Tokenizer) -> None:
     short = store("bert", max_position_embeddings=64)
     for name, key in (("adapt", "lower data.length"), ("bert-base", "lower the length of its st")):
@@ -136,6 +153,8 @@ def test_what_cannot_be_continued_is_one_line(store: Store, tokenizer: Tokenizer
         built(continued("tiny-bert-left-to-right", store("bert")), tokenizer)
     with pytest.raises(BertsmithError, match="name it with --from"):
         built(load_recipe("adapt"), tokenizer)
+    with pytest.raises(BertsmithError, match='"start" is the model that the run starts from'):
+        built(load_recipe("tiny-electra", ["generator.model=start"]), tokenizer)
     with pytest.raises(BertsmithError, match="embedding_dropout is 7"):
         built(continued("adapt", short, "model.settings.hidden_dropout_prob=7"), tokenizer)
 

@@ -11,8 +11,8 @@ from bertsmith.bert import load
 
 MODEL = "bertsmith-small"
 MASKED = (
-    "The capital of France is [MASK].",
-    "He plays the [MASK] in a rock band.",
+    "The capital of Japan is [MASK].",
+    "She played the [MASK] in an orchestra.",
     "She poured a cup of hot [MASK].",
     "He was born in 1950 and [MASK] in 2001.",
 )
@@ -20,8 +20,8 @@ MASKED = (
 PAIRS = (
     ("The river rose after heavy rain.", "Storms flooded the valley."),
     ("She plays the violin.", "He writes songs for the piano."),
-    ("The team won in the last minute.", "Their striker scored two goals."),
-    ("The company sold its shares.", "Investors lost their money."),
+    ("The match ended in a draw.", "A striker scored two goals."),
+    ("The company lost money.", "Investors sold their shares."),
 )
 TOP = 3  # guesses for each mask
 

@@ -22,10 +22,10 @@ from bertsmith.distill.task import (
 )
 from bertsmith.distill.vectors import VectorCommand, headless, read_plain
 from bertsmith.errors import BertsmithError
-from bertsmith.finetune.defaults import default_settings
+from bertsmith.finetune.defaults import default_settings, settings_by_steps
 from bertsmith.finetune.loop import Watcher
 from bertsmith.finetune.run import Command, with_metric
-from bertsmith.finetune.settings import Settings, enough_epochs, settings_for
+from bertsmith.finetune.settings import Settings, settings_for
 from bertsmith.finetune.setup import open_model
 from bertsmith.finetune.work import check_out, terminable
 from bertsmith.folders import reserved
@@ -155,9 +155,7 @@ class Asked:
         )
         defaults = default_settings(student.start, self.given)
         settings = with_metric(splits, settings_for(task, defaults, **self.given))
-        if self.given.get("epochs") is None and "epochs" not in defaults:
-            epochs = enough_epochs(settings, task, len(splits.train))
-            settings = settings.changed(epochs=epochs)
+        settings = settings_by_steps(settings, task, len(splits.train), self.given, defaults)
         command = self.command(DistillCommand, student, splits, settings)
         command.temperature, command.label_weight = temperature, labels
         command.pseudo = self.dev is None

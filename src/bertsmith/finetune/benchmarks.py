@@ -13,10 +13,17 @@ from typing import Any, Protocol
 from bertsmith.data import GLUE, Dataset, find_splits, glue_folders, read_data, read_glue
 from bertsmith.errors import BertsmithError
 from bertsmith.finetune import Settings, Splits, finetune, settings_for, split_off
-from bertsmith.finetune.defaults import default_settings
+from bertsmith.finetune.defaults import (
+    LEAST_STEPS,
+    MUON_STEPS,
+    default_settings,
+    fixes_epochs,
+    may_leave_muon,
+    settings_by_steps,
+)
 from bertsmith.finetune.loop import Watcher
 from bertsmith.finetune.run import learned_from
-from bertsmith.finetune.settings import LEAST_STEPS, check_seeds, enough_epochs
+from bertsmith.finetune.settings import check_seeds
 from bertsmith.finetune.trials import Trial, TrialFile, sum_of
 from bertsmith.metrics import Summary, over_seeds
 
@@ -178,8 +185,7 @@ class Trainer:
         check_seeds(seeds)
         self.model, self.goals, self.seeds, self.limit = model, goals, seeds, limit
         self.watch, self.device, self.given = watch, device, given
-        defaults = default_settings(model, given)
-        self.epochs_by_steps = given.get("epochs") is None and "epochs" not in defaults
+        self.defaults = defaults = default_settings(model, given)
         # The last epoch is scored: choosing the best by what is reported would flatter it.
         self.settings = {
             name: settings_for(
@@ -206,11 +212,13 @@ class Trainer:
 
     def _recorded(self, name: str) -> dict[str, Any]:
         """What all seeds of a task have in common."""
-        recorded = self.settings[name].model_dump() | {"limit": self.limit}
+        settings, kind = self.settings[name], self.goals[name][0]
+        recorded = settings.model_dump() | {"limit": self.limit}
         del recorded["seed"]
-        if self.epochs_by_steps:
-            least = f"{recorded['epochs']}, or as many as make {LEAST_STEPS} steps"
-            recorded["epochs"] = least
+        if not fixes_epochs(self.given, self.defaults):
+            recorded["epochs"] = f"{settings.epochs}, or as many as make {LEAST_STEPS} steps"
+            if may_leave_muon(settings, kind, self.given):
+                recorded["optimizer"] = f"muon; with fewer than {MUON_STEPS} steps adamw"
         return recorded
 
     def _trials(self, name: str, splits: Splits) -> list[Trial]:
@@ -220,11 +228,9 @@ class Trainer:
         if self.file is not None:
             data = sum_of(one.path for one in sets if one is not None)
             known = self.file.finished(name, data)
-        trials, settings = [], self.settings[name]
-        if self.epochs_by_steps:
-            examples = len(learned_from(splits.train, settings))
-            epochs = enough_epochs(settings, self.goals[name][0], examples)
-            settings = settings.changed(epochs=epochs)
+        trials, settings, kind = [], self.settings[name], self.goals[name][0]
+        examples = len(learned_from(splits.train, settings))
+        settings = settings_by_steps(settings, kind, examples, self.given, self.defaults)
         first = settings.seed
         for seed in range(first, first + self.seeds):
             trial = known.get(seed)

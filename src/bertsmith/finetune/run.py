@@ -13,18 +13,11 @@ from bertsmith.errors import BertsmithError
 from bertsmith.finetune.baseline import baseline, verdict
 from bertsmith.finetune.calibrate import calibrate as fit
 from bertsmith.finetune.calibrate import check_calibration
-from bertsmith.finetune.defaults import default_settings, stored_settings
+from bertsmith.finetune.defaults import default_settings, settings_by_steps, stored_settings
 from bertsmith.finetune.loop import Scores, Watcher, train
 from bertsmith.finetune.result import Result, Run, described, write_result
 from bertsmith.finetune.session import Session
-from bertsmith.finetune.settings import (
-    LEAST_STEPS,
-    Settings,
-    check_seeds,
-    enough_epochs,
-    settings_for,
-    spoken,
-)
+from bertsmith.finetune.settings import Settings, check_seeds, settings_for, spoken
 from bertsmith.finetune.setup import open_fresh
 from bertsmith.finetune.trials import model_sum
 from bertsmith.finetune.work import (
@@ -91,20 +84,22 @@ def finetune(
         )
     splits = _one_scheme(splits)
     defaults = default_settings(model, given)
-    settings = with_metric(splits, settings_for(splits.train.task, defaults, **given))
-    few, count = "", len(learned_from(splits.train, settings))
-    if given.get("epochs") is None and "epochs" not in defaults:
-        epochs = enough_epochs(settings, splits.train.task, count)
-        if epochs != settings.epochs:
-            few = f"few examples: {epochs} epochs, so that there are {LEAST_STEPS} steps or more"
-            settings = settings.changed(epochs=epochs)
+    usual = with_metric(splits, settings_for(splits.train.task, defaults, **given))
+    count = len(learned_from(splits.train, usual))
+    settings = settings_by_steps(usual, splits.train.task, count, given, defaults)
     grid = _grid(splits, settings, sweep_rates, sweep_epochs) if sweep else []
     command = Command(model, splits, settings, seeds, grid, device, watch)
     if calibrate or abstain is not None:
         check_calibration(splits.train.task, splits.dev, abstain)
         command.calibration = calibrate, abstain
-    command.notes += [few] if few else []
-    if named := stored_settings(model, given):
+    if settings != usual:
+        names = ("epochs", "optimizer", "learning_rate")
+        other = {
+            n: getattr(settings, n) for n in names if getattr(settings, n) != getattr(usual, n)
+        }
+        command.notes.append(f"because of few examples: {spoken(other)}")
+    stored = stored_settings(model, given)
+    if named := {name: stored[name] for name in stored if getattr(settings, name) == stored[name]}:
         command.notes.append(f"settings in the model's bertsmith.json: {spoken(named)}")
     if out is None:
         return command.result(command.calibrated(command.train()))

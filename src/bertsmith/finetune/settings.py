@@ -122,8 +122,6 @@ class Settings(BaseModel):
 # Settings that a task uses only if its `Task.options` names them.
 TASK_OPTIONS = ("class_weights", "focal", "smoothing", "temperature", "both_orders")
 
-LABEL_TASKS = ("classification", "multilabel", "regression")  # of which this was measured:
-LEAST_STEPS = 500  # below, more steps are better on held-out data (docs/finetune.md)
 WIDTH = 768  # of the models whose learning rate is known
 MATRIX_RATE, FEW = 0.012, 1600  # of Muon, up to so many steps
 
@@ -173,14 +171,6 @@ def _listed(names: Sequence[str]) -> str:
 def rate_for(width: int) -> float:
     """The default learning rate: inverse to the width of the model, as ELECTRA's authors do."""
     return float(f"{Settings().learning_rate * WIDTH / width:.2g}")
-
-
-def enough_epochs(settings: Settings, task: str, examples: int) -> int:
-    """The default number of epochs: of few examples, as many as make LEAST_STEPS steps."""
-    if task not in LABEL_TASKS:
-        return settings.epochs
-    steps = max(1, -(-examples // settings.batch_size))
-    return min(10_000, max(settings.epochs, -(-LEAST_STEPS // steps)))
 
 
 def matrix_rate_for(steps: int) -> float:

@@ -145,7 +145,11 @@ def _teacher(recipe: Recipe, tokenizer: Tokenizer, student: Config) -> Teacher |
 
 def _frozen_generator(recipe: Recipe, tokenizer: Tokenizer) -> Model:
     """The trained model that fills masks."""
-    name = recipe.generator.model
+    name = recipe.model.start if recipe.generator.model == "start" else recipe.generator.model
+    if not name:
+        raise BertsmithError(
+            'generator.model = "start" is the model that the run starts from: name one with --from'
+        )
     checkpoint = _trained("generator", name, recipe, tokenizer)
     if "masked_lm" not in checkpoint.entries:
         raise BertsmithError(f"{name}: a generator fills masks, and this model has no head for it")

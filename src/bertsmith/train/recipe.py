@@ -127,7 +127,7 @@ class GeneratorPart(Part):
     model: str = Field(
         default="",
         description="a trained masked LM of the same vocabulary, which is not trained further;"
-        " empty: a new generator learns beside the model",
+        " start: the one that `model.start` names; empty: a new generator learns beside the model",
     )
     temperature: float = Field(
         default=1.0, gt=0, le=100, description="its logits are divided by it before sampling"
