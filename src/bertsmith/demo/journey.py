@@ -190,8 +190,9 @@ def _close(view: View, story: Story, out: Path) -> None:
 
 
 MEETING = (
-    f"{MODEL} comes with the package; it was pre-trained on Wikipedia. It predicts masked words, "
-    "and finds sentences on the same subject. The next steps show how such a model is made."
+    f"{MODEL} comes with the package; it was pre-trained on Wikipedia, books and conversations. "
+    "It predicts masked words, and finds sentences on the same subject. The next steps show how "
+    "such a model is made."
 )
 VOCABULARY = (
     "A model reads tokens, not letters. A frequent word is one token, a rare word is split into "
