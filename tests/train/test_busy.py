@@ -37,8 +37,9 @@ def useful(recipe: Recipe, ranks: int, short: float) -> float:
 
 def planned(recipe: Recipe, ranks: int) -> str:
     """The line that refuses to plan a recipe for so many devices, if one does."""
-    if not recipe.model.size:
-        recipe = recipe.model_copy(update={"model": load_recipe("tiny-bert").model})
+    if not recipe.model.size:  # the model that a run starts from, which may be its generator too
+        tiny = load_recipe("tiny-bert")
+        recipe = recipe.model_copy(update={"model": tiny.model, "generator": tiny.generator})
     if recipe.objectives.keys() & TAUGHT:  # a teacher changes nothing of how steps divide
         recipe = recipe.model_copy(update={"objectives": {"masked_lm": 1.0}})
     try:
