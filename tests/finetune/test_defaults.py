@@ -109,6 +109,8 @@ def test_few_examples_get_more_epochs() -> None:
     [
         ("classification", 8551, {}, ("adamw", 8e-4, 4)),  # CoLA: 268 steps in an epoch
         ("classification", 2490, {}, ("adamw", 8e-4, 13)),  # RTE: 78
+        ("classification", 1_000, {}, ("adamw", 8e-4, 20)),  # 32
+        ("classification", 320, {}, ("adamw", 8e-4, 50)),  # 10
         ("classification", 67_349, {}, ("muon", 4e-4, 3)),  # SST-2
         ("regression", 5_749, {}, ("muon", 4e-4, 4)),  # STS-B
         ("tagging", 100, {}, ("muon", 4e-4, 3)),
@@ -130,10 +132,10 @@ def test_few_steps_are_made_by_adamw(
 def test_notes_say_what_follows_from_few_examples(
     own: Own, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertsmith.finetune.defaults.MUON_STEPS", 6)
+    monkeypatch.setattr("bertsmith.finetune.defaults.LEAST_STEPS", 6)
     folder = own(finetune={"learning_rate": 4e-4, "optimizer": "muon", "layer_decay": 0.9})
     notes = finetune(folder, write("t.jsonl", ROWS), hold_out=0).notes
-    assert "because of few examples: epochs 6, learning rate 0.0008, optimizer adamw" in notes
+    assert "because of few examples: epochs 20, learning rate 0.0008, optimizer adamw" in notes
     assert "settings in the model's bertsmith.json: layer decay 0.9" in notes
 
 

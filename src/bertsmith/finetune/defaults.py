@@ -24,8 +24,9 @@ STORABLE = (
 LABEL_TASKS = ("classification", "multilabel", "regression")  # of which this was measured:
 LEAST_STEPS = 500  # below, more steps are better on held-out data (docs/finetune.md)
 # Below so many steps, classifiers of a model whose default is Muon are better with AdamW, at twice
-# the learning rate and for so many steps (docs/bertsmith-small-experiments.md).
-MUON_STEPS, FACTOR = 1000, 2
+# the learning rate and for so many steps (docs/bertsmith-small-experiments.md), but not for more
+# epochs than MOST: of hundreds of examples, LEAST_STEPS are enough.
+MUON_STEPS, FACTOR, MOST = 1000, 2, 20
 OPTIMIZER = ("optimizer", "learning_rate", "matrix_learning_rate")
 
 
@@ -59,7 +60,8 @@ def settings_by_steps(
     each = max(1, -(-examples // settings.batch_size))  # steps in an epoch
     least = LEAST_STEPS
     if each * settings.epochs < MUON_STEPS and may_leave_muon(settings, task, given):
-        least, rate = MUON_STEPS, FACTOR * settings.learning_rate
+        least = max(LEAST_STEPS, min(MUON_STEPS, MOST * each))
+        rate = FACTOR * settings.learning_rate
         settings = settings.changed(optimizer="adamw", learning_rate=rate, matrix_learning_rate=0.0)
     return settings.changed(epochs=min(10_000, max(settings.epochs, -(-least // each))))
 
