@@ -1,5 +1,5 @@
 # make install build .venv from the lock files; needs Python 3.11+ and pip
-# make demo    run the demo: pre-train, fine-tune and inspect a small BERT in four minutes
+# make demo    run the demo: pre-train, fine-tune and inspect a small BERT in a few minutes
 # make test    linter, types and the quick tests: ten minutes on two cores
 # make test-all  the same with the slow tests: half an hour
 # make check   linter, formatter, types

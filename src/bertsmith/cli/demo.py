@@ -20,7 +20,7 @@ def demo(
     ] = False,
     as_json: shared.Json = False,
 ) -> None:
-    """Train and inspect a small BERT in four minutes on a CPU.
+    """Train and inspect a small BERT in a few minutes on a CPU.
 
     Trains a vocabulary on the docstrings of Python's library, pre-trains a small BERT, fine-tunes a
     classifier and a tagger, and inspects the model. The result is a page, OUT/index.html.
