@@ -1,4 +1,4 @@
-"""The corpus of `bertsmith-small`: Wikipedia without what the benchmarks ask about.
+"""The corpus of `bertsmith-small`: text without what the benchmarks ask about.
 
     python benchmarks/small/corpus.py --out OUT \
         --text DATA/corpus_enwiki_extract DATA/corpus_simplewiki \

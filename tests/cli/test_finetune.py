@@ -76,7 +76,7 @@ def test_epochs_name_their_seed(run: Run, model: Path, file: Path, tmp_path: Pat
     words = ("--out", tmp_path / "out", "--epochs", "1", "--seed", "3", "--seeds", "2", *FAST)
     lines = run("finetune", model, file, *words).err.splitlines()
     told = [line.split(", loss")[0] for line in lines if ", loss" in line]
-    assert told == ["seed 3, epoch 1", "seed 4, epoch 1"]
+    assert told == ["seed 3, epoch 1 of 1", "seed 4, epoch 1 of 1"]
 
 
 def test_evaluate_and_compare(

@@ -153,6 +153,8 @@ def test_what_cannot_be_continued_is_one_line(store: Store, tokenizer: Tokenizer
         built(continued("tiny-bert-left-to-right", store("bert")), tokenizer)
     with pytest.raises(BertsmithError, match="name it with --from"):
         built(load_recipe("adapt"), tokenizer)
+    with pytest.raises(BertsmithError, match=r"name it with --from$"):
+        built(load_recipe("bertsmith-small-replaced"), tokenizer)
     with pytest.raises(BertsmithError, match='"start" is the model that the run starts from'):
         built(load_recipe("tiny-electra", ["generator.model=start"]), tokenizer)
     with pytest.raises(BertsmithError, match="embedding_dropout is 7"):

@@ -38,6 +38,7 @@ def doctor(as_json: shared.Json = False) -> None:
 def examine() -> dict[str, Any]:
     """Everything `doctor` knows about this machine."""
     import platform
+    import warnings
     from importlib.util import find_spec
 
     import torch
@@ -45,6 +46,8 @@ def examine() -> dict[str, Any]:
     from bertsmith.checkpoint import built_in
     from bertsmith.train.precision import has_matrix_units
 
+    # Of bfloat16 on a CPU without units for it, a page of C++ frames.
+    warnings.filterwarnings("ignore", message="mkldnn_matmul failed")
     cuda = torch.cuda.is_available()
     devices = ["cpu", *(["cuda"] if cuda else [])]
     largest = max(_disagreement(device) for device in devices)

@@ -191,11 +191,13 @@ class Progress:
         self.quiet, self.live = quiet, sys.stderr.isatty() and not quiet
         self.which = ""  # of several runs
         self.began = (0, 0.0)  # the first step that was seen, and when
+        self.seen = (0, 0)  # steps that are done, and all
 
     def step(self, done: int, total: int, loss: float) -> None:
         """Show a step in place of the last one."""
         for line in self.introduction:
             shared.note(line)
+        self.seen = done, total
         first, began = self.began
         if not first or done <= first:
             self.began = done, time.monotonic()
@@ -211,8 +213,12 @@ class Progress:
     def epoch(self, row: dict[str, Any]) -> None:
         """Show an epoch's scores."""
         if not self.quiet:
-            scores = (f"{name} {tasks.shown(value)}" for name, value in row.items())
-            typer.echo(("\r" if self.live else "") + ", ".join(scores), err=True)
+            scores = {name: tasks.shown(value) for name, value in row.items()}
+            done, total = self.seen
+            if done:
+                scores["epoch"] += f" of {round(total * row['epoch'] / done)}"
+            line = ", ".join(f"{name} {value}" for name, value in scores.items())
+            typer.echo(("\r" if self.live else "") + line, err=True)
 
 
 def _time(seconds: float) -> str:

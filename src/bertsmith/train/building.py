@@ -194,9 +194,10 @@ def _new(recipe: Recipe, tokenizer: Tokenizer, kinds: tuple[str, ...], device: s
     """New weights of a published size."""
     part = recipe.model
     if not part.size:
+        needed = part.keep or recipe.generator.model == "start"
+        size = ", or a size for new weights with --set model.size=bert-tiny"
         raise BertsmithError(
-            "this recipe continues a model: name it with --from, or a size for new weights with"
-            " --set model.size=bert-tiny"
+            "this recipe continues a model: name it with --from" + ("" if needed else size)
         )
     settings = {**preset(part.size), "vocab_size": -(-tokenizer.size // MULTIPLE) * MULTIPLE}
     first, last = tokenizer.cls_id, tokenizer.sep_id
