@@ -108,7 +108,7 @@ def test_one_rule_for_all_tasks(
     ]
     assert all("or as many as make" in row["settings"]["epochs"] for row in lines_of(file))
     first, second = (row["settings"]["optimizer"] for row in lines_of(file))
-    assert (first, second) == ("muon; with fewer than 1000 steps adamw", "muon")
+    assert (first, second) == ("muon; with fewer than 1000 steps adamw at 2 x", "muon")
     run(*words, "--epochs", "1")
     assert [one["epochs"] for one in trained[2:]] == [1, 1]
 

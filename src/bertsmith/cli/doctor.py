@@ -25,7 +25,12 @@ EXTRAS = {
 
 def doctor(as_json: shared.Json = False) -> None:
     """Show versions, GPUs, kernels and the speed of this machine."""
-    found = examine()
+    import warnings
+
+    with warnings.catch_warnings():
+        # Of bfloat16 on a CPU without units for it: a page of C++ frames.
+        warnings.filterwarnings("ignore", message="mkldnn_matmul failed")
+        found = examine()
     if as_json:
         shared.print_json([found])
     else:
@@ -38,7 +43,6 @@ def doctor(as_json: shared.Json = False) -> None:
 def examine() -> dict[str, Any]:
     """Everything `doctor` knows about this machine."""
     import platform
-    import warnings
     from importlib.util import find_spec
 
     import torch
@@ -46,8 +50,6 @@ def examine() -> dict[str, Any]:
     from bertsmith.checkpoint import built_in
     from bertsmith.train.precision import has_matrix_units
 
-    # Of bfloat16 on a CPU without units for it, a page of C++ frames.
-    warnings.filterwarnings("ignore", message="mkldnn_matmul failed")
     cuda = torch.cuda.is_available()
     devices = ["cpu", *(["cuda"] if cuda else [])]
     largest = max(_disagreement(device) for device in devices)

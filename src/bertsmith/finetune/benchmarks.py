@@ -14,6 +14,7 @@ from bertsmith.data import GLUE, Dataset, find_splits, glue_folders, read_data, 
 from bertsmith.errors import BertsmithError
 from bertsmith.finetune import Settings, Splits, finetune, settings_for, split_off
 from bertsmith.finetune.defaults import (
+    FACTOR,
     LEAST_STEPS,
     MUON_STEPS,
     default_settings,
@@ -218,7 +219,9 @@ class Trainer:
         if not fixes_epochs(self.given, self.defaults):
             recorded["epochs"] = f"{settings.epochs}, or as many as make {LEAST_STEPS} steps"
             if may_leave_muon(settings, kind, self.given):
-                recorded["optimizer"] = f"muon; with fewer than {MUON_STEPS} steps adamw"
+                recorded["optimizer"] = (
+                    f"muon; with fewer than {MUON_STEPS} steps adamw at {FACTOR} x"
+                )
         return recorded
 
     def _trials(self, name: str, splits: Splits) -> list[Trial]:
