@@ -26,10 +26,9 @@ from torch.profiler import ProfilerActivity, profile
 
 import bertsmith
 from bertsmith.batch import Layout
-from bertsmith.kernels import bands
+from bertsmith.kernels import bands, distance_rows
 from bertsmith.kernels.bands import Tiling
 from bertsmith.model.attend import RelativeBias, Scores, attend
-from bertsmith.model.position import distance_rows
 
 HALVES = (torch.bfloat16, torch.float16)
 SHAPES: list[tuple[list[int], int, str]] = [  # lengths, width of a head, terms

@@ -26,8 +26,8 @@ import bertsmith
 from bertsmith.batch import Batch, Layout
 from bertsmith.checkpoint import create
 from bertsmith.checkpoint.write import stored_tensors
+from bertsmith.kernels import distance_rows
 from bertsmith.model.attend import RelativeBias, Scores, attend
-from bertsmith.model.position import distance_rows
 
 CLASSES = {
     "bert-base-uncased": "BertModel",

@@ -38,6 +38,7 @@ class Layout:
     positions: Tensor  # (T,) int64: each token's place in its own sequence, from 0
     lengths: tuple[int, ...]  # the same lengths as plain numbers, for choices made on the CPU
     most: int = 0  # no sequence of any batch of this kind is longer; 0: who knows
+    padded: Groups | None = None  # grids to use instead of computing `groups`
 
     @classmethod
     def of(cls, lengths: Sequence[int], most: int = 0) -> Layout:
@@ -93,6 +94,8 @@ class Layout:
     @cached_property
     def groups(self) -> Groups:
         """Sequences of similar length as padded grids, for kernels with a high cost per call."""
+        if self.padded is not None:
+            return self.padded
         starts = self.boundaries[:-1].long().cpu()
         seen, picked, places = [], [], torch.empty(self.total, dtype=torch.int64)
         filled = 0
@@ -130,7 +133,14 @@ class Layout:
         boundaries = move(self.boundaries)
         same = self.ends is self.boundaries
         ends = boundaries if same else move(self.ends)
-        return replace(self, boundaries=boundaries, ends=ends, positions=move(self.positions))
+        padded = self.padded and Groups(
+            [move(grid) for grid in self.padded.seen],
+            move(self.padded.picked),
+            move(self.padded.places),
+        )
+        return replace(
+            self, boundaries=boundaries, ends=ends, positions=move(self.positions), padded=padded
+        )
 
 
 def like(lengths: Sequence[int], waste: float = 0.2, most: int = 16384) -> list[list[int]]:

@@ -17,12 +17,12 @@ CITIES, OTHERS = ("Prague", "Warsaw", "Paris"), ("bees", "storm", "violin")
 
 
 @pytest.fixture(scope="session")
-def base(made: Maker) -> Callable[[str], Made]:
+def base(made: Maker) -> Callable[..., Made]:
     """A tiny encoder of a family, without a head and without dropout."""
 
-    def make(family: str = "bert") -> Made:
+    def make(family: str = "bert", **more: Any) -> Made:
         off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-        return made(family, "Model", **({} if family == "modernbert" else off))
+        return made(family, "Model", **({} if family == "modernbert" else off), **more)
 
     return make
 

@@ -6,6 +6,7 @@ Without a GPU the same code computes them one after the other.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from bertsmith.finetune.batches import padded_lengths
 from bertsmith.finetune.learner import _kernel
 from bertsmith.finetune.setup import open_fresh
 from bertsmith.tasks.registry import task_named
+from bertsmith.train import compiling
 from bertsmith.train.captured import pack, unpack
 from finetune.conftest import Write, labelled
 from finetune.test_words import asked, chosen, sentences, stored
@@ -110,6 +112,35 @@ def test_captured_steps_of_a_family(
     assert two == pytest.approx(one, abs=1e-3)
 
 
+def test_captured_steps_with_relative_positions_in_half_precision(
+    base: Base, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heads are so wide that a GPU uses the kernel 'relative', without a padded grid."""
+    folder = base("deberta-v2", hidden_size=64).folder
+    file, more = write("t.jsonl", labelled(64)), {"dtype": "bfloat16", "epochs": 3}
+    one, _ = trained(steps.EagerSteps, folder, file, monkeypatch, "classification", **more)
+    two, _ = trained(steps.CapturedSteps, folder, file, monkeypatch, "classification", **more)
+    assert two == pytest.approx(one, abs=3e-2)
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_grid_is_made_only_if_lengths_are_needed(
+    runs: bool, base: Base, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiling, "runs_relative", lambda *_: runs)
+    monkeypatch.setattr(steps, "supported", lambda name, device: name)
+    settings = settings_for("classification", **SOON, dtype="bfloat16")
+    training = task_named("classification").training(
+        read_data(write("t.jsonl", labelled(16))), settings
+    )
+    bert = open_fresh(base("deberta-v2").folder, training, settings, "cpu")
+    samples = training.samples(bert, training.dataset.gold())
+    run = steps.CapturedSteps(bert, training, settings, 10)
+    inputs = run.inputs([item for sample in samples for item in sample], 1.0)
+    batch = inputs.build(inputs.tensors)[0]
+    assert (batch.layout.padded is None) is runs
+
+
 def test_what_is_not_a_number_changes_nothing(base: Base, write: Write) -> None:
     settings = settings_for("classification", **SOON, optimizer="muon")
     file = write("t.jsonl", labelled(16))
@@ -172,8 +203,10 @@ def test_one_grid_attends_as_many_do() -> None:
 def test_a_batch_that_comes_with_a_grid_uses_it() -> None:
     batch = Batch.of([[1] * 200])
     assert _kernel(batch) is None
-    batch.layout.__dict__["groups"] = batch.layout.grid
-    assert _kernel(batch) == "grouped"
+    layout = replace(batch.layout, padded=batch.layout.grid)
+    assert layout.groups is layout.padded
+    assert layout.to("cpu").padded is not None
+    assert _kernel(replace(batch, layout=layout)) == "grouped"
 
 
 def test_a_buffer_holds_tensors_of_all_kinds() -> None:

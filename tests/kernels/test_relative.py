@@ -10,11 +10,10 @@ from torch import Tensor
 pytest.importorskip("triton", reason="Triton comes with torch's CUDA builds")
 
 from bertsmith.batch import Layout
-from bertsmith.kernels import bands, relative, relative_attention
+from bertsmith.kernels import bands, distance_rows, relative, relative_attention
 from bertsmith.kernels.bands import Tiling
 from bertsmith.kernels.relative import _relative
 from bertsmith.model.attend import RelativeBias, Scores, attend
-from bertsmith.model.position import distance_rows
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the interpreter is for CPUs")
 LENGTHS = [7, 16, 1, 30, 12]

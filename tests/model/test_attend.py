@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bertsmith.batch import Layout
-from bertsmith.kernels import short
+from bertsmith.kernels import distance_rows, short
 from bertsmith.model import Scores, attend
 from bertsmith.model.attend import CHUNK, RelativeBias, choose, maps
-from bertsmith.model.position import distance_rows
 from model.tiny import difference
 
 HEADS, WIDTH, SPAN = 2, 8, 6

@@ -1,5 +1,9 @@
 """Distances in buckets as DeBERTa-v2's authors count them; rotations that keep distances."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import assume, given, settings
@@ -7,7 +11,10 @@ from hypothesis import strategies as st
 from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
 
 from bertsmith.batch import Layout
-from bertsmith.model.position import RotarySignal, distance_rows, rotate
+from bertsmith.kernels import distance_rows
+from bertsmith.model.encoder import Hidden
+from bertsmith.model.heads import AnchoredHead
+from bertsmith.model.position import RelativeSignal, RotarySignal, rotate
 from model.tiny import difference
 
 
@@ -99,3 +106,29 @@ def test_rotation_in_half_precision_is_computed_in_single() -> None:
     signal = RotarySignal(8, 10_000.0)(layout)
     x = torch.randn(300, 1, 8, generator=torch.Generator().manual_seed(0)).bfloat16()
     assert torch.equal(rotate(x, *signal), rotate(x.float(), *signal).bfloat16())
+
+
+@pytest.mark.parametrize(("lengths", "most"), [([5, 3], 0), ([5, 3], 30), ([100], 0)])
+def test_rows_of_distances_are_computed_once(lengths: list[int], most: int) -> None:
+    signal = RelativeSignal(torch.nn.Embedding(16, 4), torch.nn.Identity(), 0.0, 8, 64)
+    layout = Layout.of(lengths, most=most)
+    with torch.inference_mode():
+        signal.prepare(layout)
+    vectors, rows = signal(layout)
+    longest, middle = layout.longest, len(rows) // 2
+    near = rows[middle - longest + 1 : middle + longest]
+    assert torch.equal(near, distance_rows(longest, 8, 8, 64))
+    assert signal(Layout.of(lengths[:1], most=longest))[1] is rows
+    vectors[rows].sum().backward()  # an inference tensor could not be saved for backward
+
+
+def test_empty_sequences_at_the_end_have_no_first_state() -> None:
+    """As captured steps pass them: boundaries that are repeated up to a power of two."""
+    head = AnchoredHead(lambda x, *_: x, {}, torch.nn.Identity())
+    layout, last = Layout.of([3, 2, 4], most=4), torch.randn(9, 2)
+    padded = replace(layout, boundaries=layout.ends)
+    assert len(padded.boundaries) == 5
+    first = last[[0, 0, 0, 3, 3, 5, 5, 5, 5]]
+    for one in (layout, padded):
+        batch: Any = SimpleNamespace(layout=one)
+        assert torch.equal(head.read(Hidden(last, last, None), batch), last + first)  # type: ignore[arg-type]

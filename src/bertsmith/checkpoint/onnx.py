@@ -29,11 +29,13 @@ from bertsmith.checkpoint.sentence import Sentence
 from bertsmith.errors import BertsmithError
 from bertsmith.files import write_json
 from bertsmith.folders import check_replaceable, replace_directory
+from bertsmith.kernels import distance_rows
 from bertsmith.model import Model
 from bertsmith.model.attend import KERNELS, Scores
 from bertsmith.model.block import ConvolutionBlock
 from bertsmith.model.heads import Head
 from bertsmith.model.pooling import POOLS
+from bertsmith.model.position import RelativeSignal
 from bertsmith.tokenizer import Tokenizer
 
 CLOSE = 1e-4  # the largest difference from torch that is accepted, relative to the outputs' size
@@ -77,6 +79,8 @@ class PaddedModel(nn.Module):
                 module.pool = mean_of_grid
             if isinstance(module, ConvolutionBlock):
                 module.convolve = _convolve(module)  # type: ignore[method-assign]
+            if isinstance(module, RelativeSignal):
+                module.rows = _rows(module)  # type: ignore[method-assign]
 
     @property
     def inputs(self) -> list[str]:
@@ -146,6 +150,11 @@ def _padded(
 
 
 KERNELS[KERNEL] = _padded
+
+
+def _rows(signal: RelativeSignal) -> Any:
+    """The row of each distance, computed in the graph for any length."""
+    return lambda grid: distance_rows(grid.longest, *signal.distances.how)
 
 
 def _convolve(block: ConvolutionBlock) -> Any:

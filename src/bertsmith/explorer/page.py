@@ -11,8 +11,8 @@ from bertsmith.errors import BertsmithError
 from bertsmith.explorer.tokenizer import tokenizer_settings
 from bertsmith.explorer.weights import Packed, pack
 from bertsmith.files import write_text
+from bertsmith.kernels import distance_rows
 from bertsmith.model import Disentangled, Rotary
-from bertsmith.model.position import distance_rows
 from bertsmith.pages import page
 from bertsmith.tasks.answering import stored_threshold
 from bertsmith.tasks.classification import activation, raw, softmax

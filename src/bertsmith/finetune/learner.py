@@ -39,4 +39,4 @@ def _kernel(batch: Batch) -> str | None:
     Captured steps that come with a padded grid use it.
     """
     short = batch.layout.longest <= SHORT and batch.ids.device.type == "cpu"
-    return "grouped" if short or "groups" in batch.layout.__dict__ else None
+    return "grouped" if short or batch.layout.padded is not None else None

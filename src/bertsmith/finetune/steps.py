@@ -18,7 +18,6 @@ from bertsmith.finetune.batches import batch_of, micro_batches, padded_lengths
 from bertsmith.finetune.learner import Learner
 from bertsmith.finetune.optimizer import optimizer_for
 from bertsmith.finetune.settings import Settings
-from bertsmith.model.position import RelativeSignal, Signal, distance_rows
 from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.run import STEP
 from bertsmith.tasks.training import Sample, Training, TrainingItem
@@ -154,10 +153,8 @@ class CapturedSteps(Steps):
             clip=self.settings.clip,
             advice="train with --no-graphs (graphs=False)",
         )
-        self.gridded = not (self.half and reads_boundaries(self.bert.model))
-        self.signals = [m for m in self.bert.model.modules() if isinstance(m, RelativeSignal)]
-        for signal in self.signals:
-            signal.forward = partial(_signal, signal, {})  # type: ignore[method-assign]
+        # Kernels that need lengths on the host get a grid whose size does not depend on them.
+        self.gridded = not reads_boundaries(self.bert.model, self.half)
 
     def step(
         self, groups: list[list[TrainingItem]], weight: float, fraction: float, seed: int
@@ -169,11 +166,6 @@ class CapturedSteps(Steps):
     def finish(self) -> list[float]:
         """Wait for all steps."""
         return _losses(self.captured.finish())
-
-    def close(self) -> None:
-        """Leave the model as it was, but for its parameters."""
-        for signal in self.signals:
-            signal.__dict__.pop("forward", None)
 
     def inputs(self, items: list[TrainingItem], weight: float) -> Inputs:
         """A batch that is padded up with sequences of no weight, as tensors."""
@@ -204,20 +196,10 @@ def _built(
 ) -> tuple[Any, ...]:
     """The arguments of the learner, from their tensors on the device."""
     ids, marks, boundaries, ends, positions, weight, *rest = tensors
-    layout = Layout(boundaries, ends, positions, lengths, most)
     values, grid = rest[: len(names)], rest[len(names) :]
-    if grid:  # in place of what would be computed from lengths
-        layout.__dict__["groups"] = Groups(grid[:1], *grid[1:])
+    padded = Groups(grid[:1], *grid[1:]) if grid else None
+    layout = Layout(boundaries, ends, positions, lengths, most, padded)
     return Batch(ids, marks, layout), dict(zip(names, values, strict=True)), weight, rows
-
-
-def _signal(signal: RelativeSignal, kept: dict[int, Tensor], layout: Layout) -> Signal:
-    """The signal, whose distances were copied to the device before a graph reads them there."""
-    if layout.longest not in kept:
-        span = signal.table.num_embeddings // 2
-        rows = distance_rows(layout.longest, span, signal.buckets, signal.furthest)
-        kept[layout.longest] = rows.to(signal.table.weight.device)
-    return signal.dropout(signal.norm(signal.table.weight)), kept[layout.longest]
 
 
 def _losses(rows: list[StepRow]) -> list[float]:

@@ -12,9 +12,17 @@ from bertsmith.kernels.dropout import Dropout
 from bertsmith.kernels.entropy import fits_entropy, summed_entropy
 from bertsmith.kernels.fused import add_norm, up_gelu
 from bertsmith.kernels.ragged import fits_ragged, ragged_attention
-from bertsmith.kernels.relative import fits_relative, relative_attention
+from bertsmith.kernels.relative import (
+    DistanceRows,
+    band_side,
+    distance_rows,
+    fits_relative,
+    relative_attention,
+    runs_relative,
+)
 from bertsmith.kernels.short import fits_short, short_attention
 
-__all__ = ["Dropout", "add_norm", "fits_entropy", "fits_ragged", "fits_relative", "fits_short"]
-__all__ += ["ragged_attention", "relative_attention", "short_attention", "summed_entropy"]
-__all__ += ["up_gelu"]
+__all__ = ["DistanceRows", "Dropout", "add_norm", "band_side", "distance_rows"]
+__all__ += ["fits_entropy", "fits_ragged", "fits_relative"]
+__all__ += ["fits_short", "ragged_attention", "relative_attention", "runs_relative"]
+__all__ += ["short_attention", "summed_entropy", "up_gelu"]

@@ -26,11 +26,19 @@ ELEMENTS = 1 << 30  # of a band at a time
 
 
 def fits_relative(query: Tensor) -> bool:
-    """Return whether to use the kernel. GPUs before Ampere have too little shared memory."""
-    fits = query.shape[-1] in WIDTHS and query.dtype in HALVES
-    if not (short.TRITON and query.device.type == "cuda" and fits):
-        return False
-    return torch.cuda.get_device_capability(query.device) >= (8, 0)
+    """Return whether to use the kernel."""
+    return query.dtype in HALVES and runs_relative(query.shape[-1], query.device)
+
+
+def runs_relative(width: int, device: torch.device) -> bool:
+    """Return whether the kernel supports heads of this width on a device, in half precision."""
+    return short.TRITON and device.type == "cuda" and width in WIDTHS and _is_ampere(device)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _is_ampere(device: torch.device) -> bool:
+    """Return whether a GPU is of Ampere or later: earlier ones have too little shared memory."""
+    return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def relative_attention(
@@ -58,7 +66,8 @@ def relative_attention(
     if dropout:
         seed = torch.randint(2**31 - 1, (1,), dtype=torch.int32, device=boundaries.device)
     near = -1 if window is None else window
-    columns = torch.arange(-_side(longest), _side(longest), device=distances.device)
+    side = band_side(longest)
+    columns = torch.arange(-side, side, device=distances.device)
     dtype = rows[0].dtype
     tables = [
         _laid_out(table.to(dtype), distances, columns * sign)
@@ -71,9 +80,52 @@ def relative_attention(
     )[0]
 
 
-def _side(longest: int) -> int:
-    """Half of the columns of a band: a power of two."""
-    return max(16, 1 << (longest - 1).bit_length())
+def band_side(longest: int) -> int:
+    """Half of the columns of a band: a power of two.
+
+    Found by comparisons, which torch.compile can trace if `longest` varies.
+    """
+    side = 16
+    while side < longest:
+        side *= 2
+    return side
+
+
+class DistanceRows:
+    """The table row of each distance on a device, computed once for each power of two.
+
+    Tensors are never replaced, since CUDA graphs read them at their address.
+    """
+
+    def __init__(self, span: int, buckets: int, furthest: int) -> None:
+        self.how = (span, buckets, furthest)
+        self.kept: dict[tuple[int, torch.device], Tensor] = {}
+
+    def __call__(self, longest: int, device: torch.device) -> Tensor:
+        """The rows of distances from -(m-1) to m-1, where m is at least `longest`: (2m-1,)."""
+        most = band_side(longest)
+        if (most, device) not in self.kept:
+            with torch.inference_mode(False):  # training may read it, too
+                self.kept[most, device] = distance_rows(most, *self.how).to(device)
+        return self.kept[most, device]
+
+
+def distance_rows(longest: int, span: int, buckets: int, furthest: int) -> Tensor:
+    """The table row of each distance from -(longest-1) to longest-1.
+
+    With buckets, distances up to half of them keep a row each and further ones share rows
+    in equal steps of their logarithm, as DeBERTa-v2 does. Computed on the CPU in float32:
+    the ceiling of a logarithm must not depend on the device.
+    """
+    distance = torch.arange(1 - longest, longest)
+    if buckets > 0:
+        middle = buckets // 2
+        size = distance.abs().clamp(min=middle)
+        reach = torch.log(torch.tensor((furthest - 1) / middle))
+        steps = torch.ceil(torch.log(size / middle) / reach * (middle - 1)) + middle
+        far = (steps * distance.sign()).long()
+        distance = torch.where(distance.abs() <= middle, distance, far)
+    return (distance + span).clamp(0, 2 * span - 1)
 
 
 def _laid_out(table: Tensor, distances: Tensor, columns: Tensor) -> Tensor:

@@ -84,6 +84,6 @@ class ConvolutionBlock(nn.Module):
         conv = self.convolution
         gap = conv.kernel_size[0] // 2
         place = torch.arange(len(x), device=x.device) + gap * (layout.owner + 1)
-        row = x.new_zeros(len(x) + gap * (len(layout.lengths) + 1), x.shape[1])
+        row = x.new_zeros(len(x) + gap * len(layout.ends), x.shape[1])
         row = row.index_copy(0, place, x)
         return F.conv1d(row.T, conv.weight, conv.bias, groups=conv.groups).T[place - gap]

@@ -68,6 +68,8 @@ class Encoder(nn.Module):
 
     def forward(self, batch: Batch, trace: Trace | None = None) -> Hidden:
         """Batch → hidden states (T, D)."""
+        for part in self.signals:  # before `run`, which may be compiled or captured
+            part.prepare(batch.layout)  # type: ignore[operator]
         last, before, signal = self.run(self.embedding(batch), batch.layout, trace or Trace())
         return Hidden(
             last, before, Context(batch.layout, signal, None, self.changes.get(len(self.plan) - 1))

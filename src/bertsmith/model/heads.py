@@ -42,7 +42,7 @@ class AnchoredHead(Head):
 
     def read(self, hidden: Hidden, batch: Batch) -> Tensor:
         """Each state plus the first state of its sequence."""
-        return hidden.last + hidden.last[batch.layout.first][batch.layout.owner]
+        return hidden.last + hidden.last[batch.layout.first[batch.layout.owner]]
 
 
 class EnhancedMaskHead(Head):

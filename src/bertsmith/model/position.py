@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.batch import Layout
+from bertsmith.kernels import DistanceRows
 
 Signal = tuple[Tensor, Tensor]
 
@@ -16,6 +17,9 @@ class RotarySignal(nn.Module):
     def __init__(self, width: int, base: float) -> None:
         super().__init__()
         self.width, self.base = width, base
+
+    def prepare(self, layout: Layout) -> None:
+        """Do nothing: rotations are computed on the device."""
 
     def forward(self, layout: Layout) -> Signal:
         """Layout → cosines and sines, each (T, 1, d/2)."""
@@ -42,29 +46,16 @@ class RelativeSignal(nn.Module):
     ) -> None:
         super().__init__()
         self.table, self.norm, self.dropout = table, norm, nn.Dropout(dropout)
-        self.buckets, self.furthest = buckets, furthest
+        self.distances = DistanceRows(table.num_embeddings // 2, buckets, furthest)
+
+    def prepare(self, layout: Layout) -> None:
+        """Copy the rows of distances to the device, which a CUDA graph could not do."""
+        self.rows(layout)
 
     def forward(self, layout: Layout) -> Signal:
         """Layout → vectors (R, D) and the row of each distance (2m-1,)."""
-        span = self.table.num_embeddings // 2
-        rows = distance_rows(layout.longest, span, self.buckets, self.furthest)
-        vectors = self.dropout(self.norm(self.table.weight))
-        return vectors, rows.to(vectors.device, non_blocking=True)
+        return self.dropout(self.norm(self.table.weight)), self.rows(layout)
 
-
-def distance_rows(longest: int, span: int, buckets: int, furthest: int) -> Tensor:
-    """The table row of each distance from -(longest-1) to longest-1.
-
-    With buckets, distances up to half of them keep a row each and further ones share rows
-    in equal steps of their logarithm, as DeBERTa-v2 does. Computed on the CPU in float32:
-    the ceiling of a logarithm must not depend on the device.
-    """
-    distance = torch.arange(1 - longest, longest)
-    if buckets > 0:
-        middle = buckets // 2
-        size = distance.abs().clamp(min=middle)
-        reach = torch.log(torch.tensor((furthest - 1) / middle))
-        steps = torch.ceil(torch.log(size / middle) / reach * (middle - 1)) + middle
-        far = (steps * distance.sign()).long()
-        distance = torch.where(distance.abs() <= middle, distance, far)
-    return (distance + span).clamp(0, 2 * span - 1)
+    def rows(self, layout: Layout) -> Tensor:
+        """The row of each distance (2m-1,), where m is a power of two that bounds the lengths."""
+        return self.distances(layout.longest, self.table.weight.device)

@@ -7,35 +7,44 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from bertsmith.kernels import fits_entropy, summed_entropy
+from bertsmith.kernels import fits_entropy, runs_relative, summed_entropy
 from bertsmith.model import Encoder
-from bertsmith.model.attention import Attention, RotaryAttention
+from bertsmith.model.attention import (
+    Attention,
+    DisentangledAttention,
+    RotaryAttention,
+    SharedDisentangledAttention,
+)
 from bertsmith.model.block import PostNormBlock, PreNormBlock
 from bertsmith.objectives import Objective
 
 Score = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-PLAIN = (Attention, RotaryAttention)  # their kernels read boundaries on the GPU
+PLAIN = (Attention, RotaryAttention)
+RELATIVE = (DisentangledAttention, SharedDisentangledAttention)
 
 
-def compile_rows(module: nn.Module, whole: bool = True, captured: bool = False) -> None:
+def compile_rows(
+    module: nn.Module, whole: bool = True, captured: bool = False, half: bool = True
+) -> None:
     """Compile the encoder for training. All passes should have the same number of tokens.
 
     On a GPU all blocks of an encoder become one CUDA graph, since small models wait for Python
     otherwise. If not `whole`, each block is compiled by itself, since FSDP gathers weights
     between blocks. If `captured`, no graphs are made, since the whole step becomes one.
-    If attention needs the lengths on the host (on a CPU, or with relative positions), the parts
+    If attention needs the lengths on the host (on a CPU, or if not `half`: in float32), the parts
     before and after it are compiled.
     """
     mode = None if captured else "reduce-overhead"
     for part in module.modules():
-        if isinstance(part, Encoder) and whole and _by_device(part):
+        if isinstance(part, Encoder) and whole and _by_device(part, half):
             part.run = torch.compile(part.run, mode=mode)  # type: ignore[method-assign]
-        elif isinstance(part, PostNormBlock | PreNormBlock) and not (whole and _by_device(part)):
-            _compile_block(part)
+        elif isinstance(part, PostNormBlock | PreNormBlock):
+            if not (whole and _by_device(part, half)):
+                _compile_block(part, half)
         elif isinstance(part, Objective):
             part.place(next(module.parameters()).device)
             for model in part.outside:
-                compile_rows(model, whole, captured)
+                compile_rows(model, whole, captured, half)
             part.score = _score(torch.compile(part.score, dynamic=True))  # type: ignore[assignment]
 
 
@@ -48,8 +57,8 @@ def _score(compiled: Score) -> Score:
     return score
 
 
-def _compile_block(block: PostNormBlock | PreNormBlock) -> None:
-    if _by_device(block):
+def _compile_block(block: PostNormBlock | PreNormBlock, half: bool) -> None:
+    if _by_device(block, half):
         block.forward = torch.compile(block.forward)  # type: ignore[method-assign]
         return
     block.finish = torch.compile(block.finish, dynamic=False)  # type: ignore[method-assign]
@@ -58,17 +67,25 @@ def _compile_block(block: PostNormBlock | PreNormBlock) -> None:
         block.attention.place = turn  # type: ignore[method-assign]
 
 
-def _by_device(module: nn.Module) -> bool:
+def _by_device(module: nn.Module, half: bool) -> bool:
     """Return whether attention reads the sequence boundaries on the device."""
-    return _is_there(module) and reads_boundaries(module)
+    return _is_there(module) and reads_boundaries(module, half)
 
 
-def reads_boundaries(module: nn.Module) -> bool:
-    """Return whether a GPU in half precision can attend without lengths on the host."""
-    found = [part for part in module.modules() if isinstance(part, Attention)]
-    widths = [part.output.in_features // part.heads for part in found]  # type: ignore[operator]
-    plain = all(type(attention) in PLAIN for attention in found)
-    return plain and all(width % 8 == 0 and width <= 256 for width in widths)
+def reads_boundaries(module: nn.Module, half: bool = True) -> bool:
+    """Return whether a GPU can attend without lengths on the host, in half precision or not.
+
+    Only relative positions depend on which GPU it is.
+    """
+    parts = [part for part in module.modules() if isinstance(part, Attention)]
+    return half and all(map(_reads_boundaries, parts))
+
+
+def _reads_boundaries(attention: Attention) -> bool:
+    width: int = attention.output.in_features // attention.heads  # type: ignore[operator,assignment]
+    if type(attention) in RELATIVE:
+        return runs_relative(width, next(attention.parameters()).device)
+    return type(attention) in PLAIN and width % 8 == 0 and width <= 256
 
 
 def _is_there(module: nn.Module) -> bool:

@@ -264,10 +264,11 @@ def _measured(recipe: Recipe, module: Any, device: str, vocabulary: int, count: 
         used = torch.cuda.max_memory_allocated() if on_gpu else None
         return Speed(cost / seconds, 0.0, 0.0, used)
     example = example.to(chosen)
+    name = supported(recipe.train.precision, chosen)
     if recipe.train.compile and on_gpu:  # which takes half a minute; on a CPU, longer
-        compile_rows(module)
+        compile_rows(module, half=name != "float32")
     optimizer = optimizer_for(module, recipe.train)
-    call = Precision.of(supported(recipe.train.precision, chosen), chosen).wrap(module)
+    call = Precision.of(name, chosen).wrap(module)
     passes, updates = [], []
     for _ in range(6):
         began = time.perf_counter()

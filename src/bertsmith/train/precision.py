@@ -99,8 +99,9 @@ class Precision:
         narrow = _narrow(self.compute)
         hooks: list[Hook] = [(part.register_forward_pre_hook, _widen) for part in exact]
         hooks += [(part.register_forward_hook, narrow) for part, cast in exact.items() if cast]
-        signals = [part for part in module.modules() if isinstance(part, RelativeSignal)]
         # These read a table without calling it.
+        parts = (part for part in module.modules() if isinstance(part, RelativeSignal))
+        signals = [part for part in parts if part.table in exact]
         return hooks + [(part.register_forward_hook, narrow) for part in signals]
 
 

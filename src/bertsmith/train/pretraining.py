@@ -111,12 +111,12 @@ def _train(
         block for part in learner.modules() if isinstance(part, Encoder) for block in part.blocks
     ]
     replay = can_replay(recipe, learner, ranks)
+    name = supported(recipe.train.precision, ranks.device)
     if recipe.train.compile:
         whole = ranks.count == 1 or recipe.train.parallel == "ddp"
-        compile_rows(learner, whole=whole, captured=replay)
+        compile_rows(learner, whole=whole, captured=replay, half=name != "float32")
     elif ranks.device.type == "cpu":
         allow_signals(blocks)
-    name = supported(recipe.train.precision, ranks.device)
     precision = Precision.of(name, ranks.device)
     module = ranks.wrap(learner, recipe.train.parallel, blocks, precision)
     held = _held_out(recipe, made.checkpoint.config.segments)
