@@ -45,9 +45,10 @@ def models(folder: Path, indent: str) -> list[str]:
     about = "Trained models that come with the package, each a directory with a card of its own"
     found = [f"{indent}{'models/':{WIDTH - len(indent)}} {about}"]
     for path in sorted(folder.iterdir()):
-        recipe = f"recipes/{path.name}.toml"
+        recipes = sorted((HOUSE / "recipes").glob(f"{path.name}*.toml"), key=lambda one: one.stem)
         script = f"benchmarks/{path.name.removeprefix('bertsmith-')}/train.py"
-        made = f"English, made by {recipe if (HOUSE / recipe).exists() else script}"
+        makers = [f"recipes/{one.name}" for one in recipes] or [script]
+        made = f"English, made by {' and '.join(makers)}"
         found.append(f"{indent}  {path.name + '/':{WIDTH - len(indent) - 2}} {made}")
     return found
 

@@ -1,14 +1,14 @@
 """The other side of `bertsmith-small`: masked LM by `transformers`, same minutes, same text.
 
-    python benchmarks/small/transformers_mlm.py CORPUS --minutes 12.8 --out OUT
+    python benchmarks/small/transformers_mlm.py CORPUS --rate 0.3 --rows 768 --long 0.12 --out OUT
 
 BERT, ELECTRA or ModernBERT with the library's own model and defaults; ModernBERT in the shape of
-`bertsmith-small` (9 layers of 320, global attention in every layer). Documents of the prepared
-corpus are laid end to end between [CLS] and [SEP] and cut into rows of 128, and 15% of their tokens
-are masked anew each time, as the library's example does it. All rows lie on the device and are
-masked there: nothing waits for data. AdamW, bf16 autocast, torch.compile, and a rate that falls in
-a line by the clock, which runs from the first step on. OUT/model is a Hugging Face directory;
-OUT/row.json tells what proxies.py tells of its candidates.
+`bertsmith-small` (12 layers of 320, global attention in every layer). Documents of the prepared
+corpus are concatenated with [CLS] and [SEP] and cut into rows of 128 tokens (512 in the last part
+of the time, --long). New tokens are masked each time, as in the library's example. All rows are on
+the GPU and masked there, so that no step waits for data. AdamW, bf16 autocast, torch.compile; the
+learning rate falls linearly with time, which counts from the first step and includes compiling.
+OUT/model is a Hugging Face directory; OUT/row.json has the same fields as rows of proxies.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from torch import Tensor
 from bertsmith.corpus import Corpus
 from bertsmith.tokenizer import Tokenizer
 
-LENGTH = 128
+LENGTH, LONG = 128, 512
 IGNORED = -100  # the label of tokens that are not guessed
 KINDS: dict[str, tuple[Any, Any]] = {
     "bert": (transformers.BertConfig, transformers.BertForMaskedLM),
@@ -42,12 +42,13 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("corpus", type=Path, help="a folder that `bertsmith prepare` made")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--minutes", type=float, default=12.8)
+    parser.add_argument("--minutes", type=float, default=19.2)
     parser.add_argument("--kind", choices=list(KINDS), default="modernbert")
-    parser.add_argument("--layers", type=int, default=9)
+    parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--width", type=int, default=320)
     parser.add_argument("--dropout", type=float, default=0.1, help="of BERT and ELECTRA")
     parser.add_argument("--rows", type=int, default=1024, help="of 128 tokens in a step")
+    parser.add_argument("--long", type=float, default=0.0, help="share of the time for rows of 512")
     parser.add_argument("--parts", type=int, default=1, help="passes that a step is made of")
     parser.add_argument("--rate", type=float, default=0.15, help="of tokens that are masked")
     parser.add_argument("--learning-rate", type=float, default=1e-3)
@@ -127,15 +128,15 @@ def share(done: float, warmup: float) -> float:
 
 
 def learn(model: Any, rows: Tensor, collate: Collator, asked: argparse.Namespace) -> list[float]:
-    """Train by the clock; when each step ended, in seconds."""
+    """Train for the given minutes; return when each step ended, in seconds."""
     device = rows.device
-    call = model if asked.eager else torch.compile(model)
+    call = model if asked.eager else torch.compile(model, dynamic=False)
     groups = [
         {"params": [p for p in model.parameters() if p.ndim > 1], "weight_decay": 0.01},
         {"params": [p for p in model.parameters() if p.ndim < 2], "weight_decay": 0.0},
     ]
     optimizer = torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), eps=1e-6, fused=True)
-    order = torch.randperm(len(rows), device=device)
+    order, size = torch.randperm(len(rows), device=device), asked.rows
     last = torch.tensor(torch.nan)
     ends: list[float] = []
     place = 0
@@ -143,9 +144,12 @@ def learn(model: Any, rows: Tensor, collate: Collator, asked: argparse.Namespace
     while (done := (time.monotonic() - began) / (60 * asked.minutes)) < 1:
         for group in optimizer.param_groups:
             group["lr"] = asked.learning_rate * share(done, asked.warmup)
-        if place + asked.rows > len(rows):
+        if rows.shape[1] == LENGTH and done >= 1 - asked.long:
+            rows = rows.flatten()[: rows.numel() // LONG * LONG].view(-1, LONG)
+            size, place = asked.rows * LENGTH // LONG, len(rows)
+        if place + size > len(rows):
             order, place = torch.randperm(len(rows), device=device), 0
-        for some in order[place : place + asked.rows].chunk(asked.parts):
+        for some in order[place : place + size].chunk(asked.parts):
             seen, labels = collate(rows[some].long())
             with torch.autocast(device.type, torch.bfloat16):
                 loss = call(input_ids=seen, labels=labels).loss
@@ -153,8 +157,8 @@ def learn(model: Any, rows: Tensor, collate: Collator, asked: argparse.Namespace
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        place += asked.rows
-        # Read a step late: Python stays one step ahead of the device, and the clock right.
+        place += size
+        # Read one step late, so that the GPU never waits for Python.
         known, last = float(last), loss.detach()
         if ends and len(ends) % 100 == 0:
             print(f"step {len(ends)}  {done:.1%}  loss {known:.4f}", flush=True)
