@@ -61,6 +61,13 @@ def test_keyword_queries(index: Index, query: str, first: str) -> None:
     assert names(index.search(query, mode="keywords"))[0] == first
 
 
+def test_a_prefix_that_has_a_stem_of_its_own(index: Index) -> None:
+    index.add([{"id": "garden", "text": "Ladybirds eat aphids."}])
+    hit = index.search("lady*", mode="keywords")[0]  # the stem of lady is ladi
+    assert hit.document == "garden"
+    assert [hit.text[a:b] for a, b in hit.highlights] == ["Ladybirds"]
+
+
 def test_a_phrase_must_match(index: Index) -> None:
     assert index.search('"fish eat"') == []
     assert names(index.search('"eat fish" birds')) == ["cats.md"]

@@ -279,12 +279,20 @@ class Index:
         return parse(query)
 
     def _completed(self, query: Query) -> Query:
-        """The query with words for its prefixes, where stems are shorter than the prefix."""
+        """The query with the words that FTS5 would miss for its prefixes.
+
+        FTS5 stems the prefix too: it looks for lady* as ladi*, which ladybird does not begin with.
+        """
+        prefixes = self._analyzer.stems(list(query.prefixes))
+        roots = dict(zip(query.prefixes, prefixes, strict=True))
         words = {word: p for p in query.prefixes for word in self._store.completions(p)}
         stems = self._analyzer.stems(list(words))
-        pairs = zip(words.items(), stems, strict=True)
-        shorter = [word for (word, p), parts in pairs if parts and not parts[0].startswith(p)]
-        return replace(query, completions=tuple(shorter))
+        missed = [
+            word
+            for (word, prefix), parts in zip(words.items(), stems, strict=True)
+            if parts and roots[prefix] and not parts[0].startswith(roots[prefix][0])
+        ]
+        return replace(query, completions=tuple(missed))
 
     def _ranked(
         self,
