@@ -76,6 +76,9 @@ def test_texts(run: Run, classifier: Path) -> None:
     assert row["label"] in ("a", "b")
     (row,) = run("predict", classifier, TEXTS[0], "--pair", TEXTS[1]).rows
     assert row["pair"] == TEXTS[1]
+    for empty in ("", " "):
+        with pytest.raises(BertsmithError, match="the text is empty"):
+            run("predict", classifier, empty)
     for missing in ("missing.csv", "folder/missing", "train-*.parquet"):
         with pytest.raises(BertsmithError, match="no such file"):
             run("predict", classifier, missing)

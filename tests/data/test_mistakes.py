@@ -18,6 +18,7 @@ from bertsmith.errors import BertsmithError
         ("a.csv", b"text,label\n", None, "contains no rows"),
         ("a.csv", b"text,label\na,x\nb\n", None, "line 3: 1 columns where the header has 2"),
         ("a.csv", b"text,label\na,x\nb,y,z\n", None, "line 3: 3 columns where the header has 2"),
+        ("a.csv", b"text,label\na, b,x\nc,y\n", None, "has 2; is a separator in a cell without"),
         ("a.tsv", b"text\tlabel\na\tx\nb\n", None, "line 3: 1 columns where the header has 2"),
         ("a.csv", b'text,label\n"a,x\nb,y\n', None, "line 2: unbalanced quotes in this row"),
         ("a.csv", b"text,text\na,b\n", None, "two columns are called 'text'"),

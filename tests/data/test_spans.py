@@ -62,7 +62,8 @@ def test_what_does_not_fit_is_counted() -> None:
     assert dataset.examples[0].tags == ("O", "B-PER", *["O"] * 5)
     assert dataset.ledger.counts == {
         "spans that overlap a longer one, left out": 1,
-        "spans that contain no word, left out": 3,
+        "spans outside their text, left out": 1,
+        "spans that contain no word, left out": 2,
     }
     moved = read_data([{"text": TEXT, "entities": [[1, 6, "PER"]]}])
     assert moved.examples[0].tags == ("B-PER", "I-PER", *["O"] * 5)

@@ -177,7 +177,7 @@ def test_the_loss_is_transformers_own(base: Base, write: Write, tmp_path: Path) 
     [
         ([{"text": "a", "label": "x"}, {"text": "b", "label": "x"}], {}, "at least two labels"),
         ([{"text": "a", "score": 1.5}, {"text": "b", "score": 1.5}], {}, "all scores are 1.5"),
-        ([{"text": "a"}, {"text": "b"}], {}, "has no labels to train on"),
+        ([{"text": "a"}, {"text": "b"}], {}, "no labels to train on; name their column"),
         (None, {"learning_rate": 9.0}, "learning_rate should be less than or equal to 1, not 9.0"),
         (None, {"freeze": "all"}, "freeze should be none, embedding, encoder"),
         (None, {"freeze": "9"}, "9 layers cannot be frozen: the model has 2"),

@@ -63,6 +63,8 @@ def predict(
 
     if top < 1:
         raise BertsmithError(f"--top must be at least 1, not {top}")
+    if not source.strip():  # Path("") is the current folder
+        raise BertsmithError("the text is empty; give a text, a file, or - for standard input")
     format_of(out, format)
     if out is not None:
         check_writable(out)

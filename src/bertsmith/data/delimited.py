@@ -107,8 +107,10 @@ def _rows(
             ledger.note("rows with a wrong number of columns, left out")
         else:
             what = "the header" if table.header else "the first line"
+            advice = "; is a separator in a cell without quotes?" if len(cells) > width else ""
             raise BertsmithError(
-                f"{table.path}, line {number}: {len(cells)} columns where {what} has {width}"
+                f"{table.path}, line {number}: {len(cells)} columns where {what} has "
+                f"{width}{advice}"
             )
 
 

@@ -55,7 +55,10 @@ def tags_of_spans(
     starts, ends = [start for start, _ in offsets], [end for _, end in offsets]
     for start, end, label in sorted(spans, key=lambda span: span[0] - span[1]):
         first, last = bisect_right(ends, start), bisect_left(starts, end)
-        if not 0 <= start < end <= len(text) or first >= last:
+        if start < 0 or end > len(text):
+            ledger.note("spans outside their text, left out")
+            continue
+        if start >= end or first >= last:
             ledger.note("spans that contain no word, left out")
             continue
         if any(tag != "O" for tag in tags[first:last]):

@@ -52,7 +52,10 @@ def read_splits(
     sources = split_sources(train, dev, test)
     learned = _read(*sources["train"], task, label_names, options)
     if not learned.gold():
-        raise BertsmithError(f"{learned.path} has no labels to train on")
+        raise BertsmithError(
+            f"{learned.path} has no labels to train on; name their column, as in "
+            "--column label=NAME"
+        )
     if all(name.isdigit() for name in learned.columns.values()):  # no header: the same in all
         options = {**options, "columns": learned.columns}
     others: dict[str, Dataset[Any] | None] = {"dev": None, "test": None}
