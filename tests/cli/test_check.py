@@ -20,7 +20,7 @@ def test_good_data_is_status_0(run: Run, tmp_path: Path) -> None:
     assert shown.status == 0
     assert "task: classification (guessed: it has texts and labels)" in shown.out
     assert "columns: text = text, label = label" in shown.out
-    assert "nothing to complain of" in shown.out
+    assert "no findings" in shown.out
     assert shown.err == ""
 
 

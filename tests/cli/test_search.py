@@ -32,6 +32,7 @@ def test_search(run: Run, search_index: Path) -> None:
         (["x", "--weights", "0,0"], "above 0"),
         (["x", "--kind", "pfd"], "unknown kind"),
         ([], "no query"),
+        ([" "], "no query"),
     ],
 )
 def test_mistakes(run: Run, search_index: Path, words: list[str], match: str) -> None:

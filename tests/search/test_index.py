@@ -68,6 +68,26 @@ def test_a_prefix_that_has_a_stem_of_its_own(index: Index) -> None:
     assert [hit.text[a:b] for a, b in hit.highlights] == ["Ladybirds"]
 
 
+def test_a_prefix_finds_no_other_words(index: Index) -> None:
+    index.add([{"id": "car", "text": "Gasoline is sold here."}, {"id": "gate", "text": "A gate."}])
+    assert [hit.document for hit in index.search("gas*", mode="keywords")] == ["car"]  # stem: ga
+    assert index.search("gass*", mode="keywords") == []
+
+
+@pytest.mark.parametrize("query", ["café*", "cafe*", "mülle*", "mull*"])
+def test_a_prefix_with_an_accent(index: Index, query: str) -> None:
+    index.add([{"id": "a", "text": "Café Müller"}, {"id": "b", "text": "cafeteria of a mullet"}])
+    assert {hit.document for hit in index.search(query, mode="keywords")} == {"a", "b"}
+
+
+def test_a_prefix_of_many_words_stands_for_the_most_frequent(index: Index) -> None:
+    rare = [f"busa{a}{b}" for a in "bcdfghkl" for b in "bcdfghkl"]
+    index.add([{"id": "rare", "text": " ".join(rare)}])
+    index.add([{"id": f"often{n}", "text": f"busy {n}"} for n in range(2)])
+    found = {hit.document for hit in index.search("bus*", mode="keywords")}
+    assert found == {"rare", "often0", "often1"}
+
+
 def test_a_phrase_must_match(index: Index) -> None:
     assert index.search('"fish eat"') == []
     assert names(index.search('"eat fish" birds')) == ["cats.md"]

@@ -136,7 +136,7 @@ def _show(report: Report) -> None:
             console.print(Text(f"        {_places(finding)}", style="dim"))
     kinds = [finding.severity for finding in report.findings]
     total = ", ".join(f"{kind}s: {kinds.count(kind)}" for kind in colours)
-    typer.echo(total if kinds else "nothing to complain of")
+    typer.echo(total if kinds else "no findings")
 
 
 def _places(finding: Finding) -> str:

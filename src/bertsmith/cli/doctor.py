@@ -27,7 +27,10 @@ def doctor(as_json: shared.Json = False) -> None:
     """Show versions, GPUs, kernels and the speed of this machine."""
     import warnings
 
-    with warnings.catch_warnings():
+    from rich.console import Console
+
+    waiting = Console(stderr=True).status("measuring the speed of this machine")
+    with warnings.catch_warnings(), waiting:
         # Of bfloat16 on a CPU without units for it: a page of C++ frames.
         warnings.filterwarnings("ignore", message="mkldnn_matmul failed")
         found = examine()

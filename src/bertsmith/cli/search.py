@@ -95,7 +95,7 @@ def search(
     if page:
         _serve(index, model, device, port)
         return
-    if query is None:
+    if query is None or not query.strip():
         raise BertsmithError("no query: give one after the index, or --page")
     mode = "keywords" if keywords else "vectors" if vectors else "hybrid"
     with Index.open(index, model=model, device=device) as opened:

@@ -27,6 +27,7 @@ from bertsmith.search.filters import Filters
 from bertsmith.search.fuse import SCALES, fuse
 from bertsmith.search.hits import Hit, best_of_documents, hit_of
 from bertsmith.search.keywords import (
+    MOST_COMPLETIONS,
     TITLE_WEIGHT,
     Analyzer,
     Query,
@@ -34,6 +35,7 @@ from bertsmith.search.keywords import (
     expression,
     parse,
     quoted,
+    without_accents,
 )
 from bertsmith.search.segments import DamagedSegmentError
 from bertsmith.search.store import Store, Stored
@@ -263,7 +265,7 @@ class Index:
 
     def _highlighted(self, hits: list[Hit], query: Query) -> list[Hit]:
         query = self._completed(query)
-        clauses = counted(query, self._frequencies(query), self._store.count())
+        clauses = counted(query, self._frequencies(query.words), self._store.count())
         marks = [tuple(self._analyzer.highlights(hit.text, query, clauses)) for hit in hits]
         return [replace(hit, highlights=m) for hit, m in zip(hits, marks, strict=True)]
 
@@ -279,20 +281,36 @@ class Index:
         return parse(query)
 
     def _completed(self, query: Query) -> Query:
-        """The query with the words that FTS5 would miss for its prefixes.
+        """The query with words for its prefixes, where FTS5's own prefix search is wrong.
 
-        FTS5 stems the prefix too: it looks for lady* as ladi*, which ladybird does not begin with.
+        FTS5 stems the prefix too: it looks for gas* as ga*, which garden begins with, and for lady*
+        as ladi*, which ladybird does not begin with. Such a prefix is replaced by words. To others
+        the words are added whose stem is shorter than the prefix.
         """
-        prefixes = self._analyzer.stems(list(query.prefixes))
-        roots = dict(zip(query.prefixes, prefixes, strict=True))
-        words = {word: p for p in query.prefixes for word in self._store.completions(p)}
-        stems = self._analyzer.stems(list(words))
-        missed = [
-            word
-            for (word, prefix), parts in zip(words.items(), stems, strict=True)
-            if parts and roots[prefix] and not parts[0].startswith(roots[prefix][0])
-        ]
-        return replace(query, completions=tuple(missed))
+        kept, added = [], []
+        prefixes = [without_accents(prefix) for prefix in query.prefixes]
+        for prefix, parts in zip(prefixes, self._analyzer.stems(prefixes), strict=True):
+            named = self._stemmed(self._store.completions(prefix))
+            if parts == [prefix]:
+                kept.append(prefix)
+                named = {stem: word for stem, word in named.items() if not stem.startswith(prefix)}
+            added += self._most_frequent(list(named.values()))
+        return replace(query, prefixes=tuple(kept), completions=tuple(added))
+
+    def _stemmed(self, words: list[str]) -> dict[str, str]:
+        """A word for each stem."""
+        return {
+            parts[0]: word
+            for word, parts in zip(words, self._analyzer.stems(words), strict=True)
+            if parts
+        }
+
+    def _most_frequent(self, words: list[str]) -> list[str]:
+        """The words that most passages contain, if there are many."""
+        if len(words) <= MOST_COMPLETIONS:
+            return words
+        frequency = self._frequencies(words)
+        return sorted(words, key=lambda word: -frequency[quoted(word)])[:MOST_COMPLETIONS]
 
     def _ranked(
         self,
@@ -333,7 +351,7 @@ class Index:
         return np.sort(np.array([row[0] for row in rows], dtype=np.int64))
 
     def _by_keywords(self, query: Query, depth: int, allowed: Any) -> list[tuple[int, float]]:
-        clauses = counted(query, self._frequencies(query), self._store.count())
+        clauses = counted(query, self._frequencies(query.words), self._store.count())
         if not clauses or (allowed is not None and not len(allowed)):
             return []
         asked = expression(query, clauses)
@@ -349,9 +367,8 @@ class Index:
         ranking = [(number, -score) for number, score in rows if number in permitted]
         return ranking[:depth]
 
-    def _frequencies(self, query: Query) -> dict[str, int]:
-        """Return the number of passages that contain each word of a query."""
-        words = [*query.completions, *query.terms]
+    def _frequencies(self, words: list[str]) -> dict[str, int]:
+        """Return the number of passages that contain each word, by the word in quotes."""
         stems = self._analyzer.stems(words)
         frequency = {}
         for word, parts in zip(words, stems, strict=True):

@@ -20,7 +20,8 @@ RUNS = re.compile(f"[{RUN}]+")
 PARTS = re.compile(r'"([^"]*)"|([^\s"]+)|"')
 WORD = re.compile(r"[^\W_]+")
 LONGEST_WORD = 40
-MOST_COMPLETIONS = 40
+MOST_COMPLETIONS = 40  # words that a prefix stands for
+MOST_CANDIDATES = 1000  # words of the index that these are chosen from
 MOST_TERMS = 64  # words of a query; the rarest are kept
 LONGEST_QUERY = 20_000  # characters of a query that are read
 COMMON = 0.25  # share of passages above which a word is left out, if rarer ones remain
@@ -41,6 +42,16 @@ def spaced(text: str) -> str:
 def folded(text: str) -> str:
     """Compatibility forms unified and case folded: ß is ss, ﬁ is fi."""
     return unicodedata.normalize("NFKC", text).casefold()
+
+
+def without_accents(text: str) -> str:
+    """Latin letters without their accents, as FTS5 stores them."""
+    if text.isascii():
+        return text
+    parts = (unicodedata.normalize("NFD", letter) for letter in text)
+    return "".join(
+        part[0] if part[0].isascii() else letter for part, letter in zip(parts, text, strict=True)
+    )
 
 
 def _bigrams(match: re.Match[str]) -> str:
@@ -64,11 +75,15 @@ class Query:
         return not self.text.strip()
 
     @property
+    def words(self) -> list[str]:
+        """The words, and those that prefixes stand for."""
+        return [*self.completions, *self.terms]
+
+    @property
     def clauses(self) -> list[str]:
         """Each word, prefix and phrase, quoted for FTS5."""
         prefixes = [f"{quoted(prefix)} *" for prefix in self.prefixes]
-        words = [*self.completions, *self.terms]
-        return [*map(quoted, self.phrases), *prefixes, *map(quoted, words)]
+        return [*map(quoted, self.phrases), *prefixes, *map(quoted, self.words)]
 
     @property
     def required(self) -> str:
@@ -78,7 +93,7 @@ class Query:
 
 def distinct_words(text: str) -> set[str]:
     """Return the words of a text for prefix search, without scripts that have no spaces."""
-    words = WORD.findall(text.lower() if text.isascii() else folded(text))
+    words = WORD.findall(text.lower() if text.isascii() else without_accents(folded(text)))
     return {word for word in words if len(word) <= LONGEST_WORD and not RUNS.search(word)}
 
 

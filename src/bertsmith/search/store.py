@@ -30,7 +30,7 @@ from bertsmith.search.database import (
     pointed,
     remove_folder,
 )
-from bertsmith.search.keywords import MOST_COMPLETIONS, TOKENIZER, distinct_words, spaced
+from bertsmith.search.keywords import MOST_CANDIDATES, TOKENIZER, distinct_words, spaced
 from bertsmith.search.segments import Segment
 
 MOST_SEEN = 500_000  # words in memory
@@ -324,10 +324,10 @@ class Store:
         return [Segment(*row) for row in rows]
 
     def completions(self, prefix: str) -> list[str]:
-        """Return the words of the index with a prefix, which may be longer than their stems."""
+        """Return words of the index that begin with a prefix."""
         rows = self.database.execute(
             "SELECT word FROM vocabulary WHERE word >= ? AND word < ? LIMIT ?",
-            (prefix, prefix + "\U0010ffff", MOST_COMPLETIONS),
+            (prefix, prefix + "\U0010ffff", MOST_CANDIDATES),
         )
         return [word for (word,) in rows]
 
