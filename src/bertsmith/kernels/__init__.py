@@ -17,6 +17,7 @@ from bertsmith.kernels.relative import (
     band_side,
     distance_rows,
     fits_relative,
+    is_ampere,
     relative_attention,
     runs_relative,
 )
@@ -24,5 +25,5 @@ from bertsmith.kernels.short import fits_short, short_attention
 
 __all__ = ["DistanceRows", "Dropout", "add_norm", "band_side", "distance_rows"]
 __all__ += ["fits_entropy", "fits_ragged", "fits_relative"]
-__all__ += ["fits_short", "ragged_attention", "relative_attention", "runs_relative"]
+__all__ += ["fits_short", "is_ampere", "ragged_attention", "relative_attention", "runs_relative"]
 __all__ += ["short_attention", "summed_entropy", "up_gelu"]

@@ -32,11 +32,10 @@ def fits_relative(query: Tensor) -> bool:
 
 def runs_relative(width: int, device: torch.device) -> bool:
     """Return whether the kernel supports heads of this width on a device, in half precision."""
-    return short.TRITON and device.type == "cuda" and width in WIDTHS and _is_ampere(device)
+    return short.TRITON and device.type == "cuda" and width in WIDTHS and is_ampere(device)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _is_ampere(device: torch.device) -> bool:
+def is_ampere(device: torch.device) -> bool:
     """Return whether a GPU is of Ampere or later: earlier ones have too little shared memory."""
     return torch.cuda.get_device_capability(device) >= (8, 0)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from bertsmith.kernels import fits_entropy, runs_relative, summed_entropy
+from bertsmith.kernels import fits_entropy, is_ampere, runs_relative, summed_entropy
 from bertsmith.model import Encoder
 from bertsmith.model.attention import (
     Attention,
@@ -34,6 +34,8 @@ def compile_rows(
     If attention needs the lengths on the host (on a CPU, or if not `half`: in float32), the parts
     before and after it are compiled.
     """
+    # Asked by attention inside the graph. A decorator would import the compiler with the package.
+    torch.compiler.assume_constant_result(is_ampere)
     mode = None if captured else "reduce-overhead"
     for part in module.modules():
         if isinstance(part, Encoder) and whole and _by_device(part, half):

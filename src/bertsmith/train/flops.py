@@ -80,7 +80,8 @@ def _block(block: nn.Module, length: int, sequences: int, distances: int) -> flo
     total += 4 * tokens * inner * visible_keys(length, attention.scores.window)
     if isinstance(block, ConvolutionBlock):
         row = block.convolution
-        gaps = (sequences - 1) * (row.kernel_size[0] // 2)  # zeros between neighbours
+        # Zeros between neighbours, of as many sequences as batches share (`Layout.ends`).
+        gaps = ((1 << (sequences - 1).bit_length()) - 1) * (row.kernel_size[0] // 2)
         total += 2 * (tokens + gaps) * row.weight.numel()
     terms = 0
     if isinstance(attention, DisentangledAttention):
