@@ -1,6 +1,6 @@
 """Pre-training steps, side by side with `transformers`: real tokens a second.
 
-    python benchmarks/pretrain_steps.py --kinds compiled
+    python benchmarks/pretrain_steps.py --kinds replayed --against compiled
     python benchmarks/pretrain_steps.py --kinds compiled --alone --cases 12x768:0:1 \
         modernbert-9x320:0:1 --without norm gelu entropy \
         --out benchmarks/results/gpu_levers.json
@@ -11,6 +11,9 @@ Each contender does whole masked-LM steps with float32 weights and bf16 matrix p
 (`transformers` by autocast; forward, backward, clipping, fused AdamW) with the same number of
 tokens in a batch. A case is a size, dropout, how full rows are, and how long (128 if not given).
 At "70% full", rows of 128 hold 64 to 115 real tokens: `transformers` pads them, bertsmith does not.
+Kinds of bertsmith: `eager`; `compiled`, all blocks in one graph; `replayed`, the step of `pretrain`
+on one GPU: one CUDA graph, optimizer included. Those of `transformers` (--against; the same if not
+given): `eager`; `compiled`, by torch.compile's defaults; `replayed`, by its mode reduce-overhead.
 `modernbert-9x320` is the shape of bertsmith-small, with 30% masked and 98,304 tokens, measured
 without `transformers`; `deberta-12x768` that of DeBERTa-v3-base with a vocabulary of 30,528.
 `--without` also measures bertsmith with one kernel switched off at a time.
@@ -42,7 +45,10 @@ from bertsmith.model import block, feedforward
 from bertsmith.objectives import MaskedTokens, MultiObjective
 from bertsmith.train import compiling
 from bertsmith.train.flops import peak_rate, training_flops
+from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.precision import Precision
+from bertsmith.train.recipe import TrainPart
+from bertsmith.train.replayed import ReplayedSteps, inputs_of
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--tokens", type=int, default=65536, help="tokens in a batch of full rows")
@@ -52,7 +58,9 @@ parser.add_argument("--device", default="cuda")
 CASES = ["12x768:0:1", "12x256:0:1", "12x768:0:0.7", "12x768:0.1:1", "12x256:0:0.7"]
 CASES += ["12x768:0:1:512", "modernbert-9x320:0:1"]
 parser.add_argument("--cases", nargs="+", default=CASES, help="size:dropout:fill[:length]")
-parser.add_argument("--kinds", nargs="+", default=["eager", "compiled"])
+KINDS = ["eager", "compiled", "replayed"]
+parser.add_argument("--kinds", nargs="+", default=["eager", "compiled"], choices=KINDS)
+parser.add_argument("--against", nargs="+", choices=KINDS, help="kinds of transformers")
 parser.add_argument("--alone", action="store_true", help="bertsmith only")
 parser.add_argument("--without", nargs="*", default=[], help="kernels to switch off, one at a time")
 parser.add_argument("--out", type=Path, default=Path("benchmarks/results/gpu_pretrain.json"))
@@ -159,8 +167,9 @@ def optimizer_of(module: torch.nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(module.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
 
 
-def ours(case: Case, compiled: bool) -> tuple[Step, int, float]:
+def ours(case: Case, kind: str) -> tuple[Step, int, float]:
     """A step of bertsmith; how many real tokens are in it, and operations a token."""
+    compiled = kind != "eager"
     sizes, length = case.lengths(), case.length
     real = sum(sizes)
     spare = -real % 1024 if compiled else 0
@@ -168,14 +177,18 @@ def ours(case: Case, compiled: bool) -> tuple[Step, int, float]:
     checkpoint = create(case.settings())
     model = MultiObjective(checkpoint.model.train(), [MaskedTokens()], {}).to(device)
     if compiled:
-        compiling.compile_rows(model)
-    optimizer = optimizer_of(model)
+        compiling.compile_rows(model, captured=kind == "replayed")
     mixed = Precision.of("bfloat16", device).wrap(model)
     random = torch.Generator().manual_seed(0)
     ids = torch.randint(1000, 30000, (sum(filled),), generator=random)
     rows = torch.randperm(real, generator=random)[: round(case.rate * real)].sort().values
     batch = Batch(ids, torch.zeros_like(ids), Layout.of(filled, most=length))
-    example = Example(batch, rows, ids[rows], None, len(sizes), real).to(device)
+    example = Example(batch, rows, ids[rows], None, len(sizes), real)
+    cost = training_flops(model, length, tokens=real, masked=case.rate)
+    if kind == "replayed":
+        return replayed(model, mixed, example), real, cost
+    optimizer = optimizer_of(model)
+    example = example.to(device)
     counts = model.counts(example)
 
     def step() -> None:
@@ -186,15 +199,28 @@ def ours(case: Case, compiled: bool) -> tuple[Step, int, float]:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    return step, real, training_flops(model, length, tokens=real, masked=case.rate)
+    return step, real, cost
 
 
-def theirs(case: Case, compiled: bool) -> tuple[Step, int, float]:
+def replayed(model: MultiObjective, mixed: nn.Module, example: Example) -> Step:
+    """The step of `pretrain` on one GPU; what it reads is copied to the device each time."""
+    train = TrainPart(learning_rate=1e-4, weight_decay=0.01, precision="bfloat16", compile=True)
+    steps = ReplayedSteps(mixed, optimizer_for(model, train), train, device).captured
+    inputs = inputs_of(example, model.counts(example))
+
+    def step() -> None:
+        steps([inputs], 1.0, steps.steps)
+
+    return step
+
+
+def theirs(case: Case, kind: str) -> tuple[Step, int, float]:
     """A step of transformers, on padded rows."""
     sizes, length = case.lengths(), case.length
     config = transformers.AutoConfig.for_model(**case.settings())
     model: Any = transformers.AutoModelForMaskedLM.from_config(config).to(device).train()
-    call = torch.compile(model) if compiled else model
+    modes = {"compiled": "default", "replayed": "reduce-overhead"}
+    call = model if kind == "eager" else torch.compile(model, mode=modes[kind])
     optimizer = optimizer_of(model)
     random = torch.Generator().manual_seed(0)
     ids = torch.randint(1000, 30000, (len(sizes), length), generator=random)
@@ -206,6 +232,7 @@ def theirs(case: Case, compiled: bool) -> tuple[Step, int, float]:
         given["attention_mask"] = mask.to(device)
 
     def step() -> None:
+        torch.compiler.cudagraph_mark_step_begin()
         with torch.autocast(device.type, torch.bfloat16):
             loss = call(**given).loss
         loss.backward()
@@ -255,10 +282,9 @@ def compare(case: Case, peak: float) -> list[dict[str, Any]]:
         for kernel in ("", *options.without):
             who = f"bertsmith {kind}" + (f" without {kernel}" if kernel else "")
             with without(kernel):
-                contenders[who] = (kernel, *started(ours(case, kind == "compiled")))
-        if not options.alone and not case.gated:
-            made = started(theirs(case, kind == "compiled"))
-            contenders[f"transformers {kind}"] = ("", *made)
+                contenders[who] = (kernel, *started(ours(case, kind)))
+    for kind in [] if options.alone or case.gated else options.against or options.kinds:
+        contenders[f"transformers {kind}"] = ("", *started(theirs(case, kind)))
     times: dict[str, list[float]] = {who: [] for who in contenders}
     for _ in range(options.rounds):
         for who, (kernel, step, _, _) in contenders.items():
