@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 import bertsmith as bs
 from finetune.conftest import labelled
@@ -23,5 +26,10 @@ def test_finetune_evaluate_predict(made: Callable[..., Made], tmp_path: Path) ->
     assert scores.scores == result.kept.scores["dev"]
     assert json.loads(json.dumps(scores.to_dict()))["details"]["confusion"]["labels"]
     assert "on 24 examples" in repr(scores)
+    with pytest.raises(bs.BertsmithError, match="unknown score 'bogus'; available: accuracy"):
+        bs.evaluate(result.model, file, metric="bogus")
+    with pytest.raises(bs.BertsmithError, match="no such file; give texts as a list"):
+        bs.predict(result.model, "Paris is a city")
+    assert list(inspect.signature(bs.finetune).parameters)[:3] == ["model", "data", "out"]
     rows = bs.predict(result.model, ["Paris", "bees"])
     assert [row["label"] in ("city", "thing") for row in rows] == [True, True]

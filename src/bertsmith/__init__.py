@@ -37,6 +37,10 @@ __all__ = ["Bert", "BertsmithError", "Classifier", "Index", "Tokenizer", "connec
 __all__ += ["distill", "evaluate", "finetune", "load", "predict", "presets", "pretrain"]
 
 
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
 def __getattr__(name: str) -> Any:
     if name == "finetune":  # the room itself, which can be called
         return import_module("bertsmith.finetune")

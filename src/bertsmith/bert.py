@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
@@ -26,6 +26,7 @@ from bertsmith.tasks.loaded import LoadedModel, positive
 from bertsmith.tasks.opening import open_model
 from bertsmith.tasks.states import TextStates, all_depths, hidden_states
 from bertsmith.tasks.stream import predict_source
+from bertsmith.tasks.texts import listed_strings
 
 Texts = list[str] | tuple[str, ...]
 
@@ -45,6 +46,8 @@ def predict(
     empty list is returned. `options` are those of `bertsmith.data.open_data`: `columns`, `header`,
     ...
     """
+    if isinstance(source, str) and not Path(source).exists() and " " in source:
+        raise BertsmithError(f"{source[:60]!r}: no such file; give texts as a list")
     bert = model if isinstance(model, Bert) else load(model, device=device)
     rows = predict_source(bert, source, out, top, **options)
     if out is None:
@@ -139,8 +142,8 @@ class Bert(LoadedModel):
         self.demand_head("classify")
         if isinstance(texts, str):
             return classification.classify(self, [texts], None if pairs is None else [pairs])[0]
-        second = None if pairs is None else _listed(pairs, "pairs")
-        return classification.classify(self, _listed(texts, "texts"), second)
+        second = None if pairs is None else listed_strings(pairs, "pairs")
+        return classification.classify(self, listed_strings(texts, "texts"), second)
 
     @overload
     def tag(self, texts: str, *, words: bool = False) -> tagging.Entities: ...
@@ -179,7 +182,7 @@ class Bert(LoadedModel):
     def choose(self, prompt: str, choices: Sequence[str]) -> choice.Choice:
         """Return the choice that fits the prompt best, with the probability of each."""
         self.demand_head("choose")
-        return choice.choose(self, prompt, _listed(choices, "choices"))
+        return choice.choose(self, prompt, listed_strings(choices, "choices"))
 
     @overload
     def follows(self, first: str, second: str) -> float: ...
@@ -192,7 +195,8 @@ class Bert(LoadedModel):
         """
         if isinstance(first, str) and isinstance(second, str):
             return following.follows(self, [first], [second])[0]
-        return following.follows(self, _listed(first, "first"), _listed(second, "second"))
+        sides = listed_strings(first, "first"), listed_strings(second, "second")
+        return following.follows(self, *sides)
 
     @overload
     def states(
@@ -259,22 +263,10 @@ class Bert(LoadedModel):
         `dtype` ("int8" or "float16") is the data type of the stored weights, `name` the title of
         the page, and `examples` are texts that the page offers to try.
         """
-        texts = _listed(examples, "examples")
+        texts = listed_strings(examples, "examples")
         return write_explorer(self, path, dtype=dtype, name=name, examples=texts)
 
 
 def _one(given: Any, use: Callable[[list[str]], Any]) -> Any:
     """Let a function of many texts take a single one too."""
-    return use([given])[0] if isinstance(given, str) else use(_listed(given, "texts"))
-
-
-def _listed(given: Any, name: str) -> list[str]:
-    """A list of strings, whatever they came in."""
-    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-        raise BertsmithError(f"{name} must be a list of strings, not a {type(given).__name__}")
-    listed = list(given)
-    for number, text in enumerate(listed):
-        if not isinstance(text, str):
-            kind = type(text).__name__
-            raise BertsmithError(f"{name} must be strings, but number {number} is a {kind}")
-    return listed
+    return use([given])[0] if isinstance(given, str) else use(listed_strings(given, "texts"))

@@ -17,7 +17,7 @@ class BertsmithError(Exception):
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Say which known name a person may have meant, if one is near."""
-    close = get_close_matches(name[:100], list(known), n=1, cutoff=0.5)
+    close = get_close_matches(name[:100], list(known), n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else ""
 
 

@@ -77,6 +77,8 @@ def evaluate(
     bert = _opened(model, device)
     dataset = read_data(data, task_of(bert).name, **{"usual": bert.columns, **options})
     result = evaluation.evaluate(bert, dataset)
+    if metric is not None:
+        evaluation.check_score(result, metric)
     return Evaluated(bert, result, metric or result.task.metrics(dataset)[0])
 
 

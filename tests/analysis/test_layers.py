@@ -1,5 +1,7 @@
 """Layer by layer: the lens ends where the model does; CKA is what it is known to be."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -75,6 +77,12 @@ def test_cka() -> None:
         assert cka(x, y) == pytest.approx(cka(y, x), abs=1e-9)
     with pytest.raises(BertsmithError, match="vectors of the same inputs"):
         cka(x, y[:-1])
+
+
+@pytest.mark.parametrize("texts", ["one text", [], ["one text"]])
+def test_layers_are_compared_over_several_texts(texts: Any, small: Small) -> None:
+    with pytest.raises(BertsmithError, match=r"list of strings|at least two texts"):
+        alike(small(), texts)
 
 
 def test_layers_and_models(small: Small) -> None:

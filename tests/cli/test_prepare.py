@@ -37,6 +37,21 @@ def test_for_a_person(run: Run, model: Path, source: Path, tmp_path: Path) -> No
     assert table[1] == ["train", *(f"{count:,}" for count in counts)]
     assert table[2][0] == "held_out"
     assert "note: documents read: 60" in shown.err
+    assert "unknown: is this" not in shown.err
+
+
+def test_a_tokenizer_of_another_language(run: Run, model: Path, tmp_path: Path) -> None:
+    text = write(tmp_path / "a.txt", [["नदी पुराने घर के पास बहती है।"]] * 20)
+    shown = run("prepare", text, "--tokenizer", model, "--out", tmp_path / "out", "--workers", "0")
+    assert "of the tokens are unknown: is this the tokenizer of this text?" in shown.err
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.json", "a.tsv.gz", "A.PDF"])
+def test_tables_are_not_read_as_text(name: str, run: Run, model: Path, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("text,label\na text,good\n")
+    with pytest.raises(BertsmithError, match="files are not read here; save their texts as"):
+        run("prepare", tmp_path / name, "--tokenizer", model, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_for_a_machine(run: Run, model: Path, source: Path, tmp_path: Path) -> None:

@@ -45,8 +45,10 @@ def test_a_run_from_the_command_line(corpus: Path, tmp_path: Path, run: Run) -> 
     assert (tmp_path / "run" / "model" / "config.json").exists()
     with pytest.raises(BertsmithError, match="--resume continues it"):
         run("pretrain", *given)
-    resumed = run("pretrain", *given, "--resume")
+    resumed = run("pretrain", *given, "--resume", "--view", "none")
     assert resumed.status == 0
+    assert "this run has ended at step 3" in resumed.err
+    assert "own recipe: train.steps is 3" in resumed.err
     assert "steps                            3" in resumed.out
     from_it = run(
         "pretrain", "tiny-bert-no-nsp", "--data", corpus, "--from", tmp_path / "run" / "model",

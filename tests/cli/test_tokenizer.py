@@ -51,6 +51,13 @@ def test_extend_writes_a_new_directory(run: Run, text: Path, model: Path, tmp_pa
     with pytest.raises(BertsmithError, match="not empty"):
         run(*words)
     assert run(*words, "--overwrite").status == 0
+    text.write_text(TEXT + "मिल्ल नदी " * 20)
+    more = run(*words, "--add", "1000", "--overwrite")
+    assert "words of unknown characters, which cannot be added: 2" in more.err
+    assert "1,000 were asked for" in more.err
+    text.write_text("")
+    with pytest.raises(BertsmithError, match="no text to take words from"):
+        run(*words, "--overwrite")
 
 
 @pytest.mark.parametrize("verb", ["train", "extend"])

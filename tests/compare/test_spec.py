@@ -48,7 +48,7 @@ def test_family_has_all_eight() -> None:
     [
         (["budget.tokens=0"], "no budget"),
         (["budgte.tokens=1"], "unknown key budgte; did you mean budget"),
-        (["variants.bert.recpie='x'"], "variants.bert.recpie; did you mean recipe"),
+        (["variants.bert.recpie='x'"], "variants.bert.recpie; did you mean variants.bert.recipe"),
         (["variants.bert.model='x'"], "one of recipe, model and static, not recipe and model"),
         (["variants.new.settings={}"], "variants.new needs one of .* has none"),
         (["variants.new.static='bret'"], "no variant 'bret' .* did you mean bert"),
@@ -56,7 +56,7 @@ def test_family_has_all_eight() -> None:
         (["variants={}"], "no variants"),
         (["finetune.at=[0.3]"], "finetune.at: should be some of"),
         (["finetune.learning_rates=[]"], "finetune.learning_rates"),
-        (["tasks.sst2.trian=3"], "did you mean train"),
+        (["tasks.sst2.trian=3"], "did you mean tasks.sst2.train"),
         (["seeds=0"], "seeds"),
         (["variants={m={model='x'}}", "tasks={}"], "compared on tasks"),
     ],

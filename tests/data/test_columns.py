@@ -58,6 +58,7 @@ def write(path: Path, *rows: dict[str, Any]) -> Path:
             {"prompt": "sent1", "options": "ending0 to ending1"},
         ),
         ({"ctx": "a", "endings": ["b", "c"], "label": "1"}, "choice", {"options": "endings"}),
+        ({"prompt": "a", "options": ["b", "c"], "label": 0}, "choice", {"options": "options"}),
         ({"anchor": "a", "positive": "b", "negative": "c"}, "similarity", {"negative": "negative"}),
     ],
 )

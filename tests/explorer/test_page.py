@@ -106,7 +106,7 @@ def test_keyboard_and_small_screens(browser: Any, tmp_path: Path) -> None:
     page.keyboard.press("Home")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    assert page.inner_text("#head h3") == "Layer 2, head 1"
+    assert page.inner_text("#head h3") == "Layer 1, head 0"
     page.click("text=matrix")
     page.focus("#stage canvas")
     page.keyboard.press("ArrowRight")

@@ -28,6 +28,11 @@ def test_fit_and_predict(base: Base, tmp_path: Path) -> None:
     assert chances.shape == (48, 2)
     assert np.allclose(chances.sum(1), 1, atol=1e-5)
     assert model.predict_proba([]).shape == (0, 2)
+    for wrong in ("Paris", None):
+        with pytest.raises(BertsmithError, match="must be a list of strings"):
+            model.predict(wrong)
+    again = Classifier(base().folder, epochs=1).fit(iter(given), (label for label in labels))
+    assert set(again.predict(given)) <= {"city", "thing"}
     model.save(tmp_path / "out")
     assert load(tmp_path / "out", device="cpu").classify(given[0]).label == labels[0]
 
@@ -79,6 +84,11 @@ def test_mistakes(base: Base) -> None:
         (lambda: Classifier("").fit(["a"], ["b"]), "expected a model directory"),
         (lambda: Classifier(folder).fit(["a", "b"], ["x"]), "2 texts cannot have 1 labels"),
         (lambda: Classifier(folder).fit([1, 2], ["x", "y"]), "text 0 is a int"),
+        (lambda: Classifier(folder).fit("ab", ["x", "y"]), "not of type str"),
+        (lambda: Classifier(folder).fit([], []), "no texts to learn from"),
+        (lambda: Classifier(folder).fit(["a"], None), "1 texts cannot have 0 labels"),
+        (lambda: Classifier(folder).fit(["a", "b"], ["x", None]), "label 1 is missing"),
+        (lambda: Classifier(folder).fit(["a", "b"], ["x", ["y"]]), "label 1 is a list"),
         (lambda: Classifier(folder).fit(["a", "b"], ["x", "x"]), "at least two labels"),
         (lambda: Classifier(folder).predict(["a"]), "not trained yet"),
         (lambda: Classifier(folder).save("x"), "not trained yet"),

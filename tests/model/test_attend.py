@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bertsmith.batch import Layout
+from bertsmith.errors import BertsmithError
 from bertsmith.kernels import distance_rows, short
 from bertsmith.model import Scores, attend
 from bertsmith.model.attend import CHUNK, RelativeBias, choose, maps
@@ -242,6 +243,8 @@ def test_maps_are_the_weights_that_attend_mixes_with(kind: str, heads: list[int]
     bias = relative(layout, terms, 4, torch.float32) if terms else None
     scores = Scores(SCALE, 3 if kind == "window" else None, bias)
     found = maps(query, key, layout, scores, heads)
+    with pytest.raises(BertsmithError, match=r"numbered from 0 to \d+, not \[99\]"):
+        maps(query, key, layout, scores, [99])
     chosen = [0, 1] if heads is None else heads
     assert [tuple(m.shape) for m in found] == [(len(chosen), n, n) for n in layout.lengths]
     for kernel in ("reference", "runs", "grouped"):

@@ -45,6 +45,13 @@ def test_any_number_of_labels(made: Maker) -> None:
         expected = model.logits(text).logits[0].sigmoid().tolist()
         assert [*one.scores.values()] == pytest.approx(expected, abs=1e-4)
         assert one.score == max(one.scores.values())
+        assert one.labels == [name for name, score in one.scores.items() if score > 0.5]
+        assert one.to_dict()["labels"] == one.labels
+    model.ours.checkpoint.settings["label_thresholds"] = dict.fromkeys(one.scores, 1.0)
+    one = model.ours.classify(TEXTS[0])
+    assert one.labels == []
+    assert "no label" in one._repr_html_()
+    del model.ours.checkpoint.settings["label_thresholds"]
 
 
 def test_a_number(made: Maker) -> None:
@@ -83,14 +90,14 @@ def labelling(made: Maker) -> Bert:
     ("texts", "pairs", "fault"),
     [
         (["a", "b"], ["c"], "2 texts but 1 second texts"),
-        (["a"], "b", "pairs must be a list of strings, not a str"),
-        (["a"], [b"b"], "pairs must be strings, but number 0 is a bytes"),
+        (["a"], "b", "pairs must be a list of strings, not of type str"),
+        (["a"], [b"b"], "pairs must be strings, but number 0 is of type bytes"),
         ("a", 3, "text 0 is a int, not a string"),
         ("a", ["b"], "text 0 is a list, not a string"),
-        (None, None, "texts must be a list of strings, not a NoneType"),
-        (["a", None], None, "texts must be strings, but number 1 is a NoneType"),
-        ({"a": 1}, None, "texts must be a list of strings, not a dict"),
-        (b"a", None, "texts must be a list of strings, not a bytes"),
+        (None, None, "texts must be a list of strings, not of type NoneType"),
+        (["a", None], None, "texts must be strings, but number 1 is of type NoneType"),
+        ({"a": 1}, None, "texts must be a list of strings, not of type dict"),
+        (b"a", None, "texts must be a list of strings, not of type bytes"),
         ("a\ud800", None, r"half of a surrogate pair \(U\+D800\) at character 1"),
         ("a " * 200, "b", "its first text has 200 tokens, too many beside the second"),
     ],
@@ -125,7 +132,7 @@ def test_bad_choices(made: Maker) -> None:
     bert = made("bert", "ForMultipleChoice", type_vocab_size=2).ours
     with pytest.raises(BertsmithError, match="no choices given"):
         bert.choose("a", [])
-    with pytest.raises(BertsmithError, match="choices must be a list of strings, not a str"):
+    with pytest.raises(BertsmithError, match="choices must be a list of strings, not of type str"):
         bert.choose("a", "bc")
     with pytest.raises(BertsmithError, match="input 0: its second text has 150 tokens, too many"):
         bert.choose("a", ["b", "b " * 150])

@@ -234,11 +234,11 @@ def test_unknown_tokens_are_counted(tiny: Made) -> None:
 @pytest.mark.parametrize(
     ("texts", "more", "fault"),
     [
-        (5, {}, "texts must be a list of strings, not a int"),
-        (None, {}, "texts must be a list of strings, not a NoneType"),
-        ({"a": 1}, {}, "texts must be a list of strings, not a dict"),
-        (["a", 5], {}, "texts must be strings, but number 1 is a int"),
-        ([["a"]], {}, "texts must be strings, but number 0 is a list"),
+        (5, {}, "texts must be a list of strings, not of type int"),
+        (None, {}, "texts must be a list of strings, not of type NoneType"),
+        ({"a": 1}, {}, "texts must be a list of strings, not of type dict"),
+        (["a", 5], {}, "texts must be strings, but number 1 is of type int"),
+        ([["a"]], {}, "texts must be strings, but number 0 is of type list"),
         ("\ud83d", {}, r"half of a surrogate pair \(U\+D83D\) at character 0"),
         (["a", "b\udc00c"], {}, r"text 1 has half of a surrogate pair \(U\+DC00\) at character 1"),
         ("a", {"pooling": "max"}, "unknown pooling 'max'; known: mean, cls"),

@@ -8,6 +8,7 @@ import torch
 import transformers
 
 from bertsmith.errors import BertsmithError
+from bertsmith.tasks import filling
 from tasks.models import STEMS, Made, Maker, save, tokenizer
 
 TEXTS = [
@@ -108,6 +109,29 @@ def test_a_mask_in_a_long_text_is_read_in_its_neighbourhood(made: Maker) -> None
         expected = logits.topk(3).indices.tolist()
         assert [guess.id for guess in guesses if guess.mask == number] == expected
     assert all(len(guess.text) > 10_000 for guess in guesses)
+
+
+def test_masks_that_are_near_in_a_long_text_share_a_window(
+    made: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bert = made("bert", "ForMaskedLM").ours
+    windows = []
+    real = filling._guessing
+    monkeypatch.setattr(
+        filling, "_guessing", lambda *given: windows.append(real(*given)) or windows[-1]
+    )
+    text = "[MASK] " * (3 * bert.max_length)
+    guesses = bert.fill_mask(text, top=1)
+    assert [guess.mask for guess in guesses] == list(range(3 * bert.max_length))
+    assert len(windows) <= 8
+    # All but the masks near the ends of the text have a quarter of a window on both sides.
+    room = bert.max_length - 2
+    for window in windows:
+        first, last = window.masks[0] - window.first, window.masks[-1] - window.first
+        assert last - first <= room // 2 + 1
+        if window.tokens.start > 0 and window.tokens.stop < 3 * bert.max_length:
+            assert first >= room // 4 - 2
+            assert last <= room - room // 4 + 2
 
 
 def test_short_texts_leave_the_ledger_empty(made: Maker) -> None:

@@ -377,6 +377,10 @@ def test_a_directory_with_another_vocabulary_is_refused(recipe: Make, tmp_path: 
         ({"train": {"device": "tpu7"}}, "is not a device"),
         ({"model": {"size": "bert-tiny", "settings": {"vocab_size": 9}}}, "vocab_size is 9"),
         ({"model": {"size": "bert-huge"}}, "unknown size"),
+        (
+            {"model": {"size": "bert-tiny", "settings": {"hiden_size": 64}}},
+            "unknown key model.settings.hiden_size; did you mean hidden_size",
+        ),
         ({"objectives": {"following_lm": 1}}, "is_decoder"),
     ],
 )

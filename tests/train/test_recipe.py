@@ -98,10 +98,10 @@ def test_keys_can_be_changed() -> None:
     [
         (
             "[train]\nlerning_rate = 1",
-            "unknown key train.lerning_rate; did you mean learning_rate?",
+            "unknown key train.lerning_rate; did you mean train.learning_rate?",
         ),
         ("[trian]\nsteps = 1", "unknown key trian; did you mean train?"),
-        ("[[stages]]\nlenght = 128", "unknown key stages.0.lenght; did you mean length?"),
+        ("[[stages]]\nlenght = 128", "unknown key stages.0.lenght; did you mean stages.0.length?"),
         ("[train]\nsteps = 'many'", "train.steps: input should be a valid integer"),
         ("[train]\nsteps = -1", "train.steps: input should be greater than or equal to 0"),
         (
@@ -110,9 +110,9 @@ def test_keys_can_be_changed() -> None:
         ),
         (
             "[train]\nsteps = 5\nminutes = 5",
-            "train.steps is 5 and train.minutes 5: one of the two must be 0",
+            "train.steps is 5 and train.minutes 5; set one of the two to 0",
         ),
-        ("", "train.steps is 0 and train.minutes 0: one of the two must be 0, and not both"),
+        ("", "how long? Set train.steps or train.minutes above 0"),
         (
             "[train]\nsteps = 5\n[masking]\nmask = 0.9\nrandom = 0.2",
             "masking.mask + masking.random is more than 1",

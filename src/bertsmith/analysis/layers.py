@@ -14,6 +14,7 @@ from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.model import Hidden, Trace
 from bertsmith.tasks.states import hidden_states
+from bertsmith.tasks.texts import listed_strings
 
 if TYPE_CHECKING:
     from bertsmith.tasks.loaded import LoadedModel
@@ -97,6 +98,9 @@ def alike(bert: LoadedModel, texts: Sequence[str], other: LoadedModel | None = N
     Special tokens are left out of the means: their states have much larger norms than those of
     words, so that a mean with them depends mostly on the length of the text.
     """
+    texts = listed_strings(texts)
+    if len(texts) < 2:
+        raise BertsmithError("CKA needs at least two texts")
     first = mean_states(bert, texts)
     second = first if other is None else mean_states(other, texts)
     return np.array([[cka(x, y) for y in second] for x in first], np.float32)

@@ -54,6 +54,8 @@ def find(word: str, texts: Sequence[str], most: int | None = None) -> list[Place
         raise BertsmithError("no word to look for")
     pattern = re.compile(rf"(?<!\w){re.escape(word.strip())}(?!\w)", re.IGNORECASE)
     places: list[Place] = []
+    if isinstance(texts, str):
+        raise BertsmithError("texts must be a list of strings, not of type single one")
     for text in texts:
         if most is not None and len(places) >= most:
             break

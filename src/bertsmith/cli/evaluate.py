@@ -130,7 +130,7 @@ def evaluate(
     if report is not None:
         from bertsmith.finetune.report import write_evaluation
 
-        write_evaluation(report, found[-1], names[-1], chosen)
+        write_evaluation(report, found[-1], names[-1], chosen, draws)
     if as_json:
         shared.print_json([rows])
     else:

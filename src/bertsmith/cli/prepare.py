@@ -16,6 +16,8 @@ from bertsmith.errors import BertsmithError
 if TYPE_CHECKING:
     from bertsmith.corpus import Summary
 
+UNKNOWN = 0.05  # the share of unknown tokens from which the tokenizer may be the wrong one
+
 
 def prepare(
     files: Annotated[
@@ -136,6 +138,10 @@ def _show(made: Summary) -> None:
     shared.console().print(table)
     for what, count in made.ledger.items():
         shared.note(f"{what}: {count:,}")
+    total = sum(split.tokens for split in made.splits.values())
+    share = made.ledger.get("unknown tokens", 0) / max(total, 1)
+    if share > UNKNOWN:
+        shared.note(f"{share:.0%} of the tokens are unknown: is this the tokenizer of this text?")
     if not made.splits["held_out"].documents:
         shared.note("no document was held out")
 

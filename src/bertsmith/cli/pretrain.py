@@ -53,9 +53,11 @@ def pretrain(
     """
     from bertsmith.train import load_recipe
     from bertsmith.train import pretrain as train
+    from bertsmith.train.watch import Notes
 
     made = load_recipe(recipe, _changes(changes, data, start))
-    found = train(made, out, resume=resume, show=view, tensorboard=tensorboard)
+    show = Notes if view == "none" else view
+    found = train(made, out, resume=resume, show=show, tensorboard=tensorboard)
     _show_run(found, as_json)
     if not found["finished"]:
         raise typer.Exit(128 + int(found["signal"]))

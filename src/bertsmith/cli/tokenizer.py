@@ -110,6 +110,7 @@ def extend(
     from bertsmith.checkpoint import Sentence, extend_vocabulary, locate, read, save
     from bertsmith.corpus import text_lines
     from bertsmith.folders import check_replaceable, replace_directory
+    from bertsmith.ledger import Ledger
     from bertsmith.tokenizer import Tokenizer
     from bertsmith.tokenizer import extend as widen
 
@@ -118,16 +119,24 @@ def extend(
     checkpoint = read(directory, dtype=None)
     old = Tokenizer.load(directory, family=checkpoint.family.name)
     lines = text_lines(files, text_field)
-    new, added = widen(old, [], add, min_frequency=min_frequency, lines=lines)
+    ledger = Ledger()
+    new, added = widen(old, [], add, min_frequency=min_frequency, lines=lines, ledger=ledger)
     wider = extend_vocabulary(checkpoint, {one.id: one.pieces for one in added}, new.size)
     replace_directory(out, lambda part: save(part, wider, new, Sentence()), overwrite)
     if as_json:
         shared.print_json(one._asdict() for one in added)
-        return
-    typer.echo(f"{len(added):,} tokens added, {new.size:,} in all, in {out}")
-    for one in added[:10]:
-        parts = " ".join(old.token(number) for number in one.pieces)
-        typer.echo(f"{one.times:10,}  {one.token:24} {parts}")
+    else:
+        typer.echo(f"{len(added):,} tokens added, {new.size:,} in all, in {out}; the first ones:")
+        for one in added[:10]:
+            parts = " ".join(old.token(number) for number in one.pieces)
+            typer.echo(f"{one.times:10,}  {one.token:24} {parts}")
+    for line in ledger.lines():
+        shared.note(line)
+    if len(added) < add:
+        shared.note(
+            f"the text has no more words that occur {min_frequency} times and are split; "
+            f"{add:,} were asked for"
+        )
 
 
 @app.command()

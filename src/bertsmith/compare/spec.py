@@ -183,8 +183,8 @@ def load_spec(source: str | Path, changes: Iterable[str] = ()) -> Spec:
     else:
         near = nearest(str(source), spec_names())
         raise BertsmithError(
-            f"{source}: no such spec file, and bertsmith has none of that name{near};"
-            " bertsmith compare --list lists them"
+            f"{source}: no such spec file, and bertsmith has none of that name{near}"
+            " (bertsmith compare --list lists them)"
         )
     values = parsed(text, str(source))
     for change in changes:

@@ -18,6 +18,8 @@ KINDS: dict[str, Kind] = {
     ".ndjson": "records",
     ".parquet": "table",
 }
+# Files that people name by mistake: as plain text they would be read with all their marks.
+OTHERS = (".csv", ".tsv", ".json", ".xlsx", ".xls", ".pdf", ".docx", ".doc", ".html", ".htm")
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,13 @@ def find_files(given: Iterable[str | Path], pipes: bool = False) -> tuple[list[I
         given = [given]
     for path in map(Path, given):
         if not path.is_dir():
-            kind = KINDS.get(inner(path).suffix.lower(), "text")
+            suffix = inner(path).suffix.lower()
+            if suffix in OTHERS:
+                raise BertsmithError(
+                    f"{path}: {suffix} files are not read here; save their texts as .txt (a blank"
+                    ' line between documents) or .jsonl ({"text": ...} on each line)'
+                )
+            kind = KINDS.get(suffix, "text")
             found.append(_input(path, kind, pipes))
             continue
         inside, others = _folder(path)

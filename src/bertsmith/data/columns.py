@@ -324,7 +324,10 @@ def has_choices(finder: Finder) -> bool:
     """Do the columns look like questions with choices?"""
     if finder.numbered() or nested_choices(finder.table):
         return True
-    return any(name in finder.by_plain for name in ("choices", "endings"))
+    names = finder.by_plain
+    if "prompt" in names and "options" in names and is_list(finder.table, names["options"]):
+        return True
+    return "choices" in names or "endings" in names
 
 
 def nested_choices(table: Table) -> str | None:

@@ -4,6 +4,7 @@ distill("my-model", out="vectors", to="static")   # seconds, without data
 """
 
 import sys
+from inspect import signature
 from types import ModuleType
 from typing import Any
 
@@ -12,6 +13,7 @@ from bertsmith.distill.run import distill
 from bertsmith.distill.static import to_static
 
 __all__ = ["Distilled", "distill", "to_static"]
+__signature__ = signature(distill)  # shown by editors and notebooks, since the module is callable
 
 
 class _Callable(ModuleType):

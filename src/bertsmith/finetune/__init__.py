@@ -4,6 +4,7 @@ finetune("bert-base-uncased", "reviews.csv", "model")     # guesses the task, ho
 """
 
 import sys
+from inspect import signature
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +16,7 @@ from bertsmith.finetune.work import Interrupted
 
 __all__ = ["Interrupted", "Result", "Run", "Settings", "Splits", "finetune", "read_splits"]
 __all__ += ["settings_for", "split_off"]
+__signature__ = signature(finetune)  # shown by editors and notebooks, since the module is callable
 
 
 class _Callable(ModuleType):

@@ -17,6 +17,7 @@ from bertsmith.finetune import Splits, finetune
 from bertsmith.finetune.setup import open_model
 from bertsmith.tasks.classification import classify
 from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.texts import listed
 
 try:  # scikit-learn asks its estimators for more than fit and predict, and more every year
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -62,9 +63,11 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, texts: Sequence[Any], labels: Sequence[Any]) -> Classifier:
         """Fine-tune the model on texts and their labels."""
-        given, wanted = list(texts), np.asarray(labels)
+        given, wanted = listed(texts), _labels(labels)
         if len(given) != len(wanted):
             raise BertsmithError(f"{len(given)} texts cannot have {len(wanted)} labels")
+        if not given:
+            raise BertsmithError("there are no texts to learn from")
         self.classes_ = np.unique(wanted)
         names = {value: str(value) for value in self.classes_.tolist()}
         if len(set(names.values())) < len(names):
@@ -98,7 +101,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the probability of every label, one row per text, in the order of `classes_`."""
         if not hasattr(self, "bert_"):
             raise BertsmithError("this classifier is not trained yet: call fit first")
-        pairs = [_pair(text, number) for number, text in enumerate(texts)]
+        pairs = [_pair(text, number) for number, text in enumerate(listed(texts))]
         if not pairs:
             return np.zeros((0, len(self.classes_)))
         second = None if pairs[0][1] is None else [pair or "" for _, pair in pairs]
@@ -140,6 +143,16 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not hasattr(self, "bert_"):
             raise BertsmithError("this classifier is not trained yet: call fit first")
         self.bert_.save(directory)
+
+
+def _labels(given: Any) -> NDArray[Any]:
+    """The labels as an array: strings, numbers or booleans."""
+    labels = listed(given, "labels") if given is not None else []
+    for number, label in enumerate(labels):
+        if not isinstance(label, str | int | float | np.generic) or label != label:
+            kind = "missing" if label is None or label != label else f"a {type(label).__name__}"
+            raise BertsmithError(f"label {number} is {kind}, not a string or a number")
+    return np.asarray(labels)
 
 
 def _pair(text: Any, number: int) -> tuple[str, str | None]:

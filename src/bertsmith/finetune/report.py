@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +30,7 @@ from bertsmith.pages import (
     table,
 )
 from bertsmith.tasks.classification import positive
-from bertsmith.tasks.evaluate import Evaluation
+from bertsmith.tasks.evaluate import Evaluation, interval
 from bertsmith.tasks.task import Mark, Passage
 
 if TYPE_CHECKING:  # what writes reports imports this file
@@ -52,15 +54,18 @@ def write_report(
     write_text(path, report_page(content, found, history))
 
 
-def write_evaluation(path: Path, found: Evaluation, model: str, metric: str) -> None:
+def write_evaluation(
+    path: Path, found: Evaluation, model: str, metric: str, draws: int = 1000
+) -> None:
     """Write a page about one model on one file."""
+    between = asdict(interval(found, metric, draws))
     content = {
         "task": found.dataset.task,
         "model": model,
         "metric": metric,
         "files": {"test": {"file": found.dataset.path.name, "examples": len(found.dataset)}},
         "scores": {"dev": None, "test": found.scores},
-        "intervals": {"dev": None, "test": None},
+        "intervals": {"dev": None, "test": between if math.isfinite(between["low"]) else None},
         "over_seeds": {"dev": None, "test": None},
         "seeds": [],
         "sweep": [],

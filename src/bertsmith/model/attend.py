@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertsmith.batch import Layout
+from bertsmith.errors import BertsmithError
 from bertsmith.kernels import (
     fits_ragged,
     fits_relative,
@@ -100,6 +101,8 @@ def maps(
 ) -> list[Tensor]:
     """The attention weights themselves, for chosen heads: one (H, n, n) for each sequence."""
     chosen = list(range(query.shape[1])) if heads is None else list(heads)
+    if not all(0 <= head < query.shape[1] for head in chosen):
+        raise BertsmithError(f"heads are numbered from 0 to {query.shape[1] - 1}, not {chosen}")
     scores = scores.of(chosen)
     pairs = zip(layout.split(query[:, chosen]), layout.split(key[:, chosen]), strict=True)
     return [written_out(q.float(), k.float(), scores).softmax(-1) for q, k in pairs]

@@ -31,6 +31,7 @@ from bertsmith.tasks.training import (
     item_weights,
 )
 
+THRESHOLD = 0.5  # the probability from which a label of a multi-label model applies
 POSITIVE = ("1", "true", "yes", "positive", "pos", "entailment", "duplicate", "equivalent")
 
 
@@ -41,12 +42,21 @@ class Classification(Result):
     label: str
     score: float
     scores: dict[str, float]  # of every label
+    labels: list[str] | None = None  # of a multi-label model: those that apply, if any
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain Python values; `labels` of multi-label models only."""
+        content = super().to_dict()
+        if self.labels is None:
+            del content["labels"]
+        return content
 
     def _repr_html_(self) -> str:
         ranked = sorted(self.scores.items(), key=lambda item: -item[1])
         if len(ranked) == 1:  # a value, not a probability
             return score_table("", [], ranked)
-        return score_bars(self.label, ranked)
+        title = self.label if self.labels is None else ", ".join(self.labels) or "no label"
+        return score_bars(title, ranked)
 
 
 @EncoderTask
@@ -57,10 +67,21 @@ def classify(
     labels = bert.checkpoint.labels
     rows = yield from vote.steps(bert, texts, pairs, activation(bert.checkpoint))
     best = [_decided(bert.checkpoint, row) for row in rows]
+    named = [dict(zip(labels, row, strict=True)) for row in rows]
+    several = [_applying(bert.checkpoint, scores) for scores in named]
     return [
-        Classification(labels[place], row[place], dict(zip(labels, row, strict=True)))
-        for place, row in zip(best, rows, strict=True)
+        Classification(labels[place], scores[labels[place]], scores, applying)
+        for place, scores, applying in zip(best, named, several, strict=True)
     ]
+
+
+def _applying(checkpoint: Checkpoint, scores: dict[str, float]) -> list[str] | None:
+    """The labels above their thresholds, of a multi-label model."""
+    if checkpoint.settings.get("problem_type") != "multi_label_classification":
+        return None
+    stored = checkpoint.settings.get("label_thresholds")
+    limits: dict[str, float] = stored if isinstance(stored, dict) else {}
+    return [name for name, score in scores.items() if score > limits.get(name, THRESHOLD)]
 
 
 def _decided(checkpoint: Checkpoint, row: Sequence[float]) -> int:

@@ -144,7 +144,7 @@ def score(dataset: Dataset[Any], values: Sequence[Any]) -> dict[str, float]:
 
 def interval(result: Evaluation, name: str, draws: int = 1000) -> Summary:
     """A score with its bootstrap interval over examples."""
-    _demand(result, name)
+    check_score(result, name)
     return resample(lambda weights: result.scorer(weights)[name], len(result.dataset), draws=draws)
 
 
@@ -153,7 +153,7 @@ def compare(first: Evaluation, second: Evaluation, name: str, draws: int = 1000)
     if first.dataset.examples != second.dataset.examples:
         raise BertsmithError("two models can only be compared on the same examples")
     for one in (first, second):
-        _demand(one, name)
+        check_score(one, name)
     return resample_pair(
         lambda weights: first.scorer(weights)[name],
         lambda weights: second.scorer(weights)[name],
@@ -162,7 +162,8 @@ def compare(first: Evaluation, second: Evaluation, name: str, draws: int = 1000)
     )
 
 
-def _demand(result: Evaluation, name: str) -> None:
+def check_score(result: Evaluation, name: str) -> None:
+    """Raise an error if an evaluation has no score of this name."""
     scores = [one for one in result.scores if one != "count"]
     if name not in result.scorer(None):
         raise BertsmithError(f"unknown score {name!r}; available: {', '.join(scores)}")

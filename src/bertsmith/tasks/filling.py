@@ -68,7 +68,9 @@ def fill_mask(bert: LoadedModel, texts: Sequence[str], top: int) -> Steps[list[l
         if len(ids) + tokenizer.special_count() <= windower.limit:
             windows += [_guessing(one, masks) for one in windower.single(number, ids)]
         else:
-            windows += [_guessing(windower.around(number, ids, one), [one]) for one in masks]
+            for near in _groups(masks, windower.limit // 2):
+                middle = (near[0] + near[-1]) // 2
+                windows.append(_guessing(windower.around(number, ids, middle, len(near)), near))
 
     def compute(hidden: Hidden, batch: Batch, group: Sequence[Window]) -> list[list[Ranked]]:
         starts = accumulate(batch.layout.lengths, initial=0)
@@ -94,6 +96,17 @@ def fill_mask(bert: LoadedModel, texts: Sequence[str], top: int) -> Steps[list[l
                 results[number].append(Guess(word, score, whole, id_, counts[number]))
             counts[number] += 1
     return results
+
+
+def _groups(masks: Sequence[int], reach: int) -> list[list[int]]:
+    """Masks that are guessed in one window of a long text: from first to last at most `reach`."""
+    groups: list[list[int]] = []
+    for place in masks:
+        if groups and place - groups[-1][0] < reach:
+            groups[-1].append(place)
+        else:
+            groups.append([place])
+    return groups
 
 
 def _guessing(window: Window, masks: Sequence[int]) -> Window:

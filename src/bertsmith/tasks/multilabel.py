@@ -27,8 +27,6 @@ from bertsmith.tasks.training import (
     item_weights,
 )
 
-THRESHOLD = 0.5  # the probability from which a label applies
-
 
 class MultilabelTraining(LabelTraining):
     """Binary cross entropy of every label."""
@@ -65,7 +63,7 @@ class MultilabelTask(LabelTask):
     """Any number of labels."""
 
     name = "multilabel"
-    usage = 'classify("A text.").scores'
+    usage = 'classify("A text.").labels'
     defaults = MappingProxyType({"epochs": 4})
     options = frozenset({"class_weights", "focal", "smoothing", "both_orders"})
     kinds = (Labelled, MultiLabelled, Scored)
@@ -82,12 +80,8 @@ class MultilabelTask(LabelTask):
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """The labels whose probability is above the threshold."""
         predictions = []
-        stored = bert.checkpoint.settings.get("label_thresholds")
-        limits: dict[str, float] = stored if isinstance(stored, dict) else {}
         for one in classify(bert, *texts_of(examples)):
-            chosen = tuple(
-                name for name, score in one.scores.items() if score > limits.get(name, THRESHOLD)
-            )
+            chosen = tuple(one.labels or ())
             # As sure as it is of the label that it is least sure of.
             sure = min(max(score, 1 - score) for score in one.scores.values())
             output = {"labels": list(chosen), "scores": one.scores}

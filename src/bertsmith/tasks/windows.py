@@ -65,9 +65,9 @@ class Windower:
             for part in self._parts(number, ids, room)
         ]
 
-    def around(self, number: int, ids: Sequence[int], row: int) -> Window:
+    def around(self, number: int, ids: Sequence[int], row: int, masks: int = 1) -> Window:
         """One window with the token at `row` as near to its middle as the text allows."""
-        self.ledger.note("masks read in a window of a long text")
+        self.ledger.note("masks read in a window of a long text", masks)
         room = self.limit - self.tokenizer.special_count()
         start = max(0, min(row - room // 2, len(ids) - room))
         return self._around(number, ids, None, range(start, min(start + room, len(ids))))

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from tokenizers import Tokenizer as Backend
 
 from bertsmith.errors import BertsmithError
+from bertsmith.ledger import Ledger
 from bertsmith.tokenizer.families import Pipeline
 from bertsmith.tokenizer.guard import guarded
 from bertsmith.tokenizer.lines import read_lines
@@ -37,19 +38,23 @@ def extend(
     *,
     min_frequency: int = 5,
     lines: Iterable[str] | None = None,
+    ledger: Ledger | None = None,
 ) -> tuple[Tokenizer, list[Added]]:
     """Add the words of text files that save the most tokens: frequency times tokens saved.
 
     In a byte-level vocabulary, a word needs a chain of merges, whose intermediate results become
     tokens too. All added tokens are returned, each with the tokens of the old vocabulary that it
-    replaces. Pass `lines` to read these instead of files.
+    replaces. Words with characters that the vocabulary does not have cannot be added; `ledger`
+    counts them. Pass `lines` to read these instead of files.
     """
     if count < 1:
         raise BertsmithError("at least one word must be added")
     backend = tokenizer.backend
     pipeline = Pipeline(backend.normalizer, backend.pre_tokenizer, backend.decoder)
     words = count_words(read_lines(files) if lines is None else lines, pipeline)
-    chosen = _choose(tokenizer, words, count, min_frequency)
+    if not words:
+        raise BertsmithError("there is no text to take words from")
+    chosen = _choose(tokenizer, words, count, min_frequency, Ledger() if ledger is None else ledger)
     if not chosen:
         raise BertsmithError("no word of this text is both frequent and split into several tokens")
     content = json.loads(backend.to_str())
@@ -74,7 +79,7 @@ def _settle(content: dict[str, Any]) -> None:
 
 
 def _choose(
-    tokenizer: Tokenizer, words: Counter[str], count: int, least: int
+    tokenizer: Tokenizer, words: Counter[str], count: int, least: int, ledger: Ledger
 ) -> list[tuple[str, int, list[Any]]]:
     """The words that save most, each with its count and pieces."""
     found = []
@@ -83,7 +88,9 @@ def _choose(
         if times < least or len(word) > LONGEST or not any(map(str.isalpha, word)):
             continue
         pieces = tokenizer.backend.model.tokenize(word)
-        if len(pieces) > 1 and not any(piece.id in special for piece in pieces):
+        if any(piece.id in special for piece in pieces):
+            ledger.note("words of unknown characters, which cannot be added")
+        elif len(pieces) > 1:
             found.append((word, times, pieces))
     found.sort(key=lambda one: (-one[1] * (len(one[2]) - 1), one[0]))
     return found[:count]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from bertsmith.corpus import Corpus
 from bertsmith.corpus.unigram import token_counts
 from bertsmith.errors import BertsmithError, nearest
 from bertsmith.examples import Crops, Examples, Masking, Pairs, Source, Spans
-from bertsmith.families import family_of, preset
+from bertsmith.families import Family, family_of, preset
 from bertsmith.model import Config, Model, build, build_head, initialise
 from bertsmith.objectives import (
     OBJECTIVES,
@@ -35,6 +37,7 @@ from bertsmith.objectives.following import NOT_CAUSAL
 from bertsmith.tokenizer import Tokenizer
 from bertsmith.train.recipe import ModelPart, Recipe
 
+SPELLED = 0.9  # similarity of two keys from which one is taken for a misspelling of the other
 MULTIPLE = 64  # rows of a new token table are a multiple of this: matrix units like it
 
 
@@ -180,7 +183,7 @@ def _objectives(recipe: Recipe) -> list[Any]:
         if name not in OBJECTIVES and name != "generator":
             known = ", ".join(OBJECTIVES)
             raise BertsmithError(
-                f"unknown objective {name!r}{nearest(name, OBJECTIVES)}; known: {known}"
+                f"unknown objective {name!r}{nearest(name, OBJECTIVES)} (known: {known})"
             )
     if recipe.generator.fills < 1 and not {"masked_lm", "replaced"} <= set(recipe.objectives):
         raise BertsmithError(
@@ -204,15 +207,56 @@ def _new(recipe: Recipe, tokenizer: Tokenizer, kinds: tuple[str, ...], device: s
     special = {"pad": tokenizer.pad_id, "cls": first, "bos": first, "sep": last, "eos": last}
     # All are set: the ids of a family's published models may lie beyond this vocabulary.
     settings |= {f"{role}_token_id": own for role, own in special.items() if own is not None}
+    usual = set(settings)
     settings |= part.settings
     if settings["vocab_size"] < tokenizer.size:
         raise BertsmithError(
             f"model.settings.vocab_size is {settings['vocab_size']:,}, but the corpus has"
             f" {tokenizer.size:,} tokens"
         )
-    held = {entry.kind for entry in family_of(settings).heads}
+    family = family_of(settings)
+    _check_spelling(part, keys_read(family, settings) | usual)
+    held = {entry.kind for entry in family.heads}
     heads = [kind for kind in kinds if kind in held]
     return create(settings, heads=heads, seed=recipe.train.seed, device=device)
+
+
+class ReadSettings(dict[str, Any]):
+    """Settings that remember which keys were asked for."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        super().__init__(settings)
+        self.known: set[str] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """As of any dict."""
+        self.known.add(key)
+        return super().get(key, default)
+
+    def __getitem__(self, key: str) -> Any:
+        self.known.add(key)
+        return super().__getitem__(key)
+
+    def __contains__(self, key: object) -> bool:
+        self.known.add(str(key))
+        return super().__contains__(key)
+
+
+def keys_read(family: Family, settings: Mapping[str, Any]) -> set[str]:
+    """The keys of config.json that an encoder and its heads depend on."""
+    asked = ReadSettings(settings)
+    config = family.config(asked)
+    for entry in family.heads:
+        entry.config(config, asked)
+    return asked.known | family.keys.keys()
+
+
+def _check_spelling(part: ModelPart, known: set[str]) -> None:
+    """Refuse settings that are not read but are nearly spelled like one that is."""
+    for key in part.settings:
+        near = [] if key in known else get_close_matches(key, sorted(known), n=1, cutoff=SPELLED)
+        if near:
+            raise BertsmithError(f"unknown key model.settings.{key}; did you mean {near[0]}?")
 
 
 def _continued(

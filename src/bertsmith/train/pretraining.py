@@ -35,7 +35,7 @@ from bertsmith.train.folder import RunFolder
 from bertsmith.train.loop import Trainer
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.precision import Precision, supported
-from bertsmith.train.recipe import Recipe, checked, parsed
+from bertsmith.train.recipe import Recipe, checked, load_recipe, parsed
 from bertsmith.train.replayed import can_replay
 from bertsmith.train.state import Checkpoints
 from bertsmith.train.step import allow_signals
@@ -47,14 +47,14 @@ STORED = {"model": "model", "report": "report.html"}  # results of a finished ru
 
 
 def pretrain(
-    recipe: Recipe,
+    recipe: Recipe | str | Path,
     out: str | Path,
     *,
     resume: bool = False,
     show: str | MakeWatch | None = None,
     tensorboard: bool = False,
 ) -> dict[str, Any]:
-    """Train by a recipe; the model is in `out`/model at the end.
+    """Train by a recipe, or the one of this name; the model is in `out`/model at the end.
 
     `resume` continues the run in `out` with its own recipe; a group of processes
     that torchrun restarts resumes automatically. `show` is "live", "lines", "none" or a function
@@ -62,6 +62,7 @@ def pretrain(
     `finished` is False if a signal stopped the run.
     """
     check_view(show, tensorboard)
+    recipe = load_recipe(recipe) if isinstance(recipe, str | Path) else recipe
     ranks = Ranks(_device(recipe))
     with ranks.process_group(), ExitStack() as stack:
         folder = RunFolder(out, writes=ranks.first)

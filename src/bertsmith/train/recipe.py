@@ -300,8 +300,8 @@ def load_recipe(source: str | Path, changes: Iterable[str] = ()) -> Recipe:
     else:
         near = nearest(str(source), recipe_names())
         raise BertsmithError(
-            f"{source}: no such recipe file, and bertsmith has none of that name{near};"
-            " bertsmith recipes lists them"
+            f"{source}: no such recipe file, and bertsmith has none of that name{near}"
+            " (bertsmith recipes lists them)"
         )
     values = parsed(text, str(source))
     for change in changes:
@@ -341,9 +341,11 @@ def recipe_names() -> list[str]:
 def _check(recipe: Recipe, where: str) -> None:
     """Checks that need more than one key."""
     train, stages = recipe.train, recipe.stages
-    if bool(train.steps) == bool(train.minutes):
+    if not train.steps and not train.minutes:
+        raise BertsmithError(f"{where}: how long? Set train.steps or train.minutes above 0")
+    if train.steps and train.minutes:
         values = f"train.steps is {train.steps} and train.minutes {train.minutes:g}"
-        raise BertsmithError(f"{where}: {values}: one of the two must be 0, and not both")
+        raise BertsmithError(f"{where}: {values}; set one of the two to 0")
     if any(stage.steps == 0 for stage in stages[:-1]):
         raise BertsmithError(f"{where}: only the last of the stages may leave out its steps")
     if recipe.masking.mask + recipe.masking.random > 1:
@@ -415,8 +417,9 @@ def complaint(error: ValidationError, root: type[Part]) -> str:
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     place = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        known = _keys(root, first["loc"][:-1])
-        return one_line(f"unknown key {place}{nearest(str(first['loc'][-1]), known)}")
+        before = place.rpartition(".")
+        known = [f"{before[0]}{before[1]}{key}" for key in _keys(root, first["loc"][:-1])]
+        return one_line(f"unknown key {place}{nearest(place, known)}")
     message = first["msg"].removeprefix("Value error, ")
     return one_line(f"{place}: {message[0].lower()}{message[1:]}")
 

@@ -94,7 +94,15 @@ class Watch:
         return (train.steps - step) * sum(seconds) / max(len(seconds), 1)
 
 
-class Lines(Watch):
+class Notes(Watch):
+    """Print notes only."""
+
+    def say(self, message: str) -> None:
+        """Print it."""
+        print(f"note: {message}", file=sys.stderr, flush=True)
+
+
+class Lines(Notes):
     """Print lines at intervals, for logs and pipes."""
 
     said = 0.0
@@ -111,10 +119,6 @@ class Lines(Watch):
         speed = "" if held else f"  {self.speed():,.0f} tokens/s, {left} left"
         of = f" of {self.recipe.train.steps}" if self.recipe.train.steps else ""
         print(f"step {row['step']:6}{of}  {text}{speed}", file=sys.stderr, flush=True)
-
-    def say(self, message: str) -> None:
-        """Print it."""
-        print(f"note: {message}", file=sys.stderr, flush=True)
 
 
 class Live(Watch):

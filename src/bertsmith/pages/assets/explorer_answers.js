@@ -57,7 +57,7 @@ const ANSWERS = {
       return [masks.length > 1 ? make("h3", {}, `Mask ${number + 1}`) : null,
         bars(rows, (at) => change(row, best[at].text.replace(/^␣/, ""), `${MASK} filled in`))];
     }), masks.length > 4 ? make("p", { class: "soft" }, `and ${masks.length - 4} more masks`) : null,
-    note(`The model was trained to do only this: guess masked words from the words on both sides. Choose a guess to put it in the text.`)];
+    note(`The model learned to guess masked words from the words on both sides. Choose a guess to put it in the text.`)];
   },
   follows({ head, scores }, former) {
     const order = head === "sentence_order", names = order ? ["in order", "swapped"] : ["follows", "does not follow"];
@@ -111,7 +111,7 @@ function showAnswers() {
   find("answers").replaceChildren(...changed, ...panels);
   const cutOff = left ? ` · the last ${left} are left out: this page reads ${page.longest}` : "";
   find("status").replaceChildren(`${tokens.length} pieces in ${Math.round(milliseconds).toLocaleString("en")} ms${cutOff}`);
-  const gone = [...[...state.skipped].map((layer) => `layer ${layer + 1}`), ...[...state.off].map((key) => `head ${key.split(".").map((one) => Number(one) + 1).join(".")}`)];
+  const gone = [...[...state.skipped].map((layer) => `layer ${layer}`), ...[...state.off].map((key) => `head ${key}`)];
   if (gone.length) {
     find("status").append(" · switched off: ", make("b", {}, gone.length > 6 ? `${gone.length} parts` : gone.join(", ")), " ", button("Switch all on", () => {
       keep("all heads and layers on again");

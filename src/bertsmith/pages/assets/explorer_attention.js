@@ -14,14 +14,14 @@ function showGrid() {
   const focused = document.activeElement?.closest?.("#grid") ? document.activeElement.dataset.head : null;
   grid.replaceChildren(...Array.from({ length: LAYERS }, (_, layer) => {
     const gone = state.skipped.has(layer);
-    const row = make("div", { role: "row", class: gone ? "row gone" : "row" }, make("span", { role: "rowheader" }, String(layer + 1)));
+    const row = make("div", { role: "row", class: gone ? "row gone" : "row" }, make("span", { role: "rowheader" }, String(layer)));
     for (let head = 0; head < headsOf(layer); head++) {
       const key = `${layer}.${head}`, weights = weightsOf(layer, head), chosen = layer === state.layer && head === state.head;
       const canvas = thumbnail(weights, count);
       const off = state.off.has(key) || gone;
       row.append(make("button", {
         type: "button", role: "gridcell", class: `${off ? "off" : ""}`, "aria-selected": String(chosen), "data-head": key, tabindex: chosen ? "0" : "-1",
-        "aria-label": `Layer ${layer + 1}, head ${head + 1}${off ? ", switched off" : ""}`, title: `Layer ${layer + 1}, head ${head + 1}`, onclick: () => chooseHead(layer, head),
+        "aria-label": `Layer ${layer}, head ${head}${off ? ", switched off" : ""}`, title: `Layer ${layer}, head ${head}`, onclick: () => chooseHead(layer, head),
       }, canvas));
     }
     return row;
@@ -58,10 +58,10 @@ function showHead() {
   const { layer, head } = state, target = find("head"), key = `${layer}.${head}`;
   if (!LAYERS) { target.replaceChildren(make("p", { class: "soft" }, "This model has no layers: it is a table of vectors.")); return; }
   const views = make("span", { class: "choice", role: "group", "aria-label": "View" }, ...["lines", "matrix"].map((view) => button(view, () => { state.view = view; showHead(); }, { "aria-pressed": String(state.view === view) })));
-  const off = button(state.off.has(key) ? "Switch this head on" : "Switch this head off", () => toggle(state.off, key, `head ${layer + 1}.${head + 1}`), { id: "head-off", "aria-pressed": String(state.off.has(key)) });
-  const skip = button(state.skipped.has(layer) ? `Switch layer ${layer + 1} on` : `Switch layer ${layer + 1} off`, () => toggle(state.skipped, layer, `layer ${layer + 1}`), { id: "layer-off", "aria-pressed": String(state.skipped.has(layer)) });
+  const off = button(state.off.has(key) ? "Switch this head on" : "Switch this head off", () => toggle(state.off, key, `head ${layer}.${head}`), { id: "head-off", "aria-pressed": String(state.off.has(key)) });
+  const skip = button(state.skipped.has(layer) ? `Switch layer ${layer} on` : `Switch layer ${layer} off`, () => toggle(state.skipped, layer, `layer ${layer}`), { id: "layer-off", "aria-pressed": String(state.skipped.has(layer)) });
   const stage = make("div", { id: "stage", class: state.view });
-  target.replaceChildren(make("h3", {}, `Layer ${layer + 1}, head ${head + 1}`), make("div", { class: "tools" }, views, off, skip), make("p", { id: "looks", class: "soft", role: "status" }), stage);
+  target.replaceChildren(make("h3", {}, `Layer ${layer}, head ${head}`), make("div", { class: "tools" }, views, off, skip), make("p", { id: "looks", class: "soft", role: "status" }), stage);
   if (state.view === "lines") buildLines(stage);
   else buildMatrix(stage);
   drawHead();

@@ -48,7 +48,7 @@ async function showLens() {
   const scales = depths.map(({ state: vector }) => scaleOf(vector) / 2.5);
   const head = make("tr", {}, make("th", {}, "after"), make("th", {}, "state"), make("th", { colspan: 4 }, guessed ? "best guesses" : "most similar pieces"), guessed && !masked ? make("th", {}, `“${shortly(token.text, 10)}” itself`) : null);
   const rows = depths.map((depth, number) => {
-    const name = number === 0 ? "embedding" : `layer ${number}`;
+    const name = number === 0 ? "embedding" : `layer ${number - 1}`;
     const cells = (depth.best || depth.alike).map((guess) => {
       const cell = make("td", { class: "guess" }, shortly(guess.text, 14), make("small", {}, guessed ? percent(guess.score) : guess.score.toFixed(2)));
       cell.style.setProperty("--weight", Math.max(0, guessed ? guess.score : guess.score ** 3 * 0.8));
