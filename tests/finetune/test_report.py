@@ -125,8 +125,10 @@ def test_every_task_has_a_report(base: Base, write: Write, tmp_path: Path) -> No
         text = (out / "report.html").read_text("utf-8")
         numeric = file.name in ("numbers.jsonl", "near.jsonl")
         assert f"<h2>{'Largest errors' if numeric else 'Errors'}</h2>" in text
-        assert ("predictions are wrong" in text) != numeric
+        assert ("examples are not predicted exactly" in text) != numeric
         assert ("Predictions by label" in text) == (file.name == "numbers.jsonl")
+        assert ("temperature" in text) == (file.name == "near.jsonl")  # settings of its own task
+        assert "matrix_learning_rate" not in text
         card = (out / "README.md").read_text("utf-8")
         assert f"\n# {number}\n" in card
         assert "AutoModelFor" in card or "SentenceTransformer(" in card

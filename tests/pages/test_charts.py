@@ -42,6 +42,11 @@ def test_ticks_are_round(low: float, high: float, expected: list[float]) -> None
     assert ticks(low, high) == expected
 
 
+def test_ticks_of_whole_numbers() -> None:
+    assert ticks(0, 12, least=1.0) == [0, 3, 6, 9, 12]
+    assert ticks(0, 3, least=1.0) == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize(
     ("low", "high", "expected"),
     [

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.files import write_text
+from bertsmith.finetune.settings import TASK_OPTIONS
 from bertsmith.metrics import calibration, confusion
 from bertsmith.metrics.curves import PrecisionRecall, coverage, precision_recall
 from bertsmith.metrics.labels import known
@@ -31,6 +32,7 @@ from bertsmith.pages import (
 )
 from bertsmith.tasks.classification import positive
 from bertsmith.tasks.evaluate import Evaluation, interval
+from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.task import Mark, Passage
 
 if TYPE_CHECKING:  # what writes reports imports this file
@@ -103,8 +105,19 @@ def report_page(
         numbers=[] if found is None else _numbers(found),
         errors=None if found is None else _errors(found),
         ledger=content["ledger"],
-        settings=content["settings"],
+        settings=_used(content),
     )
+
+
+def _used(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings without those of other tasks and of another optimizer."""
+    options = task_named(content["task"]).options
+    return {
+        name: value
+        for name, value in content["settings"].items()
+        if (name not in TASK_OPTIONS or name in options)
+        and (name != "matrix_learning_rate" or value)
+    }
 
 
 # ------------------------------------------------------------------ scores

@@ -225,6 +225,7 @@ def _scientific(value: float) -> str:
 def ticks(low: float, high: float, count: int = 5, least: float = 0.0) -> list[float]:
     """Return about `count` round values from low to high, `least` apart or more."""
     step = max(_round_step((high - low) / count), least)
+    step = math.ceil(step) if least >= 1 else step  # 3 instead of 2.5
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
 

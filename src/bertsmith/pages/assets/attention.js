@@ -544,7 +544,8 @@ class Pane {
 
   frame() {
     const width = this.canvas.clientWidth || this.stage.clientWidth;
-    const left = 92, top = 84, room = Math.max(80, width - left - 2);
+    const left = 92, top = 84, right = 36; // the last column's name is slanted
+    const room = Math.max(80, width - left - right);
     const above = this.canvas.getBoundingClientRect().top + window.scrollY;
     const tall = Math.max(300, Math.min(room, window.innerHeight - above - top - 24));
     const cell = (Math.min(room, tall) / this.count) * this.zoom.scale;
