@@ -125,3 +125,21 @@ def test_fine_tuned_models_have_their_own_panels(browser: Any, tmp_path: Path) -
     shares = {name: float(value.rstrip("%")) / 100 for name, value in shown.rows("classify")}
     assert shares == pytest.approx(best.scores, abs=0.03)
     shown.close()
+
+
+def test_labels_of_a_multi_label_model_are_those_above_their_thresholds(
+    browser: Any, tmp_path: Path
+) -> None:
+    several = {"problem_type": "multi_label_classification"}
+    labels = {"id2label": {"0": "good", "1": "bad", "2": "so so"}, "num_labels": 3}
+    bert = tiny("electra", "classify", **labels, **several)
+    scores = bert.classify(TEXT).scores
+    middle = sorted(scores.values())[1]
+    limits = {name: 0.0 if score >= middle else 1.0 for name, score in scores.items()}
+    bert.checkpoint.settings["label_thresholds"] = limits
+    shown = opened(browser, bert, tmp_path)
+    shown.write(TEXT)
+    found = shown.page.inner_text("[data-answer=classify] .big").split(", ")
+    assert set(found) == set(bert.classify(TEXT).labels or ())
+    assert len(found) == 2
+    shown.close()

@@ -100,6 +100,7 @@ def explorer_settings(bert: LoadedModel) -> dict[str, Any]:
         "labels": named,
         "activation": "raw" if scores is raw else "softmax" if scores is softmax else "sigmoid",
         "decision": checkpoint.settings.get("decision_threshold"),
+        "thresholds": checkpoint.settings.get("label_thresholds"),  # of multi-label models
         "threshold": stored_threshold(bert),
         "sentence": {
             "pool": sentence.pool,

@@ -26,7 +26,7 @@ const ANSWERS = {
     rows.sort((a, b) => b.value - a.value);
     const decided = page.decision && rows.length === 2 && page.labels.includes(page.decision.label)
       ? (scores[page.labels.indexOf(page.decision.label)] > page.decision.value ? page.decision.label : page.labels.find((name) => name !== page.decision.label)) : rows[0].name;
-    return [make("p", { class: "big" }, page.activation === "sigmoid" ? rows.filter((row) => row.value > 0.5).map((row) => row.name).join(", ") || "no label" : decided), bars(rows.slice(0, 12)),
+    return [make("p", { class: "big" }, page.activation === "sigmoid" ? rows.filter((row) => row.value > (page.thresholds?.[row.name] ?? 0.5)).map((row) => row.name).join(", ") || "no label" : decided), bars(rows.slice(0, 12)),
       note("The state of the text goes through one more small layer, trained on labelled examples, that gives every label a score.")];
   },
   tag({ words, entities }) {
