@@ -28,8 +28,9 @@ def test_finetune_evaluate_predict(made: Callable[..., Made], tmp_path: Path) ->
     assert "on 24 examples" in repr(scores)
     with pytest.raises(bs.BertsmithError, match="unknown score 'bogus'; available: accuracy"):
         bs.evaluate(result.model, file, metric="bogus")
-    with pytest.raises(bs.BertsmithError, match="no such file; give texts as a list"):
-        bs.predict(result.model, "Paris is a city")
+    for text in ("Paris is a city", "Paris is a city. " * 100):
+        with pytest.raises(bs.BertsmithError, match="no such file; texts are given as a list"):
+            bs.predict(result.model, text)
     assert list(inspect.signature(bs.finetune).parameters)[:3] == ["model", "data", "out"]
     rows = bs.predict(result.model, ["Paris", "bees"])
     assert [row["label"] in ("city", "thing") for row in rows] == [True, True]

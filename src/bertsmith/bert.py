@@ -31,6 +31,9 @@ from bertsmith.tasks.texts import listed_strings
 Texts = list[str] | tuple[str, ...]
 
 
+LONGEST_NAME = 255  # bytes of a file's name; a system raises an error for longer ones
+
+
 def predict(
     model: str | Path | Bert,
     source: Any,
@@ -46,8 +49,12 @@ def predict(
     empty list is returned. `options` are those of `bertsmith.data.open_data`: `columns`, `header`,
     ...
     """
-    if isinstance(source, str) and not Path(source).exists() and " " in source:
-        raise BertsmithError(f"{source[:60]!r}: no such file; give texts as a list")
+    if (
+        isinstance(source, str)
+        and " " in source
+        and (len(source.encode()) > LONGEST_NAME or not Path(source).exists())
+    ):
+        raise BertsmithError(f"{source[:60]!r}: no such file; texts are given as a list")
     bert = model if isinstance(model, Bert) else load(model, device=device)
     rows = predict_source(bert, source, out, top, **options)
     if out is None:

@@ -55,7 +55,7 @@ def find(word: str, texts: Sequence[str], most: int | None = None) -> list[Place
     pattern = re.compile(rf"(?<!\w){re.escape(word.strip())}(?!\w)", re.IGNORECASE)
     places: list[Place] = []
     if isinstance(texts, str):
-        raise BertsmithError("texts must be a list of strings, not of type single one")
+        raise BertsmithError("texts must be a list of strings, not of type str")
     for text in texts:
         if most is not None and len(places) >= most:
             break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from inspect import signature
 from pathlib import Path
@@ -147,12 +148,20 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 def _labels(given: Any) -> NDArray[Any]:
     """The labels as an array: strings, numbers or booleans."""
-    labels = listed(given, "labels") if given is not None else []
-    for number, label in enumerate(labels):
-        if not isinstance(label, str | int | float | np.generic) or label != label:
-            kind = "missing" if label is None or label != label else f"a {type(label).__name__}"
-            raise BertsmithError(f"label {number} is {kind}, not a string or a number")
-    return np.asarray(labels)
+    if given is None or isinstance(given, str):
+        raise BertsmithError("labels must be a list with a label for each text")
+    labels = given if hasattr(given, "__array__") else listed(given, "labels")
+    try:
+        wanted = np.asarray(labels)
+    except ValueError:  # lists of several lengths
+        wanted = np.empty((0, 0))
+    if wanted.ndim != 1:
+        raise BertsmithError("every text needs a single label: a string, a number or a boolean")
+    for number, label in enumerate(wanted.tolist()):
+        missing = label is None or type(label).__name__ in ("NAType", "NaTType")
+        if missing or (isinstance(label, float) and math.isnan(label)):
+            raise BertsmithError(f"label {number} is missing")
+    return wanted
 
 
 def _pair(text: Any, number: int) -> tuple[str, str | None]:

@@ -96,9 +96,9 @@ def _decided(checkpoint: Checkpoint, row: Sequence[float]) -> int:
 def activation(checkpoint: Checkpoint) -> Activation:
     """How the outputs of a classification head become scores."""
     problem = checkpoint.settings.get("problem_type")
-    if len(checkpoint.labels) == 1 or problem == "regression":
-        return raw
-    return torch.sigmoid if problem == "multi_label_classification" else softmax
+    if problem == "multi_label_classification":
+        return torch.sigmoid
+    return raw if len(checkpoint.labels) == 1 or problem == "regression" else softmax
 
 
 def raw(logits: Tensor) -> Tensor:

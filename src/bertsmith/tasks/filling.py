@@ -68,7 +68,7 @@ def fill_mask(bert: LoadedModel, texts: Sequence[str], top: int) -> Steps[list[l
         if len(ids) + tokenizer.special_count() <= windower.limit:
             windows += [_guessing(one, masks) for one in windower.single(number, ids)]
         else:
-            for near in _groups(masks, windower.limit // 2):
+            for near in _groups(masks, (windower.limit - tokenizer.special_count()) // 2):
                 middle = (near[0] + near[-1]) // 2
                 windows.append(_guessing(windower.around(number, ids, middle, len(near)), near))
 

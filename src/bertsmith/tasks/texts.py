@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bertsmith.errors import BertsmithError
@@ -10,7 +10,7 @@ from bertsmith.errors import BertsmithError
 
 def listed(given: Any, name: str = "texts") -> list[Any]:
     """The items of a list, a column, an array or a generator; a single string is an error."""
-    if hasattr(given, "columns"):
+    if hasattr(given, "columns") and not isinstance(given, Sequence):
         raise BertsmithError(f'{name} is a table; give one of its columns, such as table["text"]')
     if not isinstance(given, str | bytes | Mapping) and isinstance(given, Iterable):
         try:

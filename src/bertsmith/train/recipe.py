@@ -417,9 +417,10 @@ def complaint(error: ValidationError, root: type[Part]) -> str:
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     place = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        before = place.rpartition(".")
-        known = [f"{before[0]}{before[1]}{key}" for key in _keys(root, first["loc"][:-1])]
-        return one_line(f"unknown key {place}{nearest(place, known)}")
+        near = nearest(str(first["loc"][-1]), _keys(root, first["loc"][:-1]))
+        before, dot, _ = place.rpartition(".")
+        near = near.replace("did you mean ", f"did you mean {before}{dot}")
+        return one_line(f"unknown key {place}{near}")
     message = first["msg"].removeprefix("Value error, ")
     return one_line(f"{place}: {message[0].lower()}{message[1:]}")
 
