@@ -29,8 +29,6 @@ from bertsmith.tasks.stream import predict_source
 from bertsmith.tasks.texts import listed_strings
 
 Texts = list[str] | tuple[str, ...]
-
-
 LONGEST_NAME = 255  # bytes of a file's name; a system raises an error for longer ones
 
 
