@@ -2,7 +2,7 @@
 
     python benchmarks/pretrain_steps.py --kinds replayed --against compiled
     python benchmarks/pretrain_steps.py --kinds compiled --alone --cases 12x768:0:1 \
-        modernbert-9x320:0:1 --without norm gelu entropy \
+        modernbert-9x320:0:1 --without norm gelu entropy sums tables embedding \
         --out benchmarks/results/gpu_levers.json
     python benchmarks/pretrain_steps.py --device cpu --cases 4x256:0:1 4x256:0:0.7 --tokens 4096 \
         --kinds eager --out benchmarks/results/cpu_pretrain.json
@@ -16,7 +16,9 @@ on one GPU: one CUDA graph, optimizer included. Those of `transformers` (--again
 given): `eager`; `compiled`, by torch.compile's defaults; `replayed`, by its mode reduce-overhead.
 `modernbert-9x320` is the shape of bertsmith-small, with 30% masked and 98,304 tokens, measured
 without `transformers`; `deberta-12x768` that of DeBERTa-v3-base with a vocabulary of 30,528.
-`--without` also measures bertsmith with one kernel switched off at a time.
+`--without` also measures bertsmith with one kernel, or one of the other changes to a compiled
+model, switched off at a time: `sums` (kernels/graphs.py), `tables` (kernels/lookup.py) and
+`embedding` (compiled after its tables).
 Contenders take turns in one process; the median of several timed rounds counts. Peak is what a
 large bf16 matrix product reaches on this device.
 """
@@ -35,13 +37,15 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 import transformers
 from torch import Tensor, nn
 
 from bertsmith.batch import Batch, Layout
 from bertsmith.checkpoint import create
 from bertsmith.examples import Example
-from bertsmith.model import block, feedforward
+from bertsmith.kernels import graphs
+from bertsmith.model import block, embedding, feedforward
 from bertsmith.objectives import MaskedTokens, MultiObjective
 from bertsmith.train import compiling
 from bertsmith.train.flops import peak_rate, training_flops
@@ -149,10 +153,23 @@ def plain_up_gelu(x: Tensor, linear: nn.Module, act: nn.Module, gated: bool = Fa
     return act(bent) * gate
 
 
+class NoSums(graphs.FuseSums):
+    """A pass that changes nothing."""
+
+    def __call__(self, graph: torch.fx.Graph) -> None:
+        pass
+
+    def uuid(self) -> Any:
+        return "nothing"
+
+
 KERNELS: dict[str, tuple[Any, str, Any]] = {
     "norm": (block, "add_norm", plain_add_norm),
     "gelu": (feedforward, "up_gelu", plain_up_gelu),
     "entropy": (compiling, "fits_entropy", lambda logits: False),
+    "sums": (graphs, "FuseSums", NoSums),
+    "tables": (embedding, "small_table", lambda table, ids: F.embedding(ids, table)),
+    "embedding": (compiling, "Embedding", ()),
 }
 
 

@@ -5,12 +5,15 @@ relative  attention with relative positions, in Triton, likewise
 ragged    attention in sequences of any length: torch's, by boundaries on the GPU
 fused     residual sums with norms and biases with GELUs in one pass each way, in Triton, likewise
 entropy   cross entropy over a vocabulary, in Triton, likewise
+lookup    rows of small tables, whose gradient is a matrix multiplication
+graphs    a pass over compiled graphs that moves sums of gradients into `fused`
 dropout   for CPUs
 """
 
 from bertsmith.kernels.dropout import Dropout
 from bertsmith.kernels.entropy import fits_entropy, summed_entropy
 from bertsmith.kernels.fused import add_norm, up_gelu
+from bertsmith.kernels.lookup import small_table
 from bertsmith.kernels.ragged import fits_ragged, ragged_attention
 from bertsmith.kernels.relative import (
     DistanceRows,
@@ -26,4 +29,4 @@ from bertsmith.kernels.short import fits_short, short_attention
 __all__ = ["DistanceRows", "Dropout", "add_norm", "band_side", "distance_rows"]
 __all__ += ["fits_entropy", "fits_ragged", "fits_relative"]
 __all__ += ["fits_short", "is_ampere", "ragged_attention", "relative_attention", "runs_relative"]
-__all__ += ["short_attention", "summed_entropy", "up_gelu"]
+__all__ += ["short_attention", "small_table", "summed_entropy", "up_gelu"]

@@ -39,8 +39,8 @@ def tiling(side: int, dtype: torch.dtype, backward: bool) -> Tiling:
     if side < 128:
         return Tiling(side, side, 4)
     if backward:  # registers are scarce
-        return Tiling(32, 128, 8)
-    return Tiling(64, 128, 4) if side == 128 else Tiling(128, 64, 8)
+        return Tiling(16, 128, 4)
+    return Tiling(64, 128, 4) if side == 128 else Tiling(128, 32, 4)
 
 
 @triton.jit

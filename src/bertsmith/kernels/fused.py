@@ -98,6 +98,7 @@ def _norm(
 @torch.library.custom_op("bertsmith::norm_back", mutates_args=())
 def _norm_back(
     grad: Tensor,
+    more: Tensor | None,
     grad_total: Tensor | None,
     total: Tensor,
     weight: Tensor,
@@ -107,15 +108,19 @@ def _norm_back(
     biases: bool,
     dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return gradients of rows, of updates (none if equal), and of the parameters (3, D)."""
+    """Return gradients of rows, of updates (none if equal), and of the parameters (3, D).
+
+    `more` is added to the gradients of the norms; those of the sums are in `grad_total`.
+    """
     from bertsmith.kernels import rowwise
 
-    grads = (grad.contiguous(), None if grad_total is None else grad_total.contiguous())
-    written = torch.empty_like(grads[0]), grad.new_empty(grad.shape if dropout else 0)
+    grad = grad.contiguous()
+    more, grad_total = (None if x is None else x.contiguous() for x in (more, grad_total))
+    written = torch.empty_like(grad), grad.new_empty(grad.shape if dropout else 0)
     sums = rowwise.run_norm_back(
-        *grads, total, weight, seed, [means, scales], written, biases, dropout
+        grad, more, grad_total, total, weight, seed, [means, scales], written, biases, dropout
     )
-    return *written, sums.to(weight.dtype)
+    return *written, sums
 
 
 @torch.library.custom_op("bertsmith::gelu", mutates_args=())
@@ -135,7 +140,7 @@ def _gelu_back(grad: Tensor, x: Tensor, bias: Tensor | None, gated: bool) -> tup
     x = x.contiguous()
     out = torch.empty_like(x)
     sums = rowwise.run_gelu_back(grad.contiguous(), x, bias, out, gated)
-    return out, grad.new_empty(0) if sums is None else sums.to(grad.dtype)
+    return out, grad.new_empty(0) if sums is None else sums
 
 
 def _normed(x: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -144,7 +149,7 @@ def _normed(x: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def _back_of_norm(grad: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
-    weight, dropout = given[2], given[-1]
+    weight, dropout = given[3], given[-1]
     update = grad.new_empty(grad.shape if dropout else 0)
     return grad.new_empty(grad.shape), update, weight.new_empty(3, grad.shape[1])
 
@@ -174,7 +179,7 @@ def _differentiate_norm(
     total, *saved = ctx.saved_tensors
     grad = torch.zeros_like(total) if grad is None else grad
     how = (ctx.biased or ctx.shifts, ctx.dropout)
-    rows, update, sums = _norm_back(grad, grad_total, total, *saved, *how)
+    rows, update, sums = _norm_back(grad, None, grad_total, total, *saved, *how)
     of_shift, of_bias = sums[1] if ctx.shifts else None, sums[2] if ctx.biased else None
     of_update = update if ctx.dropout else rows
     return rows, of_update, of_bias, sums[0], of_shift, None, None, None

@@ -59,11 +59,15 @@ def norm_forward(
 
 @triton.jit
 def norm_backward(
-    grad, grad_total, total, weight, seed, means, scales, out, out_update, sums, rows, dropout,
+    grad, more, grad_total, total, weight, seed, means, scales, out, out_update, sums, rows,
+    dropout,
     width: tl.constexpr, high: tl.constexpr, wide: tl.constexpr, biases: tl.constexpr,
-    residual: tl.constexpr, drops: tl.constexpr,
+    second: tl.constexpr, residual: tl.constexpr, drops: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of a share of the rows, and their sums for weight, shift and bias."""
+    """Gradients of a share of the rows, and their sums for weight, shift and bias.
+
+    The gradients of the norms are those in `grad`, plus those in `more` if there is a second use.
+    """
     column = tl.arange(0, wide)
     inside = column < width
     gamma = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)[None, :]
@@ -76,16 +80,23 @@ def norm_backward(
     places = row.to(tl.int64)[:, None] * width + column[None, :]
     next_value = tl.load(total + places, mask=mask, other=0.0)
     next_back = tl.load(grad + places, mask=mask, other=0.0)
+    next_more = next_back
+    if second:
+        next_more = tl.load(more + places, mask=mask, other=0.0)
     for first in tl.range(tl.program_id(0) * high, rows, stride):
         row = first + tl.arange(0, high)
         real = row < rows
         mask = real[:, None] & inside[None, :]
         places = row.to(tl.int64)[:, None] * width + column[None, :]
         value, back = next_value.to(tl.float32), next_back.to(tl.float32)
+        if second:
+            back += next_more.to(tl.float32)
         # Prefetch the rows of the next iteration: the kernel is bound by memory.
         ahead = (row + stride < rows)[:, None] & inside[None, :]
         next_value = tl.load(total + places + stride * width, mask=ahead, other=0.0)
         next_back = tl.load(grad + places + stride * width, mask=ahead, other=0.0)
+        if second:
+            next_more = tl.load(more + places + stride * width, mask=ahead, other=0.0)
         mean = tl.load(means + row, mask=real, other=0.0)[:, None]
         scale = tl.load(scales + row, mask=real, other=0.0)[:, None]
         unit = tl.where(mask, (value - mean) * scale, 0.0)
@@ -238,6 +249,19 @@ def entropy_backward(grad, logits, targets, logs, out, stride, columns, wide: tl
         tl.store(out + column, found.to(out.dtype.element_ty), mask=column < columns)
 
 
+@triton.jit
+def column_sums(x, out, rows, columns, high: tl.constexpr, wide: tl.constexpr):
+    """Sums of some columns."""
+    column = tl.program_id(0) * wide + tl.arange(0, wide)
+    total = tl.zeros((high, wide), tl.float32)
+    for first in tl.range(0, rows, high):
+        row = first + tl.arange(0, high)
+        mask = (row < rows)[:, None] & (column < columns)[None, :]
+        total += tl.load(x + row[:, None] * columns + column[None, :], mask=mask, other=0.0)
+    found = tl.sum(total, 0).to(out.dtype.element_ty)
+    tl.store(out + column, found, mask=column < columns)
+
+
 def tile(width: int, elements: int, most: int = 8192) -> dict[str, int]:
     """Rows and columns of a tile over rows of this width, and the warps for it."""
     wide = min(triton.next_power_of_2(width), most)
@@ -259,8 +283,8 @@ def run_norm(
 
 
 def run_norm_back(
-    grad: Tensor, grad_total: Tensor | None, total: Tensor, weight: Tensor, seed: Tensor,
-    stats: Sequence[Tensor], written: Sequence[Tensor], biases: bool, dropout: float,
+    grad: Tensor, more: Tensor | None, grad_total: Tensor | None, total: Tensor, weight: Tensor,
+    seed: Tensor, stats: Sequence[Tensor], written: Sequence[Tensor], biases: bool, dropout: float,
 ) -> Tensor:  # fmt: skip
     """Write gradients of rows and updates; return those of weight, shift and bias (3, D)."""
     rows, width = grad.shape
@@ -268,10 +292,11 @@ def run_norm_back(
     programs = min(PROGRAMS, triton.cdiv(rows, shape["high"]))
     sums = grad.new_empty(programs, 3, width, dtype=torch.float32)
     norm_backward[(programs,)](
-        grad, _or(grad_total, grad), total, weight, seed, *stats, *written, sums, rows, dropout,
-        width=width, biases=biases, residual=grad_total is not None, drops=dropout > 0, **shape,
+        grad, _or(more, grad), _or(grad_total, grad), total, weight, seed, *stats, *written, sums,
+        rows, dropout, width=width, biases=biases, second=more is not None,
+        residual=grad_total is not None, drops=dropout > 0, **shape,
     )  # fmt: skip
-    return sums.sum(0)
+    return summed(sums.flatten(1), weight.dtype).view(3, width)
 
 
 def run_gelu(x: Tensor, bias: Tensor | None, out: Tensor, gated: bool) -> None:
@@ -297,7 +322,17 @@ def run_gelu_back(
         grad, x, _or(bias, x), out, sums, rows, width=width, biased=bias is not None, gated=gated,
         **shape,
     )  # fmt: skip
-    return None if bias is None else sums.sum(0)
+    return None if bias is None else summed(sums, grad.dtype)
+
+
+def summed(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """The sums of all columns of float32 rows."""
+    rows, columns = x.shape
+    out = x.new_empty(columns, dtype=dtype)
+    column_sums[(triton.cdiv(columns, 32),)](
+        x, out, rows, columns, high=min(256, triton.next_power_of_2(rows)), wide=32, num_warps=8
+    )
+    return out
 
 
 def run_entropy(logits: Tensor, targets: Tensor, written: Sequence[Tensor]) -> None:

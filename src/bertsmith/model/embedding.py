@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from bertsmith.batch import Batch
+from bertsmith.kernels import small_table
 
 
 class SegmentTable(nn.Embedding):
@@ -14,7 +15,7 @@ class SegmentTable(nn.Embedding):
 
     def forward(self, batch: Batch) -> Tensor:  # type: ignore[override]
         """Batch → (T, D)."""
-        return super().forward(batch.segments)
+        return small_table(self.weight, batch.segments)
 
 
 class PositionTable(nn.Embedding):
@@ -26,7 +27,7 @@ class PositionTable(nn.Embedding):
 
     def forward(self, batch: Batch) -> Tensor:  # type: ignore[override]
         """Batch → (T, D)."""
-        return super().forward(batch.layout.positions + self.offset)
+        return small_table(self.weight, batch.layout.positions + self.offset)
 
 
 class Embedding(nn.Module):
@@ -42,9 +43,12 @@ class Embedding(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Batch → (T, D)."""
-        x = self.token(batch.ids)
-        for mark in self.marks.values():
-            x += mark(batch)  # nobody else holds it, and a long input is large
+        return self.combine(self.token(batch.ids), [mark(batch) for mark in self.marks.values()])
+
+    def combine(self, x: Tensor, marks: list[Tensor]) -> Tensor:
+        """All that comes after the tables; no row of it knows of another."""
+        for mark in marks:
+            x = x + mark
         for step in self.finish.values():
             x = step(x)
         return x

@@ -9,12 +9,12 @@ from bertsmith.batch import Layout
 
 def every(x: Tensor, layout: Layout, rows: Tensor | None = None) -> Tensor:
     """All rows, or only those asked for: (T, D) → (rows, D)."""
-    return x if rows is None else x[rows]
+    return x if rows is None else x.index_select(0, rows)
 
 
 def first(x: Tensor, layout: Layout, rows: Tensor | None = None) -> Tensor:
     """The first state of each sequence ([CLS]): (T, D) → (N, D)."""
-    return x[layout.first]
+    return x.index_select(0, layout.first)
 
 
 def mean(x: Tensor, layout: Layout, rows: Tensor | None = None) -> Tensor:

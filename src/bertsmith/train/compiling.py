@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from bertsmith.model.attention import (
     SharedDisentangledAttention,
 )
 from bertsmith.model.block import PostNormBlock, PreNormBlock
+from bertsmith.model.embedding import Embedding
 from bertsmith.objectives import Objective
 
 Score = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -29,17 +31,25 @@ def compile_rows(
     """Compile the encoder for training. All passes should have the same number of tokens.
 
     On a GPU all blocks of an encoder become one CUDA graph, since small models wait for Python
-    otherwise. If not `whole`, each block is compiled by itself, since FSDP gathers weights
+    otherwise. The embedding is compiled after its tables: compiled gradients of a table would vary
+    from run to run. If not `whole`, each block is compiled by itself, since FSDP gathers weights
     between blocks. If `captured`, no graphs are made, since the whole step becomes one.
     If attention needs the lengths on the host (on a CPU, or if not `half`: in float32), the parts
     before and after it are compiled.
     """
+    from bertsmith.kernels.graphs import FuseSums
+
     # Asked by attention inside the graph. A decorator would import the compiler with the package.
     torch.compiler.assume_constant_result(is_ampere)
-    mode = None if captured else "reduce-overhead"
+    options: dict[str, Any] = {
+        "triton.cudagraphs": not captured,
+        "post_grad_custom_pre_pass": FuseSums(),
+    }
     for part in module.modules():
-        if isinstance(part, Encoder) and whole and _by_device(part, half):
-            part.run = torch.compile(part.run, mode=mode)  # type: ignore[method-assign]
+        if isinstance(part, Embedding) and whole and _is_there(part):
+            part.combine = torch.compile(part.combine)  # type: ignore[method-assign]
+        elif isinstance(part, Encoder) and whole and _by_device(part, half):
+            part.run = torch.compile(part.run, options=options)  # type: ignore[method-assign]
         elif isinstance(part, PostNormBlock | PreNormBlock):
             if not (whole and _by_device(part, half)):
                 _compile_block(part, half)
