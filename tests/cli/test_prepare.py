@@ -38,6 +38,10 @@ def test_for_a_person(run: Run, model: Path, source: Path, tmp_path: Path) -> No
     assert table[2][0] == "held_out"
     assert "note: documents read: 60" in shown.err
     assert "unknown: is this" not in shown.err
+    assert "was prepared before" not in shown.err
+    again = run("prepare", source, *words)
+    assert again.out == shown.out
+    assert f"{out}: was prepared before; nothing is changed" in again.err
 
 
 def test_a_tokenizer_of_another_language(run: Run, model: Path, tmp_path: Path) -> None:

@@ -50,6 +50,17 @@ def test_a_seed_says_it_all(made: Callable[..., Made], write: Write) -> None:
     assert apart(first, trained(folder, file, seed=2)) > 1e-3
 
 
+def test_random_numbers_of_the_caller_stay_as_they_were(
+    made: Callable[..., Made], write: Write
+) -> None:
+    folder, file = made("bert", "Model").folder, write("t.jsonl", labelled(24))
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    trained(folder, file, epochs=1, seed=1)
+    assert torch.equal(torch.rand(3), expected)
+
+
 def test_parts_do_not_change_a_step(base: Base, write: Write) -> None:
     folder, file = base().folder, write("t.jsonl", labelled(24))
     whole = trained(folder, file, epochs=1)

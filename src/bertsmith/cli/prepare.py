@@ -75,8 +75,10 @@ def prepare(
     if not files or tokenizer is None or out is None:
         raise BertsmithError("name files, --tokenizer and --out (or --check and a folder)")
     found = shared.find_tokenizer(tokenizer)
+    from bertsmith.corpus import is_finished
     from bertsmith.corpus import prepare as make
 
+    finished = is_finished(out)
     try:
         with _progress() as progress:
             made = make(
@@ -105,6 +107,8 @@ def prepare(
         shared.print_json([{"out": str(out), "splits": counts, "ledger": made.ledger}])
     else:
         _show(made)
+    if finished:
+        shared.note(f"{out}: was prepared before; nothing is changed")
 
 
 @contextmanager

@@ -7,7 +7,8 @@ and documents begin in it. `check` verifies every checksum of the manifest.
 
 from bertsmith.corpus.corpus import Corpus, check
 from bertsmith.corpus.documents import text_lines
-from bertsmith.corpus.manifest import Manifest, Split
+from bertsmith.corpus.manifest import Manifest, Split, is_finished
 from bertsmith.corpus.prepare import Summary, prepare
 
-__all__ = ["Corpus", "Manifest", "Split", "Summary", "check", "prepare", "text_lines"]
+__all__ = ["Corpus", "Manifest", "Split", "Summary", "check", "is_finished", "prepare"]
+__all__ += ["text_lines"]

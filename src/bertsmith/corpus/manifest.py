@@ -15,6 +15,11 @@ NAME = "manifest.json"
 FORMAT = "bertsmith-corpus-1"
 
 
+def is_finished(directory: Path) -> bool:
+    """Return whether a folder holds a prepared corpus."""
+    return (directory / NAME).exists()
+
+
 @dataclass(frozen=True)
 class Stored:
     """The size and checksum of a file."""

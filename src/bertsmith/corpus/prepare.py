@@ -19,7 +19,7 @@ from typing import Any
 from bertsmith.corpus.clean import check_extras
 from bertsmith.corpus.engines import run
 from bertsmith.corpus.files import Input, find_files
-from bertsmith.corpus.manifest import NAME, Manifest, Split, measure
+from bertsmith.corpus.manifest import Manifest, Split, is_finished, measure
 from bertsmith.corpus.merge import merge, piece_name
 from bertsmith.corpus.pieces import Piece, cut
 from bertsmith.corpus.settings import SPLITS, Settings
@@ -94,7 +94,7 @@ def prepare(
     with writing(out), locked(out):
         _begin(Path(out), _plan(settings, inputs, loaded))
         made = Preparation(Path(out), settings, inputs, loaded, progress or (lambda *_: None))
-        if not (Path(out) / NAME).exists():
+        if not is_finished(Path(out)):
             try:
                 made.run(engine, workers, left)
             except BertsmithError:

@@ -8,6 +8,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bertsmith.data import Dataset, Splits, read_splits
 from bertsmith.errors import BertsmithError
 from bertsmith.finetune.baseline import baseline, verdict
@@ -265,10 +267,10 @@ class Command:
             evaluations[session.epoch + 1] = self._on_dev(bert)
             return evaluations[session.epoch + 1].scores
 
-        there_is_dev = self.splits.dev is not None
-        train(
-            bert, training, samples, settings, look if there_is_dev else None, self.watch, session
-        )
+        scored = None if self.splits.dev is None else look
+        graphics = [bert.device] if bert.device.type == "cuda" else []
+        with torch.random.fork_rng(graphics):  # the caller's random numbers stay as they were
+            train(bert, training, samples, settings, scored, self.watch, session)
         run = self._finished(settings, session, bert, evaluations)
         self.current = None
         return run
