@@ -2,8 +2,10 @@
 
     python benchmarks/pretrain_steps.py --kinds replayed --against compiled
     python benchmarks/pretrain_steps.py --kinds compiled --alone --cases 12x768:0:1 \
-        modernbert-9x320:0:1 --without norm gelu entropy sums tables embedding \
+        modernbert-9x320:0:1 --without norm gelu entropy \
         --out benchmarks/results/gpu_levers.json
+    python benchmarks/pretrain_steps.py --kinds replayed --alone --cases 12x256:0:0.7 \
+        --without sums tables embedding --out levers.json
     python benchmarks/pretrain_steps.py --device cpu --cases 4x256:0:1 4x256:0:0.7 --tokens 4096 \
         --kinds eager --out benchmarks/results/cpu_pretrain.json
 
@@ -60,7 +62,7 @@ parser.add_argument("--steps", type=int, default=10, help="steps in a round")
 parser.add_argument("--rounds", type=int, default=3)
 parser.add_argument("--device", default="cuda")
 CASES = ["12x768:0:1", "12x256:0:1", "12x768:0:0.7", "12x768:0.1:1", "12x256:0:0.7"]
-CASES += ["12x768:0:1:512", "modernbert-9x320:0:1"]
+CASES += ["12x768:0:1:512", "deberta-12x768:0:1", "deberta-12x768:0:0.7"]
 parser.add_argument("--cases", nargs="+", default=CASES, help="size:dropout:fill[:length]")
 KINDS = ["eager", "compiled", "replayed"]
 parser.add_argument("--kinds", nargs="+", default=["eager", "compiled"], choices=KINDS)

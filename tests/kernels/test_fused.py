@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 pytest.importorskip("triton", reason="Triton comes with torch's CUDA builds")
 
-from bertsmith.kernels import add_norm, fits_entropy, fused, up_gelu
+from bertsmith.kernels import add_norm, fits_entropy, fused, rowwise, up_gelu
 from bertsmith.kernels.fused import _norm as norm_operator
 from bertsmith.kernels.fused import bias_gelu, fits_fused, sum_and_norm
 
@@ -69,6 +69,23 @@ def test_gelus_are_torchs(rows: int, width: int, gated: bool, biased: bool) -> N
     theirs = F.gelu(bent) * (gate[0] if gated else 1.0)
     mine = bias_gelu(3 * x, bias if biased else None, gated)
     agree((mine,), (theirs,), [x, bias] if biased else [x])
+
+
+@pytest.mark.parametrize("rows", [1, 37, 700])  # more than one tile of rows
+def test_column_sums_are_torchs(rows: int) -> None:
+    x = drawn(rows, 70).detach()
+    torch.testing.assert_close(rowwise.summed(x, torch.float32), x.sum(0), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_programs_loop_over_rows(residual: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rowwise, "PROGRAMS", 2)
+    x, update, weight = drawn(300, 24), drawn(300, 24, seed=1), drawn(24)
+    total = x + update
+    theirs = (total, F.layer_norm(total, (24,), weight, None, 1e-5))
+    mine = sum_and_norm(x, update, None, weight, None, 1e-5)
+    first = 0 if residual else 1
+    agree(mine[first:], theirs[first:], [x, update, weight])
 
 
 def test_gelu_is_exact_to_the_ends() -> None:

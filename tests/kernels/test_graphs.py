@@ -7,18 +7,19 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
+from torch._inductor.custom_graph_pass import get_hash_for_files
 from torch.fx import Graph, GraphModule
 
 pytest.importorskip("triton", reason="Triton comes with torch's CUDA builds")
 
-from bertsmith.kernels import add_norm, fused, up_gelu
+from bertsmith.kernels import add_norm, fused, graphs, rowwise, up_gelu
 from bertsmith.kernels.graphs import ADD, NORM, FuseSums
 
 WIDTH = 16
 
 
 class PostNorm(nn.Module):
-    """Two residual sums with norms after them; `share` of the rows is dropped."""
+    """Two residual sums with norms after them; `share` is the dropout probability."""
 
     def __init__(self, share: float) -> None:
         super().__init__()
@@ -61,11 +62,14 @@ def counts(graph: Graph) -> tuple[int, int]:
     return len(sums), sum(norm.args[1] is not None for norm in norms)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.2])
-def test_sums_of_gradients_move_into_the_kernel(share: float) -> None:
+@pytest.mark.parametrize(("share", "rows"), [(0.0, 7), (0.2, 7), (0.0, 300)])
+def test_sums_of_gradients_move_into_the_kernel(
+    share: float, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rowwise, "PROGRAMS", 2)  # each of them loops over several tiles
     torch.manual_seed(0)
     blocks = nn.Sequential(PostNorm(share), PostNorm(share))
-    x, push = torch.randn(7, WIDTH, requires_grad=True), torch.randn(7, WIDTH)
+    x, push = torch.randn(rows, WIDTH, requires_grad=True), torch.randn(rows, WIDTH)
     seen = list[tuple[int, int]]()
 
     def change(graph: Graph) -> None:
@@ -104,5 +108,33 @@ def test_a_sum_that_something_else_reads_stays() -> None:
     torch.autograd.grad(sum(map(torch.sum, compiled(call, change)(x))), x)  # type: ignore[arg-type]
 
 
-def test_the_pass_names_its_version() -> None:
-    assert FuseSums().uuid() == FuseSums().uuid()
+@pytest.mark.parametrize("kind", ["broadcast", "dtype", "alpha", "number"])
+def test_other_sums_stay(kind: str) -> None:
+    graph = Graph()
+    one, other = graph.placeholder("one"), graph.placeholder("other")
+    one.meta["val"] = other.meta["val"] = torch.empty(3, 4)
+    if kind == "broadcast":
+        other.meta["val"] = torch.empty(4)
+    if kind == "dtype":
+        other.meta["val"] = torch.empty(3, 4, dtype=torch.float64)
+    options = {"alpha": 2} if kind == "alpha" else {}
+    total = graph.call_function(ADD, (one, 1.0 if kind == "number" else other), options)
+    total.meta["val"] = torch.empty(3, 4)
+    norm = graph.call_function(NORM, (total, None, None))
+    FuseSums()(graph)
+    assert norm.args == (total, None, None)
+
+
+def test_graphs_are_stored_by_the_version_of_the_pass() -> None:
+    assert FuseSums().uuid() == get_hash_for_files((graphs.__file__, fused.__file__))
+
+
+def test_what_is_compiled_is_used_again() -> None:
+    torch._dynamo.reset()
+    counters = torch._dynamo.utils.counters
+    counters.clear()
+    module = nn.Linear(3, 3)
+    for _ in range(3):  # as in three pre-training runs of one process
+        options: dict[str, Any] = {"post_grad_custom_pre_pass": FuseSums()}
+        torch.compile(module.forward, options=options)(torch.ones(2, 3))
+    assert counters["stats"]["unique_graphs"] == 1

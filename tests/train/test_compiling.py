@@ -49,22 +49,22 @@ def together(settings: dict[str, Any]) -> MultiObjective:
 
 
 def compiled_in(module: torch.nn.Module) -> set[str]:
-    names = {"run", "forward", "finish", "place", "score"}
+    names = {"run", "combine", "forward", "finish", "place", "score"}
     return {name for part in module.modules() for name in names if name in vars(part)} - {"score"}
 
 
 @pytest.mark.parametrize(
     ("settings", "device", "whole", "expected"),
     [
-        (BERT, True, True, {"run"}),
+        (BERT, True, True, {"run", "combine"}),
         (BERT, True, False, {"forward"}),
         (BERT, False, True, {"finish"}),
-        (MODERNBERT, True, True, {"run"}),
+        (MODERNBERT, True, True, {"run", "combine"}),
         (MODERNBERT, False, True, {"finish", "place"}),
-        (DEBERTA, True, True, {"run"}),
+        (DEBERTA, True, True, {"run", "combine"}),
         (DEBERTA, True, False, {"forward"}),
         (DEBERTA, False, True, {"finish"}),
-        ({**DEBERTA, "num_attention_heads": 4}, True, True, {"finish"}),  # heads 8 wide
+        ({**DEBERTA, "num_attention_heads": 4}, True, True, {"finish", "combine"}),  # heads 8 wide
     ],
 )
 def test_as_much_is_compiled_as_depends_on_no_lengths(
@@ -91,7 +91,7 @@ def test_float32_needs_the_lengths(
     monkeypatch.setattr(compiling, "runs_relative", lambda *_: True)
     learner = together(settings)
     compile_rows(learner, half=False)
-    assert compiled_in(learner) == {"finish"}
+    assert compiled_in(learner) == {"finish", "combine"}
 
 
 @pytest.mark.parametrize(

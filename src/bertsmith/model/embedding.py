@@ -46,7 +46,7 @@ class Embedding(nn.Module):
         return self.combine(self.token(batch.ids), [mark(batch) for mark in self.marks.values()])
 
     def combine(self, x: Tensor, marks: list[Tensor]) -> Tensor:
-        """All that comes after the tables; no row of it knows of another."""
+        """All that comes after the tables; rows are independent of each other."""
         for mark in marks:
             x = x + mark
         for step in self.finish.values():

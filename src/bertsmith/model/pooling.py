@@ -8,7 +8,10 @@ from bertsmith.batch import Layout
 
 
 def every(x: Tensor, layout: Layout, rows: Tensor | None = None) -> Tensor:
-    """All rows, or only those asked for: (T, D) → (rows, D)."""
+    """All rows, or only those requested: (T, D) → (rows, D).
+
+    `rows` are indices. If some are repeated, the order in which a GPU sums their gradients varies.
+    """
     return x if rows is None else x.index_select(0, rows)
 
 
