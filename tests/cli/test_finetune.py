@@ -65,6 +65,18 @@ def test_finetune_tells_machines(run: Run, model: Path, file: Path, tmp_path: Pa
     assert "columns: text = text, label = label" in done.err
 
 
+def test_reasons_of_settings_are_told_before_the_first_epoch(
+    run: Run, model: Path, file: Path, tmp_path: Path
+) -> None:
+    words = ("--out", tmp_path / "out", "--batch-size", "8", "--device", "cpu", "--patience", "1")
+    done = run("finetune", model, file, "--dev", file, *words)
+    lines = done.err.splitlines()
+    reasons = [n for n, line in enumerate(lines) if "because of few examples: epochs" in line]
+    epochs = [n for n, line in enumerate(lines) if "epoch 1 of" in line]
+    assert len(reasons) == len(epochs) == 1
+    assert reasons[0] < epochs[0]
+
+
 def test_finetune_warns_as_check_does(run: Run, model: Path, tmp_path: Path) -> None:
     data = jsonl(tmp_path / "t.jsonl", [*rows(1) * 24, rows(2)[1]])
     words = ("--out", tmp_path / "out", "--epochs", "1", "--hold-out", "0", *FAST)
@@ -86,16 +98,18 @@ def test_evaluate_and_compare(
     (found,) = done.rows
     assert found["models"][0]["scores"]["accuracy"] == 1.0
     assert found["interval"]["low"] == found["interval"]["high"] == 1.0
-    page = (tmp_path / "page.html").read_text("utf-8")
-    assert "Confusion matrix" in page
-    assert "95% interval 1.0000 to 1.0000" in page
+    shown = (tmp_path / "page.html").read_text("utf-8")
+    assert "Confusion matrix" in shown
+    assert "95% interval 1.0000 to 1.0000" in shown
     weak = tmp_path / "weak"
     run("finetune", model, file, "--out", weak, "--epochs", "1", "--learning-rate", "1e-8")
     (both,) = run("evaluate", weak, file, "--against", trained, "--json", "--draws", "200").rows
     assert both["comparison"]["difference"] > 0.2
     assert both["comparison"]["p_value"] < 0.05
-    shown = run("evaluate", weak, file, "--against", trained, "--draws", "200")
+    page = tmp_path / "other.html"
+    shown = run("evaluate", weak, file, "--against", trained, "--draws", "200", "--report", page)
     assert "out is better" in shown.out
+    assert f"written to {page}" in shown.out
     assert "columns: text = text, label = label" in shown.err
     (same,) = run("evaluate", trained, file, "--against", trained, "--json", "--draws", "50").rows
     assert same["comparison"]["p_value"] == 1.0

@@ -48,6 +48,11 @@ def tagger(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Path:
     return tuned(tmp_path_factory.mktemp("tagger"), model, rows)
 
 
+def test_only_answers_have_a_number(run: Run, classifier: Path) -> None:
+    with pytest.raises(BertsmithError, match="--top is for question answering; this model's task"):
+        run("predict", classifier, TEXTS[0], "--top", "2")
+
+
 def test_every_column_is_kept(run: Run, classifier: Path, tmp_path: Path) -> None:
     source = tmp_path / "reviews.csv"
     rows = [["id", "review", "label", "date"]]

@@ -44,6 +44,19 @@ def test_for_a_person(run: Run, model: Path, source: Path, tmp_path: Path) -> No
     assert f"{out}: was prepared before; nothing is changed" in again.err
 
 
+def test_short_documents_of_a_folder(run: Run, model: Path, tmp_path: Path) -> None:
+    """Paragraphs that were taken for documents are noticed."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    write(folder / "a.md", [["A dog barks."]] * 20)
+    words = ["prepare", folder, "--tokenizer", model, "--held-out", "0", "--workers", "0"]
+    shown = run(*words, "--out", tmp_path / "a")
+    assert "tokens on average; with --documents files, each text file is one" in shown.err
+    shown = run(*words, "--out", tmp_path / "b", "--documents", "files")
+    assert "on average" not in shown.err
+    assert Corpus.open(tmp_path / "b").documents == 1
+
+
 def test_a_tokenizer_of_another_language(run: Run, model: Path, tmp_path: Path) -> None:
     text = write(tmp_path / "a.txt", [["नदी पुराने घर के पास बहती है।"]] * 20)
     shown = run("prepare", text, "--tokenizer", model, "--out", tmp_path / "out", "--workers", "0")
@@ -126,7 +139,7 @@ def test_stopped_by_a_person(model: Path, tmp_path: Path) -> None:
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert said == f"stopped; the same command continues {out}\n"
+    assert said == f"\nbertsmith: stopped; the same command continues {out}\n"
     assert not (out / "manifest.json").exists()
     done = subprocess.run(command(model, source, out), capture_output=True, text=True)
     assert done.returncode == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,23 @@ def test_documents_too_large_for_memory_are_cut(
     middle = [line for document in read[1:-1] for line in document]
     assert between.join(middle) == text.strip()
     assert sum(part.cut_off for piece in found for part in piece.parts) == len(read) - 3
+
+
+def test_a_file_is_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "LARGEST", 3000)
+    large = ["Krakó漢w " * 200, "b" * 100] * 3
+    given = [["One.", "Two."], large, ["Three."]]
+    for number, document in enumerate(given):
+        (tmp_path / f"{number}.txt").write_text("\n \n".join(document) + "\n", "utf-8")
+    (tmp_path / "3.txt").write_text("\n\n")
+    files = [replace(one, kind="whole") for one in find_files([tmp_path])[0]]
+    found = list(cut(files, 100, "text"))
+    read = documents_of(found)
+    assert (read[0], read[-1]) == (given[0], given[-1])
+    middle = [line for document in read[1:-1] for line in document]
+    assert "".join(middle).replace(" ", "") == "".join(large).replace(" ", "")
+    cuts = sum(part.cut_off for piece in found for part in piece.parts)
+    assert cuts == len(read) - 3 > 0
 
 
 def test_a_document_of_many_pieces_stays_whole(tmp_path: Path) -> None:

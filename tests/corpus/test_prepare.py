@@ -12,6 +12,7 @@ import pytest
 import sentencex
 
 from bertsmith.corpus import Corpus, prepare
+from bertsmith.errors import BertsmithError
 from bertsmith.tokenizer import Tokenizer
 from corpus.texts import Document, as_text, documents, files, pack, shards, write
 from slow.fuzz_tokenizers import unpack
@@ -76,12 +77,35 @@ def test_folders_are_read_in_order_of_names(words: Tokenizer, tmp_path: Path) ->
     write(folder / "b.jsonl.gz", given[10:20])
     write(folder / "deep" / "a.parquet", given[20:30])
     write(folder / "z.txt", given[30:])
-    (folder / "notes.md").write_text("not a document")
+    (folder / "notes.html").write_text("not a document")
     (folder / ".hidden" / "a.txt").write_text("not seen")
     made = prepare(folder, words, tmp_path / "out", held_out=0, workers=0)
     assert stored(tmp_path / "out") == expected(given, words)
     assert made.ledger["files of other kinds, left out"] == 1
     assert json.loads((tmp_path / "out" / "ledger.json").read_text()) == made.ledger
+
+
+def test_a_file_is_one_document(words: Tokenizer, tmp_path: Path) -> None:
+    given = documents(6)
+    (tmp_path / "in").mkdir()
+    for name, part in {"a.txt": given[:2], "b.md.gz": given[2:4], "c.jsonl": given[4:]}.items():
+        write(tmp_path / "in" / name, part)
+    prepare(tmp_path / "in", words, tmp_path / "out", held_out=0, workers=0, documents="files")
+    joined = [given[0] + given[1], given[2] + given[3], *given[4:]]
+    assert stored(tmp_path / "out") == expected(joined, words)
+    with pytest.raises(BertsmithError, match="started with documents files, not blank-lines"):
+        prepare(tmp_path / "in", words, tmp_path / "out", held_out=0, workers=0)
+    with pytest.raises(BertsmithError, match="documents can be blank-lines or files, not 'lines'"):
+        prepare(tmp_path / "in", words, tmp_path / "other", documents="lines")
+
+
+def test_a_folder_of_an_older_version_is_taken_as_it_is(words: Tokenizer, tmp_path: Path) -> None:
+    source, out = write(tmp_path / "a.txt", documents(6)), tmp_path / "out"
+    prepare([source], words, out, held_out=0, workers=0)
+    plan = json.loads((out / "plan.json").read_text())
+    del plan["settings"]["documents"]
+    (out / "plan.json").write_text(json.dumps(plan))
+    assert prepare([source], words, out, held_out=0, workers=0).splits["train"].documents == 6
 
 
 def test_line_ends_marks_and_blank_lines(words: Tokenizer, tmp_path: Path) -> None:

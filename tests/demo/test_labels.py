@@ -53,7 +53,7 @@ def documents(**areas: list[str]) -> list[Document]:
 
 def test_a_text_of_two_areas_is_of_neither() -> None:
     first = ["one two three four five", "both have this one in them"]
-    second = ["five four three two one", "both have this one in them", "too short"]
+    second = ["five four three two one", "Both have this one in them", "too short"]
     found = area_items(documents(a=first, b=second))
     assert found == [(first[0], "a"), (second[0], "b")]
 

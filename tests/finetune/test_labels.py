@@ -47,6 +47,19 @@ def test_a_family_learns_labels(family: str, base: Base, write: Write, tmp_path:
     assert {path.name for path in out.iterdir()} >= {"report.html", "report.json", "ledger.json"}
 
 
+def test_files_are_read_as_said(base: Base, tmp_path: Path) -> None:
+    rows = "".join(f"die Brücke in {i},{'city' if i % 2 else 'thing'}\n" for i in range(20))
+    (tmp_path / "a.txt").write_bytes(rows.encode("cp1252"))
+    settings = {**FAST, "epochs": 1, "hold_out": 0.2, "columns": {"text": "1", "label": "2"}}
+    reading = {"header": False, "encoding": "cp1252", "format": "csv"}
+    result = finetune(base().folder, tmp_path / "a.txt", **reading, **settings)
+    assert result.kept.dev is not None
+    assert result.kept.bert.checkpoint.labels == ["city", "thing"]
+    assert result.kept.dev.scores["count"] == 4
+    with pytest.raises(BertsmithError, match="0xfc"):
+        finetune(base().folder, tmp_path / "a.txt", **settings)
+
+
 def test_the_order_of_labels_is_of_no_matter(base: Base, write: Write, tmp_path: Path) -> None:
     rows = labelled()
     files = [write("a.jsonl", rows), write("b.jsonl", rows[::-1])]

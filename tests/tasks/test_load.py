@@ -82,6 +82,14 @@ def test_a_file_is_no_model(tmp_path: Path) -> None:
     )
 
 
+def test_the_folder_of_a_run_names_its_model(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    for name in ("recipe.toml", "model/config.json"):
+        (tmp_path / name).write_text("")
+    model = tmp_path / "model"
+    assert refused(locate, tmp_path) == f"{tmp_path}: a pre-training run; its model is {model}"
+
+
 @pytest.mark.parametrize("name", ["nobody-at-all/no-such-model", "no-such-model"])
 def test_a_hub_id_without_the_hub(name: str) -> None:
     import huggingface_hub.constants

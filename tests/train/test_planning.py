@@ -9,7 +9,7 @@ import torch
 from bertsmith.checkpoint import Sentence, create, save
 from bertsmith.corpus import Corpus
 from bertsmith.errors import BertsmithError
-from bertsmith.train import load_recipe, plan, recipe_names
+from bertsmith.train import load_recipe, plan, planning, recipe_names
 from bertsmith.train.planning import random_example
 
 
@@ -90,6 +90,19 @@ def test_a_model_that_is_continued_has_its_own_shape_and_vocabulary(
             assert result["parameters"] < 200_000
     with pytest.raises(BertsmithError, match="keeps its own vocabulary"):
         plan(load_recipe("small-bert", changes), 1000, "h200")
+
+
+def test_a_cpu_is_measured_with_samples_of_the_corpus(
+    prepared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Short sequences take longer for each token: full ones would promise too much."""
+    made = []
+    monkeypatch.setattr(planning, "random_example", lambda *a: made.append(a) or random_example(*a))
+    recipe = load_recipe("tiny-bert", [f"data.corpus={prepared}", "train.micro_tokens=128"])
+    assert plan(recipe, None, "cpu")["tokens_per_second"] > 0
+    assert not made
+    plan(recipe, 1000, "cpu")  # another vocabulary than that of the corpus
+    assert len(made) == 1
 
 
 # ------------------------------------------------------------------ several devices

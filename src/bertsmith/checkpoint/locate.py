@@ -31,6 +31,8 @@ def locate(name: str | Path) -> Path:
         if own and not any((path / file).is_file() for file in MODEL_HAS):
             return own  # not a folder that is called so and holds something else, such as a run
         if path.is_dir():
+            if (path / "recipe.toml").is_file() and (path / "model" / "config.json").is_file():
+                raise BertsmithError(f"{name}: a pre-training run; its model is {path / 'model'}")
             return path
         if path.exists():
             raise BertsmithError(f"{name}: expected a model directory, but this is a file")
@@ -50,11 +52,11 @@ def _fetch(name: str) -> Path:
         folder = Path(snapshot_download(name, allow_patterns=HUB_FILES))
         if not any(folder.rglob("*.safetensors")):
             snapshot_download(name, allow_patterns=OLD_WEIGHTS)
-    except LocalEntryNotFoundError as error:
+    except LocalEntryNotFoundError:
         raise BertsmithError(
             f"{nowhere}, not in the hub's cache, and the hub cannot be reached{near}"
-        ) from error
+        ) from None
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         why = one_line(str(error).strip().partition("\n")[0])
-        raise BertsmithError(f"{nowhere}, and the hub says: {why}{near}") from error
+        raise BertsmithError(f"{nowhere}, and the hub says: {why}{near}") from None
     return folder

@@ -153,7 +153,8 @@ def _run(
         typer.echo(line, err=True)
 
     spec = load_spec(name, changes)
-    results = run(spec, out, only=only, jobs=jobs, merge=merge, texts=texts, say=say)
+    with shared.continued_by_repeating(out):
+        results = run(spec, out, only=only, jobs=jobs, merge=merge, texts=texts, say=say)
     if as_json:
         shared.print_json([results])
         return

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bertsmith.cli import inspection, tasks
 from bertsmith.cli import options as shared
-from bertsmith.cli import tasks
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
@@ -135,6 +135,7 @@ def evaluate(
         shared.print_json([rows])
     else:
         _show(rows, names, found)
+        inspection.written(report)
         for line in tasks.read_from(dataset):
             shared.note(line)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -142,6 +142,12 @@ def finetune(
         hold_out=hold_out,
         **tasks.reading(columns),
     )
+    given = {
+        **settings,
+        "checkpointing": gradient_checkpointing or None,
+        "graphs": False if no_graphs else None,
+    }
+    progress = Progress(_reading(model, splits, given), quiet=as_json)
     try:
         result = train_on(
             model,
@@ -156,15 +162,13 @@ def finetune(
             resume=resume,
             calibrate=calibrate,
             abstain=abstain,
-            watch=Progress(_reading(model, splits), quiet=as_json),
-            checkpointing=gradient_checkpointing or None,
-            graphs=False if no_graphs else None,
-            **settings,
+            watch=progress,
+            **given,
         )
     except Interrupted as stop:
         typer.echo(f"\nbertsmith: {stop}", err=True)
         raise typer.Exit(130) from None
-    _show(result, as_json)
+    _show(result, as_json, progress.told)
 
 
 def _numbers(text: str, parse: Any, option: str) -> list[Any]:
@@ -174,11 +178,13 @@ def _numbers(text: str, parse: Any, option: str) -> list[Any]:
     return numbers
 
 
-def _reading(model: str, splits: Splits) -> Iterator[str]:
-    """How the data was read, and what `check` warns of."""
+def _reading(model: str, splits: Splits, given: Mapping[str, Any]) -> Iterator[str]:
+    """How the data was read, how settings were chosen, and what `check` warns of."""
     from bertsmith.data.check import open_reader, quick
+    from bertsmith.finetune.run import chosen_settings
 
     yield from tasks.understood(splits.train)
+    yield from chosen_settings(model, splits, given)[1]
     for line in quick(splits, open_reader(model)):
         yield f"check: {line}"
 
@@ -188,6 +194,7 @@ class Progress:
 
     def __init__(self, introduction: Iterable[str], quiet: bool) -> None:
         self.introduction = iter(introduction)  # after the first step: a mistake stands alone
+        self.told: set[str] = set()  # lines of the introduction
         self.quiet, self.live = quiet, sys.stderr.isatty() and not quiet
         self.which = ""  # of several runs
         self.began = (0, 0.0)  # the first step that was seen, and when
@@ -197,6 +204,7 @@ class Progress:
         """Show a step in place of the last one."""
         for line in self.introduction:
             shared.note(line)
+            self.told.add(line)
         self.seen = done, total
         first, began = self.began
         if not first or done <= first:
@@ -228,7 +236,8 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _show(result: Result, as_json: bool) -> None:
+def _show(result: Result, as_json: bool, told: Collection[str]) -> None:
+    """Show scores, and the notes that were not told before."""
     assert result.out is not None
     if as_json:
         shared.print_json([result.to_dict()])
@@ -247,5 +256,6 @@ def _show(result: Result, as_json: bool) -> None:
                 f"{summary.deviation:.4f} (95 %: {summary.low:.4f} to {summary.high:.4f})"
             )
     for line in [*result.notes, *kept.bert.ledger.lines()]:
-        shared.note(line)
+        if line not in told:
+            shared.note(line)
     typer.echo(f"{result.task} model in {result.out}; see {result.out / 'report.html'}")

@@ -109,7 +109,8 @@ def build(
     """
     if out is None:
         raise BertsmithError("say where the index is to be written: --out INDEX")
-    with progress() as report:  # before the imports, which load PyTorch
+    # The progress bar starts before the imports, which load PyTorch.
+    with shared.continued_by_repeating(out), progress() as report:
         from bertsmith.ledger import Ledger
         from bertsmith.search.build import Settings, update_folders
 

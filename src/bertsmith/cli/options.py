@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -151,6 +152,16 @@ def close(bert: Bert) -> None:
     """Show the ledger of what was windowed or cut."""
     for line in bert.ledger.lines():
         note(line)
+
+
+@contextmanager
+def continued_by_repeating(out: Path) -> Iterator[None]:
+    """Say after Ctrl-C that the same command continues the work."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"\nbertsmith: stopped; the same command continues {out}", err=True)
+        raise typer.Exit(130) from None
 
 
 def note(message: str) -> None:

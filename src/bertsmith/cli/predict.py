@@ -71,6 +71,8 @@ def predict(
     bert = shared.open_model(model, device, dtype, None)
     bert.progress = False
     task = task_of(bert)
+    if top > 1 and task.name != "answering":
+        raise BertsmithError(f"--top is for question answering; this model's task: {task.name}")
     rows: Any = source if is_source(source) else [_row(source, pair, task.name)]
     usual = bert.columns if rows is source else None
     reading = tasks.reading(columns)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,6 +16,7 @@ from bertsmith.errors import BertsmithError
 if TYPE_CHECKING:
     from bertsmith.corpus import Summary
 
+SHORT = 64  # tokens; paragraphs are usually longer
 UNKNOWN = 0.05  # the share of unknown tokens from which the tokenizer may be the wrong one
 
 
@@ -23,7 +24,8 @@ def prepare(
     files: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="Files (.txt, .jsonl, .parquet; also .gz, .xz, .zst), or folders of them."
+            help="Files (.txt, .md, .rst, .jsonl, .parquet; also .gz, .xz, .zst), or folders of "
+            "them."
         ),
     ] = None,
     tokenizer: Annotated[
@@ -36,6 +38,12 @@ def prepare(
     check: Annotated[
         Path | None, typer.Option(help="Verify the checksums of a prepared folder instead.")
     ] = None,
+    documents: Annotated[
+        Literal["blank-lines", "files"],
+        typer.Option(
+            help="Where a document of plain text ends: at a blank line, or with its file."
+        ),
+    ] = "blank-lines",
     sentences: Annotated[
         str, typer.Option(help="Language of the sentence splitter, or `lines`.")
     ] = "en",
@@ -79,34 +87,37 @@ def prepare(
     from bertsmith.corpus import prepare as make
 
     finished = is_finished(out)
-    try:
-        with _progress() as progress:
-            made = make(
-                files,
-                found,
-                out,
-                text_field=text_field,
-                sentences=sentences,
-                repair=repair,
-                min_length=min_length,
-                max_length=max_length,
-                language=language,
-                duplicates=duplicates,
-                similarity=similarity,
-                held_out=held_out,
-                seed=seed,
-                workers=workers,
-                engine=engine,
-                progress=progress,
-            )
-    except KeyboardInterrupt:
-        typer.echo(f"stopped; the same command continues {out}", err=True)
-        raise typer.Exit(130) from None
+    with shared.continued_by_repeating(out), _progress() as progress:
+        made = make(
+            files,
+            found,
+            out,
+            documents=documents,
+            text_field=text_field,
+            sentences=sentences,
+            repair=repair,
+            min_length=min_length,
+            max_length=max_length,
+            language=language,
+            duplicates=duplicates,
+            similarity=similarity,
+            held_out=held_out,
+            seed=seed,
+            workers=workers,
+            engine=engine,
+            progress=progress,
+        )
     if as_json:
         counts = {name: vars(split) for name, split in made.splits.items()}
         shared.print_json([{"out": str(out), "splits": counts, "ledger": made.ledger}])
     else:
         _show(made)
+        length = _mean_length(made)
+        if documents == "blank-lines" and length < SHORT and any(path.is_dir() for path in files):
+            shared.note(
+                f"documents end at blank lines and have {length:.0f} tokens on average; with "
+                "--documents files, each text file is one document"
+            )
     if finished:
         shared.note(f"{out}: was prepared before; nothing is changed")
 
@@ -148,6 +159,12 @@ def _show(made: Summary) -> None:
         shared.note(f"{share:.0%} of the tokens are unknown: is this the tokenizer of this text?")
     if not made.splits["held_out"].documents:
         shared.note("no document was held out")
+
+
+def _mean_length(made: Summary) -> float:
+    """Tokens of a document, on average."""
+    splits = made.splits.values()
+    return sum(one.tokens for one in splits) / max(1, sum(one.documents for one in splits))
 
 
 def _check(folder: Path, as_json: bool) -> None:

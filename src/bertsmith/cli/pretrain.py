@@ -139,7 +139,7 @@ def _use(result: dict[str, Any], compiled: bool) -> str:
 
 
 def _duration(hours: float) -> str:
-    if hours < 1 / 60:
+    if hours < 1 / 30:
         return f"{hours * 3600:.0f} seconds"
     if hours >= 72:
         return f"{hours / 24:,.1f} days"

@@ -22,7 +22,9 @@ app = typer.Typer(
 
 Files = Annotated[
     list[Path],
-    typer.Argument(help="Files (.txt, .jsonl, .parquet; also .gz, .xz, .zst), or folders of them."),
+    typer.Argument(
+        help="Files (.txt, .md, .rst, .jsonl, .parquet; also .gz, .xz, .zst), or folders of them."
+    ),
 ]
 TextField = Annotated[str, typer.Option(help="Text column of .jsonl and .parquet files.")]
 

@@ -71,6 +71,8 @@ def compare(
         todo = [part for part in parts if worker.store.read(part) is None]
         if len(todo) < len(parts):
             say(f"{len(parts) - len(todo)} of {len(parts)} parts are finished")
+        if todo:
+            say(f"{len(todo)} parts to run; each is reported when it ends")
         run_jobs(worker, todo, jobs or _usual_jobs(spec), say)
     return _conclude(spec, worker, out, texts, say)
 

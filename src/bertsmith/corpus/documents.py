@@ -33,13 +33,23 @@ def read_documents(part: Part, text_field: str, ledger: Ledger) -> Iterator[Docu
     if part.kind == "text":
         yield from _parted_by_blank_lines(_decode(part))
         return
-    for text in _records(part, text_field) if part.kind == "records" else _rows(part):
+    for text in _texts(part, text_field):
         if text is None:
             ledger.note("records without a text (null), left out")
         elif document := lines_of(_spelled(text, ledger)):
             yield document
         else:
             ledger.note("empty documents, left out")
+
+
+def _texts(part: Part, text_field: str) -> Iterator[str | None]:
+    """The text of each document of a part whose kind says where documents end."""
+    if part.kind == "whole":
+        yield _decode(part)
+    elif part.kind == "records":
+        yield from _records(part, text_field)
+    else:
+        yield from _rows(part)
 
 
 def lines_of(text: str) -> Document:
@@ -66,7 +76,8 @@ def _decode(part: Part) -> str:
     except UnicodeDecodeError as error:
         line = part.line + data.count(b"\n", 0, error.start)
         raise BertsmithError(
-            f"{part.path}, line {line}: the byte 0x{data[error.start]:02x} is not UTF-8 text"
+            f"{part.path}, line {line}: the byte 0x{data[error.start]:02x} is not UTF-8 text;"
+            " convert the file, as with iconv -f LATIN1 -t UTF-8"
         ) from None
 
 

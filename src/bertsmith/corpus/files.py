@@ -11,9 +11,11 @@ from typing import Literal
 from bertsmith.errors import BertsmithError
 from bertsmith.files import PACKED, inner, reading
 
-Kind = Literal["text", "records", "table"]
+Kind = Literal["text", "whole", "records", "table"]  # whole: a file of text is one document
 KINDS: dict[str, Kind] = {
     ".txt": "text",
+    ".md": "text",
+    ".rst": "text",
     ".jsonl": "records",
     ".ndjson": "records",
     ".parquet": "table",

@@ -69,7 +69,7 @@ def _parts(file: Input, size: int, text_field: str) -> Iterator[tuple[Part, int]
             return
         with open_bytes(path) as (stream, raw):
             line = 1
-            for data, cut_off in (_documents if file.kind == "text" else _lines)(stream, size):
+            for data, cut_off in READERS[file.kind](stream, size):
                 yield Part(file.path, file.kind, line, data, cut_off=cut_off), raw.tell()
                 line += data.count(b"\n")
 
@@ -88,6 +88,17 @@ def _documents(stream: IO[bytes], size: int) -> Iterator[tuple[bytes, bool]]:
             break
         yield bytes(held[: end or forced]), not end
         del held[: end or forced]
+    if held:
+        yield bytes(held), False
+
+
+def _whole(stream: IO[bytes], size: int) -> Iterator[tuple[bytes, bool]]:
+    """Yield the bytes of a file at once, or of a very large one in several parts."""
+    held = bytearray()
+    while _fill(stream, held, LARGEST):
+        end = _forced(held)
+        yield bytes(held[:end]), True
+        del held[:end]
     if held:
         yield bytes(held), False
 
@@ -136,6 +147,9 @@ def _fill(stream: IO[bytes], held: bytearray, size: int) -> bool:
             return False
         held += data
     return True
+
+
+READERS = {"text": _documents, "whole": _whole, "records": _lines}
 
 
 def _rows(file: Input, size: int, text_field: str) -> Iterator[tuple[Part, int]]:

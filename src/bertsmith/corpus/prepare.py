@@ -11,7 +11,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ def prepare(
     tokenizer: Tokenizer | str | Path,
     out: str | Path,
     *,
+    documents: str = "blank-lines",
     text_field: str = "text",
     sentences: str = "en",
     repair: bool = False,
@@ -65,15 +66,18 @@ def prepare(
 ) -> Summary:
     """Turn text, jsonl and parquet files, or folders of them, into token shards in `out`.
 
-    `sentences` is the language whose rules split lines into sentences, or "lines". Documents are
-    left out if they are shorter or longer than requested (in characters), not in `language`, or
-    `duplicates` ("exact", or "near" for a `similarity` of at least 0.8) of earlier ones. A fraction
-    `held_out` of the others becomes a separate split, chosen by `seed` and text alone.
+    Plain text is divided into documents by blank lines; with `documents` "files", each file is one
+    document. `sentences` is the language whose rules split lines into sentences, or "lines".
+    Documents are left out if they are shorter or longer than requested (in characters), not in
+    `language`, or `duplicates` ("exact", or "near" for a `similarity` of at least 0.8) of earlier
+    ones. A fraction `held_out` of the others becomes a separate split, chosen by `seed` and text
+    alone.
 
     The result depends neither on the number of `workers` (0: this process only) nor on the `engine`
     ("local" or "ray"). Call it again after an interruption to continue.
     """
     settings = Settings(
+        documents=documents,
         text_field=text_field,
         sentences=sentences,
         repair=repair,
@@ -90,6 +94,8 @@ def prepare(
     settings.check()
     check_extras(settings)
     inputs, left = find_files(files)
+    if settings.documents == "files":
+        inputs = [replace(one, kind="whole") if one.kind == "text" else one for one in inputs]
     loaded = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
     with writing(out), locked(out):
         _begin(Path(out), _plan(settings, inputs, loaded))
@@ -242,9 +248,10 @@ def _read_plan(path: Path) -> dict[str, Any]:
 
 def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
     """Return how the plan of a folder differs from the requested one."""
-    for kind in ("settings", "libraries"):
+    usual = {"settings": asdict(Settings()), "libraries": {}}  # older plans lack newer settings
+    for kind in usual:
         for name, value in now[kind].items():
-            old = before.get(kind, {}).get(name)
+            old = before.get(kind, {}).get(name, usual[kind].get(name))
             if old != value:
                 return f"{name} {old}, not {value}"
     if before.get("tokenizer") != now["tokenizer"]:

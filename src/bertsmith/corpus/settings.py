@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from bertsmith.errors import BertsmithError
 
+DOCUMENTS = ("blank-lines", "files")
 DUPLICATES = ("exact", "near")
 LINES = "lines"  # instead of a language: every line is one sentence
 SPLITS = ("train", "held_out")
@@ -15,6 +16,7 @@ SPLITS = ("train", "held_out")
 class Settings:
     """How documents are read, cleaned, chosen and stored."""
 
+    documents: str = "blank-lines"  # what ends a document of plain text, or "files": none inside
     text_field: str = "text"  # of jsonl records and parquet tables
     sentences: str = "en"  # the language whose rules split lines into sentences, or "lines"
     repair: bool = False  # repair broken Unicode
@@ -30,6 +32,8 @@ class Settings:
 
     def check(self) -> None:
         """Raise an error for invalid values."""
+        if self.documents not in DOCUMENTS:
+            _refuse(f"documents can be {' or '.join(DOCUMENTS)}, not {self.documents!r}")
         if self.duplicates is not None and self.duplicates not in DUPLICATES:
             _refuse(f"duplicates can be {' or '.join(DUPLICATES)}, not {self.duplicates!r}")
         if not 0 <= self.held_out < 1:

@@ -29,13 +29,15 @@ Item = TypeVar("Item")
 
 
 def area_items(documents: Sequence[Document]) -> list[tuple[str, str]]:
-    """(text, area) of passages from the areas with most of them, no text twice."""
+    """(text, area) of passages from the areas with most of them, no text twice in any case."""
+    texts: dict[str, str] = {}  # by their lower-case form
     found: dict[str, set[str]] = {}
     for document in documents:
         for passage in document.passages:
             words = passage.paragraphs[0].split()
             if passage.area and len(words) >= SHORTEST:
-                found.setdefault(" ".join(words[:LONGEST]), set()).add(passage.area)
+                text = " ".join(words[:LONGEST])
+                found.setdefault(texts.setdefault(text.casefold(), text), set()).add(passage.area)
     # What stands in two areas says nothing about either.
     single = [(text, areas.pop()) for text, areas in found.items() if len(areas) == 1]
     often = [area for area, _ in Counter(area for _, area in single).most_common(MOST_AREAS)]

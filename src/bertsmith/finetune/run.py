@@ -49,6 +49,9 @@ def finetune(
     task: str | None = None,
     columns: Mapping[str, str] | None = None,
     label_names: Sequence[str] | None = None,
+    header: bool | None = None,
+    encoding: str | None = None,
+    format: str | None = None,
     hold_out: float = 0.1,
     seeds: int = 1,
     sweep: bool = False,
@@ -64,8 +67,9 @@ def finetune(
 ) -> Result:
     """Fine-tune a model on a file (or a folder with train, dev and test files).
 
-    The task is guessed unless given; further arguments are those of `Settings`. With `out`, the
-    best model of all runs is written there with its report. An interrupted command keeps its
+    The task is guessed unless given; `header`, `encoding` and `format` say how files are read, as
+    in `open_data`; further arguments are those of `Settings`. With `out`, the best model of all
+    runs is written there with its report. An interrupted command keeps its
     state in the folder `out`.partial, from which `resume` continues to the same result.
     `calibrate` fits temperature and thresholds on the dev data; `abstain` (0.95) a confidence
     below which the model abstains, so that the accuracy of the rest is at least this.
@@ -82,31 +86,42 @@ def finetune(
             task=task,
             columns=columns,
             label_names=label_names,
+            header=header,
+            encoding=encoding,
+            format=format,
             hold_out=hold_out,
         )
     splits = _one_scheme(splits)
-    defaults = default_settings(model, given)
-    usual = with_metric(splits, settings_for(splits.train.task, defaults, **given))
-    count = len(learned_from(splits.train, usual))
-    settings = settings_by_steps(usual, splits.train.task, count, given, defaults)
+    settings, reasons = chosen_settings(model, splits, given)
     grid = _grid(splits, settings, sweep_rates, sweep_epochs) if sweep else []
     command = Command(model, splits, settings, seeds, grid, device, watch)
     if calibrate or abstain is not None:
         check_calibration(splits.train.task, splits.dev, abstain)
         command.calibration = calibrate, abstain
-    if settings != usual:
-        names = ("epochs", "optimizer", "learning_rate")
-        other = {
-            n: getattr(settings, n) for n in names if getattr(settings, n) != getattr(usual, n)
-        }
-        command.notes.append(f"because of few examples: {spoken(other)}")
-    stored = stored_settings(model, given)
-    if named := {name: stored[name] for name in stored if getattr(settings, name) == stored[name]}:
-        command.notes.append(f"settings in the model's bertsmith.json: {spoken(named)}")
+    command.notes += reasons
     if out is None:
         return command.result(command.calibrated(command.train()))
     with reserved(out), terminable():
         return command.write(Path(out), overwrite, resume)
+
+
+def chosen_settings(
+    model: str | Path, splits: Splits, given: Mapping[str, Any]
+) -> tuple[Settings, list[str]]:
+    """The settings of a run, and notes on those that the data or the model decided."""
+    defaults = default_settings(model, given)
+    usual = with_metric(splits, settings_for(splits.train.task, defaults, **given))
+    count = len(learned_from(splits.train, usual))
+    settings = settings_by_steps(usual, splits.train.task, count, given, defaults)
+    notes = []
+    names = ("epochs", "optimizer", "learning_rate")
+    other = {n: getattr(settings, n) for n in names if getattr(settings, n) != getattr(usual, n)}
+    if settings != usual:
+        notes.append(f"because of few examples: {spoken(other)}")
+    stored = stored_settings(model, given)
+    if named := {name: stored[name] for name in stored if getattr(settings, name) == stored[name]}:
+        notes.append(f"settings in the model's bertsmith.json: {spoken(named)}")
+    return settings, notes
 
 
 def learned_from(train: Dataset[Any], settings: Settings) -> list[Any]:

@@ -46,8 +46,7 @@ class Work:
     @classmethod
     def start(cls, out: Path, plan: Mapping[str, Any], resume: bool, overwrite: bool) -> Work:
         """Make the folder, or take up the one of an interrupted command."""
-        place = Path(os.path.realpath(out))
-        work = cls(place.with_name(place.name + ENDING))
+        work = cls(_partial(out))
         folder = work.folder
         with writing(folder):
             exists = folder.exists()
@@ -182,13 +181,32 @@ def _read(path: Path) -> dict[str, Any]:
 
 def is_interrupted(out: Path) -> bool:
     """Does a directory hold the best epoch of a run that was interrupted?"""
-    try:
-        content = json.loads(read_whole(out / "report.json", LARGEST))
-        return bool(content["interrupted"])
-    except (BertsmithError, ValueError, LookupError, TypeError, RecursionError):
-        return False
+    return bool(_report(out).get("interrupted"))
 
 
 def check_out(out: str | Path, overwrite: bool = False, resume: bool = False) -> None:
     """Refuse an output directory that may not be written, before any work is done."""
-    check_replaceable(out, overwrite or (resume and is_interrupted(Path(out))))
+    report = {} if overwrite else _report(Path(out))
+    if report.get("interrupted") and not resume:
+        raise BertsmithError(
+            f"{out}: an interrupted run; continue it with --resume, or start again with --overwrite"
+        )
+    ended = "interrupted" in report and not report["interrupted"]
+    if resume and ended and not _partial(out).exists():
+        raise BertsmithError(f"{out}: this run has ended; there is nothing to resume")
+    check_replaceable(out, overwrite or bool(report.get("interrupted")))
+
+
+def _partial(out: str | Path) -> Path:
+    """The folder in which an interrupted command keeps its state."""
+    place = Path(os.path.realpath(out))
+    return place.with_name(place.name + ENDING)
+
+
+def _report(out: Path) -> dict[str, Any]:
+    """The report in an output directory; empty if there is none."""
+    try:
+        content = json.loads(read_whole(out / "report.json", LARGEST))
+    except (BertsmithError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -34,5 +34,6 @@ def _lines(path: Path) -> Iterator[str]:
     except UnicodeDecodeError as error:
         value = error.object[error.start]
         raise BertsmithError(
-            f"{path}, line {number}: the byte 0x{value:02x} is not UTF-8 text"
+            f"{path}, line {number}: the byte 0x{value:02x} is not UTF-8 text;"
+            " convert the file, as with iconv -f LATIN1 -t UTF-8"
         ) from None

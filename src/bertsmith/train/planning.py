@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +18,7 @@ from bertsmith.examples import Example
 from bertsmith.examples.division import divide
 from bertsmith.model import Encoder
 from bertsmith.tokenizer import Tokenizer
-from bertsmith.train.building import built, open_corpus
+from bertsmith.train.building import built, examples_of, open_corpus
 from bertsmith.train.busy import demand_busy, fill_of, full
 from bertsmith.train.compiling import compile_rows
 from bertsmith.train.distributed import Ranks
@@ -103,7 +104,8 @@ def plan(
         raise BertsmithError("no GPU found: name one to estimate for, such as h200")
     demand_busy(recipe, count)
     tokenizer = _tokenizer(recipe, tokenizer_size)
-    module = built(recipe, tokenizer, device="cpu" if here else "meta").learner
+    made = built(recipe, tokenizer, device="cpu" if here else "meta")
+    module = made.learner
     parameters = parameters_of(module)
     memory = training_memory(
         module,
@@ -115,7 +117,8 @@ def plan(
     stages = recipe.lengths()
     cost = [_flops(recipe, module, length) for length, _, _ in stages]
     if here:
-        speed = _measured(recipe, module, device, tokenizer.size, count)
+        segments = made.checkpoint.config.segments if tokenizer_size is None else None
+        speed = _measured(recipe, module, device, tokenizer.size, count, segments)
         kind = _named(device)
     else:
         kind = DEVICES[device]
@@ -250,15 +253,28 @@ def _named(device: str) -> Device:
     return OTHER
 
 
-def _measured(recipe: Recipe, module: Any, device: str, vocabulary: int, count: int) -> Speed:
-    """Measure the speed of this computer over a few steps with random tokens."""
+def _measured(
+    recipe: Recipe, module: Any, device: str, vocabulary: int, count: int, segments: int | None
+) -> Speed:
+    """Measure the speed of this computer over a few steps.
+
+    On a CPU, where short sequences cost more for each token, they are samples of the corpus if
+    there is one and `segments` (of the model's table) are given; else full of random tokens.
+    """
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     on_gpu = chosen.type == "cuda"
     length = recipe.lengths()[0][0]
     sequences = max(1, min(recipe.train.micro_tokens, 131072 if on_gpu else 16384) // length)
-    example = random_example(sequences, length, recipe, vocabulary)
+    tokens = sequences * length
+    if on_gpu or segments is None or not recipe.data.corpus:
+        example = random_example(sequences, length, recipe, vocabulary)
+    else:
+        samples = examples_of(recipe, open_corpus(recipe), length, segments)
+        step = samples.plan(0, tokens=tokens, micro_tokens=tokens)
+        example = samples.make(step.samples)
+        tokens = example.tokens
     module.to(chosen).train()
-    cost = _flops(recipe, module, length, sequences * length) * sequences * length
+    cost = _flops(recipe, module, length, tokens) * tokens
     if count == 1 and can_replay(recipe, module, Ranks.alone(chosen)):
         seconds = _replayed(recipe, module, example, chosen)  # the optimizer included
         used = torch.cuda.max_memory_allocated() if on_gpu else None
@@ -282,7 +298,8 @@ def _measured(recipe: Recipe, module: Any, device: str, vocabulary: int, count: 
         passes.append(passed - began)
         updates.append(_now(on_gpu) - passed)
     used = torch.cuda.max_memory_allocated() if on_gpu else None
-    return Speed(cost / min(passes), _least(recipe, module) if on_gpu else 0, min(updates), used)
+    passed, updated = median(passes[1:]), median(updates[1:])  # the first allocates memory
+    return Speed(cost / passed, _least(recipe, module) if on_gpu else 0, updated, used)
 
 
 def _replayed(recipe: Recipe, module: Any, example: Example, device: torch.device) -> float:

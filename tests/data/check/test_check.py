@@ -131,6 +131,23 @@ def test_spelling_of_labels(lint: Lint) -> None:
     assert "Good, good" in only(lint(train=rows), "label-spelling").what
 
 
+@pytest.mark.parametrize("slip", ["techncal", "tehcnical", "techmical", "ttechnical"])
+def test_misspelled_labels(slip: str, lint: Lint) -> None:
+    labels = ["technical", "billing"] * 12 + [slip]
+    rows = [{"text": f"text {n}", "label": label} for n, label in enumerate(labels)]
+    finding = only(lint(train=rows), "label-spelling")
+    assert finding.what == f"possibly the same label: {slip} (1), technical"
+
+
+@pytest.mark.parametrize("other", ["untechnical", "technical2", "teknikal", "tech"])
+def test_labels_that_are_only_similar(other: str, lint: Lint) -> None:
+    labels = ["technical", "billing"] * 12 + [other]
+    rows = [{"text": f"text {n}", "label": label} for n, label in enumerate(labels)]
+    assert "label-spelling" not in {finding.code for finding in lint(train=rows).findings}
+    often = [{"text": f"text {n}", "label": ["typical", "atypical"][n % 2]} for n in range(30)]
+    assert "label-spelling" not in {finding.code for finding in lint(train=often).findings}
+
+
 def test_repeats_and_contradictions(lint: Lint) -> None:
     rows = [*GOOD, {**GOOD[0], "text": "Text  NUMBER 0 of many"}, {**GOOD[1], "label": "a"}]
     report = lint(train=rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from itertools import takewhile
 
 from bertsmith.data import Options, Scored, has_gold, label_names
 from bertsmith.data.check.findings import Finding, Splits, found
@@ -12,6 +13,8 @@ from bertsmith.data.schemes import split
 
 FEW = 5  # examples of a label below which little can be learned
 LOPSIDED = 0.9  # the share of one label above which accuracy says little
+WORD, RARER = 5, 10  # letters of labels that may be misspelled, and how much rarer the wrong one is
+MOST = 2000  # labels that are compared with each other
 IMBALANCE = 10  # how many times the examples of the rarest label the most frequent one may have
 
 
@@ -92,7 +95,7 @@ def unseen(splits: Splits) -> Iterator[Finding]:
 
 
 def spelling(splits: Splits) -> Iterator[Finding]:
-    """Labels that differ only in case, spaces and hyphens."""
+    """Labels that differ only in case, spaces and hyphens, or by a letter."""
     groups: dict[str, set[str]] = defaultdict(set)
     for dataset in splits.values():
         for label in dataset.labels:
@@ -102,6 +105,40 @@ def spelling(splits: Splits) -> Iterator[Finding]:
         if len(names) > 1 and not numbers:
             what = f"possibly the same label: {', '.join(sorted(names))}"
             yield Finding("warning", "label-spelling", what, len(names))
+    if splits["train"].task in ("classification", "multilabel"):
+        yield from _misspelled(splits)
+
+
+def _misspelled(splits: Splits) -> Iterator[Finding]:
+    """Rare labels that differ by one letter from a frequent one."""
+    times = Counter[str]()
+    for each in count(splits).values():
+        times.update(each)
+    words = [name for name, _ in times.most_common(MOST) if len(name) >= WORD]
+    for rare in words:
+        for common in words:
+            if times[rare] * RARER > times[common]:
+                break
+            if _is_slip(rare.casefold(), common.casefold()):
+                what = f"possibly the same label: {rare} ({times[rare]}), {common}"
+                yield Finding("warning", "label-spelling", what, times[rare])
+
+
+def _is_slip(one: str, other: str) -> bool:
+    """Do two words differ by one letter that is missing, wrong or swapped with the next?"""
+    start = _begin_alike(one, other)
+    one, other = one[start:], other[start:]
+    end = _begin_alike(one[::-1], other[::-1])
+    one, other = one[: len(one) - end], other[: len(other) - end]
+    if len(one) == 2:
+        return one == other[::-1]
+    return one != other and len(one) <= 1 and len(other) <= 1 and (one + other).isalpha()
+
+
+def _begin_alike(one: str, other: str) -> int:
+    """The number of letters with which both begin."""
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def numbered_tags(splits: Splits) -> Iterator[Finding]:
