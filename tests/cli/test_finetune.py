@@ -77,6 +77,11 @@ def test_reasons_of_settings_are_told_before_the_first_epoch(
     assert reasons[0] < epochs[0]
 
 
+def test_a_model_in_the_place_of_data(run: Run, file: Path, tmp_path: Path) -> None:
+    with pytest.raises(BertsmithError, match="is a model: name the model first, then the data"):
+        run("finetune", file, "bertsmith-small", "--out", tmp_path / "out")
+
+
 def test_finetune_warns_as_check_does(run: Run, model: Path, tmp_path: Path) -> None:
     data = jsonl(tmp_path / "t.jsonl", [*rows(1) * 24, rows(2)[1]])
     words = ("--out", tmp_path / "out", "--epochs", "1", "--hold-out", "0", *FAST)

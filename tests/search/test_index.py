@@ -298,7 +298,8 @@ def test_files_that_cannot_be_read(index: Index, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["missing", "documents/cats.md", "documents"])
 def test_no_index(tmp_path: Path, folder: Path, name: str) -> None:
-    with pytest.raises(BertsmithError, match="index FOLDER --out"):
+    told = "documents --out INDEX" if name == "documents" else "index FOLDER --out"
+    with pytest.raises(BertsmithError, match=told):
         Index.open(tmp_path / name)
     if name != "missing":
         with pytest.raises(BertsmithError, match=r"exists|holds other files"):

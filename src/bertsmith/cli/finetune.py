@@ -128,11 +128,14 @@ def finetune(
     held out. transformers can open the resulting directory, which also contains report.html. After
     Ctrl-C it contains the best epoch so far, and the same command with --resume continues.
     """
+    from bertsmith.checkpoint import built_in
     from bertsmith.finetune import Interrupted, read_splits
     from bertsmith.finetune import finetune as train_on
     from bertsmith.finetune.work import check_out
 
     check_out(out, overwrite, resume)
+    if str(train) in built_in() and not train.exists():
+        raise BertsmithError(f"{train} is a model: name the model first, then the data")
     splits = read_splits(
         train,
         dev,

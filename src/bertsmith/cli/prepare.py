@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,7 +16,7 @@ from bertsmith.errors import BertsmithError
 if TYPE_CHECKING:
     from bertsmith.corpus import Summary
 
-SHORT = 64  # tokens; paragraphs are usually longer
+MANY, SHORT = 20, 64  # documents, and their tokens: such short ones may be paragraphs
 UNKNOWN = 0.05  # the share of unknown tokens from which the tokenizer may be the wrong one
 
 
@@ -39,10 +39,7 @@ def prepare(
         Path | None, typer.Option(help="Verify the checksums of a prepared folder instead.")
     ] = None,
     documents: Annotated[
-        Literal["blank-lines", "files"],
-        typer.Option(
-            help="Where a document of plain text ends: at a blank line, or with its file."
-        ),
+        str, typer.Option(help="What plain-text documents are: text between blank-lines, or files.")
     ] = "blank-lines",
     sentences: Annotated[
         str, typer.Option(help="Language of the sentence splitter, or `lines`.")
@@ -113,7 +110,9 @@ def prepare(
     else:
         _show(made)
         length = _mean_length(made)
-        if documents == "blank-lines" and length < SHORT and any(path.is_dir() for path in files):
+        many = sum(split.documents for split in made.splits.values()) >= MANY
+        folders = any(path.is_dir() for path in files)
+        if documents == "blank-lines" and folders and many and length < SHORT:
             shared.note(
                 f"documents end at blank lines and have {length:.0f} tokens on average; with "
                 "--documents files, each text file is one document"

@@ -65,16 +65,18 @@ def train(
 
     from bertsmith.corpus import text_lines
     from bertsmith.folders import check_replaceable, replace_directory
+    from bertsmith.ledger import Ledger
     from bertsmith.tokenizer import train as learn
     from bertsmith.tokenizer.families import Kind
 
     check_replaceable(out, overwrite)
     if (out / "config.json").exists():
         raise BertsmithError(f"{out}: a model directory; name another folder for the tokenizer")
+    ledger = Ledger()
     made = learn(
         [],
         cast(Kind, kind),
-        lines=text_lines(files, text_field),
+        lines=text_lines(files, text_field, ledger),
         size=size,
         lowercase=None if not cased else False,
         family=family,
@@ -89,6 +91,8 @@ def train(
         typer.echo(f"{made.kind} vocabulary of {made.size:,} tokens in {out}")
         if made.size < size:
             shared.note(f"the text is enough for {made.size:,} tokens, not for {size:,}")
+        for line in ledger.lines():
+            shared.note(line)
 
 
 @app.command()
@@ -120,8 +124,8 @@ def extend(
     directory = locate(model)
     checkpoint = read(directory, dtype=None)
     old = Tokenizer.load(directory, family=checkpoint.family.name)
-    lines = text_lines(files, text_field)
     ledger = Ledger()
+    lines = text_lines(files, text_field, ledger)
     new, added = widen(old, [], add, min_frequency=min_frequency, lines=lines, ledger=ledger)
     wider = extend_vocabulary(checkpoint, {one.id: one.pieces for one in added}, new.size)
     replace_directory(out, lambda part: save(part, wider, new, Sentence()), overwrite)

@@ -18,12 +18,19 @@ HALVES = re.compile("[\ud800-\udfff]")
 MARK = b"\xef\xbb\xbf"  # byte order mark
 
 
-def text_lines(files: Iterable[str | Path], text_field: str = "text") -> Iterator[str]:
-    """Yield the lines of text, jsonl and parquet files, or folders of them, as `prepare` does."""
-    inputs, _ = find_files(files, pipes=True)
+def text_lines(
+    files: Iterable[str | Path], text_field: str = "text", ledger: Ledger | None = None
+) -> Iterator[str]:
+    """Yield the lines of text, jsonl and parquet files, or folders of them, as `prepare` does.
+
+    What is left out is counted in the `ledger`.
+    """
+    ledger = ledger or Ledger()
+    inputs, left = find_files(files, pipes=True)
+    ledger.note("files of other kinds, left out", left)
     for piece in cut(inputs, PIECE, text_field):
         for part in piece.parts:
-            for document in read_documents(part, text_field, Ledger()):
+            for document in read_documents(part, text_field, ledger):
                 yield from document
 
 

@@ -24,8 +24,13 @@ PATIENCE = 30.0  # seconds that a reader waits for SQLite's short locks
 def current(root: Path) -> Path:
     """The folder that holds the current database of an index."""
     if not (root / POINTER).is_file():
-        what = "is no index" if root.exists() else "no such index"
-        raise BertsmithError(f"{root}: {what}; bertsmith index FOLDER --out {root} builds one")
+        if root.is_dir() and any(root.iterdir()):
+            raise BertsmithError(
+                f"{root}: is no index; `bertsmith index {root} --out INDEX` builds one of its files"
+            )
+        raise BertsmithError(
+            f"{root}: no such index; `bertsmith index FOLDER --out {root}` builds one"
+        )
     return root / pointed(root)
 
 
