@@ -188,6 +188,9 @@ def test_the_summary_names_the_cheapest_of_equals(make_spec: Make) -> None:
     assert any("2 variants" in line and "fast needs the fewest" in line for line in lines)
     assert any("40% of those of wide" in line for line in lines)
     assert any("than poor (0.6000), fast (0.8900) and wide (0.9000)" in line for line in lines)
+    assert any("Few test examples: words (9). With fewer than 30" in line for line in lines)
+    results["tasks"]["words"]["test"] = 30
+    assert not any("Few test examples" in line for line in summarised(make_spec(), results))
     for pair in pairs:
         pair.update(difference=0.0, different=False)
     assert "On words (accuracy), all variants score the same" in summarised(make_spec(), results)[0]

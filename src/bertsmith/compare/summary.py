@@ -7,6 +7,7 @@ from typing import Any
 from bertsmith.compare.spec import Spec
 from bertsmith.pages import pareto_front
 
+FEW = 30  # test examples
 WORDS = {
     "tokens": "{:,} tokens of pre-training",
     "flops": "{:.3g} floating-point operations of pre-training",
@@ -47,6 +48,13 @@ def summarised(spec: Spec, results: dict[str, Any]) -> list[str]:
         lines.append(f"The best variant depends on the budget: {listed}.")
     if not results["scores"] or not any(results["scores"].values()):
         lines += _losses(spec, results)
+    few = {name: one["test"] for name, one in results["tasks"].items() if one["test"] < FEW}
+    if few:
+        named = _listed([f"{name} ({count:,})" for name, count in few.items()])
+        lines.append(
+            f"Few test examples: {named}. With fewer than {FEW}, intervals are too narrow and"
+            " p-values too small."
+        )
     trained = [name for name, part in spec.variants.items() if not part.model]
     if spec.tasks and trained and spec.seeds == 1:
         lines.append(
