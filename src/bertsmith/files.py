@@ -437,3 +437,12 @@ class _Frames(io.RawIOBase):
             if self.frame.eof:
                 data, self.frame = self.frame.unused_data, None
         self.ready = b"".join(parts)
+
+
+def not_utf8(path: str | Path, line: int, byte: int) -> BertsmithError:
+    """The error for a file of plain text in another encoding, and how to convert it."""
+    encoding = "UTF-16" if line == 1 and byte in (0xFE, 0xFF) else "CP1252"
+    return BertsmithError(
+        f"{path}, line {line}: the byte 0x{byte:02x} is not UTF-8 text; convert the file from its "
+        f"encoding, as with iconv -f {encoding} -t UTF-8"
+    )

@@ -103,9 +103,9 @@ def test_evaluate_and_compare(
     (found,) = done.rows
     assert found["models"][0]["scores"]["accuracy"] == 1.0
     assert found["interval"]["low"] == found["interval"]["high"] == 1.0
-    shown = (tmp_path / "page.html").read_text("utf-8")
-    assert "Confusion matrix" in shown
-    assert "95% interval 1.0000 to 1.0000" in shown
+    content = (tmp_path / "page.html").read_text("utf-8")
+    assert "Confusion matrix" in content
+    assert "95% interval 1.0000 to 1.0000" in content
     weak = tmp_path / "weak"
     run("finetune", model, file, "--out", weak, "--epochs", "1", "--learning-rate", "1e-8")
     (both,) = run("evaluate", weak, file, "--against", trained, "--json", "--draws", "200").rows

@@ -48,13 +48,16 @@ def test_short_documents_of_a_folder(run: Run, model: Path, tmp_path: Path) -> N
     """Paragraphs that were taken for documents are noticed."""
     folder = tmp_path / "in"
     folder.mkdir()
-    write(folder / "a.md", [["A dog barks."]] * 20)
+    for name in ("a.md", "b.md"):
+        write(folder / name, [["A dog barks."]] * 20)
     words = ["prepare", folder, "--tokenizer", model, "--held-out", "0", "--workers", "0"]
     shown = run(*words, "--out", tmp_path / "a")
     assert "tokens on average; with --documents files, each text file is one" in shown.err
     shown = run(*words, "--out", tmp_path / "b", "--documents", "files")
     assert "on average" not in shown.err
-    assert Corpus.open(tmp_path / "b").documents == 1
+    assert Corpus.open(tmp_path / "b").documents == 2
+    write(folder / "c.jsonl", [["A dog barks."]] * 20)  # each of its lines is a document
+    assert "on average" not in run(*words, "--out", tmp_path / "c").err
 
 
 def test_a_tokenizer_of_another_language(run: Run, model: Path, tmp_path: Path) -> None:

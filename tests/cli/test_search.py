@@ -53,6 +53,12 @@ def test_index_mistakes(run: Run, tmp_path: Path, search_index: Path) -> None:
             run(*words)
 
 
+def test_an_index_of_nothing(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    words = ("index", tmp_path / "empty", "--out", tmp_path / "index", "--keywords-only")
+    assert "note: no file was indexed: a search will find nothing" in run(*words).err
+
+
 def test_rerank_by_token_states(run: Run, search_index: Path) -> None:
     rows = run("search", search_index, "whales", "--rerank", "index", "--json").rows
     assert rows[0]["file"].endswith("whales.md")

@@ -106,14 +106,15 @@ def test_a_file_is_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for number, document in enumerate(given):
         (tmp_path / f"{number}.txt").write_text("\n \n".join(document) + "\n", "utf-8")
     (tmp_path / "3.txt").write_text("\n\n")
+    (tmp_path / "4.txt").write_text("x" * 3000)  # the largest that is kept whole
     files = [replace(one, kind="whole") for one in find_files([tmp_path])[0]]
     found = list(cut(files, 100, "text"))
     read = documents_of(found)
-    assert (read[0], read[-1]) == (given[0], given[-1])
-    middle = [line for document in read[1:-1] for line in document]
+    assert (read[0], read[-2], read[-1]) == (given[0], given[-1], ["x" * 3000])
+    middle = [line for document in read[1:-2] for line in document]
     assert "".join(middle).replace(" ", "") == "".join(large).replace(" ", "")
     cuts = sum(part.cut_off for piece in found for part in piece.parts)
-    assert cuts == len(read) - 3 > 0
+    assert cuts == len(read) - 4 > 0
 
 
 def test_a_document_of_many_pieces_stays_whole(tmp_path: Path) -> None:

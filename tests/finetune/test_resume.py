@@ -132,6 +132,38 @@ def test_what_cannot_be_resumed(made: Maker, write: Write, tmp_path: Path) -> No
         finetune(folder, file, out, **settings)
 
 
+def test_an_epoch_that_was_shown_is_stored(made: Maker, write: Write, tmp_path: Path) -> None:
+    class Shown(Stopper):
+        def epoch(self, row: dict[str, Any]) -> None:
+            raise KeyboardInterrupt
+
+    folder, file, out = made("bert", "Model").folder, write("t.jsonl", labelled(16)), tmp_path / "o"
+    settings: dict[str, Any] = {"epochs": 2, "batch_size": 8, "hold_out": 0}
+    with pytest.raises(Interrupted, match="and the same command with --resume continues"):
+        finetune(folder, file, out, watch=Shown(0), **settings)
+    told: list[int] = []
+    Shown.epoch = lambda self, row: told.append(row["epoch"])  # type: ignore[method-assign]
+    finetune(folder, file, out, resume=True, watch=Shown(0), **settings)
+    assert told == [2]
+
+
+def test_interrupted_before_anything_was_stored(
+    made: Maker, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    folder, file, out = made("bert", "Model").folder, write("t.jsonl", labelled(16)), tmp_path / "o"
+    settings: dict[str, Any] = {"epochs": 2, "batch_size": 8, "hold_out": 0}
+    with monkeypatch.context() as patched:
+        patched.setattr("bertsmith.finetune.session.Session.store", stop)
+        with pytest.raises(Interrupted, match="but it cannot be continued"):
+            finetune(folder, file, out, **settings)
+    with pytest.raises(BertsmithError, match="not empty; name another folder, or use --overwrite"):
+        finetune(folder, file, out, **settings)
+    finetune(folder, file, out, overwrite=True, **settings)
+
+
 def test_an_older_model_stays_until_the_new_one_is_whole(
     made: Maker, write: Write, tmp_path: Path
 ) -> None:
@@ -143,6 +175,8 @@ def test_an_older_model_stays_until_the_new_one_is_whole(
     with pytest.raises(Interrupted, match="is as it was before"):
         finetune(folder, file, out, watch=Stopper(3), **again)
     assert weights(out) == before
+    with pytest.raises(BertsmithError, match="an older model; use --resume with --overwrite"):
+        finetune(folder, file, out, resume=True, **{**again, "overwrite": False})
     finetune(folder, file, out, resume=True, **again)
     assert weights(out) != before
 

@@ -437,6 +437,8 @@ def test_a_budget_by_the_clock_ends_its_decay_in_time(recipe: Make, tmp_path: Pa
     found = pretrain(made, tmp_path / "run", show="none")
     assert time.monotonic() - began < 20
     assert found["minutes"] >= 0.03
+    speed = found["tokens"] / found["minutes"] / 60
+    assert found["tokens_per_second"] == pytest.approx(speed)
     rates = [row["learning_rate"] for row in log(tmp_path / "run") if "loss" in row]
     assert rates[-1] < 0.5 * max(rates)
 

@@ -153,7 +153,7 @@ def _run(
         typer.echo(line, err=True)
 
     spec = load_spec(name, changes)
-    with shared.continued_by_repeating(out):
+    with shared.interruptible(f"the same command continues {out}"):
         results = run(spec, out, only=only, jobs=jobs, merge=merge, texts=texts, say=say)
     if as_json:
         shared.print_json([results])

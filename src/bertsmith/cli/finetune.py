@@ -128,14 +128,13 @@ def finetune(
     held out. transformers can open the resulting directory, which also contains report.html. After
     Ctrl-C it contains the best epoch so far, and the same command with --resume continues.
     """
-    from bertsmith.checkpoint import built_in
     from bertsmith.finetune import Interrupted, read_splits
     from bertsmith.finetune import finetune as train_on
+    from bertsmith.finetune.run import demand_data
     from bertsmith.finetune.work import check_out
 
     check_out(out, overwrite, resume)
-    if str(train) in built_in() and not train.exists():
-        raise BertsmithError(f"{train} is a model: name the model first, then the data")
+    demand_data(train)
     splits = read_splits(
         train,
         dev,
@@ -150,14 +149,15 @@ def finetune(
         "checkpointing": gradient_checkpointing or None,
         "graphs": False if no_graphs else None,
     }
-    progress = Progress(_reading(model, splits, given), quiet=as_json)
+    swept = sweep or bool(sweep_rates or sweep_epochs)
+    progress = Progress(_reading(model, splits, given, swept), quiet=as_json)
     try:
         result = train_on(
             model,
             splits,
             out,
             seeds=seeds,
-            sweep=sweep or bool(sweep_rates or sweep_epochs),
+            sweep=swept,
             sweep_rates=_numbers(sweep_rates, parse_number, "--sweep-rates"),
             sweep_epochs=_numbers(sweep_epochs, parse_whole, "--sweep-epochs"),
             device=device,
@@ -181,13 +181,13 @@ def _numbers(text: str, parse: Any, option: str) -> list[Any]:
     return numbers
 
 
-def _reading(model: str, splits: Splits, given: Mapping[str, Any]) -> Iterator[str]:
+def _reading(model: str, splits: Splits, given: Mapping[str, Any], swept: bool) -> Iterator[str]:
     """How the data was read, how settings were chosen, and what `check` warns of."""
     from bertsmith.data.check import open_reader, quick
     from bertsmith.finetune.run import chosen_settings
 
     yield from tasks.understood(splits.train)
-    yield from chosen_settings(model, splits, given)[1]
+    yield from chosen_settings(model, splits, given, swept=swept)[1]
     for line in quick(splits, open_reader(model)):
         yield f"check: {line}"
 

@@ -109,8 +109,10 @@ def build(
     """
     if out is None:
         raise BertsmithError("say where the index is to be written: --out INDEX")
-    # The progress bar starts before the imports, which load PyTorch.
-    with shared.continued_by_repeating(out), progress() as report:
+    state = f"the same command continues {out}"
+    if re_embed:
+        state = f"{out} is as it was before"
+    with shared.interruptible(state), progress() as report:  # before the imports: they load PyTorch
         from bertsmith.ledger import Ledger
         from bertsmith.search.build import Settings, update_folders
 
@@ -187,6 +189,8 @@ def _report(out: Path, update: Update, ledger: Ledger, as_json: bool) -> None:
         f"({update.seconds:.1f} s)"
     )
     typer.echo(f"index {out}: {about['files']:,} files, {about['passages']:,} passages")
+    if not about["files"]:
+        shared.note("no file was indexed: a search will find nothing")
     for name in update.repaired:
         shared.note(f"the segment {name} was damaged, and was rebuilt from the text")
     for problem in update.problems[:SHOWN]:

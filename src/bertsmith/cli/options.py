@@ -155,12 +155,12 @@ def close(bert: Bert) -> None:
 
 
 @contextmanager
-def continued_by_repeating(out: Path) -> Iterator[None]:
-    """Say after Ctrl-C that the same command continues the work."""
+def interruptible(state: str) -> Iterator[None]:
+    """After Ctrl-C, say in which state the work is, instead of a traceback."""
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(f"\nbertsmith: stopped; the same command continues {out}", err=True)
+        typer.echo(f"\nbertsmith: stopped; {state}", err=True)
         raise typer.Exit(130) from None
 
 

@@ -39,7 +39,7 @@ def prepare(
         Path | None, typer.Option(help="Verify the checksums of a prepared folder instead.")
     ] = None,
     documents: Annotated[
-        str, typer.Option(help="What plain-text documents are: text between blank-lines, or files.")
+        str, typer.Option(help="Where documents of plain text end: at blank-lines, or with files.")
     ] = "blank-lines",
     sentences: Annotated[
         str, typer.Option(help="Language of the sentence splitter, or `lines`.")
@@ -84,7 +84,7 @@ def prepare(
     from bertsmith.corpus import prepare as make
 
     finished = is_finished(out)
-    with shared.continued_by_repeating(out), _progress() as progress:
+    with shared.interruptible(f"the same command continues {out}"), _progress() as progress:
         made = make(
             files,
             found,
@@ -111,8 +111,7 @@ def prepare(
         _show(made)
         length = _mean_length(made)
         many = sum(split.documents for split in made.splits.values()) >= MANY
-        folders = any(path.is_dir() for path in files)
-        if documents == "blank-lines" and folders and many and length < SHORT:
+        if made.text_files > 1 and many and length < SHORT:
             shared.note(
                 f"documents end at blank lines and have {length:.0f} tokens on average; with "
                 "--documents files, each text file is one document"
@@ -157,7 +156,7 @@ def _show(made: Summary) -> None:
     if share > UNKNOWN:
         shared.note(f"{share:.0%} of the tokens are unknown: is this the tokenizer of this text?")
     if not made.splits["held_out"].documents:
-        shared.note("no document was held out")
+        shared.note("no document was held out, so pre-training cannot be evaluated; see --held-out")
 
 
 def _mean_length(made: Summary) -> float:

@@ -10,6 +10,7 @@ from pathlib import Path
 from bertsmith.corpus.files import find_files
 from bertsmith.corpus.pieces import Part, cut
 from bertsmith.errors import BertsmithError
+from bertsmith.files import not_utf8
 from bertsmith.ledger import Ledger
 
 Document = list[str]  # its non-blank lines, stripped
@@ -82,10 +83,7 @@ def _decode(part: Part) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = part.line + data.count(b"\n", 0, error.start)
-        raise BertsmithError(
-            f"{part.path}, line {line}: the byte 0x{data[error.start]:02x} is not UTF-8 text;"
-            " convert the file, as with iconv -f LATIN1 -t UTF-8"
-        ) from None
+        raise not_utf8(part.path, line, data[error.start]) from None
 
 
 def _records(part: Part, field: str) -> Iterator[str | None]:

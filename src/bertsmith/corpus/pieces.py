@@ -95,7 +95,7 @@ def _documents(stream: IO[bytes], size: int) -> Iterator[tuple[bytes, bool]]:
 def _whole(stream: IO[bytes], size: int) -> Iterator[tuple[bytes, bool]]:
     """Yield the bytes of a file at once, or of a very large one in several parts."""
     held = bytearray()
-    while _fill(stream, held, LARGEST):
+    while _fill(stream, held, LARGEST + 1):
         end = _forced(held)
         yield bytes(held[:end]), True
         del held[:end]

@@ -40,6 +40,7 @@ class Summary:
     directory: Path
     splits: dict[str, Split]
     ledger: dict[str, int]
+    text_files: int = 0  # if all files are plain text, divided by blank lines
 
 
 def prepare(
@@ -106,7 +107,8 @@ def prepare(
             except BertsmithError:
                 made.forget_if_fruitless()
                 raise
-        return made.finish()
+        divided = all(one.kind == "text" for one in inputs)
+        return replace(made.finish(), text_files=len(inputs) if divided else 0)
 
 
 class Preparation:

@@ -16,7 +16,7 @@ SPLITS = ("train", "held_out")
 class Settings:
     """How documents are read, cleaned, chosen and stored."""
 
-    documents: str = "blank-lines"  # what ends a document of plain text, or "files": none inside
+    documents: str = "blank-lines"  # where documents of plain text end; "files": each file is one
     text_field: str = "text"  # of jsonl records and parquet tables
     sentences: str = "en"  # the language whose rules split lines into sentences, or "lines"
     repair: bool = False  # repair broken Unicode

@@ -22,9 +22,9 @@ from bertsmith.distill.task import (
 )
 from bertsmith.distill.vectors import VectorCommand, headless, read_plain
 from bertsmith.errors import BertsmithError
-from bertsmith.finetune.defaults import default_settings, settings_by_steps
+from bertsmith.finetune.defaults import default_settings
 from bertsmith.finetune.loop import Watcher
-from bertsmith.finetune.run import Command, with_metric
+from bertsmith.finetune.run import Command, chosen_settings, with_metric
 from bertsmith.finetune.settings import Settings, settings_for
 from bertsmith.finetune.setup import open_model
 from bertsmith.finetune.work import check_out, terminable
@@ -153,10 +153,11 @@ class Asked:
             hold_out=hold_out,
             **self.reading,
         )
-        defaults = default_settings(student.start, self.given)
-        settings = with_metric(splits, settings_for(task, defaults, **self.given))
-        settings = settings_by_steps(settings, task, len(splits.train), self.given, defaults)
+        settings, reasons = chosen_settings(
+            student.start, splits, self.given, examples=len(splits.train)
+        )
         command = self.command(DistillCommand, student, splits, settings)
+        command.notes += reasons
         command.temperature, command.label_weight = temperature, labels
         command.pseudo = self.dev is None
         return command

@@ -107,8 +107,8 @@ def train(
                         None if look is None else score, bert.model, settings.keep == "last"
                     )
             history.epochs.append(row)
-            watch.epoch({"seed": settings.seed, **row})
             session.store(bert.model, steps.optimizer, bert.ledger)
+            watch.epoch({"seed": settings.seed, **row})
     finally:
         steps.close()
         restore_forward(bert.model)

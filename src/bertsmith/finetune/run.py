@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from bertsmith.checkpoint import built_in
 from bertsmith.data import Dataset, Splits, read_splits
 from bertsmith.errors import BertsmithError
 from bertsmith.finetune.baseline import baseline, verdict
@@ -69,14 +70,15 @@ def finetune(
 
     The task is guessed unless given; `header`, `encoding` and `format` say how files are read, as
     in `open_data`; further arguments are those of `Settings`. With `out`, the best model of all
-    runs is written there with its report. An interrupted command keeps its
-    state in the folder `out`.partial, from which `resume` continues to the same result.
-    `calibrate` fits temperature and thresholds on the dev data; `abstain` (0.95) a confidence
-    below which the model abstains, so that the accuracy of the rest is at least this.
+    runs is written there with its report. An interrupted command keeps its state in the folder
+    `out`.partial, from which `resume` continues to the same result. `calibrate` fits temperature
+    and thresholds on the dev data; `abstain` (0.95) a confidence below which the model abstains, so
+    that the accuracy of the rest is at least this.
     """
     if out is not None:
         check_out(out, overwrite, resume)
     check_seeds(seeds)
+    demand_data(data)
     splits = data
     if not isinstance(splits, Splits):
         splits = read_splits(
@@ -92,7 +94,7 @@ def finetune(
             hold_out=hold_out,
         )
     splits = _one_scheme(splits)
-    settings, reasons = chosen_settings(model, splits, given)
+    settings, reasons = chosen_settings(model, splits, given, swept=sweep)
     grid = _grid(splits, settings, sweep_rates, sweep_epochs) if sweep else []
     command = Command(model, splits, settings, seeds, grid, device, watch)
     if calibrate or abstain is not None:
@@ -105,21 +107,38 @@ def finetune(
         return command.write(Path(out), overwrite, resume)
 
 
+def demand_data(data: Any) -> None:
+    """Refuse the name of a built-in model where data is expected."""
+    if isinstance(data, str | Path) and str(data) in built_in() and not Path(data).exists():
+        raise BertsmithError(f"{data} is a model: name the model first, then the data")
+
+
 def chosen_settings(
-    model: str | Path, splits: Splits, given: Mapping[str, Any]
+    model: str | Path,
+    splits: Splits,
+    given: Mapping[str, Any],
+    *,
+    examples: int | None = None,
+    swept: bool = False,
 ) -> tuple[Settings, list[str]]:
-    """The settings of a run, and notes on those that the data or the model decided."""
+    """The settings of a run, and notes on those that the data or the model decided.
+
+    `examples` are those that are learned from, by default the labelled ones. A sweep tries several
+    numbers of epochs and learning rates, about which nothing is said.
+    """
     defaults = default_settings(model, given)
     usual = with_metric(splits, settings_for(splits.train.task, defaults, **given))
-    count = len(learned_from(splits.train, usual))
+    count = len(learned_from(splits.train, usual)) if examples is None else examples
     settings = settings_by_steps(usual, splits.train.task, count, given, defaults)
     notes = []
-    names = ("epochs", "optimizer", "learning_rate")
+    names = ("optimizer",) if swept else ("epochs", "optimizer", "learning_rate")
     other = {n: getattr(settings, n) for n in names if getattr(settings, n) != getattr(usual, n)}
-    if settings != usual:
+    if other:
         notes.append(f"because of few examples: {spoken(other)}")
     stored = stored_settings(model, given)
-    if named := {name: stored[name] for name in stored if getattr(settings, name) == stored[name]}:
+    kept = {n for n in stored if getattr(settings, n) == stored[n]}
+    kept -= {"epochs", "learning_rate"} if swept else set()
+    if named := {name: stored[name] for name in stored if name in kept}:
         notes.append(f"settings in the model's bertsmith.json: {spoken(named)}")
     return settings, notes
 
@@ -363,10 +382,10 @@ class Command:
             result = self.result(self._with_model(best), interrupted=True)
             write_result(result, out, replaceable)
             kept = f"the best model so far ({epoch}) is in {out}"
-        again = (
-            ", and the same command with --resume continues" if self.work.holds_something else ""
-        )
-        return f"interrupted: {kept}{again}"
+        again = "and the same command with --resume continues"
+        if not self.work.holds_something:
+            again = "but it cannot be continued: nothing else was stored yet"
+        return f"interrupted: {kept}, {again}"
 
     def _notes(self, kept: Run) -> list[str]:
         """Notes on how to read the scores."""

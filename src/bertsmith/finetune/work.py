@@ -26,6 +26,7 @@ from bertsmith.folders import check_replaceable
 from bertsmith.train.distributed import Ranks, assign
 from bertsmith.train.state import Checkpoints
 
+INTERRUPTED = "an interrupted run; continue it with --resume, or start again with --overwrite"
 ENDING, PLAN = ".partial", "plan.json"
 LARGEST = 64 << 20  # bytes of a report.json
 Scores = dict[str, dict[str, float] | None]  # split → its scores
@@ -60,9 +61,7 @@ class Work:
             work._check(plan)
             work.resumed = True
         elif exists and not overwrite and (folder / PLAN).is_file():
-            raise BertsmithError(
-                f"{folder}: an interrupted run; continue it with --resume, or remove the folder"
-            )
+            raise BertsmithError(f"{out}: {INTERRUPTED}")
         else:
             with writing(folder):
                 if exists:
@@ -186,15 +185,16 @@ def is_interrupted(out: Path) -> bool:
 
 def check_out(out: str | Path, overwrite: bool = False, resume: bool = False) -> None:
     """Refuse an output directory that may not be written, before any work is done."""
-    report = {} if overwrite else _report(Path(out))
-    if report.get("interrupted") and not resume:
-        raise BertsmithError(
-            f"{out}: an interrupted run; continue it with --resume, or start again with --overwrite"
-        )
-    ended = "interrupted" in report and not report["interrupted"]
-    if resume and ended and not _partial(out).exists():
+    with writing(out):  # names that are too long
+        report, stored = _report(Path(out)), _partial(out).exists()
+    interrupted = bool(report.get("interrupted"))
+    if not overwrite and stored and interrupted and not resume:
+        raise BertsmithError(f"{out}: {INTERRUPTED}")
+    if not overwrite and resume and "interrupted" in report and not interrupted:
+        if stored:
+            raise BertsmithError(f"{out}: holds an older model; use --resume with --overwrite")
         raise BertsmithError(f"{out}: this run has ended; there is nothing to resume")
-    check_replaceable(out, overwrite or bool(report.get("interrupted")))
+    check_replaceable(out, overwrite or (resume and interrupted))
 
 
 def _partial(out: str | Path) -> Path:

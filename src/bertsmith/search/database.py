@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,13 +25,16 @@ PATIENCE = 30.0  # seconds that a reader waits for SQLite's short locks
 def current(root: Path) -> Path:
     """The folder that holds the current database of an index."""
     if not (root / POINTER).is_file():
-        if root.is_dir() and any(root.iterdir()):
+        if root.exists() and not root.is_dir():
+            raise BertsmithError(f"{root}: is a file, and an index is a folder")
+        if root.is_dir() and not is_leftover(root):
             raise BertsmithError(
-                f"{root}: is no index; `bertsmith index {root} --out INDEX` builds one of its files"
+                f"{root}: is no index; `bertsmith index {shlex.quote(str(root))} --out INDEX` "
+                "builds one of its files"
             )
-        raise BertsmithError(
-            f"{root}: no such index; `bertsmith index FOLDER --out {root}` builds one"
-        )
+        what = "is no index" if root.exists() else "no such index"
+        command = f"bertsmith index FOLDER --out {shlex.quote(str(root))}"
+        raise BertsmithError(f"{root}: {what}; `{command}` builds one")
     return root / pointed(root)
 
 
@@ -41,6 +45,21 @@ def pointed(root: Path) -> str:
     if not isinstance(name, str) or not name.isalnum():
         raise BertsmithError(f"{root / POINTER}: damaged; {_way_out(root)}")
     return name
+
+
+def is_leftover(root: Path) -> bool:
+    """Whether a folder holds nothing, or only what a killed run or a lost pointer leaves."""
+    return all(is_state(entry) or entry.name.startswith(".") for entry in root.iterdir())
+
+
+def is_state(entry: Path) -> bool:
+    """Whether a folder inside an index holds a state of it: a database and its segments."""
+    name = entry.name
+    hexadecimal = len(name) == 8 and all(char in "0123456789abcdef" for char in name)
+    known = (".npy", ".part", ".faiss", DATABASE, SUM, f"{DATABASE}-wal", f"{DATABASE}-shm")
+    return (
+        hexadecimal and entry.is_dir() and all(one.name.endswith(known) for one in entry.iterdir())
+    )
 
 
 def is_index(folder: Path) -> bool:

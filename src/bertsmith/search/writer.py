@@ -9,11 +9,11 @@ from pathlib import Path
 from bertsmith.errors import BertsmithError
 from bertsmith.files import locked, sweep, write_json, writing
 from bertsmith.search.database import (
-    DATABASE,
     FORMAT,
     POINTER,
-    SUM,
     is_index,
+    is_leftover,
+    is_state,
     pointed,
     remove_folder,
 )
@@ -27,21 +27,21 @@ def writer(root: Path) -> Iterator[None]:
         if root.exists() and not root.is_dir():
             raise BertsmithError(f"{root}: a file of this name exists; name a folder")
         strange = root.is_dir() and any(entry.name != ".lock" for entry in root.iterdir())
-    if strange and not is_index(root) and not _leftover(root):
+    if strange and not is_index(root) and not is_leftover(root):
         raise BertsmithError(f"{root}: holds other files; name a new folder for the index")
     with locked(root):
         with writing(root):
             sweep(root)
             kept = pointed(root) if is_index(root) else _found_again(root)
             for entry in root.iterdir():
-                if entry.is_dir() and entry.name != kept and _is_ours(entry):
+                if entry.is_dir() and entry.name != kept and is_state(entry):
                     remove_folder(entry)
         yield
 
 
 def _found_again(root: Path) -> str:
     """Restore the missing pointer to the only state in a folder; "" if there is none."""
-    names = [entry.name for entry in root.iterdir() if _is_ours(entry)]
+    names = [entry.name for entry in root.iterdir() if is_state(entry)]
     if len(names) != 1:
         return ""
     write_json(root / POINTER, {"format": FORMAT, "current": names[0]})
@@ -51,17 +51,3 @@ def _found_again(root: Path) -> str:
         (root / POINTER).unlink()
         return ""
     return names[0]
-
-
-def _leftover(root: Path) -> bool:
-    """Whether a folder contains only leftovers of a killed first run."""
-    return all(_is_ours(entry) or entry.name.startswith(".") for entry in root.iterdir())
-
-
-def _is_ours(entry: Path) -> bool:
-    name = entry.name
-    hexadecimal = len(name) == 8 and all(char in "0123456789abcdef" for char in name)
-    known = (".npy", ".part", ".faiss", DATABASE, SUM, f"{DATABASE}-wal", f"{DATABASE}-shm")
-    return (
-        hexadecimal and entry.is_dir() and all(one.name.endswith(known) for one in entry.iterdir())
-    )

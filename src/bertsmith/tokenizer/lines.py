@@ -7,7 +7,7 @@ from encodings.utf_8_sig import IncrementalDecoder
 from pathlib import Path
 
 from bertsmith.errors import BertsmithError
-from bertsmith.files import inner, open_bytes, reading
+from bertsmith.files import inner, not_utf8, open_bytes, reading
 
 LONGEST = 1 << 20  # bytes; a longer line is read in pieces
 
@@ -32,8 +32,4 @@ def _lines(path: Path) -> Iterator[str]:
                 number += raw.endswith(b"\n")
             decode(b"", final=True)
     except UnicodeDecodeError as error:
-        value = error.object[error.start]
-        raise BertsmithError(
-            f"{path}, line {number}: the byte 0x{value:02x} is not UTF-8 text;"
-            " convert the file, as with iconv -f LATIN1 -t UTF-8"
-        ) from None
+        raise not_utf8(path, number, error.object[error.start]) from None

@@ -61,6 +61,7 @@ SHARE = 0.35  # fraction of the peak that training reaches, if not measured
 LEAST_EAGER, LEAST_COMPILED = 2.5e-3, 0.25e-3
 OVERLAP = 0.5  # of communication that happens during the backward pass, unless it is one graph
 LATENCY = 20e-6  # seconds; of a collective, times log2 of the devices
+MOST_TOKENS = {"cpu": 16384, "cuda": 131072}  # of a pass that is measured
 MEASURED = 8  # steps to measure, if the GPU replays them
 UPDATE_BYTES = 40  # bytes per parameter: read and write weight, gradient, two moments; the norm
 
@@ -117,8 +118,10 @@ def plan(
     stages = recipe.lengths()
     cost = [_flops(recipe, module, length) for length, _, _ in stages]
     if here:
-        segments = made.checkpoint.config.segments if tokenizer_size is None else None
-        speed = _measured(recipe, module, device, tokenizer.size, count, segments)
+        example = None
+        if tokenizer_size is None and recipe.data.corpus and _device(device).type == "cpu":
+            example = _sample(recipe, made.checkpoint.config.segments)
+        speed = _measured(recipe, module, device, tokenizer.size, count, example)
         kind = _named(device)
     else:
         kind = DEVICES[device]
@@ -254,25 +257,16 @@ def _named(device: str) -> Device:
 
 
 def _measured(
-    recipe: Recipe, module: Any, device: str, vocabulary: int, count: int, segments: int | None
+    recipe: Recipe, module: Any, device: str, vocabulary: int, count: int, example: Example | None
 ) -> Speed:
-    """Measure the speed of this computer over a few steps.
-
-    On a CPU, where short sequences cost more for each token, they are samples of the corpus if
-    there is one and `segments` (of the model's table) are given; else full of random tokens.
-    """
-    chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    """Measure the speed of this computer over a few steps, by default with random tokens."""
+    chosen = _device(device)
     on_gpu = chosen.type == "cuda"
     length = recipe.lengths()[0][0]
-    sequences = max(1, min(recipe.train.micro_tokens, 131072 if on_gpu else 16384) // length)
-    tokens = sequences * length
-    if on_gpu or segments is None or not recipe.data.corpus:
+    if example is None:
+        sequences = max(1, min(recipe.train.micro_tokens, MOST_TOKENS[chosen.type]) // length)
         example = random_example(sequences, length, recipe, vocabulary)
-    else:
-        samples = examples_of(recipe, open_corpus(recipe), length, segments)
-        step = samples.plan(0, tokens=tokens, micro_tokens=tokens)
-        example = samples.make(step.samples)
-        tokens = example.tokens
+    tokens = example.tokens
     module.to(chosen).train()
     cost = _flops(recipe, module, length, tokens) * tokens
     if count == 1 and can_replay(recipe, module, Ranks.alone(chosen)):
@@ -292,14 +286,27 @@ def _measured(
             torch.compiler.cudagraph_mark_step_begin()
         loss, _ = call(example, module.counts(example))
         loss.backward()
-        passed = _now(on_gpu)
+        between = _now(on_gpu)
         optimizer.step()
         optimizer.clear()
-        passes.append(passed - began)
-        updates.append(_now(on_gpu) - passed)
+        passes.append(between - began)
+        updates.append(_now(on_gpu) - between)
     used = torch.cuda.max_memory_allocated() if on_gpu else None
-    passed, updated = median(passes[1:]), median(updates[1:])  # the first allocates memory
-    return Speed(cost / passed, _least(recipe, module) if on_gpu else 0, updated, used)
+    passing, updating = median(passes[1:]), median(updates[1:])  # the first allocates memory
+    return Speed(cost / passing, _least(recipe, module) if on_gpu else 0, updating, used)
+
+
+def _sample(recipe: Recipe, segments: int) -> Example:
+    """A first micro-batch of the corpus: its short sequences cost a CPU more for each token."""
+    length = recipe.lengths()[0][0]
+    tokens = max(length, min(recipe.train.micro_tokens, MOST_TOKENS["cpu"]))
+    samples = examples_of(recipe, open_corpus(recipe), length, segments)
+    return samples.make(samples.plan(0, tokens=tokens, micro_tokens=tokens).samples)
+
+
+def _device(name: str) -> torch.device:
+    """The device that is meant, by default a GPU if there is one."""
+    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 def _replayed(recipe: Recipe, module: Any, example: Example, device: torch.device) -> float:

@@ -295,6 +295,7 @@ def _summary(trainer: Trainer, ranks: Ranks, precision: str) -> dict[str, Any]:
         "tokens": progress.tokens,
         "samples": progress.position,
         "minutes": progress.elapsed / 60,
+        "tokens_per_second": progress.tokens / max(progress.elapsed, 1e-9),
         "precision": precision,
         "ranks": ranks.count,
         "useful_tokens_per_rank": progress.tokens / max(progress.step, 1) / ranks.count,

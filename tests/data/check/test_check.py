@@ -137,11 +137,18 @@ def test_misspelled_labels(slip: str, lint: Lint) -> None:
     rows = [{"text": f"text {n}", "label": label} for n, label in enumerate(labels)]
     finding = only(lint(train=rows), "label-spelling")
     assert finding.what == f"possibly the same label: {slip} (1), technical"
+    assert lines(finding) == [25]
 
 
-@pytest.mark.parametrize("other", ["untechnical", "technical2", "teknikal", "tech"])
-def test_labels_that_are_only_similar(other: str, lint: Lint) -> None:
-    labels = ["technical", "billing"] * 12 + [other]
+@pytest.mark.parametrize(
+    ("common", "other"),
+    [
+        *(("technical", name) for name in ("untechnical", "technical2", "teknikal", "tech")),
+        *(("topic12", "topic21"), ("10001", "10010"), ("class_a", "class_b"), ("mood a", "mood b")),
+    ],
+)
+def test_labels_that_are_only_similar(common: str, other: str, lint: Lint) -> None:
+    labels = [common, "billing"] * 12 + [other]
     rows = [{"text": f"text {n}", "label": label} for n, label in enumerate(labels)]
     assert "label-spelling" not in {finding.code for finding in lint(train=rows).findings}
     often = [{"text": f"text {n}", "label": ["typical", "atypical"][n % 2]} for n in range(30)]
@@ -338,4 +345,7 @@ def test_imbalance_and_quick_warnings() -> None:
         "train: 'a' has 11 times as many examples as 'b'; "
         "look at macro F1, or train with --class-weights balanced"
     )
+    (first, *_) = quick({"train": dataset, "dev": dataset})
+    assert first.startswith("error: ")
+    assert "also in train" in first
     assert quick({}) == []

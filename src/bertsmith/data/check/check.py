@@ -15,9 +15,9 @@ from bertsmith.errors import BertsmithError
 
 LINTS = (
     labels.missing,
+    labels.spelling,
     labels.shares,
     labels.unseen,
-    labels.spelling,
     labels.numbered_tags,
     labels.scores,
     labels.choices,
@@ -67,7 +67,11 @@ def quick(splits: Any, reader: Reader | None = None) -> list[str]:
     sampled = {name: _sampled(dataset) for name, dataset in there.items()}
     report = check(sampled, reader)
     part = " (in a sample)" if any(sampled[n] is not one for n, one in there.items()) else ""
-    return [f"{one.line()}{part}" for one in report.findings if one.severity != "note"]
+    return [
+        f"{'error: ' if one.severity == 'error' else ''}{one.line()}{part}"
+        for one in report.findings
+        if one.severity != "note"
+    ]
 
 
 def _sampled(dataset: Dataset[Any]) -> Dataset[Any]:

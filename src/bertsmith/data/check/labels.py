@@ -13,8 +13,8 @@ from bertsmith.data.schemes import split
 
 FEW = 5  # examples of a label below which little can be learned
 LOPSIDED = 0.9  # the share of one label above which accuracy says little
-WORD, RARER = 5, 10  # letters of labels that may be misspelled, and how much rarer the wrong one is
-MOST = 2000  # labels that are compared with each other
+SHORTEST, LONGEST = 5, 60  # letters of labels that may be misspelled
+RARER = 10  # how many times the examples of a misspelled label the right one has
 IMBALANCE = 10  # how many times the examples of the rarest label the most frequent one may have
 
 
@@ -114,25 +114,41 @@ def _misspelled(splits: Splits) -> Iterator[Finding]:
     times = Counter[str]()
     for each in count(splits).values():
         times.update(each)
-    words = [name for name, _ in times.most_common(MOST) if len(name) >= WORD]
-    for rare in words:
-        for common in words:
-            if times[rare] * RARER > times[common]:
-                break
-            if _is_slip(rare.casefold(), common.casefold()):
+    shorter: dict[str, list[str]] = defaultdict(list)  # words that are equal but for one letter
+    for name in times:
+        for part in _without_a_letter(name):
+            shorter[part].append(name)
+    for rare in times:
+        near = {one for part in _without_a_letter(rare) for one in shorter[part]}
+        for common in sorted(near):
+            often = times[rare] * RARER <= times[common]
+            if often and _is_slip(rare.casefold(), common.casefold()):
                 what = f"possibly the same label: {rare} ({times[rare]}), {common}"
-                yield Finding("warning", "label-spelling", what, times[rare])
+                every = (one for dataset in splits.values() for one in dataset.examples)
+                places = [one.where for one in every if rare in label_names(one)]
+                yield Finding("warning", "label-spelling", what, times[rare], tuple(places[:5]))
+
+
+def _without_a_letter(name: str) -> set[str]:
+    """A label, and what remains of it without one of its letters; nothing for short labels."""
+    word = name.casefold()
+    if not SHORTEST <= len(word) <= LONGEST:
+        return set()
+    return {word, *(word[:place] + word[place + 1 :] for place in range(len(word)))}
 
 
 def _is_slip(one: str, other: str) -> bool:
     """Do two words differ by one letter that is missing, wrong or swapped with the next?"""
     start = _begin_alike(one, other)
-    one, other = one[start:], other[start:]
+    before, one, other = one[:start], one[start:], other[start:]
     end = _begin_alike(one[::-1], other[::-1])
+    after = one[len(one) - end :]
     one, other = one[: len(one) - end], other[: len(other) - end]
-    if len(one) == 2:
-        return one == other[::-1]
-    return one != other and len(one) <= 1 and len(other) <= 1 and (one + other).isalpha()
+    inside = before[-1:].isalpha() or after[:1].isalpha()  # the a of "class a" is no slip
+    if not inside or not (one + other).isalpha():
+        return False
+    swapped = len(one) == 2 and one == other[::-1]
+    return swapped or max(len(one), len(other)) == 1
 
 
 def _begin_alike(one: str, other: str) -> int:
