@@ -12,8 +12,12 @@ import pytest
 
 from bertsmith import BertsmithError
 from bertsmith.finetune import finetune, read_splits, settings_for
-from bertsmith.finetune.defaults import default_settings, settings_by_steps, stored_settings
-from bertsmith.finetune.run import learned_from
+from bertsmith.finetune.defaults import (
+    default_settings,
+    learned_from,
+    settings_by_steps,
+    stored_settings,
+)
 from finetune.conftest import Write
 from tasks.models import Made
 

@@ -184,10 +184,10 @@ def _numbers(text: str, parse: Any, option: str) -> list[Any]:
 def _reading(model: str, splits: Splits, given: Mapping[str, Any], swept: bool) -> Iterator[str]:
     """How the data was read, how settings were chosen, and what `check` warns of."""
     from bertsmith.data.check import open_reader, quick
-    from bertsmith.finetune.run import chosen_settings
+    from bertsmith.finetune.defaults import SWEPT, chosen_settings
 
     yield from tasks.understood(splits.train)
-    yield from chosen_settings(model, splits, given, swept=swept)[1]
+    yield from chosen_settings(model, splits, given, swept=SWEPT if swept else ())[1]
     for line in quick(splits, open_reader(model)):
         yield f"check: {line}"
 

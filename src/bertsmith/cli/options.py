@@ -156,7 +156,7 @@ def close(bert: Bert) -> None:
 
 @contextmanager
 def interruptible(state: str) -> Iterator[None]:
-    """After Ctrl-C, say in which state the work is, instead of a traceback."""
+    """After Ctrl-C, say in which state the work is."""
     try:
         yield
     except KeyboardInterrupt:

@@ -22,9 +22,9 @@ from bertsmith.distill.task import (
 )
 from bertsmith.distill.vectors import VectorCommand, headless, read_plain
 from bertsmith.errors import BertsmithError
-from bertsmith.finetune.defaults import default_settings
+from bertsmith.finetune.defaults import chosen_settings, default_settings, with_metric
 from bertsmith.finetune.loop import Watcher
-from bertsmith.finetune.run import Command, chosen_settings, with_metric
+from bertsmith.finetune.run import Command
 from bertsmith.finetune.settings import Settings, settings_for
 from bertsmith.finetune.setup import open_model
 from bertsmith.finetune.work import check_out, terminable

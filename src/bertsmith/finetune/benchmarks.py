@@ -19,11 +19,11 @@ from bertsmith.finetune.defaults import (
     MUON_STEPS,
     default_settings,
     fixes_epochs,
+    learned_from,
     may_leave_muon,
     settings_by_steps,
 )
 from bertsmith.finetune.loop import Watcher
-from bertsmith.finetune.run import learned_from
 from bertsmith.finetune.settings import check_seeds
 from bertsmith.finetune.trials import Trial, TrialFile, sum_of
 from bertsmith.metrics import Summary, over_seeds

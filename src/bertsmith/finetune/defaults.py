@@ -1,15 +1,18 @@
-"""Default settings: of a model, those in its bertsmith.json; and by the number of examples."""
+"""The settings of a run: given, of the model's bertsmith.json, or by the number of examples."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bertsmith.checkpoint import read_config, read_notes
+from bertsmith.data import Dataset, Splits
 from bertsmith.errors import BertsmithError
-from bertsmith.finetune.settings import Settings, rate_for, settings_for
+from bertsmith.finetune.settings import Settings, rate_for, settings_for, spoken
 from bertsmith.finetune.setup import find_encoder
+from bertsmith.tasks.registry import task_named
 
 STORABLE = (
     "learning_rate",
@@ -28,6 +31,54 @@ LEAST_STEPS = 500  # below, more steps are better on held-out data (docs/finetun
 # epochs than MOST: of hundreds of examples, LEAST_STEPS are enough.
 MUON_STEPS, FACTOR, MOST = 1000, 2, 20
 OPTIMIZER = ("optimizer", "learning_rate", "matrix_learning_rate")
+TOLD = ("epochs", "optimizer", "learning_rate")
+SWEPT = ("epochs", "learning_rate")  # of which a sweep tries several
+
+
+def chosen_settings(
+    model: str | Path,
+    splits: Splits,
+    given: Mapping[str, Any],
+    *,
+    examples: int | None = None,
+    swept: Collection[str] = (),
+) -> tuple[Settings, list[str]]:
+    """The settings of a run, and notes on those that the data or the model decided.
+
+    `examples` are those that are learned from, by default the labelled ones. Nothing is said about
+    settings that are `swept`.
+    """
+    defaults = default_settings(model, given)
+    usual = with_metric(splits, settings_for(splits.train.task, defaults, **given))
+    count = len(learned_from(splits.train, usual)) if examples is None else examples
+    settings = settings_by_steps(usual, splits.train.task, count, given, defaults)
+    notes = []
+    now = {name: getattr(settings, name) for name in STORABLE if name not in swept}
+    if other := {n: now[n] for n in TOLD if n in now and now[n] != getattr(usual, n)}:
+        notes.append(f"because of few examples: {spoken(other)}")
+    stored = stored_settings(model, given)
+    if named := {n: value for n, value in stored.items() if n in now and now[n] == value}:
+        notes.append(f"settings in the model's bertsmith.json: {spoken(named)}")
+    return settings, notes
+
+
+def learned_from(train: Dataset[Any], settings: Settings) -> list[Any]:
+    """The labelled examples of a training file; with `both_orders`, every pair twice."""
+    examples = train.gold()
+    if not settings.both_orders:
+        return examples
+    if any(example.pair is None for example in examples):
+        raise BertsmithError(f"{train.path}: both_orders needs pairs of texts")
+    return examples + [replace(one, text=one.pair, pair=one.text) for one in examples]
+
+
+def with_metric(splits: Splits, settings: Settings) -> Settings:
+    """The settings with the score that decides, which must be one of the task's."""
+    known = task_named(splits.train.task).metrics(splits.train)
+    metric = settings.metric or known[0]
+    if metric not in known:
+        raise BertsmithError(f"cannot select by {metric!r}; known: {', '.join(known)}")
+    return settings.changed(metric=metric)
 
 
 def default_settings(model: str | Path, given: Mapping[str, Any]) -> dict[str, Any]:

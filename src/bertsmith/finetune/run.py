@@ -16,11 +16,11 @@ from bertsmith.errors import BertsmithError
 from bertsmith.finetune.baseline import baseline, verdict
 from bertsmith.finetune.calibrate import calibrate as fit
 from bertsmith.finetune.calibrate import check_calibration
-from bertsmith.finetune.defaults import default_settings, settings_by_steps, stored_settings
+from bertsmith.finetune.defaults import SWEPT, chosen_settings, learned_from
 from bertsmith.finetune.loop import Scores, Watcher, train
 from bertsmith.finetune.result import Result, Run, described, write_result
 from bertsmith.finetune.session import Session
-from bertsmith.finetune.settings import Settings, check_seeds, settings_for, spoken
+from bertsmith.finetune.settings import Settings, check_seeds
 from bertsmith.finetune.setup import open_fresh
 from bertsmith.finetune.trials import model_sum
 from bertsmith.finetune.work import (
@@ -94,7 +94,7 @@ def finetune(
             hold_out=hold_out,
         )
     splits = _one_scheme(splits)
-    settings, reasons = chosen_settings(model, splits, given, swept=sweep)
+    settings, reasons = chosen_settings(model, splits, given, swept=SWEPT if sweep else ())
     grid = _grid(splits, settings, sweep_rates, sweep_epochs) if sweep else []
     command = Command(model, splits, settings, seeds, grid, device, watch)
     if calibrate or abstain is not None:
@@ -111,46 +111,6 @@ def demand_data(data: Any) -> None:
     """Refuse the name of a built-in model where data is expected."""
     if isinstance(data, str | Path) and str(data) in built_in() and not Path(data).exists():
         raise BertsmithError(f"{data} is a model: name the model first, then the data")
-
-
-def chosen_settings(
-    model: str | Path,
-    splits: Splits,
-    given: Mapping[str, Any],
-    *,
-    examples: int | None = None,
-    swept: bool = False,
-) -> tuple[Settings, list[str]]:
-    """The settings of a run, and notes on those that the data or the model decided.
-
-    `examples` are those that are learned from, by default the labelled ones. A sweep tries several
-    numbers of epochs and learning rates, about which nothing is said.
-    """
-    defaults = default_settings(model, given)
-    usual = with_metric(splits, settings_for(splits.train.task, defaults, **given))
-    count = len(learned_from(splits.train, usual)) if examples is None else examples
-    settings = settings_by_steps(usual, splits.train.task, count, given, defaults)
-    notes = []
-    names = ("optimizer",) if swept else ("epochs", "optimizer", "learning_rate")
-    other = {n: getattr(settings, n) for n in names if getattr(settings, n) != getattr(usual, n)}
-    if other:
-        notes.append(f"because of few examples: {spoken(other)}")
-    stored = stored_settings(model, given)
-    kept = {n for n in stored if getattr(settings, n) == stored[n]}
-    kept -= {"epochs", "learning_rate"} if swept else set()
-    if named := {name: stored[name] for name in stored if name in kept}:
-        notes.append(f"settings in the model's bertsmith.json: {spoken(named)}")
-    return settings, notes
-
-
-def learned_from(train: Dataset[Any], settings: Settings) -> list[Any]:
-    """The labelled examples of a training file; with `both_orders`, every pair twice."""
-    examples = train.gold()
-    if not settings.both_orders:
-        return examples
-    if any(example.pair is None for example in examples):
-        raise BertsmithError(f"{train.path}: both_orders needs pairs of texts")
-    return examples + [replace(one, text=one.pair, pair=one.text) for one in examples]
 
 
 class Command:
@@ -427,15 +387,6 @@ def _one_scheme(splits: Splits) -> Splits:
     )
     dev, test = others
     return replace(splits, dev=dev, test=test) if scheme else splits
-
-
-def with_metric(splits: Splits, settings: Settings) -> Settings:
-    """The settings with the score that decides, which must be one of the task's."""
-    known = task_named(splits.train.task).metrics(splits.train)
-    metric = settings.metric or known[0]
-    if metric not in known:
-        raise BertsmithError(f"cannot select by {metric!r}; known: {', '.join(known)}")
-    return settings.changed(metric=metric)
 
 
 def _grid(
