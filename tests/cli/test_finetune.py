@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bertsmith import BertsmithError
+from bertsmith.cli.finetune import Progress
 from cli.conftest import Run
 from cli.told import told
 
@@ -94,6 +95,18 @@ def test_epochs_name_their_seed(run: Run, model: Path, file: Path, tmp_path: Pat
     lines = run("finetune", model, file, *words).err.splitlines()
     told = [line.split(", loss")[0] for line in lines if ", loss" in line]
     assert told == ["seed 3, epoch 1 of 1", "seed 4, epoch 1 of 1"]
+
+
+def test_an_epoch_covers_the_line_of_its_last_step(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress((), quiet=False)
+    progress.live = True
+    progress.step(5, 100, 0.5)
+    progress.step(10, 100, 0.25)
+    progress.epoch({"seed": 0, "epoch": 1, "loss": 0.25})
+    *_, step, epoch = capsys.readouterr().err.rstrip("\n").split("\r")
+    assert step.rstrip().endswith("left")
+    assert len(epoch) >= len(step)
+    assert epoch.rstrip() == "seed 0, epoch 1 of 10, loss 0.2500"
 
 
 def test_evaluate_and_compare(

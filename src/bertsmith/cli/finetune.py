@@ -192,6 +192,9 @@ def _reading(model: str, splits: Splits, given: Mapping[str, Any], swept: bool) 
         yield f"check: {line}"
 
 
+WIDTH = 60  # of a line that replaces another on a terminal
+
+
 class Progress:
     """Reports the progress of a run: a line that changes on a terminal, else one each epoch."""
 
@@ -219,7 +222,7 @@ class Progress:
                 seconds = (time.monotonic() - began) / (done - first) * (total - done)
                 left = f", {_time(seconds)} left"
             line = f"{self.which}step {done:,} of {total:,}, loss {loss:.4f}{left}"
-            typer.echo(f"\r{line:<60}", err=True, nl=False)
+            typer.echo(f"\r{line:<{WIDTH}}", err=True, nl=False)
 
     def epoch(self, row: dict[str, Any]) -> None:
         """Show an epoch's scores."""
@@ -229,7 +232,7 @@ class Progress:
             if done:
                 scores["epoch"] += f" of {round(total * row['epoch'] / done)}"
             line = ", ".join(f"{name} {value}" for name, value in scores.items())
-            typer.echo(("\r" if self.live else "") + line, err=True)
+            typer.echo(f"\r{line:<{WIDTH}}" if self.live else line, err=True)
 
 
 def _time(seconds: float) -> str:
