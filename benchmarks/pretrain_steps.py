@@ -14,8 +14,9 @@ Each contender does whole masked-LM steps with float32 weights and bf16 matrix p
 tokens in a batch. A case is a size, dropout, how full rows are, and how long (128 if not given).
 At "70% full", rows of 128 hold 64 to 115 real tokens: `transformers` pads them, bertsmith does not.
 Kinds of bertsmith: `eager`; `compiled`, all blocks in one graph; `replayed`, the step of `pretrain`
-on one GPU: one CUDA graph, optimizer included. Those of `transformers` (--against; the same if not
-given): `eager`; `compiled`, by torch.compile's defaults; `replayed`, by its mode reduce-overhead.
+on one GPU: one CUDA graph, optimizer included; `fp8`, the same in FP8. Those of `transformers`
+(--against; the same if not given): `eager`; `compiled`, by torch.compile's defaults; `replayed`,
+by its mode reduce-overhead.
 `modernbert-9x320` is the shape of bertsmith-small, with 30% masked and 98,304 tokens, measured
 without `transformers`; `deberta-12x768` that of DeBERTa-v3-base with a vocabulary of 30,528.
 `--without` also measures bertsmith with one kernel, or one of the other changes to a compiled
@@ -64,7 +65,7 @@ parser.add_argument("--device", default="cuda")
 CASES = ["12x768:0:1", "12x256:0:1", "12x768:0:0.7", "12x768:0.1:1", "12x256:0:0.7"]
 CASES += ["12x768:0:1:512", "deberta-12x768:0:1", "deberta-12x768:0:0.7"]
 parser.add_argument("--cases", nargs="+", default=CASES, help="size:dropout:fill[:length]")
-KINDS = ["eager", "compiled", "replayed"]
+KINDS = ["eager", "compiled", "replayed", "fp8"]
 parser.add_argument("--kinds", nargs="+", default=["eager", "compiled"], choices=KINDS)
 parser.add_argument("--against", nargs="+", choices=KINDS, help="kinds of transformers")
 parser.add_argument("--alone", action="store_true", help="bertsmith only")
@@ -196,7 +197,7 @@ def ours(case: Case, kind: str) -> tuple[Step, int, float]:
     checkpoint = create(case.settings())
     model = MultiObjective(checkpoint.model.train(), [MaskedTokens()], {}).to(device)
     if compiled:
-        compiling.compile_rows(model, captured=kind == "replayed")
+        compiling.compile_rows(model, captured=kind in ("replayed", "fp8"), float8=kind == "fp8")
     mixed = Precision.of("bfloat16", device).wrap(model)
     random = torch.Generator().manual_seed(0)
     ids = torch.randint(1000, 30000, (sum(filled),), generator=random)
@@ -204,7 +205,7 @@ def ours(case: Case, kind: str) -> tuple[Step, int, float]:
     batch = Batch(ids, torch.zeros_like(ids), Layout.of(filled, most=length))
     example = Example(batch, rows, ids[rows], None, len(sizes), real)
     cost = training_flops(model, length, tokens=real, masked=case.rate)
-    if kind == "replayed":
+    if kind in ("replayed", "fp8"):
         return replayed(model, mixed, example), real, cost
     optimizer = optimizer_of(model)
     example = example.to(device)

@@ -106,3 +106,14 @@ def test_a_compiled_step_has_one_shape() -> None:
                 )
                 parts = [part for rank in division.micro_batches for part in rank]
                 assert all(0 < lengths[part].sum() <= fill for part in parts)
+
+
+@pytest.mark.parametrize(("tokens", "ranks"), [(1000, 1), (4096, 1), (10_000, 3)])
+def test_micro_batches_in_fp8_are_multiples_of_16(tokens: int, ranks: int) -> None:
+    changes = ["train.steps=1", "train.compile=true", f"train.micro_tokens={tokens}"]
+    plain, narrow = (
+        fill_of(load_recipe("tiny-bert", [*changes, f"train.precision={name}"]), 128, tokens, ranks)
+        for name in ("bfloat16", "fp8")
+    )
+    assert narrow % 16 == 0
+    assert plain <= narrow < plain + 16

@@ -118,5 +118,8 @@ def test_emulated_bfloat16_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertsmith.train.precision.has_bfloat16_units", lambda: False)
     assert supported("bfloat16", CPU) == "float32"
     assert supported("bfloat16", torch.device("cuda")) == "bfloat16"
+    assert supported("fp8", CPU) == "float32"
     monkeypatch.setattr("bertsmith.train.precision.has_bfloat16_units", lambda: True)
-    assert supported("bfloat16", CPU) == "bfloat16"
+    assert supported("bfloat16", CPU) == supported("fp8", CPU) == "bfloat16"
+    monkeypatch.setattr("bertsmith.train.precision.has_float8", lambda device: True)
+    assert supported("fp8", torch.device("cuda")) == "fp8"

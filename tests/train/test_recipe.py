@@ -121,6 +121,10 @@ def test_keys_can_be_changed() -> None:
             "[train]\nsteps = 5\n[masking]\nsmoothing = 0.7\nunit = 'word'",
             'masking.smoothing needs masking.unit = "token"',
         ),
+        (
+            "[train]\nsteps = 5\nprecision = 'fp8'",
+            'train.precision = "fp8" needs train.compile = true',
+        ),
         ("[train]\nsteps = 5\n[objectives]\nnext_sentence = 1", 'needs data.format = "next"'),
         ("[train]\nsteps = 5\n[[stages]]\nlength = 9\n[[stages]]\nlength = 9", "only the last"),
         ("steps = = 1", "not TOML"),

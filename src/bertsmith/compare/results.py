@@ -123,7 +123,7 @@ def _variant(spec: Spec, worker: Worker, name: str) -> dict[str, Any]:
             learner,
             micro_tokens=recipe.train.micro_tokens,
             masked=recipe.masking.rate,
-            half=recipe.train.precision == "bfloat16",
+            half=recipe.train.precision != "float32",
         )
         content["budgets"] = {k: vars(cost) for k, cost in worker.costs[name].items()}
     return content

@@ -1,12 +1,13 @@
 """Kernels independent of models: operations that torch lacks or runs more slowly.
 
+float8    casts to FP8 for matrix multiplications, in Triton, likewise
 short     attention in short sequences, in Triton, which comes with torch's CUDA builds
 relative  attention with relative positions, in Triton, likewise
 ragged    attention in sequences of any length: torch's, by boundaries on the GPU
 fused     residual sums with norms and biases with GELUs in one pass each way, in Triton, likewise
 entropy   cross entropy over a vocabulary, in Triton, likewise
 lookup    rows of small tables, whose gradient is a matrix multiplication
-graphs    a pass over compiled graphs that moves sums of gradients into `fused`
+graphs    passes over compiled graphs: sums of gradients in `fused`, matrix multiplications in FP8
 dropout   for CPUs
 """
 

@@ -5,11 +5,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+
+class Float8(NamedTuple):
+    """Where an FP8 matrix is written transposed, and the factor (one number) of its values."""
+
+    columns: Tensor
+    scale: Tensor
+
 
 PROGRAMS = 1056  # that walk backward over all rows: eight for each multiprocessor of an H200
 
@@ -141,10 +150,31 @@ def _density(x):
 
 
 @triton.jit
+def _store_float8(value, scale, out, columns, row, column, rows, width, most, mask):
+    """Write a tile in FP8, as it lies and transposed; values beyond `most` are clamped."""
+    value = tl.clamp(value * scale, -most, most, propagate_nan=tl.PropagateNan.ALL)
+    narrow = value.to(out.dtype.element_ty)
+    tl.store(out + row.to(tl.int64)[:, None] * width + column[None, :], narrow, mask=mask)
+    places = column.to(tl.int64)[:, None] * rows + row[None, :]
+    tl.store(columns + places, tl.trans(narrow), mask=tl.trans(mask))
+
+
+@triton.jit
+def cast_float8(x, scale, out, columns, rows, width, most, high: tl.constexpr, wide: tl.constexpr):
+    """Cast a tile to FP8."""
+    row = tl.program_id(0) * high + tl.arange(0, high)
+    column = tl.program_id(1) * wide + tl.arange(0, wide)
+    mask = (row < rows)[:, None] & (column < width)[None, :]
+    places = row.to(tl.int64)[:, None] * width + column[None, :]
+    value = tl.load(x + places, mask=mask, other=0.0).to(tl.float32)
+    _store_float8(value, tl.load(scale), out, columns, row, column, rows, width, most, mask)
+
+
+@triton.jit
 def gelu_forward(
-    x, bias, out, rows,
+    x, bias, out, columns, scale, rows, most,
     width: tl.constexpr, high: tl.constexpr, wide: tl.constexpr, biased: tl.constexpr,
-    gated: tl.constexpr,
+    gated: tl.constexpr, narrow: tl.constexpr,
 ):  # fmt: skip
     """GELU of x + bias; if gated, rows are twice as wide and the second half scales the first."""
     row = tl.program_id(0) * high + tl.arange(0, high)
@@ -161,15 +191,18 @@ def gelu_forward(
         if biased:
             gate += tl.load(bias + width + column, mask=inside, other=0.0).to(tl.float32)[None, :]
         found *= gate
-    places = row.to(tl.int64)[:, None] * width + column[None, :]
-    tl.store(out + places, found.to(x.dtype.element_ty), mask=mask)
+    if narrow:
+        _store_float8(found, tl.load(scale), out, columns, row, column, rows, width, most, mask)
+    else:
+        places = row.to(tl.int64)[:, None] * width + column[None, :]
+        tl.store(out + places, found.to(x.dtype.element_ty), mask=mask)
 
 
 @triton.jit
 def gelu_backward(
-    grad, x, bias, out, sums, rows,
+    grad, x, bias, out, columns, scale, sums, rows, most,
     width: tl.constexpr, high: tl.constexpr, wide: tl.constexpr, biased: tl.constexpr,
-    gated: tl.constexpr,
+    gated: tl.constexpr, narrow: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a share of the rows in some columns, and their sums for the bias."""
     column = tl.program_id(1) * wide + tl.arange(0, wide)
@@ -192,12 +225,22 @@ def gelu_backward(
                 shift = tl.load(bias + width + column, mask=inside, other=0.0)
                 gate += shift.to(tl.float32)[None, :]
             through = back * value * below
-            tl.store(out + start + width, through.to(x.dtype.element_ty), mask=mask)
+            if narrow:
+                second = width + column
+                _store_float8(
+                    through, tl.load(scale), out, columns, row, second, rows, 2 * width, most, mask
+                )
+            else:
+                tl.store(out + start + width, through.to(x.dtype.element_ty), mask=mask)
             if biased:
                 of_gate += through
             back *= gate
         back *= below + value * _density(value)
-        tl.store(out + start, back.to(x.dtype.element_ty), mask=mask)
+        if narrow:
+            full: tl.constexpr = width * (1 + gated)
+            _store_float8(back, tl.load(scale), out, columns, row, column, rows, full, most, mask)
+        else:
+            tl.store(out + start, back.to(x.dtype.element_ty), mask=mask)
         if biased:
             of_bent += back
     if biased:
@@ -262,11 +305,12 @@ def column_sums(x, out, rows, columns, high: tl.constexpr, wide: tl.constexpr):
     tl.store(out + column, found, mask=column < columns)
 
 
-def tile(width: int, elements: int, most: int = 8192) -> dict[str, int]:
+def tile(width: int, elements: int, most: int = 8192, warps: int = 0) -> dict[str, int]:
     """Rows and columns of a tile over rows of this width, and the warps for it."""
     wide = min(triton.next_power_of_2(width), most)
     elements = max(elements, wide)
-    return {"high": elements // wide, "wide": wide, "num_warps": max(1, elements // 1024)}
+    warps = warps or max(1, elements // 1024)
+    return {"high": elements // wide, "wide": wide, "num_warps": warps}
 
 
 def run_norm(
@@ -299,30 +343,42 @@ def run_norm_back(
     return summed(sums.flatten(1), weight.dtype).view(3, width)
 
 
-def run_gelu(x: Tensor, bias: Tensor | None, out: Tensor, gated: bool) -> None:
-    """Write the activations of rows."""
+def run_gelu(
+    x: Tensor, bias: Tensor | None, out: Tensor, gated: bool, narrow: Float8 | None = None
+) -> None:
+    """Write the activations of rows; if `narrow`, in FP8, also transposed."""
     rows, width = out.shape
-    shape = tile(width, 4096, 1024)
+    shape = tile(width, 16384, 128, 8) if narrow else tile(width, 4096, 1024)
     grid = (triton.cdiv(rows, shape["high"]), triton.cdiv(width, shape["wide"]))
     gelu_forward[grid](
-        x, _or(bias, x), out, rows, width=width, biased=bias is not None, gated=gated, **shape
-    )
+        x, _or(bias, x), out, *_target(narrow, x), rows, _most(out), width=width,
+        biased=bias is not None, gated=gated, narrow=narrow is not None, **shape,
+    )  # fmt: skip
 
 
 def run_gelu_back(
-    grad: Tensor, x: Tensor, bias: Tensor | None, out: Tensor, gated: bool
-) -> Tensor | None:
+    grad: Tensor, x: Tensor, bias: Tensor | None, out: Tensor, gated: bool,
+    narrow: Float8 | None = None,
+) -> Tensor | None:  # fmt: skip
     """Write the gradients of rows; return that of the bias."""
     rows, width = grad.shape
-    shape = tile(width, 2048, 256)
+    shape = tile(width, 4096, 128, 16) if narrow else tile(width, 2048, 256)
     columns = triton.cdiv(width, shape["wide"])
     programs = min(triton.cdiv(PROGRAMS, columns), triton.cdiv(rows, shape["high"]))
     sums = grad.new_empty(programs, x.shape[1], dtype=torch.float32)
     gelu_backward[(programs, columns)](
-        grad, x, _or(bias, x), out, sums, rows, width=width, biased=bias is not None, gated=gated,
-        **shape,
+        grad, x, _or(bias, x), out, *_target(narrow, x), sums, rows, _most(out), width=width,
+        biased=bias is not None, gated=gated, narrow=narrow is not None, **shape,
     )  # fmt: skip
     return None if bias is None else summed(sums, grad.dtype)
+
+
+def run_cast(x: Tensor, out: Tensor, narrow: Float8) -> None:
+    """Write a matrix in FP8, as it lies and transposed."""
+    rows, width = x.shape
+    shape = tile(width, 8192, 256, 8)
+    grid = (triton.cdiv(rows, shape["high"]), triton.cdiv(width, shape["wide"]))
+    cast_float8[grid](x, narrow.scale, out, narrow.columns, rows, width, _most(out), **shape)
 
 
 def summed(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -358,3 +414,12 @@ def run_entropy_back(
 def _or(tensor: Tensor | None, other: Tensor) -> Tensor:
     """Return a pointer that is not read if there is no tensor."""
     return other if tensor is None else tensor
+
+
+def _target(narrow: Float8 | None, other: Tensor) -> tuple[Tensor, Tensor]:
+    return (other, other) if narrow is None else (narrow.columns, narrow.scale)
+
+
+def _most(out: Tensor) -> float:
+    """The largest number of a format."""
+    return torch.finfo(out.dtype).max

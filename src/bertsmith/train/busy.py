@@ -9,6 +9,7 @@ import numpy as np
 from bertsmith.errors import BertsmithError
 from bertsmith.examples.division import divide
 from bertsmith.examples.draw import Numbers
+from bertsmith.kernels.float8 import ALIGNED
 from bertsmith.train.recipe import MOST_TOKENS, Recipe
 
 LEAST = 0.95  # share of the tokens that ranks compute which must be tokens of samples
@@ -33,12 +34,12 @@ def fill_of(recipe: Recipe, length: int, tokens: int, ranks: int) -> int:
     count = ranks * passes_of(recipe, tokens, ranks)
     if not recipe.train.compile:
         return int(min(FILL, 2 ** max(0, (tokens // (count * FILL)).bit_length() - 1)))
-    if count == 1:
-        return tokens
-    even = -(-(tokens // length) // count) * length
-    # Sequences of several lengths divide less evenly than full ones.
-    spare = 0 if recipe.data.format == "joined" else length // 2
-    return max(even, -(-tokens // count)) + spare
+    if count > 1:
+        even = -(-(tokens // length) // count) * length
+        # Sequences of several lengths divide less evenly than full ones.
+        spare = 0 if recipe.data.format == "joined" else length // 2
+        tokens = max(even, -(-tokens // count)) + spare
+    return tokens + (-tokens % ALIGNED if recipe.train.precision == "fp8" else 0)
 
 
 def useful_share(recipe: Recipe, length: int, tokens: int, ranks: int, draw: Draw) -> float:

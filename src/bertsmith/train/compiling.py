@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bertsmith.errors import BertsmithError
 from bertsmith.kernels import fits_entropy, is_ampere, runs_relative, summed_entropy
+from bertsmith.kernels.float8 import ALIGNED
 from bertsmith.model import Encoder
 from bertsmith.model.attention import (
     Attention,
@@ -26,7 +28,11 @@ RELATIVE = (DisentangledAttention, SharedDisentangledAttention)
 
 
 def compile_rows(
-    module: nn.Module, whole: bool = True, captured: bool = False, half: bool = True
+    module: nn.Module,
+    whole: bool = True,
+    captured: bool = False,
+    half: bool = True,
+    float8: bool = False,
 ) -> None:
     """Compile the encoder for training. All passes should have the same number of tokens.
 
@@ -35,9 +41,9 @@ def compile_rows(
     from run to run. If not `whole`, each block is compiled by itself, since FSDP gathers weights
     between blocks. If `captured`, no graphs are made, since the whole step becomes one.
     If attention needs the lengths on the host (on a CPU, or if not `half`: in float32), the parts
-    before and after it are compiled.
+    before and after it are compiled. `float8`: matrix multiplications by weights are in FP8.
     """
-    from bertsmith.kernels.graphs import FuseSums
+    from bertsmith.kernels.graphs import FuseSums, MultiplyInFloat8
 
     # Asked by attention inside the graph. A decorator would import the compiler with the package.
     torch.compiler.assume_constant_result(is_ampere)
@@ -45,6 +51,9 @@ def compile_rows(
         "triton.cudagraphs": not captured,
         "post_grad_custom_pre_pass": FuseSums(),
     }
+    if float8:
+        _demand_aligned(module)
+        options["joint_custom_pre_pass"] = MultiplyInFloat8()
     for part in module.modules():
         if isinstance(part, Embedding) and whole and _is_there(part):
             part.combine = torch.compile(part.combine)  # type: ignore[method-assign]
@@ -52,12 +61,25 @@ def compile_rows(
             part.run = torch.compile(part.run, options=options)  # type: ignore[method-assign]
         elif isinstance(part, PostNormBlock | PreNormBlock):
             if not (whole and _by_device(part, half)):
-                _compile_block(part, half)
+                _compile_block(part, half, options)
         elif isinstance(part, Objective):
             part.place(next(module.parameters()).device)
             for model in part.outside:
-                compile_rows(model, whole, captured, half)
+                compile_rows(model, whole, captured, half, float8)
             part.score = _score(torch.compile(part.score, dynamic=True))  # type: ignore[assignment]
+
+
+def _demand_aligned(module: nn.Module) -> None:
+    """Refuse blocks that FP8 cannot multiply, since the pass over graphs would leave them out."""
+    blocks = (one for part in module.modules() if isinstance(part, Encoder) for one in part.blocks)
+    layers = (part for block in blocks for part in block.modules() if isinstance(part, nn.Linear))
+    for layer in layers:
+        if layer.in_features % ALIGNED or layer.out_features % ALIGNED:
+            sizes = f"{layer.in_features} x {layer.out_features}"
+            raise BertsmithError(
+                f"fp8 needs layers whose sizes are multiples of {ALIGNED}, not {sizes}:"
+                ' use train.precision = "bfloat16"'
+            )
 
 
 def _score(compiled: Score) -> Score:
@@ -69,9 +91,12 @@ def _score(compiled: Score) -> Score:
     return score
 
 
-def _compile_block(block: PostNormBlock | PreNormBlock, half: bool) -> None:
+def _compile_block(
+    block: PostNormBlock | PreNormBlock, half: bool, options: dict[str, Any]
+) -> None:
     if _by_device(block, half):
-        block.forward = torch.compile(block.forward)  # type: ignore[method-assign]
+        passes = {key: value for key, value in options.items() if key.startswith("joint")}
+        block.forward = torch.compile(block.forward, options=passes)  # type: ignore[method-assign]
         return
     block.finish = torch.compile(block.finish, dynamic=False)  # type: ignore[method-assign]
     if isinstance(block.attention, RotaryAttention):

@@ -125,7 +125,7 @@ def _signals(encoder: Encoder) -> list[Any]:
 def peak_rate(precision: str, device: str = "") -> float:
     """Floating-point operations per second of this device in matrix products, measured."""
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    kind: Any = torch.bfloat16 if precision == "bfloat16" else torch.float32
+    kind: Any = torch.float32 if precision == "float32" else torch.bfloat16
     size = 8192 if chosen.type == "cuda" else 1024
     # Random numbers: with ones a GPU draws less power and is faster than it ever is in training.
     random = torch.Generator().manual_seed(0)

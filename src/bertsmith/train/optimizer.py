@@ -395,7 +395,7 @@ def _muon(parameters: NamedParameters, train: Any) -> list[Optimizer]:
     """Muon for the matrices inside blocks; AdamW for embeddings, norms, biases and heads."""
     inner = {n: p for n, p in parameters.items() if p.ndim == 2 and ".blocks." in f".{n}"}
     rest = {name: parameter for name, parameter in parameters.items() if name not in inner}
-    half = train.precision == "bfloat16" and has_matrix_units()
+    half = train.precision != "float32" and has_matrix_units()
     muon = Muon(
         list(inner.values()),
         lr=train.matrix_learning_rate,

@@ -112,7 +112,7 @@ def plan(
         module,
         micro_tokens=recipe.train.micro_tokens,
         masked=recipe.masking.rate,
-        half=recipe.train.precision == "bfloat16",
+        half=recipe.train.precision != "float32",
         shards=count if recipe.train.parallel == "fsdp" else 1,
     )
     stages = recipe.lengths()
@@ -276,7 +276,7 @@ def _measured(
     example = example.to(chosen)
     name = supported(recipe.train.precision, chosen)
     if recipe.train.compile and on_gpu:  # which takes half a minute; on a CPU, longer
-        compile_rows(module, half=name != "float32")
+        compile_rows(module, half=name != "float32", float8=name == "fp8")
     optimizer = optimizer_for(module, recipe.train)
     call = Precision.of(name, chosen).wrap(module)
     passes, updates = [], []
@@ -311,9 +311,10 @@ def _device(name: str) -> torch.device:
 
 def _replayed(recipe: Recipe, module: Any, example: Example, device: torch.device) -> float:
     """Measure the seconds of a step that is replayed as a CUDA graph."""
+    name = supported(recipe.train.precision, device)
     if recipe.train.compile:
-        compile_rows(module, captured=True)
-    call = Precision.of(supported(recipe.train.precision, device), device).wrap(module)
+        compile_rows(module, captured=True, float8=name == "fp8")
+    call = Precision.of(name, device).wrap(module)
     steps = ReplayedSteps(call, optimizer_for(module, recipe.train), recipe.train, device).captured
     inputs = inputs_of(example, module.counts(example))
     began = 0.0

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from bertsmith.kernels.float8 import has_float8
 from bertsmith.model.heads import Head
 from bertsmith.model.pooling import POOLS
 from bertsmith.model.position import RelativeSignal
 
 MANY_CLASSES = 1024  # heads with more outputs predict a vocabulary
 GROUP = 16  # parameters cast in one call: about a block, to overlap communication
-Name = Literal["float32", "bfloat16"]
+Name = Literal["float32", "bfloat16", "fp8"]
 Hook = tuple[Callable[..., Any], Callable[..., Any]]  # how it is registered, and the hook
 
 
@@ -38,7 +39,9 @@ def has_bfloat16_units() -> bool:
 
 
 def supported(name: Name, device: torch.device) -> Name:
-    """Return the precision to use for a requested one: float32 if bfloat16 is emulated."""
+    """Return the precision to use for a requested one: the next that is not emulated."""
+    if name == "fp8" and not has_float8(device):
+        name = "bfloat16"
     emulated = device.type == "cpu" and not has_bfloat16_units()
     return "float32" if emulated else name
 
@@ -60,7 +63,7 @@ class Precision:
 
     @classmethod
     def of(cls, name: Name, device: torch.device) -> Precision:
-        """The policy that a recipe names."""
+        """The policy that a recipe names. FP8 is a matter of the compiled graph (compiling.py)."""
         if name == "float32":
             return cls()
         return cls(torch.bfloat16, exact_sums=device.type == "cpu")

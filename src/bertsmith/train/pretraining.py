@@ -115,7 +115,8 @@ def _train(
     name = supported(recipe.train.precision, ranks.device)
     if recipe.train.compile:
         whole = ranks.count == 1 or recipe.train.parallel == "ddp"
-        compile_rows(learner, whole=whole, captured=replay, half=name != "float32")
+        how = {"half": name != "float32", "float8": name == "fp8"}
+        compile_rows(learner, whole=whole, captured=replay, **how)
     elif ranks.device.type == "cpu":
         allow_signals(blocks)
     precision = Precision.of(name, ranks.device)
@@ -150,7 +151,8 @@ def _train(
         watch.say(f"{folder.path}: this run has ended at step {trainer.progress.step}")
         return dict(json.loads(ended.read_text("utf-8")))
     if name != recipe.train.precision:
-        watch.say(f"this CPU emulates {recipe.train.precision}: the run computes in {name}")
+        device = ranks.device.type.upper().replace("CUDA", "GPU")
+        watch.say(f"this {device} emulates {recipe.train.precision}: the run computes in {name}")
     finished = trainer.run()
     summary = finite({"finished": finished, **_summary(trainer, ranks, name), **baseline})
     if not finished:
@@ -175,7 +177,8 @@ def _note_start(
     for key in made.ignored:
         trainer.ledger.note(f"recipe settings ignored, since the model keeps its shape: {key}")
     if precision != recipe.train.precision:
-        trainer.ledger.note(f"computed in {precision}: this CPU has no bfloat16 units")
+        wanted = recipe.train.precision
+        trainer.ledger.note(f"computed in {precision}: this device has no {wanted} units")
 
 
 def _finish(
@@ -232,7 +235,7 @@ def _measures(
         mask_id=mask_id if mask_id is not None else 0,
         device=ranks.device,
         most=recipe.train.micro_tokens,
-        half=supported(recipe.train.precision, ranks.device) == "bfloat16",
+        half=supported(recipe.train.precision, ranks.device) != "float32",
     )
     return {} if perplexity is None else {"pseudo_perplexity": perplexity}
 

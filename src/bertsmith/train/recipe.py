@@ -202,7 +202,9 @@ class TrainPart(Part):
         le=1e9,
         description="skip a step whose gradient norm is this many times the recent one",
     )
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Literal["float32", "bfloat16", "fp8"] = Field(
+        default="float32", description="of the computation; fp8: matrix multiplications on new GPUs"
+    )
     compile: bool = False
     graphs: bool = Field(
         default=True, description="with compile on one GPU: replay whole steps as CUDA graphs"
@@ -352,6 +354,8 @@ def _check(recipe: Recipe, where: str) -> None:
         raise BertsmithError(f"{where}: masking.mask + masking.random is more than 1")
     if recipe.masking.smoothing and recipe.masking.unit != "token":
         raise BertsmithError(f'{where}: masking.smoothing needs masking.unit = "token"')
+    if train.precision == "fp8" and not train.compile:
+        raise BertsmithError(f'{where}: train.precision = "fp8" needs train.compile = true')
     shares = recipe.contrastive
     if shares.titles + shares.sentences + shares.same > 1:
         raise BertsmithError(f"{where}: the shares of titles, sentences and same are more than 1")

@@ -34,7 +34,7 @@ def can_replay(recipe: Recipe, learner: Any, ranks: Ranks) -> bool:
         and ranks.count == 1
         and train.compile
         and train.graphs
-        and train.precision == "bfloat16"
+        and train.precision != "float32"
         and train.optimizer in ("adamw", "muon")
         and not train.ema
         and train.micro_tokens >= max(tokens for _, tokens, _ in recipe.lengths())
