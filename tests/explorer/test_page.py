@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from analysis.browser import Watched, chromium
 from bertsmith import Bert
 from bertsmith.explorer import ExplorerPage
+from bertsmith.explorer.page import UNRELATED
 from explorer.models import tiny
 
 TEXT = "The river Vltava flows through <b>Prague</b>."
@@ -83,12 +85,22 @@ def test_a_masked_language_model(browser: Any, tmp_path: Path) -> None:
 
     # A second text: segments, and whether it follows.
     shown.change(lambda: page.click("text=Add a second text"))
+    shown.write("", "second")
+    assert page.locator("[data-answer=similarity]").count() == 0  # nothing to compare with
     shown.write("My sister's dog.", "second")
+    vectors = bert.embed(UNRELATED, normalise=True)
+    usual = (vectors @ vectors.T)[np.triu_indices(len(vectors), 1)].mean()
+    assert f"about {usual:.2f} in this model" in page.inner_text("[data-answer=similarity]")
     assert {name for name, _ in shown.rows("follows")} == {"follows", "does not follow"}
     assert page.locator("#tokens .second").count() > 0
     columns = page.locator("#embeddings thead th").all_inner_texts()
     assert columns[1:] == ["piece", "+ segment", "+ position", "= sum", "→ first states"]
-    assert page.locator(".lens tbody tr").count() == 4
+    names = page.locator(".lens tbody th").all_inner_texts()  # as the verb `lens` counts
+    assert names[0] == "embedding (depth 0)"
+    assert names[1:] == [f"layer {n} (depth {n + 1})" for n in range(3)]
+    width = bert.checkpoint.config.width
+    about = page.inner_text("#embeddings-about")
+    assert f"has {width} values" in about if width > 48 else f"shows the {width} values" in about
     shown.close()
 
 

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bertsmith.errors import BertsmithError
 from bertsmith.explorer.tokenizer import tokenizer_settings
 from bertsmith.explorer.weights import Packed, pack
@@ -16,11 +18,20 @@ from bertsmith.model import Disentangled, Rotary
 from bertsmith.pages import page
 from bertsmith.tasks.answering import stored_threshold
 from bertsmith.tasks.classification import activation, raw, softmax
+from bertsmith.tasks.embedding import embed
 from bertsmith.tasks.loaded import LoadedModel
 
 LONGEST = 256  # tokens that the page reads at once; a browser takes seconds for more
 LARGEST = 1_500_000_000  # bytes of weights: a browser does not open a much larger page
 WORKER = ("normalizers", "tokenizer", "encoder", "worker")
+UNRELATED = (
+    "The committee will vote on the new tax in March.",
+    "My cat sleeps on the warm roof all day.",
+    "Whisk the eggs with sugar until they are pale.",
+    "The telescope found a planet around a distant star.",
+    "She lost the tennis match in three sets.",
+    "Please restart the computer after the update.",
+)
 SCRIPTS = ("parts", "input", "answers", "attention", "page")
 
 
@@ -102,6 +113,7 @@ def explorer_settings(bert: LoadedModel) -> dict[str, Any]:
         "decision": checkpoint.settings.get("decision_threshold"),
         "thresholds": checkpoint.settings.get("label_thresholds"),  # of multi-label models
         "threshold": stored_threshold(bert),
+        "unrelated": _unrelated(bert),
         "sentence": {
             "pool": sentence.pool,
             "prompt": sentence.prompt,
@@ -117,6 +129,13 @@ def explorer_settings(bert: LoadedModel) -> dict[str, Any]:
             "distances": _distances(signal, longest) if isinstance(signal, Disentangled) else None,
         },
     }
+
+
+def _unrelated(bert: LoadedModel) -> float | None:
+    """The mean cosine similarity of sentences that have nothing to do with each other."""
+    vectors = np.asarray(embed(bert, UNRELATED, normalise=True))
+    alike = (vectors @ vectors.T)[np.triu_indices(len(vectors), 1)]
+    return float(alike.mean()) if np.isfinite(alike).all() else None
 
 
 def _distances(signal: Disentangled, longest: int) -> list[int]:

@@ -92,9 +92,14 @@ function marked(letters, spans) {
   return passage;
 }
 
+function unrelated() {
+  const { unrelated: usual } = page;
+  return usual === null ? "" : ` Sentences that have nothing to do with each other have about ${usual.toFixed(2)} in this model, not 0${usual > 0.5 ? ": it was not trained for similarity" : ""}.`;
+}
+
 function similarity(value, former) {
   return [make("p", { class: "big" }, value.toFixed(3), " ", make("small", {}, `cosine similarity${typeof former === "number" ? `, was ${former.toFixed(3)}` : ""}`)),
-    note("Each text alone becomes one vector, the mean of its states. 1 means the same direction, 0 nothing in common.")];
+    note(`Each text alone becomes one vector, the mean of its states; 1 means the same direction.${unrelated()}`)];
 }
 
 function showAnswers() {

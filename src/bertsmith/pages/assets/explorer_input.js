@@ -78,7 +78,7 @@ async function run() {
   try {
     const switches = { off: [...state.off], skipped: [...state.skipped] };
     const result = await ask("run", { first, second, ...switches });
-    result.similarity = second === null || !has("similarity") || page.panels.length > 1 && has("answer") ? null : (await ask("similarity", { first, second, ...switches })).similarity;
+    result.similarity = !second?.trim() || !first.trim() || !has("similarity") || page.panels.length > 1 && has("answer") ? null : (await ask("similarity", { first, second, ...switches })).similarity;
     const chosen = state.token === null ? null : state.result.tokens[state.token].text;
     state.result = result;
     state.token = nextToken(result.tokens, chosen);

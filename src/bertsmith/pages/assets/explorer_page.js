@@ -13,7 +13,11 @@ function embeddingsAbout() {
   const vectors = parts.length > 1 ? `A piece enters the model as ${parts.length === 3 ? "three" : "two"} learned vectors that are added: ${listed}.` : "A piece enters the model as one learned vector.";
   const places = config.bases ? " Every layer reads the position of a piece from a rotation of its vectors (rotary positions), so there is no position vector."
     : config.distances ? " Every layer reads the position of a piece from vectors of its distance to others, so the sum need not hold it." : "";
-  return `${vectors}${places} Each strip shows ${config.embedding_width || config.width} numbers: blue is above zero, orange below. After a normalisation${config.project_embedding ? " and a projection" : ""} these are the first states.`;
+  return `${vectors}${places} ${strips(config.embedding_width || config.width)}: blue is above zero, orange below. After a normalisation${config.project_embedding ? " and a projection" : ""} these are the first states.`;
+}
+
+function strips(width) {
+  return width > CELLS ? `A vector has ${width} values; each strip shows them as ${CELLS} means of neighbours` : `Each strip shows the ${width} values of a vector`;
 }
 
 function showEmbeddings() {
@@ -22,7 +26,7 @@ function showEmbeddings() {
   const count = tokens.length, scales = {};
   for (const name of names) {
     const size = embedding[name].length / count, means = [];
-    for (let at = 0; at + 8 <= embedding[name].length; at += Math.max(8, Math.floor(size / 48))) means.push(embedding[name][at] / 2);
+    for (let at = 0; at + 8 <= embedding[name].length; at += Math.max(8, Math.floor(size / CELLS))) means.push(embedding[name][at] / 2);
     scales[name] = scaleOf(means);
   }
   const head = make("thead", {}, make("tr", {}, make("th"), ...names.map((name) => make("th", { scope: "col" }, (name === "states" ? "→ " : name === "token" ? "" : name === "sum" ? "= " : "+ ") + PARTS[name]))));
@@ -48,7 +52,7 @@ async function showLens() {
   const scales = depths.map(({ state: vector }) => scaleOf(vector) / 2.5);
   const head = make("tr", {}, make("th", {}, "after"), make("th", {}, "state"), make("th", { colspan: 4 }, guessed ? "best guesses" : "most similar pieces"), guessed && !masked ? make("th", {}, `“${shortly(token.text, 10)}” itself`) : null);
   const rows = depths.map((depth, number) => {
-    const name = number === 0 ? "embedding" : `layer ${number - 1}`;
+    const name = number === 0 ? "embedding (depth 0)" : `layer ${number - 1} (depth ${number})`;
     const cells = (depth.best || depth.alike).map((guess) => {
       const cell = make("td", { class: "guess" }, shortly(guess.text, 14), make("small", {}, guessed ? percent(guess.score) : guess.score.toFixed(2)));
       cell.style.setProperty("--weight", Math.max(0, guessed ? guess.score : guess.score ** 3 * 0.8));

@@ -51,7 +51,9 @@ function pixels(canvas, width, height, shade) {
 }
 
 // A vector as a strip of at most `cells` colours: the mean of neighbours, blue above zero.
-function strip(vector, scale, cells = 48) {
+const CELLS = 48; // of a strip: each shows the mean of neighbouring values
+
+function strip(vector, scale, cells = CELLS) {
   const count = Math.min(cells, vector.length), size = vector.length / count;
   const means = Array.from({ length: count }, (_, cell) => {
     const own = vector.subarray(Math.round(cell * size), Math.max(Math.round(cell * size) + 1, Math.round((cell + 1) * size)));
