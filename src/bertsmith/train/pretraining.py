@@ -160,6 +160,9 @@ def _train(
     missed = sum(trainer.progress.step <= begin for begin in begins)
     trainer.ledger.note("stages that the budget did not reach", missed)
     summary |= {"stages_not_reached": missed} if missed else {}
+    warmup = recipe.train.warmup if recipe.train.warmup >= 1 else 0
+    unwarmed = max(0, round(warmup) - trainer.progress.step)
+    trainer.ledger.note("warm-up steps that the budget did not reach", unwarmed)
     folder.keep_ledger(trainer.ledger)
     return _finish(recipe, folder, ranks, corpus, made, trainer, watch, held, summary)
 
@@ -300,7 +303,7 @@ def _summary(trainer: Trainer, ranks: Ranks, precision: str) -> dict[str, Any]:
         "ranks": ranks.count,
         "useful_tokens_per_rank": progress.tokens / max(progress.step, 1) / ranks.count,
         "useful_share": progress.useful / max(progress.step, 1),
-        **trainer.last,
+        **progress.scores,
     }
 
 
