@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from bertsmith.kernels import is_ampere
 from bertsmith.model.heads import Head
 from bertsmith.model.pooling import POOLS
 from bertsmith.model.position import RelativeSignal
@@ -39,8 +40,9 @@ def has_bfloat16_units() -> bool:
 
 def supported(name: Name, device: torch.device) -> Name:
     """Return the precision to use for a requested one: float32 if bfloat16 is emulated."""
-    emulated = device.type == "cpu" and not has_bfloat16_units()
-    return "float32" if emulated else name
+    if device.type == "cuda":
+        return name if is_ampere(device) else "float32"
+    return "float32" if device.type == "cpu" and not has_bfloat16_units() else name
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ def _train(
         watch.say(f"{folder.path}: this run has ended at step {trainer.progress.step}")
         return dict(json.loads(ended.read_text("utf-8")))
     if name != recipe.train.precision:
-        watch.say(f"this CPU emulates {recipe.train.precision}: the run computes in {name}")
+        watch.say(f"this device emulates {recipe.train.precision}: the run computes in {name}")
     finished = trainer.run()
     summary = finite({"finished": finished, **_summary(trainer, ranks, name), **baseline})
     if not finished:
@@ -178,7 +178,7 @@ def _note_start(
     for key in made.ignored:
         trainer.ledger.note(f"recipe settings ignored, since the model keeps its shape: {key}")
     if precision != recipe.train.precision:
-        trainer.ledger.note(f"computed in {precision}: this CPU has no bfloat16 units")
+        trainer.ledger.note(f"computed in {precision}: this device has no bfloat16 units")
 
 
 def _finish(
