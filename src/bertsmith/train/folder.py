@@ -16,6 +16,15 @@ from bertsmith.ledger import Ledger
 LOGS = ("log.jsonl", "timing.jsonl")
 
 
+def read_table(path: Path) -> dict[str, Any] | None:
+    """Read a JSON object; None if the file is missing or damaged."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
 class RunFolder:
     """The files of a run. Only the first rank writes."""
 
@@ -38,12 +47,23 @@ class RunFolder:
         if self.path.is_dir() and any(not e.name.startswith(".") for e in self.path.iterdir()):
             raise BertsmithError(f"{self.path}: not empty; choose a new folder for the run")
 
-    def make(self, recipe: str) -> None:
-        """Create the folder of a run; it must be empty."""
+    def make(self, recipe: str, start: Mapping[str, Any] | None = None) -> None:
+        """Create the folder of a run; it must be empty. `start` is what `start()` returns."""
         self.demand_free()
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
+        if start:
+            write_json(self.path / "start.json", start)
         write_text(self.path / "recipe.toml", recipe)
+
+    def start(self) -> dict[str, Any]:
+        """How the run was started: torchrun's `job`, and the `model` that it continues."""
+        return read_table(self.path / "start.json") or {}
+
+    def summary(self) -> dict[str, Any] | None:
+        """The summary of a finished run; None if there is none, or if it is damaged."""
+        summary = read_table(self.path / "summary.json")
+        return summary if summary and summary.get("finished") is True else None
 
     def recipe(self) -> str:
         """Return the recipe that this run was started with."""
