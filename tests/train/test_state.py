@@ -184,8 +184,11 @@ def test_step_counts_are_restored_where_the_optimizer_reads_them(
 ) -> None:
     """On a GPU, a count that Python reads would make every parameter wait for the device."""
     train = SimpleNamespace(
-        **{"optimizer": optimizer.replace("sharded", "adamw"), "learning_rate": 1e-3},
-        **{"betas": (0.9, 0.98), "epsilon": 1e-6, "weight_decay": 0.1},
+        optimizer=optimizer.replace("sharded", "adamw"),
+        learning_rate=1e-3,
+        betas=(0.9, 0.98),
+        epsilon=1e-6,
+        weight_decay=0.1,
     )
     monkeypatch.setattr("bertsmith.train.state.assign", lambda *_: None)  # copies need a GPU
     with FakeTensorMode():
@@ -205,8 +208,6 @@ def test_step_counts_are_restored_where_the_optimizer_reads_them(
         model = {name: torch.ones(parameter.shape) for name, parameter in named.items()}
         state = TensorState(named, made, Averages(named, 0.0))
         state.load(Saved({"averaged": 0}, {"model": model, "optimizer": stored}))
-        kinds = {
-            (key, value.device.type) for _, one in made.states() for key, value in one.items()
-        }
+        kinds = {(key, value.device.type) for _, one in made.states() for key, value in one.items()}
     counts = "cuda" if optimizer == "adamw" else "cpu"
     assert kinds == {("step", counts), ("exp_avg", "cuda")}
