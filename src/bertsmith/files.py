@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryFile
 from typing import IO, Any, Literal, overload
 
@@ -142,9 +143,10 @@ def check_writable(path: str | Path) -> None:
 
 
 def sweep(folder: str | Path) -> None:
-    """Remove the temporary files of killed writers; only for who holds the lock of a folder."""
-    for part in Path(folder).glob(f".*-{'[0-9a-f]' * 12}.part"):
-        part.unlink(missing_ok=True)
+    """Remove what killed writers left in a folder; only for who holds its lock."""
+    for length in (8, 12):
+        for part in Path(folder).glob(f".*-{'[0-9a-z_]' * length}.part"):
+            rmtree(part, ignore_errors=True) if part.is_dir() else part.unlink(missing_ok=True)
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:

@@ -237,7 +237,7 @@ def _staged(path: str | Path, home: Path, name: str) -> Iterator[tuple[Path, Pat
     """A folder of this name to fill, and one for what it replaces; errors name `path` instead."""
     with (
         writing(path),
-        TemporaryDirectory(prefix=f".{name[:40]}-", dir=home, ignore_cleanup_errors=True) as folder,
+        TemporaryDirectory(".part", f".{name[:40]}-", home, ignore_cleanup_errors=True) as folder,
     ):
         part, aside = Path(folder, "new", name), Path(folder, "old")
         part.mkdir(parents=True)

@@ -98,3 +98,12 @@ def test_stages_keep_their_proportions() -> None:
     trained = with_steps(recipe, cost, 0)
     assert [stage.steps for stage in trained.stages] == [39, 0]
     assert trained.evaluate.every == 22
+
+
+def test_a_warm_up_in_steps_keeps_its_proportion() -> None:
+    recipe = load_recipe("tiny-bert", ["train.steps=600", "train.warmup=60"])
+    cost = cost_of(recipe, Sized(), "tokens", 4096 * 40, "x")
+    assert with_steps(recipe, cost, 0).train.warmup == pytest.approx(0.1)
+    clock = load_recipe("tiny-bert", ["train.steps=0", "train.minutes=5", "train.warmup=60"])
+    with pytest.raises(BertsmithError, match=r"a budget of 40 steps: train\.warmup is 60 steps"):
+        with_steps(clock, cost, 0)

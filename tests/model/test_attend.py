@@ -342,7 +342,9 @@ def test_the_kernel_is_chosen_by_device_dtype_and_length(
     scores = Scores(1.0, window, relative(Layout.of([2])) if bias else None)
     assert choose(query, scores, most) == expected
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
-    assert choose(query, scores, most) == expected.replace("relative", "grouped")
+    older = expected if device == "cpu" else "grouped"  # a T4 has none of the kernels
+    assert choose(query, scores, most) == older
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
     monkeypatch.setattr(short, "TRITON", False)
     without = {"short": "varlen", "relative": "grouped"}
     assert choose(query, scores, most) == without.get(expected, expected)

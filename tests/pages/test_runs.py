@@ -4,6 +4,7 @@ import html
 import json
 import math
 import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -125,12 +126,31 @@ def test_damage_is_counted(run: Path) -> None:
     (run / "ledger.json").write_text("[]")
     read = read_run(run)
     assert read.step == 40
-    assert len(read.notes) == 3
+    assert len(read.notes) == 4
+    assert "ledger.json is damaged and left out (it is not a table)" in read.notes
     assert "log.jsonl: 4 damaged lines are left out" in read.notes
     assert "log.jsonl: 4 damaged lines are left out" in words(report_page(read))
     for row in (3, "text", [{"text": 3}], [{"targets": [], "text": ""}], [[]], [{}]):
         write_lines(run / "log.jsonl", [{"step": 1, "samples": row}])
         write_report(run)
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_log_that_is_gone_cut_or_changed_is_noted(run: Path, finished: bool) -> None:
+    whole = (run / "log.jsonl").read_bytes()
+    if not finished:
+        (run / "summary.json").unlink()
+    state = run / "checkpoints" / "step-00000040" / "state.json"
+    state.parent.mkdir(parents=True)
+    state.write_text(json.dumps({"sums": {"log.jsonl": zlib.crc32(whole)}}))
+    assert read_run(run).notes == []
+    (run / "log.jsonl").write_bytes(whole.replace(b'"samples": 24', b'"samples": 25'))
+    changed = ["log.jsonl was changed since the run ended"] if finished else []
+    assert read_run(run).notes == changed
+    (run / "log.jsonl").write_bytes(b"".join(whole.splitlines(keepends=True)[:9]))
+    assert read_run(run).notes == ["log.jsonl ends at step 9, but the run has 40 steps"]
+    (run / "log.jsonl").unlink()
+    assert read_run(run).notes == ["log.jsonl is missing or empty, but the run has 40 steps"]
 
 
 def test_what_is_no_run(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from bertsmith.train.precision import GROUP, MixedPrecision, Precision
+from bertsmith.train.precision import GROUP, MixedPrecision, Precision, supported
 
 HALF = Precision(torch.bfloat16)
 
@@ -91,3 +91,14 @@ def test_a_tied_table_is_exact_as_a_table_and_cast_as_an_output() -> None:
     assert table.weight.grad.dtype == torch.float32
     assert not table._forward_hooks
     assert not table._forward_pre_hooks
+
+
+@pytest.mark.parametrize(
+    ("capability", "expected"), [((7, 0), "float32"), ((7, 5), "float32"), ((8, 0), "bfloat16")]
+)
+def test_gpus_before_ampere_compute_in_float32(
+    capability: tuple[int, int], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    assert supported("bfloat16", torch.device("cuda")) == expected
+    assert supported("float32", torch.device("cuda")) == "float32"

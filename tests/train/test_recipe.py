@@ -83,6 +83,40 @@ def test_there_are_recipes_for_laptops_gpus_and_as_published() -> None:
     assert sum(name.startswith("small-") for name in NAMES) >= 4
 
 
+PUBLISHED = {  # steps, sequences, learning rate, warm-up, second beta, weight decay, clipping
+    "bert-base": (1_000_000, 256, 1e-4, 10_000, 0.999, 0.01, 1.0),
+    "bert-large": (1_000_000, 256, 1e-4, 10_000, 0.999, 0.01, 1.0),
+    "roberta-base": (500_000, 8192, 6e-4, 24_000, 0.98, 0.01, 0.0),
+    "roberta-large": (500_000, 8192, 4e-4, 30_000, 0.98, 0.01, 0.0),
+    "albert-base": (125_000, 4096, 1.76e-3, 3125, 0.999, 0.01, 1.0),
+    "electra-small": (1_000_000, 128, 5e-4, 10_000, 0.999, 0.01, 1.0),
+    "electra-base": (766_000, 256, 2e-4, 10_000, 0.999, 0.01, 1.0),
+    "deberta-v3-base": (500_000, 8192, 6e-4, 10_000, 0.98, 0.01, 1.0),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_recipes_as_published_are_those_of_the_papers(name: str) -> None:
+    recipe = load_recipe(name)
+    train, (length, tokens, _) = recipe.train, recipe.lengths()[-1]
+    found = (train.steps, tokens // length, train.learning_rate, train.warmup)
+    assert (*found, train.betas[1], train.weight_decay, train.clip) == PUBLISHED[name]
+    assert (train.epsilon, train.betas[0], train.schedule) == (1e-6, 0.9, "linear")
+    assert "as published" in recipe.about
+
+
+def test_modernbert_clips_updates_and_warms_up_for_3b_tokens() -> None:
+    train = load_recipe("modernbert-base").train
+    assert (train.optimizer, train.clip, train.learning_rate) == ("stable_adamw", 0.0, 8e-4)
+    growth = (train.batch_tokens - train.ramp_from) / train.ramp_steps
+    warmed = train.warmup * (train.ramp_from + growth * train.warmup / 2)
+    assert warmed == pytest.approx(3e9, rel=0.02)
+
+
+def test_albert_as_published_is_the_first_version() -> None:
+    assert load_recipe("albert-base").model.size == "albert-base-v1"  # with the paper's dropout
+
+
 def test_keys_can_be_changed() -> None:
     recipe = load_recipe(
         "tiny-bert",

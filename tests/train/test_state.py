@@ -4,14 +4,19 @@ import json
 import random
 import resource
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from bertsmith.errors import BertsmithError
+from bertsmith.train.averages import Averages
 from bertsmith.train.folder import RunFolder
-from bertsmith.train.state import Checkpoints
+from bertsmith.train.optimizer import optimizer_for
+from bertsmith.train.state import Checkpoints, Saved, TensorState
 
 
 def tensors(step: int) -> dict[str, Any]:
@@ -82,6 +87,29 @@ def test_what_an_interrupted_writer_left_is_no_checkpoint(tmp_path: Path) -> Non
     assert not list(tmp_path.glob(".writing-*"))
 
 
+def test_other_names_are_no_checkpoints(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(5, tensors(5), {"step": 5})
+    for name in ("step-²", "step-٣", "step-7", "step-", "step-00000009.bak"):
+        (tmp_path / name).mkdir()
+    assert checkpoints.steps() == [5]
+    assert checkpoints.newest()[1] == []
+
+
+@pytest.mark.parametrize("manifest", ["[" * 100_000, '{"a":' * 100_000, "{}", "[]", "3", ""])
+def test_a_manifest_that_lists_nothing_is_damaged(manifest: str, tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(5, tensors(5), {"step": 5})
+    checkpoints.save(10, tensors(10), {"step": 10})
+    (checkpoints.path(10) / "manifest.json").write_text(manifest)
+    saved, faults = checkpoints.newest()
+    assert saved is not None
+    assert saved.numbers == {"step": 5}
+    assert len(faults) == 1
+    assert "step-00000010: damaged (" in faults[0]
+    assert "\n" not in faults[0]
+
+
 def test_logs_are_cut_to_a_step(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.make("about = 'x'\n")
@@ -148,3 +176,38 @@ def test_a_log_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
         folder.log({"step": 1}, {"step": 1})
     with pytest.raises(BertsmithError, match=r"log.jsonl: cannot be written"):
         folder.cut(0, 0)
+
+
+@pytest.mark.parametrize("optimizer", ["lamb", "stable_adamw", "adamw", "sharded"])
+def test_step_counts_are_restored_where_the_optimizer_reads_them(
+    optimizer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU, a count that Python reads would make every parameter wait for the device."""
+    train = SimpleNamespace(
+        optimizer=optimizer.replace("sharded", "adamw"),
+        learning_rate=1e-3,
+        betas=(0.9, 0.98),
+        epsilon=1e-6,
+        weight_decay=0.1,
+    )
+    monkeypatch.setattr("bertsmith.train.state.assign", lambda *_: None)  # copies need a GPU
+    with FakeTensorMode():
+        module = nn.Module()
+        module.weight = nn.Parameter(torch.empty((2, 3), device="cuda"))
+        module.bias = nn.Parameter(torch.empty(2, device="cuda"))
+        made = optimizer_for(module, train)
+        if optimizer == "sharded":  # torch has no fused step for shards
+            made.optimizers[0].param_groups[0] |= {"fused": None, "foreach": True}
+            made.optimizers[0].param_groups[1] |= {"fused": None, "foreach": True}
+        named = dict(module.named_parameters())
+        stored = {
+            f"{name}:{key}": torch.ones(()) if key == "step" else torch.ones(parameter.shape)
+            for name, parameter in named.items()
+            for key in ("step", "exp_avg")
+        }
+        model = {name: torch.ones(parameter.shape) for name, parameter in named.items()}
+        state = TensorState(named, made, Averages(named, 0.0))
+        state.load(Saved({"averaged": 0}, {"model": model, "optimizer": stored}))
+        kinds = {(key, value.device.type) for _, one in made.states() for key, value in one.items()}
+    counts = "cuda" if optimizer == "adamw" else "cpu"
+    assert kinds == {("step", counts), ("exp_avg", "cuda")}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from bertsmith.errors import BertsmithError
 from bertsmith.files import digest, locked
+from bertsmith.folders import check_replaceable
 from bertsmith.model.block import PostNormBlock
 from bertsmith.train import Recipe, pretrain
 from bertsmith.train.loop import Trainer
@@ -157,3 +159,122 @@ def test_weights_do_not_change_while_a_step_may_be_given_up(recipe: Make, tmp_pa
         patch.setattr(TrainingStep, "_update", look)
         pretrain(recipe(train={"steps": 2}), tmp_path / "run", show="none")
     assert seen == [False, False]
+
+
+# ------------------------------------------------------------------ damaged folders
+
+
+def stopped_run(made: Recipe, run: Path, patch: pytest.MonkeyPatch, step: int = 6) -> None:
+    """A run that a signal stopped after some steps."""
+    real = Trainer._step
+
+    def stop(trainer: Trainer, *arguments: Any) -> Any:
+        if trainer.progress.step == step - 1:
+            trainer.stopped = int(signal.SIGTERM)
+        return real(trainer, *arguments)
+
+    with patch.context() as patched:
+        patched.setattr(Trainer, "_step", stop)
+        assert pretrain(made, run, show="none")["steps"] == step
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "flipped", ""])
+def test_a_damaged_log_is_named_when_a_run_resumes(
+    damage: str,
+    recipe: Make,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made, log = recipe(train={"steps": 8}), tmp_path / "run" / "log.jsonl"
+    stopped_run(made, tmp_path / "run", monkeypatch)
+    whole = log.read_bytes()
+    if damage == "gone":
+        log.unlink()
+    elif damage == "cut":
+        log.write_bytes(whole[: len(whole) // 2])
+    elif damage == "flipped":
+        log.write_bytes(whole.replace(b'"samples": ', b'"samples": 1', 1))
+    assert pretrain(made, tmp_path / "run", show="lines", resume=True)["finished"]
+    note = f"{log}: lines up to step 6 are damaged or missing; the run continues without them"
+    assert (note in capsys.readouterr().err) == bool(damage)
+    ledger = json.loads((tmp_path / "run" / "ledger.json").read_text())
+    noted = "logs that were damaged or cut when the run resumed: log.jsonl"
+    assert ledger.get(noted, 0) == bool(damage)
+    # Known from then on: another resume has nothing to say.
+    pretrain(made, tmp_path / "run", show="lines", resume=True)
+    assert "damaged or missing" not in capsys.readouterr().err
+
+
+def test_what_a_kill_leaves_behind_is_removed(
+    recipe: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also a model directory of which only some files were written."""
+    made, run = recipe(train={"steps": 8}), tmp_path / "run"
+    pretrain(made, tmp_path / "whole", show="none")
+    stopped_run(made, run, monkeypatch)
+    (run / ".ledger.json-0123456789ab.part").write_text("{")
+    (run / ".model-a1b2c3d4.part" / "new" / "model").mkdir(parents=True)
+    (run / "model").mkdir()
+    (run / "model" / "config.json").write_text("{}")
+    (run / "model" / "tokenizer.json").write_text("{}")
+    assert pretrain(made, run, show="none", resume=True)["finished"]
+    assert not [path.name for path in run.iterdir() if path.name.startswith(".")]
+    names = {path.name for path in (tmp_path / "whole" / "model").iterdir()}
+    assert {path.name for path in (run / "model").iterdir()} == names
+    runs = (tmp_path / "whole", run)
+    markers = [json.loads((one / "model" / "bertsmith.json").read_text()) for one in runs]
+    for marker in markers:
+        card = marker["files"].pop("README.md")  # has the minutes that the run took
+        assert card.startswith("sha256 ")
+    assert markers[0] == markers[1]
+    check_replaceable(run / "model", overwrite=True)  # every file is as bertsmith.json says
+
+
+# ------------------------------------------------------------------ a start that is gone
+
+
+@pytest.mark.parametrize("when", ["while it trains", "while it is stopped"])
+def test_a_run_ends_without_the_model_that_it_started_from(
+    when: str, recipe: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretrain(recipe(train={"steps": 2}), tmp_path / "first", show="none")
+    made = recipe(model={"start": str(tmp_path / "first" / "model")}, train={"steps": 8})
+    pretrain(made, tmp_path / "whole", show="none")
+    run, real = tmp_path / "run", Trainer.run
+    if when == "while it is stopped":
+        stopped_run(made, run, monkeypatch)
+        shutil.rmtree(tmp_path / "first")
+    else:
+
+        def without(trainer: Trainer) -> bool:
+            shutil.rmtree(tmp_path / "first")
+            return real(trainer)
+
+        monkeypatch.setattr(Trainer, "run", without)
+    assert pretrain(made, run, show="none", resume=when == "while it is stopped")["finished"]
+    assert equal(run, tmp_path / "whole")
+    for name in ("config.json", "bertsmith.json"):
+        one, other = (
+            json.loads((run / "model" / name).read_text()) for run in (run, tmp_path / "whole")
+        )
+        one.get("files", {}).pop("README.md", None)
+        other.get("files", {}).pop("README.md", None)
+        assert one == other
+
+
+def test_torchrun_resumes_its_own_run_after_a_machine_came_or_went(
+    recipe: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its restart count stays 0 then; the id of the job tells."""
+    made, run = recipe(train={"steps": 8}), tmp_path / "run"
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job-7")
+    stopped_run(made, run, monkeypatch)
+    for other in ("job-8", "none"):
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", other)
+        with pytest.raises(BertsmithError, match="--resume continues it"):
+            pretrain(made, run, show="none")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job-7")
+    found = pretrain(made, run, show="none")
+    assert (found["finished"], found["steps"]) == (True, 8)

@@ -9,7 +9,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.train.building import built
 from bertsmith.train.flops import training_flops
 from bertsmith.train.planning import plan
-from bertsmith.train.recipe import Recipe
+from bertsmith.train.recipe import Recipe, checked
 
 LEAST = 4  # steps: one before each evaluation
 
@@ -77,14 +77,20 @@ def with_steps(recipe: Recipe, cost: Cost, seed: int, keep: int = 2) -> Recipe:
             stage.model_copy(update={"steps": 0 if place == last else counts[place]})
             for place, stage in enumerate(stages)
         )
-    train = recipe.train.model_copy(update={"steps": cost.steps, "minutes": 0.0, "seed": seed})
+    train = recipe.train
+    # A warm-up of so many steps keeps its proportion too, if the recipe says of how many.
+    warmup = train.warmup / train.steps if 1 <= train.warmup < train.steps else train.warmup
+    changes = {"steps": cost.steps, "minutes": 0.0, "seed": seed, "warmup": warmup}
+    train = train.model_copy(update=changes)
     evaluate = recipe.evaluate.model_copy(update={"every": cost.every})
     keeping = recipe.checkpoint.model_copy(
         update={"every": cost.every, "keep": keep, "minutes": recipe.checkpoint.minutes or 5.0}
     )
-    return recipe.model_copy(
+    made = recipe.model_copy(
         update={"stages": stages, "train": train, "evaluate": evaluate, "checkpoint": keeping}
     )
+    checked(made.model_dump(), f"a budget of {cost.steps:,} steps")
+    return made
 
 
 def _shares(recipe: Recipe) -> list[float]:

@@ -55,7 +55,7 @@ class Steps:
         self.bert, self.training, self.settings, self.total = bert, training, settings, total
         name = supported(settings.dtype, bert.device)
         if name != settings.dtype:
-            bert.ledger.note(f"trained in {name}: this CPU has no {settings.dtype} units")
+            bert.ledger.note(f"trained in {name}: this device has no {settings.dtype} units")
         self.half = name != "float32"
         # oneDNN prepares again for each new number of rows in half precision.
         learner = Learner(bert.model, training, STEP if self.half and self.on_cpu else 1)

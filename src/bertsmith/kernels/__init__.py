@@ -15,13 +15,12 @@ from bertsmith.kernels.dropout import Dropout
 from bertsmith.kernels.entropy import fits_entropy, summed_entropy
 from bertsmith.kernels.fused import add_norm, up_gelu
 from bertsmith.kernels.lookup import small_table
-from bertsmith.kernels.ragged import fits_ragged, ragged_attention
+from bertsmith.kernels.ragged import fits_ragged, is_ampere, ragged_attention
 from bertsmith.kernels.relative import (
     DistanceRows,
     band_side,
     distance_rows,
     fits_relative,
-    is_ampere,
     relative_attention,
     runs_relative,
 )

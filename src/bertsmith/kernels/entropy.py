@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bertsmith.kernels.ragged import is_ampere
 from bertsmith.kernels.short import HALVES, TRITON
 
 MANY = 1024  # outputs from which the kernel is worth its launch
@@ -14,8 +15,8 @@ MANY = 1024  # outputs from which the kernel is worth its launch
 
 def fits_entropy(logits: Tensor) -> bool:
     """Return whether the kernel supports these logits."""
-    here = TRITON and logits.device.type == "cuda"
-    return here and logits.dtype in HALVES and logits.shape[1] >= MANY
+    fits = logits.dtype in HALVES and logits.shape[1] >= MANY
+    return TRITON and fits and is_ampere(logits.device)
 
 
 def summed_entropy(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

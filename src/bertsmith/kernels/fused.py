@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bertsmith.kernels.ragged import is_ampere
 from bertsmith.kernels.short import HALVES, TRITON
 
 WIDEST = 8192  # rows that fit a program's registers
@@ -45,7 +46,7 @@ def up_gelu(x: Tensor, linear: nn.Module, activation: nn.Module, gated: bool = F
 
 def fits_fused(x: Tensor) -> bool:
     """Return whether to use the kernels: in compiled graphs only, since launches are slow."""
-    here = TRITON and x.device.type == "cuda" and torch.compiler.is_compiling()
+    here = TRITON and torch.compiler.is_compiling() and is_ampere(x.device)
     return here and x.ndim == 2 and x.shape[1] <= WIDEST and x.dtype in HALVES
 
 

@@ -9,12 +9,18 @@ import torch
 from torch import Tensor
 
 
+def is_ampere(device: torch.device) -> bool:
+    """Return whether this is a GPU of Ampere or later, as flash attention and Triton need.
+
+    Earlier ones (T4, V100) also have no bfloat16 units.
+    """
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
 def fits_ragged(query: Tensor) -> bool:
     """Return whether torch's kernel supports these queries."""
-    half = query.dtype in (torch.float16, torch.bfloat16)
-    return (
-        query.device.type == "cuda" and half and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
-    )
+    fits = query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
+    return fits and query.dtype in (torch.float16, torch.bfloat16) and is_ampere(query.device)
 
 
 def ragged_attention(

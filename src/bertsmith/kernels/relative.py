@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.kernels import short
-from bertsmith.kernels.ragged import ragged_attention
+from bertsmith.kernels.ragged import is_ampere, ragged_attention
 from bertsmith.kernels.short import HALVES, _even, _joint, _parts
 
 WIDTHS = (16, 32, 64)  # head widths; wider ones need more shared memory than many GPUs have
@@ -32,12 +32,7 @@ def fits_relative(query: Tensor) -> bool:
 
 def runs_relative(width: int, device: torch.device) -> bool:
     """Return whether the kernel supports heads of this width on a device, in half precision."""
-    return short.TRITON and device.type == "cuda" and width in WIDTHS and is_ampere(device)
-
-
-def is_ampere(device: torch.device) -> bool:
-    """Return whether a GPU is of Ampere or later: earlier ones have too little shared memory."""
-    return torch.cuda.get_device_capability(device) >= (8, 0)
+    return short.TRITON and width in WIDTHS and is_ampere(device)
 
 
 def relative_attention(

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bertsmith.kernels.ragged import is_ampere
+
 LONGEST = 128
 TRITON = find_spec("triton") is not None
 HALVES = (torch.float16, torch.bfloat16)
@@ -27,7 +29,7 @@ def fits_short(query: Tensor, most: int) -> bool:
     graphs.
     """
     fits = 0 < most <= LONGEST and query.shape[-1] in WIDTHS and query.dtype in HALVES
-    return TRITON and query.device.type == "cuda" and fits
+    return TRITON and fits and is_ampere(query.device)
 
 
 def short_attention(

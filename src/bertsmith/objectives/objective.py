@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from bertsmith.batch import Batch
 from bertsmith.examples import Example
+from bertsmith.kernels import is_ampere
 from bertsmith.model import Config, HeadConfig, Hidden, Model, Trace
 
 
@@ -102,8 +103,8 @@ class Objective(nn.Module):
         return LossTerm(name, *self.score(logits, targets))
 
     def place(self, device: torch.device) -> None:
-        """Move the models outside to a device, on a GPU in bfloat16."""
-        dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+        """Move the models outside to a device, on a GPU that computes in it in bfloat16."""
+        dtype = torch.bfloat16 if is_ampere(device) else torch.float32
         for model in self.outside:
             model.to(device, dtype)
 

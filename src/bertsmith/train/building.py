@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -10,9 +11,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from bertsmith.checkpoint import Checkpoint, create, keep_layers, locate, read
+from bertsmith.checkpoint.assemble import assemble
 from bertsmith.checkpoint.checkpoint import configure, entry_of
+from bertsmith.checkpoint.names import Translation
 from bertsmith.checkpoint.read import dropout_keys
 from bertsmith.corpus import Corpus
 from bertsmith.corpus.unigram import token_counts
@@ -37,6 +41,7 @@ from bertsmith.objectives.following import NOT_CAUSAL
 from bertsmith.tokenizer import Tokenizer
 from bertsmith.train.recipe import ModelPart, Recipe
 
+Known = dict[str, Any]
 SPELLED = 0.9  # similarity of two keys from which one is taken for a misspelling of the other
 MULTIPLE = 64  # rows of a new token table are a multiple of this: matrix units like it
 
@@ -52,15 +57,20 @@ class Built:
     ignored: tuple[str, ...] = ()  # keys of the recipe that the model continued from overrules
 
 
-def built(recipe: Recipe, tokenizer: Tokenizer, *, device: str = "cpu") -> Built:
+def built(
+    recipe: Recipe, tokenizer: Tokenizer, *, device: str = "cpu", known: Known | None = None
+) -> Built:
     """The model of a recipe, new or read, with its objectives.
 
-    A new one on the device "meta" takes no memory and has shapes only.
+    A new one on the device "meta" takes no memory and has shapes only. With `known`, what
+    `described` returned when the run began, `model.start` is not read: a checkpoint has the values.
     """
     objectives = _objectives(recipe)
     kinds = tuple(dict.fromkeys(filter(None, (objective.kind for objective in objectives))))
     if recipe.model.start:
-        checkpoint, ignored = _continued(recipe.model, tokenizer, kinds)
+        checkpoint, ignored = (
+            _continued(recipe.model, tokenizer, kinds) if known is None else (_shaped(known), ())
+        )
         device = "cpu"
     else:
         checkpoint, ignored = _new(recipe, tokenizer, kinds, device), ()
@@ -121,6 +131,34 @@ def built(recipe: Recipe, tokenizer: Tokenizer, *, device: str = "cpu") -> Built
             made.append(objective())
     learner = MultiObjective(model.train(), made, recipe.objectives)
     return Built(checkpoint, learner, generator, extra, ignored)
+
+
+def described(checkpoint: Checkpoint) -> Known:
+    """All of a checkpoint but its values, as JSON."""
+    ways = {kind: checkpoint.family.heads.index(way) for kind, way in checkpoint.entries.items()}
+    return {"settings": checkpoint.settings, "heads": ways, "notes": checkpoint.notes}
+
+
+def _shaped(known: Known) -> Checkpoint:
+    """The checkpoint that was described; its values are still to come."""
+    settings = known["settings"]
+    family = family_of(settings)
+    entries = {kind: family.heads[number] for kind, number in known["heads"].items()}
+    config = configure(family, settings, entries)
+    model = assemble(config, Translation(family, settings, entries, config.per_head), "cpu")
+    return Checkpoint(model, family, settings, entries, notes=known["notes"])
+
+
+def hollow(made: Built) -> Built:
+    """A copy whose parameters take no memory, to be filled with the trained values."""
+    shared: list[Any] = [made.checkpoint.family]
+    for one in made.learner.objectives:  # frozen models are not copied
+        shared += [*one.outside, getattr(one, "teacher", None)]
+    memo = {id(one): one for one in shared}
+    for parameter in made.learner.parameters():
+        empty = nn.Parameter(torch.empty_like(parameter, device="meta"), parameter.requires_grad)
+        memo[id(parameter)] = empty
+    return deepcopy(made, memo)
 
 
 def _teacher(recipe: Recipe, tokenizer: Tokenizer, student: Config) -> Teacher | None:

@@ -28,6 +28,8 @@ class Ranks:
         self.rank = int(os.environ.get("RANK", "0"))
         self.count = int(os.environ.get("WORLD_SIZE", "1"))
         self.restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+        # torchrun's id of the job; "none" if all its machines are fixed.
+        self.job = os.environ.get("TORCHELASTIC_RUN_ID", "none").removeprefix("none")
         if device.type == "cuda" and self.count > 1:
             device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
             torch.cuda.set_device(device)
@@ -39,7 +41,7 @@ class Ranks:
         """Return a single process, even under torchrun."""
         ranks = cls.__new__(cls)
         ranks.rank, ranks.count, ranks.restarts, ranks.device = 0, 1, 0, device
-        ranks.abandoned = False
+        ranks.job, ranks.abandoned = "", False
         return ranks
 
     @property

@@ -18,6 +18,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.examples import Example, Loader
 from bertsmith.examples.draw import bits
 from bertsmith.examples.loader import LoadedStep, StepRequest, quick_switches
+from bertsmith.files import finite
 from bertsmith.ledger import Ledger
 from bertsmith.train.averages import Averages
 from bertsmith.train.captured import StepRow
@@ -99,7 +100,6 @@ class Trainer:
             compiled=train.compile,
         )
         self.replayed = ReplayedSteps(module, optimizer, train, ranks.device) if replay else None
-        self.last: Scores = {}  # the most recent losses
         self.evaluating = False
         self.stopped = 0  # the signal that requested a stop
         self.rollbacks: Counter[int] = Counter()
@@ -248,7 +248,7 @@ class Trainer:
         row, timing = note.rows(result)
         if result.skipped:
             self.ledger.note(f"steps skipped because {result.skipped}")
-        self.last |= {key: row[key] for key in (*result.sums, "loss")}
+        self.progress.scores |= {key: row[key] for key in (*result.sums, "loss")}
         self.folder.log(row, timing)
         self.watch.step(row, timing | {"useful": note.useful, "ranks": self.ranks.count})
 
@@ -262,9 +262,10 @@ class Trainer:
 
     def _shape(self) -> Shape:
         warmup = self.train.warmup
-        if warmup >= 1:  # steps; by the clock, steps are estimated from those done
+        if warmup >= 1:  # steps; by the clock, their share of the run follows from those done:
+            # above 1 if the first ones took long, so that the rate is still step / warmup
             total = self.train.steps or max(self.progress.step, 1) / max(self.done(), 1e-9)
-            warmup = min(warmup / max(total, 1), 0.5)
+            warmup /= total
         return Shape(warmup, self.train.decay)
 
     # ------------------------------------------------------------------ between steps
@@ -309,8 +310,8 @@ class Trainer:
         self.folder.log(row, {"step": self.progress.step, "evaluated": True})
         numbers = {key: value for key, value in row.items() if isinstance(value, float)}
         if self.progress.step == 0:
-            self.last |= {f"{key}_at_start": value for key, value in numbers.items()}
-        self.last |= numbers
+            self.progress.scores |= {f"{key}_at_start": value for key, value in numbers.items()}
+        self.progress.scores |= numbers
         self.watch.step(row, {})
         return True
 
@@ -332,7 +333,8 @@ class Trainer:
         progress = self.progress
         progress.counts, progress.averaged = dict(self.ledger.counts), self.averages.updates
         progress.recent, progress.skipped = self.guard.recent, self.guard.skipped
-        self.checkpoints.save(progress.step, tensors, asdict(progress))
+        progress.sums = self.folder.sums
+        self.checkpoints.save(progress.step, tensors, finite(asdict(progress)))
         self.folder.keep_ledger(self.ledger)
 
     def resume(self) -> bool:
@@ -352,6 +354,13 @@ class Trainer:
         self.checkpoints.forget_after(self.progress.step)
         damaged = self.folder.cut(self.progress.step, self.progress.evaluated)
         self.ledger.note("damaged lines of the logs that were dropped", damaged)
+        for name, known in self.progress.sums.items():
+            if self.folder.sums[name] != known:
+                self.watch.say(
+                    f"{self.folder.path / name}: lines up to step {self.progress.step} are damaged"
+                    " or missing; the run continues without them"
+                )
+                self.ledger.note(f"logs that were damaged or cut when the run resumed: {name}")
 
     def _newest(self) -> Saved | None:
         """Return the newest intact checkpoint, chosen by the first rank for all."""
@@ -387,7 +396,7 @@ class Trainer:
     def _roll_back(self) -> None:
         """Roll back to the last checkpoint, and skip the samples that caused the fault."""
         self._log_late()
-        beyond, counts = self.progress.position, Counter(self.ledger.counts)
+        before, counts = self.progress, Counter(self.ledger.counts)
         saved = self._newest()
         if saved is None:
             raise BertsmithError(f"{self.folder.path}: no intact checkpoint to roll back to")
@@ -401,8 +410,9 @@ class Trainer:
         self.load(saved)
         self.ledger.counts = counts
         self.ledger.note("rollbacks after three bad steps in a row")
-        passed = beyond - self.progress.position
-        self.progress.position = beyond
+        passed = before.position - self.progress.position
+        # The samples are not read again, and the time is spent.
+        self.progress.position, self.progress.elapsed = before.position, before.elapsed
         self.folder.cut(step, self.progress.evaluated)
         self.watch.say(f"rolled back to step {step}; {passed:,} samples are skipped")
 

@@ -6,6 +6,7 @@ Element-wise operations use the local shard; functions that need the full tensor
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
@@ -109,8 +110,10 @@ class StableAdamW(AdamVariant):
         roots = torch._foreach_sqrt(torch._foreach_clamp_min(second, group["eps"] ** 2))
         ratios = list(torch._foreach_div(local_gradients(parameters), list(roots)))
         lengths = full_norms(ratios, parameters[0])
-        counts = torch.tensor([parameter.numel() for parameter in parameters]).to(lengths)
-        rates = group["lr"] / (lengths / counts.sqrt()).clamp(min=1.0)
+        # Plain numbers: a tensor would have to be copied to the device, which waits for it.
+        roots_of_sizes = [math.sqrt(parameter.numel()) for parameter in parameters]
+        sizes = torch.stack(torch._foreach_div(list(lengths.unbind()), roots_of_sizes))
+        rates = group["lr"] / sizes.clamp(min=1.0)
         updates = adam_updates(first, second, group["eps"])
         torch._foreach_mul_(weights, list((1 - rates * group["weight_decay"]).unbind()))
         torch._foreach_sub_(weights, torch._foreach_mul(updates, list(rates.unbind())))

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from bertsmith.kernels import is_ampere
 from bertsmith.kernels.float8 import has_float8
 from bertsmith.model.heads import Head
 from bertsmith.model.pooling import POOLS
@@ -42,8 +43,9 @@ def supported(name: Name, device: torch.device) -> Name:
     """Return the precision to use for a requested one: the next that is not emulated."""
     if name == "fp8" and not has_float8(device):
         name = "bfloat16"
-    emulated = device.type == "cpu" and not has_bfloat16_units()
-    return "float32" if emulated else name
+    if device.type == "cuda":
+        return name if is_ampere(device) else "float32"
+    return "float32" if device.type == "cpu" and not has_bfloat16_units() else name
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
@@ -14,6 +13,7 @@ import torch
 from torch import nn
 
 from bertsmith.checkpoint import Sentence, save
+from bertsmith.checkpoint.assemble import substitute
 from bertsmith.corpus import Corpus
 from bertsmith.corpus.manifest import Manifest
 from bertsmith.corpus.unigram import unigram_cross_entropy
@@ -22,11 +22,12 @@ from bertsmith.examples import Examples
 from bertsmith.examples.draw import Numbers
 from bertsmith.examples.loader import StepRequest
 from bertsmith.examples.source import UnfitCorpusError
-from bertsmith.files import finite, locked, write_json, write_text, writing
+from bertsmith.files import finite, locked, sweep, write_json, write_text
+from bertsmith.folders import marking, write_directory
 from bertsmith.model import Encoder, Model
 from bertsmith.objectives import Contrastive
 from bertsmith.pages.runs import write_report
-from bertsmith.train.building import Built, built, examples_of, open_corpus
+from bertsmith.train.building import Built, built, described, examples_of, hollow, open_corpus
 from bertsmith.train.busy import DRAWS, Draw, demand_busy, fill_of
 from bertsmith.train.compiling import compile_rows
 from bertsmith.train.distributed import Ranks
@@ -67,7 +68,9 @@ def pretrain(
     with ranks.process_group(), ExitStack() as stack:
         folder = RunFolder(out, writes=ranks.first)
         begun = ranks.broadcast(folder.begun())
-        resume = resume or (ranks.restarts > 0 and begun)
+        # torchrun starts the processes again: RESTART_COUNT stays 0 if a machine came or went.
+        again = ranks.restarts > 0 or (ranks.job != "" and folder.start().get("job") == ranks.job)
+        resume = resume or (begun and ranks.broadcast(again))
         given = recipe
         if resume:
             recipe = _same(recipe, folder)
@@ -78,13 +81,16 @@ def pretrain(
         torch.manual_seed(recipe.train.seed)
         if recipe.train.threads:
             torch.set_num_threads(recipe.train.threads)
-        made = built(recipe, corpus.tokenizer)
+        known = _known(folder) if resume else None
+        made = built(recipe, corpus.tokenizer, known=known)
         request = _requests(recipe, corpus, made.checkpoint.config.segments, ranks.count)
         # Reject an unsuitable corpus, or one that leaves ranks idle, before writing anything.
         demand_busy(recipe, ranks.count, _step_lengths(recipe, corpus, request(0)))
         if not resume:
             ranks.run_on_first(lambda: _lock(stack, folder))
-            ranks.run_on_first(lambda: folder.make(recipe.toml()))
+            start = {"job": ranks.job, "model": recipe.model.start and described(made.checkpoint)}
+            start = {key: value for key, value in start.items() if value}
+            ranks.run_on_first(lambda: folder.make(recipe.toml(), start))
         watch = watcher(show if ranks.first else "none", folder, recipe, made, tensorboard)
         with watch:
             for line in _differing(given, recipe):
@@ -95,6 +101,13 @@ def pretrain(
 def _lock(stack: ExitStack, folder: RunFolder) -> None:
     """Keep other processes out of the run until this one ends."""
     stack.enter_context(locked(folder.path))
+    sweep(folder.path)
+
+
+def _known(folder: RunFolder) -> dict[str, Any] | None:
+    """The model that the run continues, without its values, if a checkpoint has those."""
+    started = bool(Checkpoints(folder.path / "checkpoints").steps())
+    return folder.start().get("model") if started else None
 
 
 def _train(
@@ -107,6 +120,7 @@ def _train(
     watch: Watch,
     resume: bool,
 ) -> dict[str, Any]:
+    plain = hollow(made)  # as it is stored: neither compiled nor sharded
     learner = made.learner.to(ranks.device)
     blocks = [
         block for part in learner.modules() if isinstance(part, Encoder) for block in part.blocks
@@ -146,13 +160,11 @@ def _train(
     else:
         trainer.progress.corpus = corpus.fingerprint()
         _note_start(trainer, recipe, made, request(0), name)
-    ended = folder.path / "summary.json"
-    if trainer.progress.closed and trainer.done() >= 1 and ended.exists():
+    if trainer.progress.closed and trainer.done() >= 1 and (ended := folder.summary()):
         watch.say(f"{folder.path}: this run has ended at step {trainer.progress.step}")
-        return dict(json.loads(ended.read_text("utf-8")))
+        return ended
     if name != recipe.train.precision:
-        device = ranks.device.type.upper().replace("CUDA", "GPU")
-        watch.say(f"this {device} emulates {recipe.train.precision}: the run computes in {name}")
+        watch.say(f"this device emulates {recipe.train.precision}: the run computes in {name}")
     finished = trainer.run()
     summary = finite({"finished": finished, **_summary(trainer, ranks, name), **baseline})
     if not finished:
@@ -162,8 +174,11 @@ def _train(
     missed = sum(trainer.progress.step <= begin for begin in begins)
     trainer.ledger.note("stages that the budget did not reach", missed)
     summary |= {"stages_not_reached": missed} if missed else {}
+    warmup = recipe.train.warmup if recipe.train.warmup >= 1 else 0
+    unwarmed = max(0, round(warmup) - trainer.progress.step)
+    trainer.ledger.note("warm-up steps that the budget did not reach", unwarmed)
     folder.keep_ledger(trainer.ledger)
-    return _finish(recipe, folder, ranks, corpus, made, trainer, watch, held, summary)
+    return _finish(recipe, folder, ranks, corpus, plain, trainer, watch, held, summary)
 
 
 def _note_start(
@@ -186,7 +201,7 @@ def _finish(
     folder: RunFolder,
     ranks: Ranks,
     corpus: Corpus,
-    made: Built,
+    plain: Built,
     trainer: Trainer,
     watch: Watch,
     held: Examples | None,
@@ -194,17 +209,14 @@ def _finish(
 ) -> dict[str, Any]:
     """Save and evaluate the model, and write the summary and the report of the run."""
     trainer.averages.apply()
-    weights = ranks.gather(dict(made.learner.named_parameters()))
+    weights = ranks.gather(dict(trainer.learner.named_parameters()))
     summary |= {name: str(folder.path / file) for name, file in STORED.items()}
     if ranks.first:
-        fresh = built(recipe, corpus.tokenizer)
-        for name, parameter in fresh.learner.named_parameters():
-            parameter.data.copy_(weights[name])
-        with writing(folder.path):
-            card = _store(folder.path / "model", fresh, corpus)
-        model = fresh.learner.model.to(ranks.device)
-        summary |= _measures(recipe, model, ranks, held)
-        write_text(card, card.read_text("utf-8") + _card(recipe, corpus, summary))
+        learner = plain.learner
+        values = {empty: nn.Parameter(weights[name]) for name, empty in learner.named_parameters()}
+        substitute(learner, values)
+        summary |= _measures(recipe, learner.model.to(ranks.device), ranks, held)
+        _store(folder.path / "model", plain, corpus, _card(recipe, corpus, summary))
         write_json(folder.path / "summary.json", summary)
         write_report(folder.path)
         for line in trainer.ledger.lines():
@@ -240,30 +252,37 @@ def _measures(
     return {} if perplexity is None else {"pseudo_perplexity": perplexity}
 
 
-def _store(directory: Path, made: Built, corpus: Corpus) -> Path:
-    """Write the model directory, and one for the generator if any; returns the model card."""
+def _store(directory: Path, made: Built, corpus: Corpus, about: str = "") -> None:
+    """Write the model directory, and one for the generator if any, each all at once.
+
+    `about` is added to the model card.
+    """
     checkpoint = made.checkpoint
     kept = {kind: checkpoint.model.heads[kind] for kind in checkpoint.entries}
     plain = replace(checkpoint, model=Model(checkpoint.model.encoder, kept).cpu().eval())
-    card = directory / "README.md"
-    card.unlink(missing_ok=True)  # left by a run that was killed while saving
     contrastive = any(isinstance(one, Contrastive) for one in made.learner.objectives)
-    save(directory, plain, corpus.tokenizer, Sentence(normalise=contrastive))
-    if made.generator is not None:
-        save(directory.with_name("generator"), made.generator, corpus.tokenizer, Sentence())
-    return card
+
+    def fill(part: Path) -> None:
+        with marking(part):
+            save(part, plain, corpus.tokenizer, Sentence(normalise=contrastive))
+            card = part / "README.md"
+            write_text(card, card.read_text("utf-8") + about)
+
+    write_directory(directory, fill)
+    if (generator := made.generator) is not None:
+        other = directory.with_name("generator")
+        write_directory(other, lambda part: save(part, generator, corpus.tokenizer, Sentence()))
 
 
 def store_checkpoint(recipe: Recipe, run: Path, step: int, directory: Path) -> None:
     """Write the model of a checkpoint of a run to a model directory."""
     corpus = open_corpus(recipe)
-    fresh = built(recipe, corpus.tokenizer)
+    fresh = built(recipe, corpus.tokenizer, known=RunFolder(run).start().get("model"))
     saved = Checkpoints(run / "checkpoints").read(step)
     kind = "average" if "average" in saved.tensors else "model"
     for name, parameter in fresh.learner.named_parameters():
         parameter.data.copy_(saved.tensors[kind][name])
-    with writing(directory):
-        _store(directory, replace(fresh, generator=None), corpus)
+    _store(directory, replace(fresh, generator=None), corpus)
 
 
 def _card(recipe: Recipe, corpus: Corpus, summary: dict[str, Any]) -> str:
@@ -303,7 +322,7 @@ def _summary(trainer: Trainer, ranks: Ranks, precision: str) -> dict[str, Any]:
         "ranks": ranks.count,
         "useful_tokens_per_rank": progress.tokens / max(progress.step, 1) / ranks.count,
         "useful_share": progress.useful / max(progress.step, 1),
-        **trainer.last,
+        **progress.scores,
     }
 
 

@@ -348,6 +348,11 @@ def _check(recipe: Recipe, where: str) -> None:
     if train.steps and train.minutes:
         values = f"train.steps is {train.steps} and train.minutes {train.minutes:g}"
         raise BertsmithError(f"{where}: {values}; set one of the two to 0")
+    if 0 < train.steps <= train.warmup:
+        raise BertsmithError(
+            f"{where}: train.warmup is {train.warmup:g} steps, but the run has {train.steps}: lower"
+            " train.warmup (below 1 it is a share of the run)"
+        )
     if any(stage.steps == 0 for stage in stages[:-1]):
         raise BertsmithError(f"{where}: only the last of the stages may leave out its steps")
     if recipe.masking.mask + recipe.masking.random > 1:

@@ -18,6 +18,7 @@ from bertsmith.train.captured import CapturedStep, Inputs, StepRow
 from bertsmith.train.compiling import reads_boundaries
 from bertsmith.train.distributed import Ranks
 from bertsmith.train.optimizer import CompositeOptimizer
+from bertsmith.train.precision import supported
 from bertsmith.train.recipe import Recipe, TrainPart
 from bertsmith.train.step import StepNote, StepResult
 
@@ -34,7 +35,7 @@ def can_replay(recipe: Recipe, learner: Any, ranks: Ranks) -> bool:
         and ranks.count == 1
         and train.compile
         and train.graphs
-        and train.precision != "float32"
+        and supported(train.precision, ranks.device) != "float32"
         and train.optimizer in ("adamw", "muon")
         and not train.ema
         and train.micro_tokens >= max(tokens for _, tokens, _ in recipe.lengths())

@@ -40,6 +40,8 @@ class Progress:
     closed: bool = False  # the budget is spent and the last evaluation done
     recent: list[float] = field(default_factory=list)  # norms of the last good steps
     counts: dict[str, int] = field(default_factory=dict)  # the ledger
+    scores: dict[str, Any] = field(default_factory=dict)  # the most recent losses, those at start
+    sums: dict[str, int] = field(default_factory=dict)  # checksums of the logs
 
 
 class Saved(NamedTuple):
@@ -83,16 +85,21 @@ class TensorState:
         for place, value in saved.tensors.get("optimizer", {}).items():
             name, _, key = place.rpartition(":")
             stored.setdefault(name, {})[key] = value
-        for parameter, state in self.optimizer.states():
-            state.clear()
-            state.update(_states(parameter, stored.get(self.names[parameter], {})))
+        for one in self.optimizer.optimizers:
+            for group in one.param_groups:
+                # Others read the step count on the CPU: on a GPU each read would wait for it.
+                on_device = group.get("fused") or group.get("capturable")
+                for parameter in group["params"]:
+                    values = stored.get(self.names[parameter], {})
+                    one.state[parameter] = dict(_states(parameter, values, bool(on_device)))
 
 
-def _states(parameter: nn.Parameter, stored: Tensors) -> Iterator[tuple[str, Tensor]]:
+def _states(
+    parameter: nn.Parameter, stored: Tensors, on_device: bool
+) -> Iterator[tuple[str, Tensor]]:
     for key, value in stored.items():
         if value.ndim == 0:
-            # Fused optimizers keep the step count on the device, others on the CPU.
-            yield key, value.to(parameter.device) if parameter.device.type == "cuda" else value
+            yield key, value.to(parameter.device) if on_device else value
         else:
             state = torch.zeros_like(parameter)
             assign(state, value)
@@ -107,8 +114,9 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """The steps that have a checkpoint, in order."""
-        found = self.folder.glob("step-*") if self.folder.is_dir() else []
-        return sorted(int(path.name[5:]) for path in found if path.name[5:].isdigit())
+        names = {path.name for path in self.folder.glob("step-*")}
+        numbers = (name[5:] for name in names if name.isascii() and name[5:].isdigit())
+        return sorted(step for step in map(int, numbers) if self.path(step).name in names)
 
     def path(self, step: int) -> Path:
         """Where the checkpoint of a step is."""
@@ -158,14 +166,16 @@ class Checkpoints:
         folder = self.path(step)
         try:
             sums = json.loads((folder / "manifest.json").read_text("utf-8"))
+            for name in {"state.json", "model.safetensors"} - sums.keys():
+                raise ValueError(f"manifest.json does not list {name}")
             for name, expected in sums.items():
                 if digest(folder / name) != expected:
                     raise BertsmithError(f"{folder / name}: damaged (its SHA-256 sum differs)")
             numbers = json.loads((folder / "state.json").read_text("utf-8"))
             names = [name for name in sums if name.endswith(".safetensors")]
             tensors = {n.removesuffix(".safetensors"): load_file(folder / n) for n in names}
-        except (OSError, ValueError, AttributeError, SafetensorError) as error:
-            raise BertsmithError(f"{folder}: damaged ({error})") from error
+        except (OSError, ValueError, AttributeError, RecursionError, SafetensorError) as error:
+            raise BertsmithError(f"{folder}: damaged ({cause(error)})") from error
         return Saved(numbers, tensors)
 
     def newest(self) -> tuple[Saved | None, list[str]]:

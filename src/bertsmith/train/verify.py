@@ -35,7 +35,8 @@ def verify_resume(
     """
     if recipe.train.minutes:
         raise BertsmithError("a time budget differs from run to run: set train.steps")
-    part = recipe.train.model_copy(update={"steps": steps})
+    warmup = min(recipe.train.warmup, steps / 2)
+    part = recipe.train.model_copy(update={"steps": steps, "warmup": warmup})
     every = max(1, steps // 8)
     kept = recipe.checkpoint.model_copy(update={"every": every})
     short = recipe.model_copy(update={"train": part, "checkpoint": kept})

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.errors import BertsmithError
+from bertsmith.pages.runs.run import Curve
 from bertsmith.train.flops import peak_rate, training_flops
 from bertsmith.train.folder import RunFolder
 from bertsmith.train.recipe import Recipe
@@ -28,7 +32,6 @@ class Watch:
 
     def __init__(self, folder: RunFolder, recipe: Recipe, made: Built, tensorboard: bool) -> None:
         self.recipe = recipe
-        self.losses: list[float] = []
         self.last: dict[str, Any] = {}
         self.held: dict[str, Any] = {}
         self.timings: list[tuple[float, int]] = []
@@ -41,7 +44,7 @@ class Watch:
         self.peak = self.elapsed = 0.0
         self.useful, self.ranks = 1.0, 1
         self.unigram = 0.0  # unigram loss in nats, if tokens are predicted
-        self.events = _events(folder) if tensorboard else None
+        self.events = Events(folder.path / "tensorboard") if tensorboard else None
 
     def __enter__(self) -> Watch:
         return self
@@ -53,7 +56,6 @@ class Watch:
     def step(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
         """Record the values of a step and show them."""
         if "loss" in row:
-            self.losses.append(row["loss"])
             self.last = dict(row)
             self.timings = [*self.timings, (timing["seconds"], timing["tokens"])][-SPEED:]
             self.elapsed, self.useful = timing["elapsed"], timing["useful"]
@@ -61,11 +63,8 @@ class Watch:
         else:
             self.held = dict(row)
         if self.events is not None:
-            for key, value in row.items():
-                if isinstance(value, int | float) and key != "step":
-                    self.events.add_scalar(key, value, row["step"])
-            if "loss" in row:
-                self.events.add_scalar("tokens_per_second", self.speed(), row["step"])
+            speed = {"tokens_per_second": self.speed()} if "loss" in row else {}
+            self.events.add({**row, **speed})
         self.show(row)
 
     def show(self, row: Mapping[str, Any]) -> None:
@@ -80,10 +79,10 @@ class Watch:
         return sum(tokens for _, tokens in self.timings) / seconds if seconds else 0.0
 
     def share(self) -> float:
-        """The share of this device's measured peak that is used."""
+        """The share of a device's measured peak that each rank uses."""
         if not self.peak:
             self.peak = peak_rate(self.recipe.train.precision, self.recipe.train.device)
-        return self.speed() * self.flops / self.peak
+        return self.speed() / self.ranks * self.flops / self.peak
 
     def left(self) -> float:
         """Estimated seconds until the end."""
@@ -92,6 +91,10 @@ class Watch:
             return max(0.0, 60 * train.minutes - self.elapsed)
         seconds = [second for second, _ in self.timings]
         return (train.steps - step) * sum(seconds) / max(len(seconds), 1)
+
+    def time_left(self) -> str:
+        """The same for people: 0:05:00, or 3 days, 7:50:00."""
+        return f"{timedelta(seconds=round(self.left()))} left"
 
 
 class Notes(Watch):
@@ -115,8 +118,7 @@ class Lines(Notes):
         self.said = time.monotonic()
         numbers = {k: v for k, v in row.items() if isinstance(v, float)}
         text = "  ".join(f"{name} {value:.4g}" for name, value in numbers.items())
-        left = time.strftime("%H:%M:%S", time.gmtime(self.left()))
-        speed = "" if held else f"  {self.speed():,.0f} tokens/s, {left} left"
+        speed = "" if held else f"  {self.speed():,.0f} tokens/s, {self.time_left()}"
         of = f" of {self.recipe.train.steps}" if self.recipe.train.steps else ""
         print(f"step {row['step']:6}{of}  {text}{speed}", file=sys.stderr, flush=True)
 
@@ -128,6 +130,7 @@ class Live(Watch):
         from rich.console import Console
         from rich.live import Live as View
 
+        self.losses = Curve()
         self.view = View(console=Console(stderr=True), refresh_per_second=4, transient=False)
         self.view.__enter__()
         return self
@@ -138,6 +141,8 @@ class Live(Watch):
 
     def show(self, row: Mapping[str, Any]) -> None:
         """Redraw the view."""
+        if math.isfinite(row.get("loss", math.nan)):
+            self.losses.add(row["step"], row["loss"])
         self.view.update(self.picture())
 
     def say(self, message: str) -> None:
@@ -156,9 +161,8 @@ class Live(Watch):
         grid = Table.grid(padding=(0, 2), expand=True)
         grid.add_column(justify="right", style="dim", width=14)
         grid.add_column()
-        left = time.strftime("%H:%M:%S", time.gmtime(self.left()))
         grid.add_row("", ProgressBar(total=1.0, completed=min(done, 1.0)))
-        grid.add_row("step", f"{step:,}{of}, {left} left")
+        grid.add_row("step", f"{step:,}{of}, {self.time_left()}")
         for name, value in self.last.items():
             if name.endswith("_accuracy"):
                 term = name.removesuffix("_accuracy")
@@ -167,11 +171,12 @@ class Live(Watch):
                 if self.unigram and term in PREDICT_TOKENS:
                     more += f"   (word frequencies alone: {self.unigram:.3f})"
                 grid.add_row(term, f"{self.last[term]:.3f}, accuracy {value:.1%}{more}")
-        grid.add_row("loss", f"{self.last.get('loss', 0):.3f}  {curve(self.losses)}")
+        losses = curve([loss for _, loss in self.losses.points()])
+        grid.add_row("loss", f"{self.last.get('loss', 0):.3f}  {losses}")
         rate, norm = self.last.get("learning_rate", 0), self.last.get("gradient_norm", 0)
         grid.add_row("learning rate", f"{rate:.2e}, gradient norm {norm:.2f}")
-        speed = f"{self.speed():,.0f} tokens/s, {self.share():.0%} of this device's peak"
-        grid.add_row("speed", speed)
+        peak = "this device's peak" if self.ranks == 1 else "each device's peak"
+        grid.add_row("speed", f"{self.speed():,.0f} tokens/s, {self.share():.0%} of {peak}")
         if self.ranks > 1:
             each = self.timings[-1][1] / self.ranks if self.timings else 0.0
             share = f"{each:,.0f} tokens a step each, {self.useful:.0%} of the work useful"
@@ -180,7 +185,7 @@ class Live(Watch):
 
 
 def curve(values: list[float], width: int = 40) -> str:
-    """Return a sparkline of the whole run so far."""
+    """Return a sparkline of values, each of its bars the mean of as many."""
     if len(values) < 2:
         return ""
     size = max(1, -(-len(values) // width))
@@ -216,7 +221,28 @@ def check_view(show: str | MakeWatch | None, tensorboard: bool) -> None:
         raise BertsmithError('TensorBoard is missing: pip install "bertsmith[tensorboard]"')
 
 
-def _events(folder: RunFolder) -> Any:
-    from torch.utils.tensorboard import SummaryWriter
+class Events:
+    """TensorBoard's event files. Steps that are run again replace those shown before."""
 
-    return SummaryWriter(str(folder.path / "tensorboard"))
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.step = folder, math.inf
+        self.writer: Any = None
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Add the numbers of a step or of an evaluation."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        # The evaluation of a step follows the step, which stays.
+        first = row["step"] + ("loss" not in row)
+        if first <= self.step:  # the first row of a run, also after a resume or a rollback
+            self.close()
+            self.writer = SummaryWriter(str(self.folder), purge_step=first)
+        self.step = row["step"]
+        for key, value in row.items():
+            if isinstance(value, int | float) and key != "step":
+                self.writer.add_scalar(key, value, self.step)
+
+    def close(self) -> None:
+        """Write what is left."""
+        if self.writer is not None:
+            self.writer.close()

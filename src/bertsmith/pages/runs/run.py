@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
+import zlib
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -128,8 +129,13 @@ def read_run(path: str | Path) -> Run:
     run.ledger = _table(run, "ledger.json")
     for row in _rows(run, "log.jsonl"):
         _take(run, row)
-    _read_timing(run)
-    run.step = int(number(run.summary.get("steps")) or run.step)
+    logged, timed = run.step, _read_timing(run)
+    run.step = int(number(run.summary.get("steps")) or max(logged, timed))
+    if logged < run.step:
+        ends = f"ends at step {logged:,}" if logged else "is missing or empty"
+        run.notes.append(f"log.jsonl {ends}, but the run has {run.step:,} steps")
+    elif run.finished and _changed(run.path):
+        run.notes.append("log.jsonl was changed since the run ended")
     run.minutes = number(run.summary.get("minutes")) or run.minutes
     run.parameters = _parameters(run.path / "model" / "model.safetensors")
     return run
@@ -151,7 +157,22 @@ def _table(run: Run, name: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError) as error:
         run.notes.append(f"{name} is damaged and left out ({cause(error)})")
         return None
-    return content if isinstance(content, dict) else None
+    if text is not None and not isinstance(content, dict):
+        run.notes.append(f"{name} is damaged and left out (it is not a table)")
+        return None
+    return content
+
+
+def _changed(folder: Path) -> bool:
+    """Whether the log of a finished run differs from its checksum in the last checkpoint."""
+    last = max(folder.glob("checkpoints/step-????????/state.json"), default=None)
+    try:
+        state = json.loads(last.read_bytes()) if last else {}
+        known = state.get("sums", {}).get("log.jsonl")
+        content = (folder / "log.jsonl").read_bytes()
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return False
+    return known is not None and zlib.crc32(content) != known
 
 
 def _rows(run: Run, name: str) -> Iterator[dict[str, Any]]:
@@ -200,16 +221,18 @@ def _is_sample(value: object) -> bool:
     )
 
 
-def _read_timing(run: Run) -> None:
-    speeds = array("d")
+def _read_timing(run: Run) -> int:
+    """Read how long steps took; returns the last of them."""
+    speeds, step = array("d"), 0
     for row in _rows(run, "timing.jsonl"):
-        seconds, tokens = number(row.get("seconds")), number(row.get("tokens"))
+        step, seconds, tokens = row["step"], number(row.get("seconds")), number(row.get("tokens"))
         if seconds and tokens is not None and seconds > 0:
-            run.speed.add(row["step"], tokens / seconds, seconds)
+            run.speed.add(step, tokens / seconds, seconds)
             speeds.append(tokens / seconds)
         if (elapsed := number(row.get("elapsed"))) is not None:
             run.minutes = elapsed / 60
     run.median_speed = median(speeds) if speeds else None
+    return step
 
 
 def _parameters(path: Path) -> int | None:
