@@ -183,7 +183,7 @@ class Preparation:
                 else:
                     yield piece
 
-        definition = self.tokenizer.backend.to_str()
+        definition = self.tokenizer.reader("text").to_str()
         job = Job(self.settings, definition, self.tokenizer.unk_id, self.dtype)
         with closing(run(missing(), job, engine, workers)) as done:
             for piece, outcome in done:

@@ -14,11 +14,12 @@ import numpy as np
 from bertsmith.corpus.clean import Cleaner
 from bertsmith.corpus.documents import Document, read_documents
 from bertsmith.corpus.duplicates import signatures
-from bertsmith.corpus.encode import Ints, encoder
+from bertsmith.corpus.encode import Ints, LineEncoder
 from bertsmith.corpus.pieces import Piece
 from bertsmith.corpus.settings import Settings
 from bertsmith.corpus.split import LONGEST_LINE, Splitter, chunks
 from bertsmith.ledger import Ledger
+from bertsmith.tokenizer import SPELLED
 
 BATCH = 1 << 18  # characters that go through the tokenizer at once
 
@@ -68,7 +69,7 @@ class Workshop:
         self.settings = settings
         self.cleaner = Cleaner(settings)
         self.splitter = Splitter(settings.sentences)
-        self.encode = encoder(definition)
+        self.encode = LineEncoder(definition)
         self.unknown = unknown
         self.dtype = np.dtype(dtype)
 
@@ -126,9 +127,10 @@ class Workshop:
         self, lines: list[str], owners: list[int], ledger: Ledger
     ) -> tuple[Ints, Ints, Ints]:
         """Return the ids of lines, and length and document of each non-empty sentence."""
-        sentences, ends = self.splitter.split(lines, ledger)
+        ledger.note(SPELLED, self.encode.spelled(lines))
+        sentences = self.splitter.split(lines, ledger)
         ids, lengths = self.encode(sentences)
         full = lengths > 0
         ledger.note("sentences without a token, left out", int((~full).sum()))
-        whose = np.repeat(owners, np.diff(ends, prepend=0))
+        whose = np.repeat(owners, list(map(len, sentences)))
         return ids.astype(self.dtype), lengths[full].astype(np.uint32), whose[full]
