@@ -14,7 +14,6 @@ A special token that a text spells, such as "[MASK]", is tokenized as text.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from itertools import chain
 from typing import Any
@@ -44,12 +43,6 @@ class LineEncoder:
         self.plain = Plain(backend)
         self.encode = _by_word(content, self.plain, kept)
         self.border = border(content)
-        special = [token["content"] for token in content["added_tokens"] if token["special"]]
-        self.spellings = re.compile("|".join(map(re.escape, special)) or r"(?!)")
-
-    def spelled(self, lines: list[str]) -> int:
-        """How many special tokens are spelled in lines, which are encoded as text."""
-        return sum(len(self.spellings.findall(line)) for line in lines)
 
     def __call__(self, lines: list[list[str]]) -> tuple[Ints, Ints]:
         """Return the ids of lines (T,), and how many each of their sentences has (S,).

@@ -31,6 +31,7 @@ from bertsmith.tokenizer import Tokenizer
 
 Progress = Callable[[str, int, int], None]  # step, amount done, total
 PLAN = "plan.json"
+RULES = 2  # how text becomes tokens; raised when that changes, so that old and new do not mix
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,8 @@ class Preparation:
                     yield piece
 
         definition = self.tokenizer.reader("text").to_str()
-        job = Job(self.settings, definition, self.tokenizer.unk_id, self.dtype)
+        special = tuple(self.tokenizer.parts.tokens.values())
+        job = Job(self.settings, definition, special, self.tokenizer.unk_id, self.dtype)
         with closing(run(missing(), job, engine, workers)) as done:
             for piece, outcome in done:
                 write_bytes(self.work / piece_name(piece.number), outcome)
@@ -221,6 +223,7 @@ def _plan(settings: Settings, inputs: list[Input], tokenizer: Tokenizer) -> dict
     used += ["ftfy"] * settings.repair + ["py3langid"] * (settings.language is not None)
     used += ["rensa"] * (settings.duplicates == "near")
     return {
+        "rules": RULES,
         "settings": asdict(settings),
         "tokenizer": hashlib.sha256(tokenizer.backend.to_str().encode()).hexdigest(),
         "inputs": [asdict(file) for file in inputs],
@@ -256,6 +259,8 @@ def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
             old = before.get(kind, {}).get(name, usual[kind].get(name))
             if old != value:
                 return f"{name} {old}, not {value}"
+    if before.get("rules", 1) != now["rules"]:
+        return "another version of bertsmith"
     if before.get("tokenizer") != now["tokenizer"]:
         return "another tokenizer"
     for old, new in zip(before.get("inputs", []), now["inputs"], strict=False):

@@ -16,7 +16,6 @@ from bertsmith.ledger import Ledger
 from bertsmith.tokenizer.families import Pipeline
 from bertsmith.tokenizer.guard import guarded
 from bertsmith.tokenizer.lines import read_lines
-from bertsmith.tokenizer.read import NEVER
 from bertsmith.tokenizer.tokenizer import Tokenizer
 from bertsmith.tokenizer.train import count_words
 
@@ -76,7 +75,7 @@ def _settle(content: dict[str, Any]) -> None:
         if isinstance(vocabulary, dict):
             vocabulary.setdefault(token["content"], token["id"])
         elif token["id"] == len(vocabulary):
-            vocabulary.append([token["content"], NEVER if token["special"] else 0.0])
+            vocabulary.append([token["content"], 0.0])
 
 
 def _choose(

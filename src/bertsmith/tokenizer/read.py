@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -207,10 +206,7 @@ def _read_tokenizer_json(file: Path, beside: Beside) -> Backend:
     data = _bytes(file)
     definition = parse_json(data, file)
     check_definition(definition)
-    stored = data.decode("utf-8")
-    if _hide_special_pieces(definition, beside):
-        stored = json.dumps(definition)
-    backend = Backend.from_str(stored)
+    backend = Backend.from_str(data.decode("utf-8"))
     if getattr(backend.model, "dropout", None):
         # Meant for training: the same text would have other tokens every time.
         beside.notes.append(f"{file}: the tokenizer's dropout is not used, so results repeat")
@@ -225,23 +221,6 @@ def _read_tokenizer_json(file: Path, beside: Beside) -> Backend:
         if "tokenize_chinese_chars" in beside.config:
             backend.normalizer.handle_chinese_chars = stated.split_chinese
     return backend
-
-
-def _hide_special_pieces(definition: dict[str, Any], beside: Beside) -> bool:
-    """Keep a unigram model from choosing special tokens as pieces of a text, as SentencePiece does.
-
-    Return whether that changed anything.
-    """
-    model = definition["model"]
-    if model.get("type") != "Unigram":
-        return False
-    special = set(_stated(beside.config).values())
-    special |= {one["content"] for one in definition.get("added_tokens") or [] if one["special"]}
-    changed = False
-    for number, piece in enumerate(model["vocab"]):
-        if (piece[0] in special or number == model.get("unk_id")) and piece[1] > NEVER:
-            piece[1], changed = NEVER, True
-    return changed
 
 
 def _read_vocab_txt(file: Path, beside: Beside) -> Backend:
@@ -288,9 +267,11 @@ def _read_sentencepiece(file: Path, beside: Beside) -> Backend:
     )
 
     def model(unknown: str) -> Model:
-        # A text that spells out a byte, "<0x0A>", is no byte, and one that spells "[CLS]" no mark.
-        hidden = (sentencepiece.BYTE, sentencepiece.CONTROL, sentencepiece.UNKNOWN)
-        scores = [(piece.text, NEVER if piece.type in hidden else piece.score) for piece in pieces]
+        # A text that spells out a byte, "<0x0A>", is no byte.
+        scores = [
+            (piece.text, NEVER if piece.type == sentencepiece.BYTE else piece.score)
+            for piece in pieces
+        ]
         return models.Unigram(scores, unknown_id, byte_fallback)
 
     tokens = {piece.text: index for index, piece in enumerate(pieces)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import index
@@ -26,6 +26,7 @@ from bertsmith.tokenizer.read import Parts, read
 # What becomes of a special token that a text spells, such as "[MASK]": it is text like any other;
 # only the mask is read as a token; or all are, as in transformers without split_special_tokens.
 Spelled = Literal["text", "mask", "tokens"]
+HIDDEN = " \0"  # the end of a piece that no text holds, since ▁ stands for its spaces
 SPELLED = "special tokens spelled in a text, read as text"  # the ledger's words
 
 
@@ -217,13 +218,11 @@ class Tokenizer:
             if spelled == "mask":
                 text.discard(self.mask_token or "")
             added = self.backend.get_added_tokens_decoder().values()
-            if all(token.special == (token.content in text) for token in added):
+            as_needed = all(token.special == (token.content in text) for token in added)
+            if as_needed and self.kind != "unigram":
                 backend = self.backend
             else:
-                definition = json.loads(self.backend.to_str())
-                for token in definition["added_tokens"]:
-                    token["special"] = token["content"] in text
-                backend = Backend.from_str(json.dumps(definition))
+                backend = _reading_as_text(self.backend, text)
             backend.encode_special_tokens = True  # that is: those marked special are text
             self._backends[spelled] = backend
         return self._backends[spelled]
@@ -342,6 +341,20 @@ class Tokenizer:
             write_text(folder / "tokenizer.json", self.backend.to_str(pretty=True))
             write_json(folder / "tokenizer_config.json", config)
             write_json(folder / "special_tokens_map.json", tokens)
+
+
+def _reading_as_text(backend: Backend, tokens: Collection[str]) -> Backend:
+    """Return a copy in which these tokens are marked special, and no others."""
+    definition = json.loads(backend.to_str())
+    for token in definition["added_tokens"]:
+        token["special"] = token["content"] in tokens
+    if definition["model"]["type"] == "Unigram":
+        # The model would choose them as pieces of a text, which SentencePiece never does.
+        for token in definition["added_tokens"]:
+            token["content"] += HIDDEN * token["special"]
+        for piece in definition["model"]["vocab"]:
+            piece[0] += HIDDEN * (piece[0] in tokens)
+    return Backend.from_str(json.dumps(definition))
 
 
 def _inputs(texts: Sequence[str], pairs: Sequence[str] | None) -> list[str] | list[tuple[str, str]]:

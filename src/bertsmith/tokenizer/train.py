@@ -34,7 +34,7 @@ from bertsmith.tokenizer.families import (
 )
 from bertsmith.tokenizer.guard import guarded
 from bertsmith.tokenizer.lines import read_lines
-from bertsmith.tokenizer.read import NEVER, Parts
+from bertsmith.tokenizer.read import Parts
 from bertsmith.tokenizer.tokenizer import Tokenizer
 
 CHUNK = re.compile(r"\s*\S+")  # no pipeline makes one word of what this parts
@@ -242,7 +242,7 @@ def _learn_unigram(words: Mapping[str, int], plan: Plan) -> Model:
     # Where letters alone fill the vocabulary, the trainer adds longer pieces beyond its size.
     longer = [piece for piece in settled if len(piece[0]) > 1]
     too_many = set(longer[plan.learned - len(plan.opening) - (len(settled) - len(longer)) :])
-    pieces = [(token, NEVER) for token in plan.opening]
+    pieces = [(token, 0.0) for token in plan.opening]
     pieces += [piece for piece in settled if piece not in too_many]
     return models.Unigram(pieces, unk_id=plan.opening.index(unknown))
 
