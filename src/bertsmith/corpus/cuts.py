@@ -20,7 +20,7 @@ RUNS = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]")
 
 def at_spaces(definition: Definition) -> Cut | None:
     """Return how to split texts into words, if possible."""
-    added = definition.get("added_tokens") or []
+    added = _added(definition)
     spaced = [token["content"] for token in added if re.search(r"\s", token["content"])]
     if any(token["rstrip"] for token in added):
         return None
@@ -76,9 +76,14 @@ def at_punctuation(definition: Definition) -> Cut | None:
     return cut
 
 
+def _added(definition: Definition) -> list[dict[str, Any]]:
+    """The added tokens that are read in a text; those marked special are text."""
+    return [token for token in definition.get("added_tokens") or [] if not token["special"]]
+
+
 def _special(definition: Definition) -> re.Pattern[str]:
     """Return a pattern of the tokens that are matched before all others."""
-    added = [re.escape(token["content"]) for token in definition.get("added_tokens") or []]
+    added = [re.escape(token["content"]) for token in _added(definition)]
     return re.compile("|".join(added) or r"(?!)", re.IGNORECASE)  # some are matched in lower case
 
 
