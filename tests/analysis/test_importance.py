@@ -5,6 +5,7 @@ import math
 import pytest
 
 from analysis.conftest import Small
+from bertsmith import Bert
 from bertsmith.analysis.importance import explained, for_answer, for_label
 from bertsmith.errors import BertsmithError
 from tasks.models import Maker
@@ -12,9 +13,16 @@ from tasks.models import Maker
 TEXT = "Anna Karlsson lives in Uppsala, Sweden."
 
 
-def test_against_the_model_itself(made: Maker) -> None:
+def read_masks(bert: Bert, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make masks in a text tokens, which `classify` reads as text."""
+    tokenizer = bert.tokenizer
+    monkeypatch.setitem(tokenizer._backends, "text", tokenizer.reader("mask"))
+
+
+def test_against_the_model_itself(made: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The text with [MASK] for a word, classified as any other text."""
     bert = made("bert", "ForSequenceClassification", num_labels=3).ours
+    read_masks(bert, monkeypatch)
     found = for_label(bert, TEXT)
     assert "".join(word.text for word in found) == TEXT.replace(" ", "")
     best = bert.classify(TEXT)
@@ -39,7 +47,9 @@ def test_pairs_and_other_labels(made: Maker) -> None:
         for_label(bert, TEXT, label="good")
 
 
-def test_numbers_and_labels_that_do_not_exclude_each_other(made: Maker) -> None:
+def test_numbers_and_labels_that_do_not_exclude_each_other(
+    made: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     number = made("bert", "ForSequenceClassification", num_labels=1).ours
     several = made(
         "bert",
@@ -48,6 +58,7 @@ def test_numbers_and_labels_that_do_not_exclude_each_other(made: Maker) -> None:
         problem_type="multi_label_classification",
     ).ours
     for bert in (number, several):
+        read_masks(bert, monkeypatch)
         label = bert.checkpoint.labels[-1]
         word = for_label(bert, TEXT, label=label)[0]
         masked = "[MASK]" * len(word.tokens) + TEXT[word.end :]

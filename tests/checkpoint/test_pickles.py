@@ -154,6 +154,14 @@ def test_hostile_pickles(case: str, modern: bool, tmp_path: Path) -> None:
 
 
 @LAYOUTS
+@pytest.mark.parametrize("opcodes", [b"]" * 400_000 + b"a" * 399_999, b"]" + b"\x85" * 600_000])
+def test_pickles_of_endless_work(opcodes: bytes, modern: bool, tmp_path: Path) -> None:
+    """Lists in lists and tuples in tuples: their bytes are few, their opcodes take long."""
+    path = (archive if modern else older)(tmp_path / "x.bin", b"\x80\x02" + opcodes + b".")
+    assert "a pickle of more than 500,000 opcodes" in refused(path)
+
+
+@LAYOUTS
 def test_numbers_larger_than_the_file(modern: bool, tmp_path: Path) -> None:
     path = saved(tmp_path / "x.bin", {"a": torch.ones(4)}, modern)
     data = path.read_bytes()

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ import pytest
 
 from bertsmith.corpus import Corpus, prepare
 from bertsmith.corpus.pieces import Piece
+from bertsmith.corpus.settings import Settings
+from bertsmith.corpus.worker import Job, send
 from bertsmith.corpus.workshop import Outcome, Workshop
 from bertsmith.errors import BertsmithError
 from bertsmith.tokenizer import Tokenizer
@@ -242,6 +245,36 @@ def test_a_worker_that_dies(case: tuple[Path, Path, Path], tmp_path: Path) -> No
     process = start(case, tmp_path / "out", 1)
     assert process.wait() == 0
     assert files(tmp_path / "out") == files(case[2])
+
+
+def test_workers_end_with_their_parent_in_the_middle_of_a_piece(words: Tokenizer) -> None:
+    """The end of standard input is noticed while a piece is processed, which may take long."""
+    busy = """
+import time
+from bertsmith.corpus import worker
+worker.Workshop.process = lambda *_: time.sleep(600)
+worker.main()
+"""
+    process = subprocess.Popen([sys.executable, "-c", busy], stdin=subprocess.PIPE)
+    assert process.stdin
+    job = Job(Settings(), words.reader("text").to_str(), (), words.unk_id, "<u2")
+    send(process.stdin, {"job": asdict(job)}, [])
+    send(process.stdin, {"number": 0, "parts": []}, [])
+    process.stdin.close()  # as when the parent is killed
+    try:
+        process.wait(120)
+    finally:
+        process.kill()
+
+
+def test_an_older_version_is_not_continued(case: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    source, words, _ = case
+    prepare([source], words, tmp_path / "out", workers=0, **OPTIONS)
+    plan = json.loads((tmp_path / "out" / "plan.json").read_text())
+    del plan["rules"]
+    (tmp_path / "out" / "plan.json").write_text(json.dumps(plan))
+    with pytest.raises(BertsmithError, match="another version of bertsmith"):
+        prepare([source], words, tmp_path / "out", workers=0, **OPTIONS)
 
 
 def test_pieces_are_stored_as_plain_arrays(case: tuple[Path, Path, Path]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bertsmith.corpus import duplicates, prepare
-from bertsmith.corpus.duplicates import mark_exact, mark_near, signatures
+from bertsmith.corpus.duplicates import bands_for, mark_exact, mark_near, signatures
 from bertsmith.tokenizer import Tokenizer
 from corpus.test_prepare import expected, stored
 from corpus.texts import documents, files, write
@@ -91,6 +91,47 @@ def test_a_signature_does_not_depend_on_the_neighbours() -> None:
     together = rows_of(given)
     for document, row in zip(given, together, strict=True):
         assert (rows_of([document])[0] == row).all()
+
+
+@pytest.mark.parametrize("similarity", [0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
+def test_bands_follow_the_similarity(similarity: float) -> None:
+    bands, rows = bands_for(similarity)
+    assert bands * rows <= 128
+    assert 1 - (1 - similarity**rows) ** bands >= 0.99
+
+
+@pytest.mark.parametrize("similarity", [0.5, 0.6, 0.7, 0.8])
+def test_pairs_a_little_above_the_similarity_are_found(similarity: float) -> None:
+    """Two documents that begin alike, of a similarity 0.1 higher and 0.1 lower than requested."""
+    rng = np.random.default_rng(5)
+    length, pairs = 400, 60
+    found = []
+    for target in (similarity + 0.1, similarity - 0.1):
+        same = round(2 * (length - 4) * target / (1 + target)) + 4
+        given = rng.integers(0, 60_000, (pairs, 2, length))
+        given[:, 1, :same] = given[:, 0, :same]
+        repeated = np.zeros(2 * pairs, np.uint8)
+        rows = rows_of(given.reshape(2 * pairs, length).tolist())
+        mark_near(rows, similarity, repeated, np.zeros(2 * pairs, np.uint64))
+        assert not repeated[::2].any()
+        found.append(repeated.sum() / pairs)
+    assert found[0] > 0.9
+    assert found[1] < 0.1
+
+
+def test_a_repeated_document_is_found_among_others_of_its_band() -> None:
+    """Neither the first nor the previous document with the same values is the one it repeats."""
+    rng = np.random.default_rng(6)
+    bands, rows = bands_for(0.5)
+    signed = rng.integers(0, 1 << 32, (6, 128), np.uint32)
+    signed[:, :rows] = signed[0, :rows]
+    signed[4, : bands * rows // 2 + 30] = signed[2, : bands * rows // 2 + 30]
+    signed[4, rows : 2 * rows] = 7  # so that they meet in the first band only
+    for band in range(2, bands):
+        signed[4, band * rows] += 1
+    repeated = np.zeros(6, np.uint8)
+    mark_near(signed, 0.4, repeated, np.zeros(6, np.uint64))
+    assert repeated.tolist() == [0, 0, 0, 0, 1, 0]
 
 
 @pytest.mark.parametrize("at_once", [11, 1000])

@@ -1,31 +1,44 @@
-"""Ids of kept words are the ids of the sentence, for every kind of tokenizer."""
+"""Ids of words and sentences are the ids of the whole line, for every kind of tokenizer."""
 
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tokenizers import Tokenizer as Backend
 
-from bertsmith.corpus.cuts import at_punctuation, at_spaces, between
-from bertsmith.corpus.encode import Words, encoder
+from bertsmith.corpus.cuts import at_punctuation, at_spaces
+from bertsmith.corpus.encode import LineEncoder, Words
 from bertsmith.tokenizer import FAMILIES, Tokenizer
 from slow.fuzz_tokenizers import DATA, OFFICIAL, random_texts, unpack
 from tasks.words import LINES, tokenizer
 
+SPACES = [" ", " ", " ", "  ", "", "\t", "\u3000", " \t", "\x1c"]  # between two sentences
 
-def assert_same(given: Tokenizer, seed: int, count: int = 400) -> None:
-    encode = encoder(given.backend.to_str(), kept=300)
+
+def assert_same(given: Tokenizer | Backend, seed: int, count: int = 400) -> None:
+    """Compare with the library's ids of whole lines; lines have one to five sentences."""
+    backend = given.reader("text") if isinstance(given, Tokenizer) else given
+    encode = LineEncoder(backend.to_str(), kept=300)
+    backend.encode_special_tokens = True
     for turn in range(2):
-        texts = [text.strip() for text in random_texts(count, seed + turn)]
+        rng = random.Random(seed + turn)
+        texts = [text.replace("\n", " ").strip() for text in random_texts(count, seed + turn)]
         texts += [" ".join(text.split()) for text in texts] + LINES.split("\n") + texts[:20]
-        ids, lengths = encode(texts)
-        wanted = given.encode_ids(texts)
-        found = np.split(ids, lengths.cumsum()[:-1])
-        for text, one, other in zip(texts, found, wanted, strict=True):
-            assert one.tolist() == other, text
+        lines = [[text] for text in texts]
+        texts = [text for text in texts if text]
+        for _ in range(count):
+            first, *more = rng.sample(texts, rng.randint(1, 5))
+            lines.append([first, *(rng.choice(SPACES) + text for text in more)])
+        ids, lengths = encode(lines)
+        whole = np.add.reduceat(lengths, np.cumsum([0, *map(len, lines)])[:-1])
+        found = np.split(ids, whole.cumsum()[:-1])
+        wanted = backend.encode_batch(["".join(line) for line in lines], add_special_tokens=False)
+        for line, one, other in zip(lines, found, wanted, strict=True):
+            assert one.tolist() == other.ids, line
 
 
 @pytest.mark.parametrize("name", OFFICIAL)
@@ -57,7 +70,7 @@ def test_added_tokens(family: str, change: dict[str, bool], content: str, tmp_pa
     (tmp_path / "tokenizer.json").write_text(json.dumps(definition), "utf-8")
     given = Tokenizer.load(tmp_path)
     texts = ["new york, c++ the river (new york)", "The C++ (River) New York", "a(b river,x the."]
-    ids, lengths = encoder(given.backend.to_str())(texts)
+    ids, lengths = LineEncoder(given.reader("text").to_str())([[text] for text in texts])
     found = [part.tolist() for part in np.split(ids, lengths.cumsum()[:-1])]
     assert found == given.encode_ids(texts)
     assert any(given.id(content) in part for part in found), "the added token is used"
@@ -67,12 +80,10 @@ def test_what_is_not_known_to_be_safe_is_not_cut() -> None:
     plain = json.loads(tokenizer("bert").backend.to_str())
     assert at_spaces(plain)
     assert at_punctuation(plain)
-    assert between(plain)
     odd = {"type": "Replace", "pattern": {"Regex": "a b"}, "content": ""}
     assert at_spaces({**plain, "normalizer": odd}) is None
     assert at_spaces({**plain, "pre_tokenizer": None}) is None
     assert at_punctuation({**plain, "pre_tokenizer": {"type": "Whitespace"}}) is None
-    assert between({**plain, "added_tokens": []}) is None
     bytes_of = json.loads(tokenizer("roberta").backend.to_str())
     assert at_spaces(bytes_of)
     dropping = {**bytes_of["model"], "dropout": 0.1}
@@ -96,14 +107,40 @@ def test_only_so_many_words_are_kept() -> None:
     assert asked == [["a", "bb", ""], ["dd", "e"], ["e", "dd"]]
 
 
-def test_a_word_that_gives_the_mark_without_holding_it() -> None:
-    definition = json.loads(tokenizer("bert").backend.to_str())
-    mark = between(definition)
-    assert mark
-    definition["model"]["vocab"]["river"] = mark.id
-    backend = Backend.from_str(json.dumps(definition))
-    texts = ["the river flows", "river"]
-    wanted = [one.ids for one in backend.encode_batch(texts, add_special_tokens=False)]
-    ids, _ = encoder(json.dumps(definition))(texts)
-    assert ids.tolist() == [number for ids in wanted for number in ids]
-    assert mark.id in ids
+@pytest.mark.parametrize("scheme", ["always", "first", "never"])
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("stripped", [False, True])
+@pytest.mark.parametrize("family", ["albert", "deberta-v2"])
+def test_every_way_to_mark_words(family: str, scheme: str, alone: bool, stripped: bool) -> None:
+    """Whether the first word of a text is marked, and white space is dropped before, or not."""
+    definition = json.loads(tokenizer(family).backend.to_str())
+    steps = definition["pre_tokenizer"]["pretokenizers"]
+    steps[-1]["prepend_scheme"] = scheme
+    if alone:
+        definition["pre_tokenizer"] = steps[-1]
+    if stripped:
+        definition["normalizer"] = {"type": "Strip", "strip_left": True, "strip_right": True}
+    assert_same(Backend.from_str(json.dumps(definition)), 33, 150)
+
+
+@pytest.mark.parametrize("prefix", [False, True])
+def test_every_way_to_begin_bytes(prefix: bool) -> None:
+    """With or without a space before the first word, and with tokens for runs of spaces."""
+    definition = json.loads(tokenizer("roberta").backend.to_str())
+    definition["pre_tokenizer"]["add_prefix_space"] = prefix
+    assert_same(Backend.from_str(json.dumps(definition)), 34, 150)
+    more = [{**ADDED, "content": run, "single_word": False} for run in ("  ", "   ", "\t")]
+    start = len(definition["model"]["vocab"])
+    definition["added_tokens"] += [{"id": start + n, **one} for n, one in enumerate(more)]
+    assert at_spaces(definition)
+    assert_same(Backend.from_str(json.dumps(definition)), 35, 150)
+
+
+def test_tokens_belong_to_the_sentence_in_which_they_begin() -> None:
+    given = tokenizer("roberta")
+    encode = LineEncoder(given.reader("text").to_str())
+    for line in (["The river.", " The light."], ["The river.", "\tThe light."], ["The.", "light."]):
+        ids, lengths = encode([line, ["The river."]])
+        first, second, _ = (part.tolist() for part in np.split(ids, lengths.cumsum()[:-1]))
+        assert given.decode(first) == line[0]
+        assert given.decode(second) == line[1]

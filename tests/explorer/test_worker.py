@@ -35,7 +35,7 @@ def test_states_and_logits_are_those_of_torch(family: str, tmp_path: Path) -> No
     explorer(bert, tmp_path / "page.html", dtype="float16")
     mask = bert.tokenizer.mask_token
     text = FIRST.replace("Prague", str(mask))
-    encoding = bert.tokenizer.encode(text, SECOND)
+    encoding = bert.tokenizer.encode(text, SECOND, spelled="mask")
     trace = Trace(states=True, heads=dict.fromkeys(range(len(bert.checkpoint.config.plan))))
     with torch.inference_mode():
         batch = Batch.of([encoding.ids], [encoding.segments])
@@ -164,7 +164,7 @@ def test_odd_texts_have_the_same_tokens(family: str, tmp_path: Path) -> None:
     bert = tiny(family)
     explorer(bert, tmp_path / "page.html")
     texts = odd_texts(bert.tokenizer)
-    encoded = bert.tokenizer.encode_many(texts, special=False)
+    encoded = bert.tokenizer.encode_many(texts, special=False, spelled="mask")
     with worker(tmp_path / "page.html") as page:
         answers = page.ask("encode", texts=texts)["texts"]
     off = 0

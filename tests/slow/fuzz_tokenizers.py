@@ -163,7 +163,7 @@ def mismatches(
     ours: Tokenizer, theirs: Any, texts: Sequence[str], pairs: Sequence[str] | None = None
 ) -> Iterator[tuple[str, str]]:
     """Yield (what differs, the text) for each difference."""
-    encoded = ours.encode_many(texts, pairs)
+    encoded = ours.encode_many(texts, pairs, spelled="tokens")
     wanted = theirs(
         list(texts),
         None if pairs is None else list(pairs),

@@ -25,7 +25,7 @@ TEXTS = [
     "🙂 👩‍👩‍👧 🇫🇷 naïve café",
     "שלום עולם ومرحبا بالعالم",
     "a\0b\0",
-    "[CLS] [SEP] [MASK]",
+    "[cls] [SEP [MASK",
     "東京は日本の首都です",
     "e\u0301 \u200b\u00ad\ufeff x\r\n\ty",
     *LINES.splitlines(),

@@ -56,7 +56,8 @@ def attention(
     answer (see `bertsmith.analysis.importance`).
     """
     config = bert.checkpoint.config
-    encoding = bert.tokenizer.encode(text, pair)
+    # Labels and answers are predicted from the text alone, so that they need the same tokens.
+    encoding = bert.tokenizer.encode(text, pair, spelled="text" if importance else "mask")
     if len(encoding) > bert.max_length:
         raise BertsmithError(
             f"the text has {len(encoding):,} tokens, but the model reads {bert.max_length:,} at "

@@ -40,7 +40,7 @@ def lens(bert: LoadedModel, text: str, top: int = 5) -> list[DepthGuess]:
     bert.demand_head("masked_lm")
     if top < 1:
         raise BertsmithError(f"top must be a whole number of at least 1, not {top}")
-    encoding = bert.tokenizer.encode(text)
+    encoding = bert.tokenizer.encode(text, spelled="mask")
     masks = [row for row, id_ in enumerate(encoding.ids) if id_ == bert.tokenizer.mask_id]
     if not masks:
         raise BertsmithError(

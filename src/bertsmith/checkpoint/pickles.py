@@ -14,6 +14,7 @@ import pickletools
 import struct
 import zipfile
 from collections.abc import Callable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
@@ -23,7 +24,8 @@ from torch import Tensor
 from bertsmith.errors import BertsmithError
 from bertsmith.files import one_line, open_regular
 
-LARGEST_PICKLE = 64 << 20  # bytes; that of a model with 100,000 tensors has 20 million
+LARGEST_PICKLE = 64 << 20  # bytes
+MOST_OPCODES = 500_000  # in one pickle; a tensor has some 40, and 500,000 take a second
 MOST_ENTRIES = 200_000
 MOST_AXES = 8
 LARGEST_CLAIM = 4  # times the size of the file: tied tensors are stored once and named twice
@@ -234,14 +236,15 @@ class _Limited:
 def _value(stream: IO[bytes], size: int, storages: dict[str, Storage] | None = None) -> Any:
     """The value of one pickle, in which no number is larger than the file."""
     machine = _Machine(size, {} if storages is None else storages)
-    for opcode, argument, _ in pickletools.genops(cast(IO[bytes], _Limited(stream))):
+    opcodes = pickletools.genops(cast(IO[bytes], _Limited(stream)))
+    for opcode, argument, _ in islice(opcodes, MOST_OPCODES):
         if opcode.name == "STOP":
             return machine.stack.pop()
         act = ACTIONS.get(opcode.name)
         if act is None:
             raise ValueError(f"{opcode.name} is not an opcode of a file of tensors")
         act(machine, argument)
-    raise EOFError("a pickle that does not end")
+    raise ValueError(f"a pickle of more than {MOST_OPCODES:,} opcodes")
 
 
 class _Machine:

@@ -20,8 +20,8 @@ from bertsmith.tokenizer import Tokenizer
 class Corpus:
     """A folder of token shards, opened for reading: all tokens of a split as one long array.
 
-    Files are mapped into memory and read when they are used. The stored ids contain no special
-    tokens.
+    Files are mapped into memory and read when they are used. The ids of a line are those of the
+    whole line, without special tokens around it; special tokens that a text spells are text.
     """
 
     def __init__(self, directory: Path, split: str, manifest: Manifest) -> None:

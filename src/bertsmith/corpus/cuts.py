@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 Definition = dict[str, Any]  # the content of tokenizer.json
 Cut = Callable[[str], list[str]]  # the parts of a text; empty if it must not be split
@@ -18,36 +18,44 @@ ODD = re.compile(r"[^\S ]|  |\0")
 RUNS = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]")
 
 
-class Mark(NamedTuple):
-    """A special token that can stand between words, and how it joins them."""
-
-    id: int
-    text: str
-    joiner: str
-
-
 def at_spaces(definition: Definition) -> Cut | None:
-    """Return how to split sentences into words, if possible."""
-    added = definition.get("added_tokens") or []
-    if any(token["rstrip"] or re.search(r"\s", token["content"]) for token in added):
+    """Return how to split texts into words, if possible."""
+    added = _added(definition)
+    spaced = [token["content"] for token in added if re.search(r"\s", token["content"])]
+    if any(token["rstrip"] for token in added):
         return None
     normalizers, splitters = _steps(definition, "normalizer"), _steps(definition, "pre_tokenizer")
     kinds = {step["type"] for step in normalizers}
     first = splitters[0]["type"] if splitters else None
     model = definition["model"]
-    if model["type"] == "WordPiece" and kinds <= CHARACTERWISE and first in SPACED:
-        return _without_space
     if model["type"] == "BPE" and kinds <= {"NFC"} and len(splitters) == 1:
         by_regex = first == "ByteLevel" and splitters[0].get("use_regex", True)
-        return _with_space if by_regex and not model.get("dropout") else None
+        runs = all(content.isspace() and ODD.search(content) for content in spaced)
+        return _with_space if by_regex and runs and not model.get("dropout") else None
+    if spaced:
+        return None
+    if model["type"] == "WordPiece" and kinds <= CHARACTERWISE and first in SPACED:
+        return _without_space
     if model["type"] == "Unigram" and all(map(_leaves_spaces, normalizers)):
         ways = [step["type"] for step in splitters]
+        if any(step.get("prepend_scheme", "always") != "always" for step in splitters):
+            return None  # only the first word of a text would get its mark, or none
         if ways == ["WhitespaceSplit", "Metaspace"]:
             return _ascii_without_space
         if ways == ["Metaspace"] and splitters[0].get("split", True):
             special = _special(definition)  # a space next to one is a separate token
             return lambda text: [] if special.search(text) else _ascii_without_space(text)
     return None
+
+
+def border(definition: Definition) -> re.Pattern[str] | None:
+    """Return how the second of two texts begins that have the same ids apart and together.
+
+    The first must not end with white space.
+    """
+    if at_spaces(definition) is None:
+        return None
+    return re.compile(r" [^\s▁]" if definition["model"]["type"] == "Unigram" else " ")
 
 
 def at_punctuation(definition: Definition) -> Cut | None:
@@ -68,26 +76,14 @@ def at_punctuation(definition: Definition) -> Cut | None:
     return cut
 
 
-def between(definition: Definition) -> Mark | None:
-    """Return a special token that does not change the ids of the words around it."""
-    model = definition["model"]
-    splitters = _steps(definition, "pre_tokenizer")
-    if any(step.get("prepend_scheme", "always") != "always" for step in splitters):
-        return None  # only the first word of a text would get its mark
-    unknown = {model.get("unk_token"), model.get("unk_id")}
-    for token in definition.get("added_tokens") or []:
-        plain = not (token["lstrip"] or token["rstrip"] or token["single_word"])
-        as_written = not token["normalized"] or definition.get("normalizer") is None
-        known = token["special"] and not unknown & {token["content"], token["id"]}
-        if plain and as_written and known:
-            text = token["content"]
-            return Mark(token["id"], text, f" {text} " if model["type"] == "WordPiece" else text)
-    return None
+def _added(definition: Definition) -> list[dict[str, Any]]:
+    """The added tokens that are read in a text; those marked special are text."""
+    return [token for token in definition.get("added_tokens") or [] if not token["special"]]
 
 
 def _special(definition: Definition) -> re.Pattern[str]:
     """Return a pattern of the tokens that are matched before all others."""
-    added = [re.escape(token["content"]) for token in definition.get("added_tokens") or []]
+    added = [re.escape(token["content"]) for token in _added(definition)]
     return re.compile("|".join(added) or r"(?!)", re.IGNORECASE)  # some are matched in lower case
 
 
@@ -111,17 +107,17 @@ def _leaves_spaces(step: dict[str, Any]) -> bool:
     return step["type"] in CHARACTERWISE | {"Precompiled", "Strip", "Nmt"}
 
 
-def _without_space(sentence: str) -> list[str]:
+def _without_space(text: str) -> list[str]:
     """Split at spaces and drop them, as BERT does."""
-    return sentence.split(" ")
+    return text.lstrip(" ").split(" ")
 
 
-def _with_space(sentence: str) -> list[str]:
+def _with_space(text: str) -> list[str]:
     """Split before spaces, which are part of a word's first byte-level token."""
-    return [] if ODD.search(sentence) else sentence.replace(" ", "\0 ").split("\0")
+    return [] if ODD.search(text) else (text[:1] + text[1:].replace(" ", "\0 ")).split("\0")
 
 
-def _ascii_without_space(sentence: str) -> list[str]:
+def _ascii_without_space(text: str) -> list[str]:
     """Split ASCII text at spaces, which SentencePiece adds again; other text is not split."""
-    plain = sentence.isascii() and sentence.isprintable() and "  " not in sentence
-    return sentence.split(" ") if plain else []
+    plain = text.isascii() and text.isprintable() and "  " not in text
+    return text.lstrip(" ").split(" ") if plain else []

@@ -15,7 +15,8 @@ from bertsmith.corpus.encode import Ints
 
 SHINGLE = 5  # tokens that count as one common feature
 PERMUTATIONS = 128
-BANDS = 16  # of 8 values each: two documents that agree in all values of one band are compared
+RECALL = 0.99  # of pairs with exactly the requested similarity that are compared
+EARLIER = 8  # documents with which one is compared, in every band
 SEED = 42  # of the permutations; fixed, since documents do not depend on it
 CHUNK = 1 << 18  # tokens that are hashed together
 AT_ONCE = 2_000_000  # keys that are sorted together
@@ -97,11 +98,11 @@ def mark_near(
 ) -> None:
     """Mark every document that is similar to an earlier one, itself marked or not.
 
-    Documents with equal band keys are compared with the first of them and with the previous one.
-    `keys` (D,) uint64 is a work buffer.
+    Signatures are cut into bands; a document is compared with the first and the last few of the
+    earlier ones that have the same values in a band. `keys` (D,) uint64 is a work buffer.
     """
-    rows = PERMUTATIONS // BANDS
-    for band in range(BANDS):
+    bands, rows = bands_for(similarity)
+    for band in range(bands):
         for first in range(0, len(signed), SOME):
             keys[first : first + SOME] = _band_keys(
                 signed[first : first + SOME, band * rows : (band + 1) * rows]
@@ -111,6 +112,15 @@ def mark_near(
             _mark_met(members, keys[members], signed, similarity, repeated, release)
 
 
+def bands_for(similarity: float) -> tuple[int, int]:
+    """Return the number of bands and their values: as many values as the recall allows."""
+    for rows in range(PERMUTATIONS, 1, -1):
+        bands = PERMUTATIONS // rows
+        if 1 - (1 - similarity**rows) ** bands >= RECALL:
+            return bands, rows
+    return PERMUTATIONS, 1
+
+
 def _mark_met(
     members: Ints, keys: Ints, signed: Ints, similarity: float, repeated: Ints, release: Release
 ) -> None:
@@ -118,19 +128,24 @@ def _mark_met(
     order = np.lexsort((members, keys))
     keys, members = keys[order], members[order]
     new = np.concatenate([[True], keys[1:] != keys[:-1]])
-    leaders = members[np.maximum.accumulate(np.where(new, np.arange(len(new)), 0))]
+    leaders = np.maximum.accumulate(np.where(new, np.arange(len(new)), 0))
     later = np.flatnonzero(~new & (repeated[members] == 0))
     for start in range(0, len(later), SOME):
         some = later[start : start + SOME]
-        mine = signed[members[some]]
-        alike = _share(mine, signed[leaders[some]]) >= similarity
-        alike |= _share(mine, signed[members[some - 1]]) >= similarity
+        mine, first = signed[members[some]], leaders[some]
+        alike = _share(mine, signed[members[first]]) >= similarity
+        for back in range(1, EARLIER):
+            others = some - back
+            inside = np.flatnonzero((others > first) & ~alike)
+            if not len(inside):
+                break
+            alike[inside] = _share(mine[inside], signed[members[others[inside]]]) >= similarity
         repeated[members[some][alike]] = 1
         release()
 
 
 def _band_keys(values: Ints) -> Ints:
-    """One number (D,) for the values (D, 8) of each document in a band."""
+    """One number (D,) for the values of each document in a band."""
     keys = np.zeros(len(values), np.uint64)
     for column in values.T:
         keys = _mixed(keys ^ column.astype(np.uint64))

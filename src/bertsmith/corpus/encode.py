@@ -1,9 +1,14 @@
-"""Sentences → token ids in one array, each word encoded once.
+"""Lines → token ids in one array, each word encoded once.
+
+The ids of a line are those that the tokenizer gives to the whole line: a word's tokens may depend
+on the space before it, so sentences are not tokenized one by one unless that gives the same ids.
 
 A tokenizer spends most of its time on words that it has seen before. If it splits at spaces, a
-sentence's ids are those of its words, concatenated; so the ids of words are cached, and a
-batch of sentences is a look-up and one copy. If that is not certain (other white space next
-to a space, for example), the whole sentence is tokenized. The ids are the same.
+text's ids are those of its words, concatenated; so the ids of words are cached, and a
+batch of texts is a look-up and one copy. If that is not certain (other white space next
+to a space, for example), the whole text is tokenized. The ids are the same.
+
+A special token that a text spells, such as "[MASK]", is tokenized as text.
 """
 
 from __future__ import annotations
@@ -14,9 +19,10 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+from tokenizers import AddedToken, Encoding
 from tokenizers import Tokenizer as Backend
 
-from bertsmith.corpus.cuts import Cut, Mark, at_punctuation, at_spaces, between
+from bertsmith.corpus.cuts import Cut, Definition, at_punctuation, at_spaces, border
 from bertsmith.tokenizer.guard import guarded
 
 Ints = np.ndarray[Any, np.dtype[Any]]
@@ -24,16 +30,56 @@ Ints = np.ndarray[Any, np.dtype[Any]]
 Encode = Callable[[list[str]], tuple[Ints, Ints]]
 KEPT = 400_000  # cached words; frequent words are usually seen first
 TOGETHER = 100  # new words in one text
+MARK = "\n"
 
 
-def encoder(definition: str, kept: int = KEPT) -> Encode:
-    """Return a function that encodes sentences exactly as this tokenizer.json does."""
-    content = json.loads(definition)
-    plain = Plain(Backend.from_str(definition))
-    spaces, punctuation, mark = at_spaces(content), at_punctuation(content), between(content)
+class LineEncoder:
+    """Encodes lines exactly as a tokenizer.json does, and tells their sentences apart."""
+
+    def __init__(self, definition: str, kept: int = KEPT) -> None:
+        content = json.loads(definition)
+        backend = Backend.from_str(definition)
+        backend.encode_special_tokens = True
+        self.plain = Plain(backend)
+        self.encode = _by_word(content, self.plain, kept)
+        self.border = border(content)
+
+    def __call__(self, lines: list[list[str]]) -> tuple[Ints, Ints]:
+        """Return the ids of lines (T,), and how many each of their sentences has (S,).
+
+        A line is the list of its sentences, which are the line when joined. A token that two
+        sentences share belongs to the first.
+        """
+        whole = [not self._separable(sentences) for sentences in lines]
+        apart = [text for line, one in zip(lines, whole, strict=True) if not one for text in line]
+        ids, lengths = self.encode(apart)
+        if not any(whole):
+            return ids, lengths
+        joined = [line for line, one in zip(lines, whole, strict=True) if one]
+        more, own = self.plain.sentences(joined)
+        together = np.repeat(whole, list(map(len, lines)))  # (S,)
+        merged = np.zeros(len(together), np.int64)
+        merged[together], merged[~together] = own, lengths
+        places = np.repeat(together, merged)  # (T,)
+        found = np.zeros(len(places), np.uint32)
+        found[places], found[~places] = more, ids
+        return found, merged
+
+    def _separable(self, sentences: list[str]) -> bool:
+        """Whether the ids of a line are those of its sentences, concatenated."""
+        if len(sentences) == 1:
+            return True
+        if self.border is None or any(text[-1].isspace() for text in sentences[:-1]):
+            return False
+        return all(map(self.border.match, sentences[1:]))
+
+
+def _by_word(definition: Definition, plain: Plain, kept: int) -> Encode:
+    """Return an encoder of texts that encodes each word once, if they can be split into words."""
+    spaces, punctuation = at_spaces(definition), at_punctuation(definition)
     if spaces is None:
         return plain
-    new: Encode = plain if mark is None else Marked(plain, mark)
+    new: Encode = Marked(plain)
     if punctuation is not None:
         new = Divided(punctuation, Words(new, kept // 2), new)
     return Divided(spaces, Words(new, kept), plain)
@@ -53,27 +99,41 @@ class Plain:
         lengths = np.fromiter(map(len, ids), np.int64, len(ids))
         return np.fromiter(chain.from_iterable(ids), np.uint32, int(lengths.sum())), lengths
 
+    def sentences(self, lines: list[list[str]]) -> tuple[Ints, Ints]:
+        """Encode lines given as sentences; return ids, and how many each sentence has."""
+        with guarded("a text cannot be encoded"):
+            found = self.backend.encode_batch(["".join(line) for line in lines], False, False)
+        lengths = [_lengths(one, line) for one, line in zip(found, lines, strict=True)]
+        ids = np.fromiter(chain.from_iterable(one.ids for one in found), np.uint32)
+        return ids, np.concatenate(lengths)
+
+
+def _lengths(encoded: Encoding, sentences: list[str]) -> Ints:
+    """How many tokens of a line begin in each of its sentences."""
+    starts = np.fromiter((start for start, _ in encoded.offsets), np.int64, len(encoded))
+    borders = np.cumsum([len(text) for text in sentences[:-1]])
+    ends = np.searchsorted(np.maximum.accumulate(starts), borders)
+    return np.diff(ends, prepend=0, append=len(encoded))
+
 
 class Marked:
-    """Encodes many words as one text, separated by a mark: twice as fast as one by one."""
+    """Encodes many words as one text, separated by a mark: twice as fast as one by one.
 
-    def __init__(self, plain: Plain, mark: Mark) -> None:
+    The mark is the end of a line, made a token: no line holds it.
+    """
+
+    def __init__(self, plain: Plain) -> None:
         self.plain = plain
-        self.mark = mark
+        plain.backend.add_tokens([AddedToken(MARK, normalized=False)])
+        self.id = plain.backend.token_to_id(MARK)
 
     def __call__(self, texts: list[str]) -> tuple[Ints, Ints]:
         """Encode words."""
-        if any(self.mark.text in text for text in texts):
-            return self.plain(texts)
-        joiner = self.mark.joiner
         starts = range(0, len(texts), TOGETHER)
-        joined = [joiner.join(texts[start : start + TOGETHER]) + joiner for start in starts]
+        joined = [MARK.join([*texts[start : start + TOGETHER], ""]) for start in starts]
         ids, _ = self.plain(joined)
-        marks = ids == self.mark.id
-        ends = np.flatnonzero(marks)
-        if len(ends) != len(texts):  # the mark's id occurred without the mark
-            return self.plain(texts)
-        return ids[~marks], np.diff(ends, prepend=-1) - 1
+        marks = ids == self.id
+        return ids[~marks], np.diff(np.flatnonzero(marks), prepend=-1) - 1
 
 
 class Words:

@@ -21,6 +21,7 @@ from bertsmith.errors import BertsmithError
 Done = Generator[tuple[Piece, bytes]]
 MOST_WORKERS = 1024
 AHEAD = 2  # pieces that are read ahead
+PATIENCE = 60  # seconds that a Ray cluster may take to give the first worker its CPU
 
 
 def run(pieces: Iterator[Piece], job: Job, engine: str, workers: int | None) -> Done:
@@ -85,8 +86,11 @@ def on_ray(pieces: Iterator[Piece], job: Job, workers: int | None) -> Done:
     if started:
         ray.init(log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
     try:
-        count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        kind = ray.remote(num_cpus=1, scheduling_strategy="SPREAD", max_restarts=3)(_Actor)
+        # Others may use the cluster too: an actor without a free CPU would never start.
+        count = workers or max(1, int(ray.available_resources().get("CPU", 1)))
+        kind = ray.remote(
+            num_cpus=1, scheduling_strategy="SPREAD", max_restarts=3, max_task_retries=3
+        )(_Actor)
         actors = [kind.remote(job) for _ in range(count)]
         yield from _feed(ray, pieces, actors)
     finally:
@@ -101,6 +105,9 @@ class _Actor:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         self.workshop = job.workshop()
 
+    def ready(self) -> None:
+        """Return once the actor has its CPU and runs."""
+
     def do(self, piece: Piece) -> bytes | str:
         """Return the outcome of a piece as bytes, or the message of a BertsmithError."""
         try:
@@ -110,30 +117,41 @@ class _Actor:
 
 
 def _feed(ray: Any, pieces: Iterator[Piece], actors: list[Any]) -> Done:
-    """Keep every actor busy with one piece, and one waiting."""
+    """Keep every actor that runs busy with one piece, and one waiting."""
+    starting = {actor.ready.remote(): actor for actor in actors}
     pending: dict[Any, tuple[Piece, Any]] = {}
-    free = actors * 2
+    free: list[Any] = []
 
-    def collect() -> tuple[Piece, bytes]:
-        (ready,), _ = ray.wait(list(pending), num_returns=1)
-        piece, actor = pending.pop(ready)
-        free.append(actor)
+    def collect() -> Done:
+        """Wait for a piece, or for another actor to run."""
+        seconds = None if pending else PATIENCE
+        done, _ = ray.wait([*starting, *pending], num_returns=1, timeout=seconds)
+        if not done:
+            raise BertsmithError(
+                f"the Ray cluster had no free CPU for {PATIENCE} seconds; finished work is kept:"
+                " run the same command again later"
+            )
         try:
-            outcome = ray.get(ready)
+            outcome = ray.get(done[0])
         except ray.exceptions.RayActorError as error:
             message = "a Ray worker was lost; run the same command again to continue"
             raise BertsmithError(message) from error
+        if done[0] in starting:
+            free.extend([starting.pop(done[0])] * 2)
+            return
+        piece, actor = pending.pop(done[0])
+        free.append(actor)
         if isinstance(outcome, str):
             raise BertsmithError(outcome)
-        return piece, outcome
+        yield piece, outcome
 
     for piece in pieces:
-        if not free:
-            yield collect()
+        while not free:
+            yield from collect()
         actor = free.pop(0)
         pending[actor.do.remote(piece)] = piece, actor
     while pending:
-        yield collect()
+        yield from collect()
 
 
 ENGINES: dict[str, Callable[[Iterator[Piece], Job, int | None], Done]] = {

@@ -31,6 +31,7 @@ from bertsmith.tokenizer import Tokenizer
 
 Progress = Callable[[str, int, int], None]  # step, amount done, total
 PLAN = "plan.json"
+RULES = 2  # how text becomes tokens; raised when that changes, so that old and new do not mix
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def prepare(
     Plain text is divided into documents by blank lines; with `documents` "files", each file is one
     document. `sentences` is the language whose rules split lines into sentences, or "lines".
     Documents are left out if they are shorter or longer than requested (in characters), not in
-    `language`, or `duplicates` ("exact", or "near" for a `similarity` of at least 0.8) of earlier
+    `language`, or `duplicates` ("exact", or "near" for at least this `similarity`) of earlier
     ones. A fraction `held_out` of the others becomes a separate split, chosen by `seed` and text
     alone.
 
@@ -183,8 +184,9 @@ class Preparation:
                 else:
                     yield piece
 
-        definition = self.tokenizer.backend.to_str()
-        job = Job(self.settings, definition, self.tokenizer.unk_id, self.dtype)
+        definition = self.tokenizer.reader("text").to_str()
+        special = tuple(self.tokenizer.parts.tokens.values())
+        job = Job(self.settings, definition, special, self.tokenizer.unk_id, self.dtype)
         with closing(run(missing(), job, engine, workers)) as done:
             for piece, outcome in done:
                 write_bytes(self.work / piece_name(piece.number), outcome)
@@ -221,6 +223,7 @@ def _plan(settings: Settings, inputs: list[Input], tokenizer: Tokenizer) -> dict
     used += ["ftfy"] * settings.repair + ["py3langid"] * (settings.language is not None)
     used += ["rensa"] * (settings.duplicates == "near")
     return {
+        "rules": RULES,
         "settings": asdict(settings),
         "tokenizer": hashlib.sha256(tokenizer.backend.to_str().encode()).hexdigest(),
         "inputs": [asdict(file) for file in inputs],
@@ -256,6 +259,8 @@ def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
             old = before.get(kind, {}).get(name, usual[kind].get(name))
             if old != value:
                 return f"{name} {old}, not {value}"
+    if before.get("rules", 1) != now["rules"]:
+        return "another version of bertsmith"
     if before.get("tokenizer") != now["tokenizer"]:
         return "another tokenizer"
     for old, new in zip(before.get("inputs", []), now["inputs"], strict=False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, pairwise
 
 from bertsmith.corpus.settings import LINES
@@ -24,8 +24,11 @@ class Splitter:
     def __init__(self, language: str) -> None:
         self.language = None if language == LINES else language
 
-    def split(self, lines: list[str], ledger: Ledger) -> tuple[list[str], list[int]]:
-        """Return the non-empty sentences of lines, and their cumulative number after each line."""
+    def split(self, lines: list[str], ledger: Ledger) -> list[list[str]]:
+        """Return the sentences of each line, which are the line again when joined.
+
+        The white space between two sentences stands before the second one.
+        """
         if self.language is None:
             return _each(lambda line: [line], lines, ledger)
         rules = Ledger()
@@ -60,34 +63,42 @@ class Splitter:
         return [line]
 
 
-def _each(split: Split, lines: list[str], ledger: Ledger) -> tuple[list[str], list[int]]:
+def _each(split: Split, lines: list[str], ledger: Ledger) -> list[list[str]]:
     """Split every line."""
-    sentences: list[str] = []
-    ends = []
-    for line in lines:
-        found = [text for part in split(line) if (text := part.strip())]
-        if len(line) > LONGEST_SENTENCE:
-            found = [
-                chunk
-                for text in found
-                for chunk in chunks(text, LONGEST_SENTENCE, "sentences", ledger)
-            ]
-        sentences += found
-        ends.append(len(sentences))
-    return sentences, ends
+    return [
+        [
+            chunk
+            for sentence in _spaces_first(split(line))
+            for chunk in chunks(sentence, LONGEST_SENTENCE, "sentences", ledger)
+        ]
+        for line in lines
+    ]
+
+
+def _spaces_first(parts: Iterable[str]) -> Iterator[str]:
+    """Move the white space at the end of each part to the next one; drop that of the last one."""
+    behind = ""
+    for part in parts:
+        text = behind + part
+        sentence = text.rstrip()
+        behind = text[len(sentence) :]
+        if sentence:
+            yield sentence
 
 
 def chunks(text: str, most: int, what: str, ledger: Ledger) -> Iterator[str]:
-    """Yield the text in chunks of at most `most` characters, cut at spaces where there are any."""
+    """Yield the text in chunks of at most `most` characters, cut before spaces where there are any.
+
+    The chunks are the text again when joined.
+    """
     if len(text) <= most:
         yield text
         return
     ledger.note(f"{what} longer than {most:,} characters, cut")
     start = 0
-    while start < len(text):
-        end = start + most
-        if end < len(text):
-            end = text.rfind(" ", start + 1, end) + 1 or end
-        if chunk := text[start:end].strip():
-            yield chunk
+    while len(text) - start > most:
+        space = text.rfind(" ", start + 1, start + most + 1)
+        end = start + most if space < 0 else space
+        yield text[start:end]
         start = end
+    yield text[start:]

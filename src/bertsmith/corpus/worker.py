@@ -12,8 +12,11 @@ import signal
 import subprocess
 import sys
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from queue import SimpleQueue
+from threading import Thread
 from typing import IO, Any
 
 from bertsmith.corpus.pieces import Part, Piece
@@ -29,13 +32,14 @@ class Job:
     """The settings of a worker, as plain values."""
 
     settings: Settings
-    definition: str  # tokenizer.json
+    definition: str  # tokenizer.json, which reads special tokens that a text spells as text
+    special: Sequence[str]  # those tokens
     unknown: int | None
     dtype: str
 
     def workshop(self) -> Workshop:
         """Create the workshop of this job."""
-        return Workshop(self.settings, self.definition, self.unknown, self.dtype)
+        return Workshop(self.settings, self.definition, self.special, self.unknown, self.dtype)
 
 
 class Worker:
@@ -107,26 +111,36 @@ def receive(stream: IO[bytes]) -> Message:
 
 
 def main() -> None:
-    """Do pieces of work from standard input until it ends."""
+    """Do pieces of work from standard input until it ends, which ends the process at once."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
-    source = sys.stdin.buffer
+    messages: SimpleQueue[Message] = SimpleQueue()
+    Thread(target=_listen, args=[messages], daemon=True).start()
     # Output of libraries must not mix with the messages.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    try:
-        job = receive(source)[0]["job"]
-        workshop = Job(**{**job, "settings": Settings(**job["settings"])}).workshop()
+    job = messages.get()[0]["job"]
+    workshop = Job(**{**job, "settings": Settings(**job["settings"])}).workshop()
+    with suppress(BrokenPipeError):
         while True:
-            head, data = receive(source)
-            try:
-                outcome = workshop.process(_piece(head, data)).to_bytes()
-                send(answers, {}, [outcome])
-            except BertsmithError as error:
-                send(answers, {"mistake": str(error)}, [])
-            except Exception:  # noqa: BLE001 - the parent shows it
-                send(answers, {"failure": traceback.format_exc()}, [])
-    except (EOFError, BrokenPipeError):
-        return
+            send(answers, *_answer(workshop, *messages.get()))
+
+
+def _answer(workshop: Workshop, head: dict[str, Any], data: list[bytes]) -> Message:
+    try:
+        return {}, [workshop.process(_piece(head, data)).to_bytes()]
+    except BertsmithError as error:
+        return {"mistake": str(error)}, []
+    except Exception:  # noqa: BLE001 - the parent shows it
+        return {"failure": traceback.format_exc()}, []
+
+
+def _listen(messages: SimpleQueue[Message]) -> None:
+    """Read messages while work is done, to notice the end of the parent in the middle of it."""
+    try:
+        while True:
+            messages.put(receive(sys.stdin.buffer))
+    finally:
+        os._exit(0)
 
 
 def _piece(head: dict[str, Any], data: list[bytes]) -> Piece:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -14,11 +15,12 @@ import numpy as np
 from bertsmith.corpus.clean import Cleaner
 from bertsmith.corpus.documents import Document, read_documents
 from bertsmith.corpus.duplicates import signatures
-from bertsmith.corpus.encode import Ints, encoder
+from bertsmith.corpus.encode import Ints, LineEncoder
 from bertsmith.corpus.pieces import Piece
 from bertsmith.corpus.settings import Settings
 from bertsmith.corpus.split import LONGEST_LINE, Splitter, chunks
 from bertsmith.ledger import Ledger
+from bertsmith.tokenizer import SPELLED
 
 BATCH = 1 << 18  # characters that go through the tokenizer at once
 
@@ -63,12 +65,18 @@ class Workshop:
     """Processes pieces of work; created once per worker."""
 
     def __init__(
-        self, settings: Settings, definition: str, unknown: int | None, dtype: str
+        self,
+        settings: Settings,
+        definition: str,
+        special: Sequence[str],
+        unknown: int | None,
+        dtype: str,
     ) -> None:
         self.settings = settings
         self.cleaner = Cleaner(settings)
         self.splitter = Splitter(settings.sentences)
-        self.encode = encoder(definition)
+        self.encode = LineEncoder(definition)
+        self.special = re.compile("|".join(map(re.escape, special)) or r"(?!)")
         self.unknown = unknown
         self.dtype = np.dtype(dtype)
 
@@ -85,7 +93,14 @@ class Workshop:
         full = counts > 0
         ledger.note("documents without a token, left out", int((~full).sum()))
         if self.unknown is not None:
-            ledger.note("unknown tokens", int((tokens == self.unknown).sum()))
+            known = tokens != self.unknown
+            ledger.note("unknown tokens", len(known) - int(known.sum()))
+            # There is nothing to learn from them: unknown tokens are never predicted.
+            blank = np.bincount(np.repeat(owners, lengths), known, len(digests)) == 0
+            ledger.note("documents of unknown tokens only, left out", int((full & blank).sum()))
+            kept = ~blank[owners]  # (S,)
+            tokens, lengths = tokens[np.repeat(kept, lengths)], lengths[kept]
+            full &= ~blank
         marks = np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2)[full]
         counts = counts[full].astype(np.uint32)
         signed = signatures(tokens, lengths, counts, near=self.settings.duplicates == "near")
@@ -126,9 +141,10 @@ class Workshop:
         self, lines: list[str], owners: list[int], ledger: Ledger
     ) -> tuple[Ints, Ints, Ints]:
         """Return the ids of lines, and length and document of each non-empty sentence."""
-        sentences, ends = self.splitter.split(lines, ledger)
+        ledger.note(SPELLED, sum(len(self.special.findall(line)) for line in lines))
+        sentences = self.splitter.split(lines, ledger)
         ids, lengths = self.encode(sentences)
         full = lengths > 0
         ledger.note("sentences without a token, left out", int((~full).sum()))
-        whose = np.repeat(owners, np.diff(ends, prepend=0))
+        whose = np.repeat(owners, list(map(len, sentences)))
         return ids.astype(self.dtype), lengths[full].astype(np.uint32), whose[full]

@@ -29,7 +29,7 @@ KEPT = {
 
 def tokenizer_settings(tokenizer: Tokenizer) -> dict[str, Any]:
     """All that the page needs to encode a text, or one line on what it does not know."""
-    stored = json.loads(tokenizer.backend.to_str())
+    stored = json.loads(tokenizer.reader("mask").to_str())
     for part, known in (("normalizer", NORMALIZERS), ("pre_tokenizer", PRE_TOKENIZERS)):
         for step in _steps(stored[part]):
             _check_step(step, part, known)
@@ -47,7 +47,7 @@ def tokenizer_settings(tokenizer: Tokenizer) -> dict[str, Any]:
         "model": {"type": kind, **{key: model.get(key) for key in KEPT[kind]}, **_learned(model)},
         "normalizer": stored["normalizer"],
         "pre_tokenizer": stored["pre_tokenizer"],
-        "added": stored["added_tokens"],
+        "added": [token for token in stored["added_tokens"] if not token["special"]],
         "special": sorted(tokenizer.special_ids),
         "templates": [list(map(list, tokenizer.template(pair))) for pair in (False, True)],
         "mask": tokenizer.mask_token,

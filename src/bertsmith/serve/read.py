@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.windows import Window
+from bertsmith.tokenizer import Spelled
 
 Spans = list[tuple[int, int]]  # text[start:end] of each part that was read
 PARTIAL = ("long texts cut", "masks read in a window of a long text")
@@ -21,6 +22,7 @@ def read_spans(
     whole: list[Spans] = [[(0, len(text))] for text in texts]
     if not any(bert.ledger.counts[what] for what in PARTIAL):
         return whole
+    spelled: Spelled = "mask" if bert.ledger.counts[PARTIAL[1]] else "text"
     parts: dict[int, set[tuple[int, int]]] = {}
     for window in windows:
         parts.setdefault(window.number, set()).add((window.tokens.start, window.tokens.stop))
@@ -28,7 +30,7 @@ def read_spans(
         if number >= len(texts):
             continue
         text = bert.sentence.prepared(texts[number]) if prompt else texts[number]
-        encoded = bert.tokenizer.encode(text, special=False).offsets
+        encoded = bert.tokenizer.encode(text, special=False, spelled=spelled).offsets
         offsets = [(max(0, start - prompt), max(0, end - prompt)) for start, end in encoded]
         spans: Spans = []
         for start, stop in sorted(ranges):

@@ -55,7 +55,7 @@ def fill_mask(bert: LoadedModel, texts: Sequence[str], top: int) -> Steps[list[l
     tokenizer, size = bert.tokenizer, bert.tokenizer.size
     if tokenizer.mask_id is None:
         raise BertsmithError("this tokenizer has no mask token")
-    encoded = bert.encode(texts)
+    encoded = bert.encode(texts, spelled="mask")
     windower = bert.windower()
     windows: list[Window] = []
     for number, ids in enumerate(one.ids for one in encoded):

@@ -15,7 +15,7 @@ from bertsmith.ledger import Ledger
 from bertsmith.model import Model
 from bertsmith.tasks.run import Compute, Steps, run
 from bertsmith.tasks.windows import Window, Windower
-from bertsmith.tokenizer import Encoding, Tokenizer
+from bertsmith.tokenizer import SPELLED, Encoding, Spelled, Tokenizer
 
 Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
@@ -120,15 +120,22 @@ class LoadedModel:
             grouped = [windower.pair(number, *pair) for number, pair in enumerate(both)]
         return [window for group in grouped for window in group]
 
-    def encode(self, texts: Sequence[str]) -> list[Encoding]:
-        """Encode texts to tokens with their characters, without special tokens."""
-        encoded = self.tokenizer.encode_many(texts, special=False)
+    def encode(self, texts: Sequence[str], spelled: Spelled = "text") -> list[Encoding]:
+        """Encode texts to tokens with their characters, without special tokens around them."""
+        encoded = self.tokenizer.encode_many(texts, special=False, spelled=spelled)
         self._known([one.ids for one in encoded])
+        if spelled == "text":
+            self._count_spelled(texts)
         return encoded
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode texts to token ids only, without special tokens."""
-        return self._known(self.tokenizer.encode_ids(texts))
+        ids = self._known(self.tokenizer.encode_ids(texts))
+        self._count_spelled(texts)
+        return ids
+
+    def _count_spelled(self, texts: Sequence[str]) -> None:
+        self.ledger.note(SPELLED, self.tokenizer.spelled(texts))
 
     def _known(self, texts: list[list[int]]) -> list[list[int]]:
         """The same ids; those that stand for unknown characters are counted."""

@@ -3,8 +3,8 @@
 from bertsmith.tokenizer.extend import Added, extend
 from bertsmith.tokenizer.families import FAMILIES, KINDS
 from bertsmith.tokenizer.read import FORMATS
-from bertsmith.tokenizer.tokenizer import Encoding, Piece, Split, Tokenizer
+from bertsmith.tokenizer.tokenizer import SPELLED, Encoding, Piece, Spelled, Split, Tokenizer
 from bertsmith.tokenizer.train import train
 
-__all__ = ["FAMILIES", "FORMATS", "KINDS", "Added", "Encoding", "Piece", "Split", "Tokenizer"]
-__all__ += ["extend", "train"]
+__all__ = ["FAMILIES", "FORMATS", "KINDS", "SPELLED", "Added", "Encoding", "Piece", "Spelled"]
+__all__ += ["Split", "Tokenizer", "extend", "train"]

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6  # types of pieces
+MOST_PIECES = 1_000_000  # four times those of the largest published model of this kind
 ALGORITHMS = {1: "unigram", 2: "BPE", 3: "word", 4: "character"}
 
 
@@ -54,6 +55,8 @@ def parse(data: bytes) -> SentencePieceModel:
     for number, value in _fields(data):
         if number == 1:
             pieces.append(_piece(_bytes(value)))
+            if len(pieces) > MOST_PIECES:
+                raise ValueError(f"a SentencePiece model of more than {MOST_PIECES:,} pieces")
         elif number == 2:  # trainer_spec
             trainer = dict(_fields(_bytes(value)))
         elif number == 3:  # normalizer_spec
@@ -82,8 +85,6 @@ def _check(pieces: list[SentencePiece]) -> int:
     """Refuse what SentencePiece itself refuses; return the id of the unknown piece."""
     if len({piece.text for piece in pieces}) != len(pieces):
         raise ValueError("a SentencePiece model in which a piece occurs twice")
-    if any(not piece.text or not math.isfinite(piece.score) for piece in pieces):
-        raise ValueError("a SentencePiece model with an empty piece or a score that is none")
     unknown = [index for index, piece in enumerate(pieces) if piece.type == UNKNOWN]
     if len(unknown) != 1:
         raise ValueError(f"a SentencePiece model with {len(unknown)} unknown pieces, not one")
@@ -99,6 +100,8 @@ def _piece(data: bytes) -> SentencePiece:
             score = _float(_bytes(value))
         elif number == 3 and isinstance(value, int):
             type_ = value
+    if not text or not math.isfinite(score):
+        raise ValueError("a SentencePiece model with an empty piece or a score that is none")
     return SentencePiece(text, score, type_)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+import re
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import index
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from tokenizers import Encoding as BackendEncoding
 from tokenizers import Tokenizer as Backend
@@ -20,6 +22,12 @@ from bertsmith.files import write_json, write_text
 from bertsmith.tokenizer.families import STATIC, Kind, Marks, Role, Settings
 from bertsmith.tokenizer.guard import guarded
 from bertsmith.tokenizer.read import Parts, read
+
+# What becomes of a special token that a text spells, such as "[MASK]": it is text like any other;
+# only the mask is read as a token; or all are, as in transformers without split_special_tokens.
+Spelled = Literal["text", "mask", "tokens"]
+HIDDEN = " \0"  # the end of a piece that no text holds, since ▁ stands for its spaces
+SPELLED = "special tokens spelled in a text, read as text"  # the ledger's words
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,10 @@ class Tokenizer:
         self.sep_token, self.sep_id = self._role("sep")
         self.mask_token, self.mask_id = self._role("mask")
         self._templates: dict[bool, list[Slot]] = {}
+        self._backends: dict[Spelled, Backend] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Tokenizer, (self.parts,)
 
     def _role(self, role: Role) -> tuple[str | None, int | None]:
         token = self.parts.tokens.get(role)
@@ -158,25 +170,70 @@ class Tokenizer:
 
     # ------------------------------------------------------------------ text to ids
 
-    def encode(self, text: str, pair: str | None = None, *, special: bool = True) -> Encoding:
+    def encode(
+        self,
+        text: str,
+        pair: str | None = None,
+        *,
+        special: bool = True,
+        spelled: Spelled = "text",
+    ) -> Encoding:
         """Encode one text, or a pair of texts."""
-        return self.encode_many([text], None if pair is None else [pair], special=special)[0]
+        pairs = None if pair is None else [pair]
+        return self.encode_many([text], pairs, special=special, spelled=spelled)[0]
 
     def encode_many(
-        self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, special: bool = True
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
+        *,
+        special: bool = True,
+        spelled: Spelled = "text",
     ) -> list[Encoding]:
-        """Encode texts, or pairs of texts, on all cores."""
+        """Encode texts, or pairs of texts, on all cores.
+
+        `special` adds the model's special tokens around them; `spelled` says whether special
+        tokens that the texts themselves spell are read as tokens.
+        """
         inputs = _inputs(texts, pairs)
         with guarded("a text cannot be encoded"):
-            encoded = self.backend.encode_batch(inputs, add_special_tokens=special)
+            encoded = self.reader(spelled).encode_batch(inputs, add_special_tokens=special)
         return [self._encoding(one) for one in encoded]
 
     def encode_ids(self, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
         """Encode texts to ids only, which is about twice as fast as full encodings."""
         inputs = _inputs(texts, None)
         with guarded("a text cannot be encoded"):
-            encoded = self.backend.encode_batch_fast(inputs, add_special_tokens=special)
+            encoded = self.reader("text").encode_batch_fast(inputs, add_special_tokens=special)
         return [one.ids for one in encoded]
+
+    def reader(self, spelled: Spelled) -> Backend:
+        """Return the library's tokenizer that reads special tokens spelled in a text this way.
+
+        Special tokens without a role, such as the `[E1]` that somebody added to mark entities, are
+        meant to be spelled, and always read as tokens.
+        """
+        if spelled not in self._backends:
+            text = set() if spelled == "tokens" else set(self.parts.tokens.values())
+            if spelled == "mask":
+                text.discard(self.mask_token or "")
+            added = self.backend.get_added_tokens_decoder().values()
+            as_needed = all(token.special == (token.content in text) for token in added)
+            if as_needed and self.kind != "unigram":
+                backend = self.backend
+            else:
+                backend = _reading_as_text(self.backend, text)
+            backend.encode_special_tokens = True  # that is: those marked special are text
+            self._backends[spelled] = backend
+        return self._backends[spelled]
+
+    @cached_property
+    def _spellings(self) -> re.Pattern[str]:
+        return re.compile("|".join(map(re.escape, self.parts.tokens.values())) or r"(?!)")
+
+    def spelled(self, texts: Iterable[str]) -> int:
+        """Return how many special tokens are spelled in texts, where they are read as text."""
+        return sum(len(self._spellings.findall(text)) for text in texts)
 
     def _encoding(self, one: BackendEncoding) -> Encoding:
         segments = one.type_ids if self.parts.segments else [0] * len(one)
@@ -284,6 +341,20 @@ class Tokenizer:
             write_text(folder / "tokenizer.json", self.backend.to_str(pretty=True))
             write_json(folder / "tokenizer_config.json", config)
             write_json(folder / "special_tokens_map.json", tokens)
+
+
+def _reading_as_text(backend: Backend, tokens: Collection[str]) -> Backend:
+    """Return a copy in which these tokens are marked special, and no others."""
+    definition = json.loads(backend.to_str())
+    for token in definition["added_tokens"]:
+        token["special"] = token["content"] in tokens
+    if definition["model"]["type"] == "Unigram":
+        # The model would choose them as pieces of a text, which SentencePiece never does.
+        for token in definition["added_tokens"]:
+            token["content"] += HIDDEN * token["special"]
+        for piece in definition["model"]["vocab"]:
+            piece[0] += HIDDEN * (piece[0] in tokens)
+    return Backend.from_str(json.dumps(definition))
 
 
 def _inputs(texts: Sequence[str], pairs: Sequence[str] | None) -> list[str] | list[tuple[str, str]]:
