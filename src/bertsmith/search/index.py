@@ -33,6 +33,7 @@ from bertsmith.search.keywords import (
     Query,
     counted,
     expression,
+    marked,
     parse,
     quoted,
     without_accents,
@@ -265,7 +266,7 @@ class Index:
 
     def _highlighted(self, hits: list[Hit], query: Query) -> list[Hit]:
         query = self._completed(query)
-        clauses = counted(query, self._frequencies(query.words), self._store.count())
+        clauses = marked(query, self._frequencies(query.words), self._store.count())
         marks = [tuple(self._analyzer.highlights(hit.text, query, clauses)) for hit in hits]
         return [replace(hit, highlights=m) for hit, m in zip(hits, marks, strict=True)]
 
