@@ -20,6 +20,7 @@ class HashedWords(Encoder):
 
     def __init__(self, hash: str = "hashed words") -> None:
         self.name, self.hash, self.calls = "hashed-words", hash, 0
+        self.prompts = None, None
 
     @property
     def dimension(self) -> int:
@@ -36,6 +37,9 @@ class HashedWords(Encoder):
             for word in text.lower().split():
                 vectors[row, zlib.crc32(word.strip(".,#").encode()) % WIDTH] += 1
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    def embed_query(self, text: str) -> Any:
+        return self.embed([text])[0]
 
 
 DOCUMENTS = {
