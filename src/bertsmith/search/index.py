@@ -257,7 +257,7 @@ class Index:
     def reranker(self, model: Any) -> Reranker | None:
         """Return the reranker that `search` uses for `rerank`; a model is loaded once."""
         if model is None or hasattr(model, "rerank"):
-            return model  # type: ignore[no-any-return]
+            return model
         from bertsmith.search.rerank import Reranker
 
         with self._lock:
