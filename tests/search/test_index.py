@@ -505,22 +505,3 @@ def test_words_of_most_passages_are_not_highlighted(index: Index) -> None:
     index.add([f"Das Boot und das Meer {number}" for number in range(30)])
     hit = index.search("das Meer 17 und", mode="keywords")[0]
     assert [hit.text[a:b] for a, b in hit.highlights] == ["17"]
-
-
-@pytest.mark.parametrize("words", [["--keywords"], []])
-def test_keyword_search_does_not_import_torch(
-    tmp_path: Path, folder: Path, words: list[str]
-) -> None:
-    """Neither of an index with vectors, nor of one without."""
-    encoder = HashedWords()
-    settings = Settings(encoder=encoder) if words else Settings(keywords_only=True)
-    update_folders(tmp_path / "index", [folder], settings)
-    program = f"""
-import sys
-from bertsmith.cli.app import app
-app(["search", {str(tmp_path / "index")!r}, "cats eat", *{words!r}, "--json"], standalone_mode=False)
-assert not {{"torch", "tokenizers", "safetensors"}} & {{*sys.modules}}
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "cats.md" in done.stdout

@@ -140,8 +140,12 @@ def model_hash(name: str | Path) -> str:
 
     directory = locate(name)
     sentence = read_sentence(directory)
+    return files_hash({directory, sentence[0]} if sentence else {directory})
+
+
+def files_hash(folders: set[Path]) -> str:
+    """Return the SHA-256 sum of the files in a model's folders that determine its vectors."""
     total = hashlib.sha256()
-    folders = {directory, sentence[0]} if sentence else {directory}
     for folder in sorted(folders):
         for path in sorted({path for pattern in HASHED for path in folder.glob(pattern)}):
             with reading(path), path.open("rb") as stream:

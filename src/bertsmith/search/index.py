@@ -22,7 +22,7 @@ from bertsmith.search.build import (
     update_folders,
 )
 from bertsmith.search.database import DATABASE, current, damage_named
-from bertsmith.search.encoder import Encoder, encoder_of
+from bertsmith.search.encoder import DEFAULT_MODEL, Encoder, encoder_of
 from bertsmith.search.filters import Filters
 from bertsmith.search.fuse import SCALES, fuse
 from bertsmith.search.hits import Hit, best_of_documents, hit_of
@@ -45,6 +45,7 @@ from bertsmith.search.vectors import GRAPH_FROM, VectorTable
 
 if TYPE_CHECKING:
     from bertsmith.search.encoder import Vectors
+    from bertsmith.search.queries import QueryEncoder
     from bertsmith.search.rerank import Reranker
 
 MODES = ("hybrid", "keywords", "vectors")
@@ -80,6 +81,7 @@ class Index:
         self._folder = self._store.folder
         self._table: VectorTable | None = None
         self._analyzer = Analyzer()
+        self._queries: QueryEncoder | None = None
         self._rerankers: dict[str | Path, Reranker] = {}
         self._encoder = model if isinstance(model, Encoder) else None
         self._model = None if isinstance(model, Encoder) else model
@@ -426,7 +428,21 @@ class Index:
     def embed(self, query: str) -> Vectors:
         """Return the unit vector (D,) of a query, computed with the model of the index."""
         with self._lock:
-            return self._model_of_index().embed_query(query)
+            quick = self._quickly_embedded(query) if self._encoder is None else None
+            return self._model_of_index().embed_query(query) if quick is None else quick
+
+    def _quickly_embedded(self, query: str) -> Vectors | None:
+        """Embed a query with the default model in NumPy, unless another one was asked for."""
+        stamp = self._meta_model() or {}
+        if stamp.get("name") != DEFAULT_MODEL or self._model or self._device:
+            return None
+        if self._queries is None:
+            from bertsmith.search.queries import QueryEncoder
+
+            self._queries = QueryEncoder()
+        if self._queries.hash != stamp["hash"] or self._dtype != "float32":
+            return None
+        return self._queries.embed((stamp.get("query_prompt") or "") + query)
 
     def _vectors(self) -> VectorTable:
         """Return the vectors of the current state."""
