@@ -20,7 +20,6 @@ class HashedWords(Encoder):
 
     def __init__(self, hash: str = "hashed words") -> None:
         self.name, self.hash, self.calls = "hashed-words", hash, 0
-        self.prompts = None, None
 
     @property
     def dimension(self) -> int:

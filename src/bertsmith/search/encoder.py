@@ -38,6 +38,7 @@ class Encoder:
     """A model that turns texts into vectors of length 1; it is loaded when it is first needed."""
 
     long = "window"  # texts beyond the model's maximum length: "window", or "cut" (truncate)
+    prompts: Prompts = (None, None)  # None: the model's default prompt
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class Encoder:
         _, sentence = read_sentence(directory) or (directory, Sentence())
         own = zip(prompts, sentence.search_prompts, strict=True)
         query, document = (model if given is None else given for given, model in own)
-        self.prompts: Prompts = query, document
+        self.prompts = query, document
         self.name = str(directory.resolve()) if Path(name).exists() else str(name)
         self.hash = model_hash(directory)  # of all files that determine the vectors
         self.device, self.dtype, self.long = device, dtype, long

@@ -434,7 +434,7 @@ class Index:
     def _quickly_embedded(self, query: str) -> Vectors | None:
         """Embed a query with the default model in NumPy, unless another one was asked for."""
         stamp = self._meta_model() or {}
-        if stamp.get("name") != DEFAULT_MODEL or self._model or self._device:
+        if stamp.get("name") != DEFAULT_MODEL or self._model or self._device not in (None, "cpu"):
             return None
         if self._queries is None:
             from bertsmith.search.queries import QueryEncoder
