@@ -127,14 +127,23 @@ class Bert(LoadedModel):
         pooling: str | None = None,
         normalise: bool | None = None,
         long: str = "window",
+        prompt: str | None = None,
+        prompt_name: str | None = None,
     ) -> embedding.Vectors:
         """Embed texts: float32 vectors of shape (N, D), or (D,) for a single text.
 
         `pooling` ("mean" or "cls") and `normalise` default to the settings in the model's
         directory. Texts longer than the model reads are embedded in windows; `long="cut"` truncates
-        them, and `long="refuse"` raises an error.
+        them, which is faster, and `long="refuse"` raises an error. `prompt` is a text that is put
+        before each text, `prompt_name` that of one of the model's prompts ("query", "document",
+        ...); without them, the model's default prompt is used, if it has one.
         """
-        return _one(texts, lambda many: embedding.embed(self, many, pooling, normalise, long))
+        if prompt_name is not None:
+            if prompt is not None:
+                raise BertsmithError("give a prompt or the name of one, not both")
+            prompt = self.sentence.named_prompt(prompt_name)
+        options = (pooling, normalise, long, prompt)
+        return _one(texts, lambda many: embedding.embed(self, many, *options))
 
     @overload
     def classify(self, texts: str, pairs: str | None = None) -> classification.Classification: ...

@@ -11,6 +11,7 @@ import torch
 from bertsmith import Bert, create
 from bertsmith.batch import Batch
 from bertsmith.checkpoint import Checkpoint, Sentence
+from bertsmith.checkpoint.dense import Dense
 from bertsmith.checkpoint.onnx import PaddedModel, check_onnx, export_model, export_onnx
 from bertsmith.errors import BertsmithError
 from bertsmith.model.pooling import POOLS
@@ -66,7 +67,8 @@ def test_an_exported_model(tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     words = tokenizer("bert")
     checkpoint = create("bert-tiny", heads=("classify",), vocab_size=words.size)
-    bert = Bert(checkpoint, words, sentence=Sentence("mean", True))
+    dense = Dense(torch.linspace(-1, 1, 640).view(5, 128), torch.ones(5))
+    bert = Bert(checkpoint, words, sentence=Sentence("mean", True, dense=(dense,)))
     out = tmp_path / "onnx"
     done = export_model(out, checkpoint, words, bert.sentence, longest=512)
     assert done["lengths"] == [1, 2, 512]

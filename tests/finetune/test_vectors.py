@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from bertsmith import BertsmithError, load
+from bertsmith.checkpoint.dense import Dense
 from bertsmith.data import read_data
 from bertsmith.finetune import finetune, settings_for
 from bertsmith.finetune.batches import batch_of
@@ -52,13 +54,17 @@ def test_how_near_two_texts_are(base: Base, write: Write) -> None:
     assert result.kept.value > 0.5
 
 
-def test_a_long_text_is_the_mean_of_its_windows(base: Base, write: Write) -> None:
+@pytest.mark.parametrize("dense", [(), (Dense(torch.linspace(-1, 1, 160).view(5, 32), None),)])
+def test_a_long_text_is_the_mean_of_its_windows(
+    base: Base, write: Write, dense: tuple[Dense, ...]
+) -> None:
     """What is learned is the very vector that `embed` gives."""
     long = "the old river flows " * 60
     rows = [{"anchor": long, "positive": "Paris"}, {"anchor": "bees", "positive": "storm " * 200}]
     dataset, settings = read_data(write("t.jsonl", rows)), settings_for("similarity")
     training = task_named(dataset.task).training(dataset, settings)
     bert = open_fresh(base().folder, training, settings, "cpu")
+    bert.sentence = replace(bert.sentence, dense=dense)
     items = [item for sample in training.samples(bert, dataset.gold()) for item in sample]
     batch = batch_of(items, bert.device)
     with torch.no_grad():

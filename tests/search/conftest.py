@@ -37,6 +37,9 @@ class HashedWords(Encoder):
                 vectors[row, zlib.crc32(word.strip(".,#").encode()) % WIDTH] += 1
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
+    def embed_query(self, text: str) -> Any:
+        return self.embed([text])[0]
+
 
 DOCUMENTS = {
     "cats.md": "# Cats\n\nCats purr when they are happy.\n\n## Food\n\nCats eat fish and mice.\n",

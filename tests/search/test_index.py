@@ -93,6 +93,56 @@ def test_a_phrase_must_match(index: Index) -> None:
     assert names(index.search('"eat fish" birds')) == ["cats.md"]
 
 
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ('"서울 시내"', ["ko"]),
+        ('"서울 시내에서"', ["ko"]),
+        ('"시내에서 큰 축제"', ["ko"]),
+        ('"서울  시내" 축제', ["ko"]),
+        ('"울 시"', ["ko"]),  # a phrase may begin and end within words
+        ('"시내 서울"', []),
+        ('"서울 내에서"', []),
+        ('"큰"', ["ko"]),
+        ('"東京 タワー"', ["ja"]),
+        ('"東京 tower"', ["mixed"]),
+        ('"tower 東京"', []),
+        ('"東京"', ["ja", "mixed"]),
+        ('"東"', ["ja", "mixed"]),
+        ('"1000円"', ["ja"]),
+        ('"ジョン・スミス"', ["ja"]),
+        ('"你好，世界"', ["zh"]),
+        ('"你好，世界。"', ["zh"]),
+        ('"：你好"', ["zh"]),
+        ('"世界。这"', ["zh"]),
+        ('"世界。一"', []),
+        ('"คนไทย ที่"', ["th"]),
+        ('"new タワー"', []),
+    ],
+)
+@pytest.mark.parametrize("mode", ["keywords", "hybrid"])
+def test_phrases_of_scripts_without_spaces(
+    index: Index, query: str, found: list[str], mode: str
+) -> None:
+    texts = {
+        "ko": "오늘 서울 시내에서 큰 축제가 열렸다. 서울의 밤.",
+        "ja": "東京 タワーに登った。価格は1000円です。ジョン・スミスの本。",
+        "mixed": "東京 tower is tall; tower, then 京東",
+        "zh": "他说：你好，世界。这是一个测试。",
+        "th": "คนไทย ที่กรุงเทพ",
+    }
+    index.add([{"id": name, "text": text} for name, text in texts.items()])
+    assert sorted(hit.document for hit in index.search(query, mode=mode, files="*")) == sorted(
+        ["t1", *found] if query in ('"東京"', '"東"') else found
+    )
+
+
+def test_a_mixed_phrase_is_highlighted(index: Index) -> None:
+    index.add([{"id": "mixed", "text": "The 東京 tower is tall"}])
+    hit = index.search('"東京 tower"', mode="keywords")[0]
+    assert [hit.text[a:b] for a, b in hit.highlights] == ["東京", "tower"]
+
+
 def test_scripts_without_spaces_are_highlighted(index: Index) -> None:
     hit = index.search("日本の首都", mode="keywords")[0]
     assert [hit.text[a:b] for a, b in hit.highlights] == ["日本の首都"]
@@ -436,4 +486,22 @@ def test_a_name_that_cannot_be_written(folder: Path, tmp_path: Path) -> None:
 def test_words_that_are_everywhere_are_not_highlighted(index: Index) -> None:
     index.add([f"Number {number} and some more text" for number in range(1000)])
     hit = index.search("number 17 and", mode="keywords")[0]
+    assert [hit.text[a:b] for a, b in hit.highlights] == ["17"]
+
+
+def test_words_like_the_are_not_highlighted(index: Index) -> None:
+    index.add([{"id": "ship", "text": "The captain of the ship is on the deck, and it is cold."}])
+
+    def marked(query: str) -> list[str]:
+        hit = next(h for h in index.search(query, mode="keywords") if h.document == "ship")
+        return [hit.text[a:b] for a, b in hit.highlights]
+
+    assert marked("Where is the captain of the ship?") == ["captain", "ship"]
+    assert marked('"the ship" and "on the deck"') == ["the ship", "on the deck"]
+    assert marked("it is") == ["is", "it", "is"]  # a query of nothing else
+
+
+def test_words_of_most_passages_are_not_highlighted(index: Index) -> None:
+    index.add([f"Das Boot und das Meer {number}" for number in range(30)])
+    hit = index.search("das Meer 17 und", mode="keywords")[0]
     assert [hit.text[a:b] for a, b in hit.highlights] == ["17"]

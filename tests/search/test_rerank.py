@@ -1,12 +1,17 @@
 """Reranking with pairs and token states; answers with their place."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bertsmith.errors import BertsmithError
-from bertsmith.search import Index, Reranker, answers
+from bertsmith.search import Hit, Index, Reranker, answers, evaluate_search
+from bertsmith.search.build import Settings, add_documents
+from bertsmith.search.evaluate import write_run
 from tasks.models import Maker
 
 
@@ -54,3 +59,34 @@ def test_answers_know_their_place(index: Index, made: Maker, folder: Path) -> No
 def test_answers_need_a_head(index: Index, made: Maker) -> None:
     with pytest.raises(BertsmithError, match="fine-tuned for answering"):
         answers(made("bert", "Model").ours, "who?", index.search("cats"))
+
+
+class FavouriteFirst:
+    """A reranker of the first 50 passages; its scores are negative, as logits are."""
+
+    def __init__(self, favourite: str) -> None:
+        self.favourite = favourite
+
+    def rerank(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
+        scores = [-0.5 if hit.document == self.favourite else -9.0 for hit in hits[:50]]
+        scored = [replace(hit, score=one) for hit, one in zip(hits, scores, strict=False)]
+        return [*sorted(scored, key=lambda hit: -hit.score), *hits[50:]]
+
+
+def test_the_order_of_a_reranker_counts(tmp_path: Path) -> None:
+    """Reranked passages come first, whatever the scale of their scores."""
+    documents = [{"id": f"d{n}", "text": "apple " * (n % 7 + 1) + str(n)} for n in range(120)]
+    add_documents(tmp_path / "i", documents, Settings(keywords_only=True))
+    index = Index(tmp_path / "i")
+    plain = index.search("apple", 150, mode="keywords", by_document=True)
+    name = plain[40].document
+    options: Any = {"mode": "keywords", "rerank": FavouriteFirst(name)}
+    scores = evaluate_search(index, {"q": "apple"}, {"q": {name: 1}}, draws=20, **options)
+    assert scores.means == {"ndcg@10": 1.0, "recall@100": 1.0, "mrr": 1.0}
+    hits = index.search("apple", 150, by_document=True, **options)
+    assert list(scores.run["q"]) == [hit.document for hit in hits][:100]
+    write_run(tmp_path / "run", scores)
+    columns = [line.split() for line in (tmp_path / "run").read_text().splitlines()]
+    written = [float(score) for *_, score, _ in columns]
+    assert written == sorted(written, reverse=True)
+    assert len({*written}) == 100

@@ -2,6 +2,7 @@
 
 import json
 import random
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Normalize, Pooling, Transformer
+from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
 
 from bertsmith import Bert, load
-from bertsmith.checkpoint import Sentence, create
+from bertsmith.checkpoint import Sentence, convert, create
+from bertsmith.checkpoint.dense import Dense as OurDense
 from bertsmith.errors import BertsmithError
 from tasks.models import LINES, Made, Maker, save, tokenizer
 
@@ -133,6 +135,133 @@ def test_prompts_and_lower_case_are_kept(made: Maker, tmp_path: Path) -> None:
     again = load(tmp_path, device="cpu")
     assert again.sentence == sentence
     assert np.array_equal(again.embed("ANNA"), bert.embed("anna"))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options", "normalise"),
+    [
+        ([16], {}, False),
+        ([16], {"bias": False, "activation_function": torch.nn.Identity()}, True),
+        ([48, 8], {"activation_function": torch.nn.GELU()}, True),
+    ],
+)
+def test_dense_modules(
+    sizes: list[int], options: dict[str, Any], normalise: bool, made: Maker, tmp_path: Path
+) -> None:
+    """Read, applied after the pooling, and written back in the same layout."""
+    torch.manual_seed(0)
+    parts = [Transformer(str(made("bert", "Model").folder), max_seq_length=60), Pooling(32, "mean")]
+    parts += [Dense(a, b, **options) for a, b in pairwise([32, *sizes])]
+    model = SentenceTransformer(modules=[*parts, *[Normalize()] * normalise], device="cpu")
+    model.save(str(tmp_path / "theirs"))
+    want = model.encode(TEXTS, show_progress_bar=False)
+    bert = load(tmp_path / "theirs", device="cpu")
+    assert bert.vector_width == sizes[-1]
+    assert difference(bert.embed(TEXTS, long="cut"), want) <= CLOSE
+    bert.save(tmp_path / "ours")
+    assert difference(reference(tmp_path / "ours", TEXTS), want) <= CLOSE
+    convert(tmp_path / "theirs", tmp_path / "converted")
+    assert (
+        difference(load(tmp_path / "converted", device="cpu").embed(TEXTS, long="cut"), want)
+        <= CLOSE
+    )
+    for name in ("theirs", "ours"):
+        assert [path.name for path in sorted((tmp_path / name).glob("*_Dense"))] == [
+            f"{number}_Dense" for number in range(2, 2 + len(sizes))
+        ]
+
+
+def test_dense_modules_of_older_files(made: Maker, tmp_path: Path) -> None:
+    """pytorch_model.bin instead of safetensors."""
+    parts = [Transformer(str(made("bert", "Model").folder)), Pooling(32, "cls"), Dense(32, 8)]
+    model = SentenceTransformer(modules=parts, device="cpu")
+    model.save(str(tmp_path), safe_serialization=False)
+    assert (tmp_path / "2_Dense" / "pytorch_model.bin").is_file()
+    want = model.encode(TEXTS, show_progress_bar=False)
+    assert difference(load(tmp_path, device="cpu").embed(TEXTS, long="cut"), want) <= CLOSE
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        ({"activation_function": "os.system"}, "the activation 'os.system' is not known"),
+        ({"out_features": 9}, "do not have the shape"),
+        ({"use_residual": True}, "is not supported"),
+        ({"module_input_name": "token_embeddings"}, "is not supported"),
+        ({"in_features": 16}, "do not have the shape"),
+    ],
+)
+def test_dense_modules_that_are_refused(
+    settings: dict[str, Any], fault: str, made: Maker, tmp_path: Path
+) -> None:
+    bert = made("bert", "Model").ours
+    dense = OurDense(torch.zeros(8, 32), torch.zeros(8))
+    Bert(bert.checkpoint, bert.tokenizer, sentence=Sentence(dense=(dense,))).save(tmp_path)
+    path = tmp_path / "2_Dense" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
+    with pytest.raises(BertsmithError, match=fault) as caught:
+        load(tmp_path, device="cpu")
+    assert "\n" not in str(caught.value)
+
+
+def test_dense_modules_fit_the_encoder(made: Maker) -> None:
+    bert = made("bert", "Model").ours
+    dense = OurDense(torch.zeros(8, 16), None)
+    with pytest.raises(BertsmithError, match="reads vectors of width 16, but its encoder has 32"):
+        Bert(bert.checkpoint, bert.tokenizer, sentence=Sentence(dense=(dense,)))
+
+
+def test_prompts_by_name_and_by_hand(made: Maker, tmp_path: Path) -> None:
+    source = made("bert", "Model").ours
+    more = {"prompts": {"query": "the river: ", "document": "a stone: "}}
+    bert = Bert(source.checkpoint, source.tokenizer, sentence=Sentence(more=more))
+    bert.save(tmp_path)
+    texts = LINES.splitlines()
+    model = SentenceTransformer(str(tmp_path), device="cpu")
+    for name, theirs in (("query", model.encode_query), ("document", model.encode_document)):
+        want = theirs(texts, show_progress_bar=False)
+        assert difference(bert.embed(texts, long="cut", prompt_name=name), want) <= CLOSE
+        prompt = more["prompts"][name]
+        assert difference(bert.embed(texts, long="cut", prompt=prompt), want) <= CLOSE
+        assert difference(bert.embed(texts, long="cut"), want) > CLOSE
+    with pytest.raises(BertsmithError, match="has no prompt 'title'; it has: query, document"):
+        bert.embed("a", prompt_name="title")
+    with pytest.raises(BertsmithError, match="not both"):
+        bert.embed("a", prompt_name="query", prompt="x")
+
+
+@pytest.mark.parametrize(
+    ("more", "pair"),
+    [
+        ({}, ("", "")),
+        ({"prompts": {"query": "q: ", "passage": "p: "}}, ("q: ", "p: ")),
+        ({"prompts": {"query": "q: ", "document": "", "passage": "p: "}}, ("q: ", "p: ")),
+        ({"prompts": {"query": "q: "}}, ("q: ", "")),
+        ({"prompts": {"search_query": "q: ", "search_document": "p: "}}, ("q: ", "p: ")),
+        ({"prompts": {"x": "same: "}, "default_prompt_name": "x"}, ("same: ", "same: ")),
+        ({"prompts": {"query": "q: "}, "default_prompt_name": "query"}, ("q: ", "")),
+    ],
+)
+def test_prompts_of_queries_and_documents(more: Any, pair: tuple[str, str]) -> None:
+    assert Sentence(more=more).search_prompts == pair
+
+
+@pytest.mark.parametrize(
+    ("name", "query", "document"),
+    [
+        ("multilingual-e5-small", "query: ", "passage: "),
+        ("models--intfloat--e5-base-v2/snapshots/0a1b", "query: ", "passage: "),
+        ("bge-small-en-v1.5", "Represent this sentence for searching relevant passages: ", ""),
+        ("modernbert-embed-base", "search_query: ", "search_document: "),
+        ("my-e5-base-v2-reranker", "", ""),
+    ],
+)
+def test_prompts_of_published_models(
+    name: str, query: str, document: str, made: Maker, tmp_path: Path
+) -> None:
+    """Their files do not name them; the name of the directory does."""
+    made("bert", "Model").ours.save(tmp_path / name)
+    assert load(tmp_path / name, device="cpu").sentence.search_prompts == (query, document)
 
 
 def test_an_older_layout(made: Maker, tmp_path: Path) -> None:

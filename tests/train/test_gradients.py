@@ -117,6 +117,7 @@ def test_the_policy_says_what_stays_in_float32() -> None:
 def test_emulated_bfloat16_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertsmith.train.precision.has_bfloat16_units", lambda: False)
     assert supported("bfloat16", CPU) == "float32"
+    monkeypatch.setattr("bertsmith.train.precision.is_ampere", lambda device: True)
     assert supported("bfloat16", torch.device("cuda")) == "bfloat16"
     assert supported("fp8", CPU) == "float32"
     monkeypatch.setattr("bertsmith.train.precision.has_bfloat16_units", lambda: True)

@@ -10,7 +10,7 @@ from bertsmith.errors import BertsmithError, nearest
 from bertsmith.files import one_line
 
 HUB_ID = re.compile(r"[\w-][\w.-]{0,95}(/[\w-][\w.-]{0,95})?", re.ASCII)
-HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
+HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*_Dense/*.bin"]
 OLD_WEIGHTS = "pytorch_model*.bin"  # only where there are no others
 MODEL_HAS = ("config.json", "modules.json")
 BUILT_IN = Path(__file__).resolve().parent.parent / "models"

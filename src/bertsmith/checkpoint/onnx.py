@@ -101,7 +101,7 @@ class PaddedModel(nn.Module):
         last = hidden.last * grid.mask.flatten()[:, None]
         hidden = hidden._replace(last=last)
         pool = POOLS["first"] if self.sentence.pool == "first" else mean_of_grid
-        vectors = pool(last, grid, None)
+        vectors = self.sentence.project(pool(last, grid, None))
         if self.sentence.normalise:
             vectors = F.normalize(vectors, dim=-1)
         shape = grid.mask.shape
@@ -297,7 +297,7 @@ def check_onnx(
         with torch.inference_mode():
             hidden = model.encoder(batch)
             pool = POOLS[sentence.pool]
-            vectors = pool(hidden.last.float(), batch.layout, None)
+            vectors = sentence.project(pool(hidden.last.float(), batch.layout, None))
             vectors = F.normalize(vectors, dim=-1) if sentence.normalise else vectors
             expected = {"sentence_embedding": vectors, "last_hidden_state": hidden.last}
             expected |= {name: head(hidden, batch) for name, head in model.heads.items()}

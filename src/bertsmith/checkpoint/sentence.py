@@ -1,12 +1,17 @@
-"""The files of sentence-transformers: pooling, normalisation and prompts."""
+"""The files of sentence-transformers: pooling, Dense modules, normalisation and prompts."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
+from bertsmith.checkpoint.dense import Dense, read_dense, write_dense
 from bertsmith.errors import BertsmithError
 from bertsmith.files import write_json, writing
 from bertsmith.foreign import read_json
@@ -26,6 +31,17 @@ LARGEST = 1 << 20  # bytes of a JSON file
 MOST_MODULES = 16
 LONGEST_PROMPT = 10_000  # characters: it is put before every text
 PACKAGE = "sentence_transformers.models."
+# The names of prompts for both sides of a search, as models call them; the first one counts.
+QUERY = ("query", "search_query", "retrieval.query")
+DOCUMENT = ("document", "passage", "corpus", "search_document", "retrieval.passage")
+# Prompts of models whose files do not name them, by the end of a directory's name or hub id.
+_TO_PASSAGES = "Represent this sentence for searching relevant passages: "
+KNOWN_PROMPTS = {
+    r"(multilingual-)?e5-(small|base|large)(-v2|-unsupervised)?": ("query: ", "passage: "),
+    r"bge-(small|base|large)-en(-v1\.5)?": (_TO_PASSAGES, ""),
+    r"bge-(small|base|large)-zh(-v1\.5)?": ("为这个句子生成表示以用于检索相关文章：", ""),
+    r"(nomic|modernbert)-embed-(text-v1(\.5)?|base|large)": ("search_query: ", "search_document: "),
+}
 
 
 @dataclass(frozen=True)
@@ -37,24 +53,52 @@ class Sentence:
     max_length: int | None = None
     lowercase: bool = False  # whatever the tokenizer does
     more: Mapping[str, Any] = field(default_factory=dict)  # prompts, and what is not used here
+    dense: tuple[Dense, ...] = field(default=(), compare=False)  # after the pooling
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """The model's prompts by their names."""
+        return self.more.get("prompts") or {}
 
     @property
     def prompt(self) -> str:
         """The default prompt, which is put before every text."""
-        named = self.more.get("prompts") or {}
-        return named.get(self.more.get("default_prompt_name")) or ""
+        return self.prompts.get(self.more.get("default_prompt_name") or "", "")
 
-    def prepared(self, text: str) -> str:
-        """Return a text with its prompt, as the encoder reads it."""
-        whole = self.prompt + text
+    def named_prompt(self, name: str) -> str:
+        """The prompt of this name; an unknown one is an error."""
+        if name not in self.prompts:
+            known = ", ".join(self.prompts) or "none"
+            raise BertsmithError(f"the model has no prompt {name[:100]!r}; it has: {known}")
+        return self.prompts[name]
+
+    @property
+    def search_prompts(self) -> tuple[str, str]:
+        """The prompts of queries and of documents; the default prompt if the model has neither."""
+        prompts = self.prompts
+        sides = [[prompts[n] for n in names if prompts.get(n)] for names in (QUERY, DOCUMENT)]
+        if not any(sides):
+            return self.prompt, self.prompt
+        query, document = (side[0] if side else "" for side in sides)
+        return query, document
+
+    def prepared(self, text: str, prompt: str | None = None) -> str:
+        """Return a text with a prompt (None: the default one), as the encoder reads it."""
+        whole = (self.prompt if prompt is None else prompt) + text
         return whole.lower() if self.lowercase else whole
+
+    def project(self, vectors: Tensor) -> Tensor:
+        """Pooled vectors (N, D) through the Dense modules."""
+        for dense in self.dense:
+            vectors = dense(vectors)
+        return vectors
 
 
 def read_sentence(directory: Path) -> tuple[Path, Sentence] | None:
     """Return the encoder's directory and its pooling, for sentence-transformers directories."""
     if not (directory / "modules.json").is_file():
         return None
-    encoder, pool, normalise = directory, "mean", False
+    encoder, pool, normalise, dense = directory, "mean", False, list[Dense]()
     where = directory / "modules.json"
     modules = read_json(where, list, LARGEST)
     if len(modules) > MOST_MODULES or not all(isinstance(module, dict) for module in modules):
@@ -65,6 +109,8 @@ def read_sentence(directory: Path) -> tuple[Path, Sentence] | None:
             encoder = _inside(directory, module.get("path", ""))
         elif kind == "Pooling":
             pool = _pool(_inside(directory, module.get("path", "")) / "config.json")
+        elif kind == "Dense" and not normalise:
+            dense.append(read_dense(_inside(directory, module.get("path", ""))))
         elif kind == "Normalize":
             normalise = True
         else:
@@ -75,7 +121,10 @@ def read_sentence(directory: Path) -> tuple[Path, Sentence] | None:
     if limit is not None:
         limit = whole_number(limit, f"{path}: max_seq_length", low=1)
     lowercase = settings.get("do_lower_case") is True
-    return encoder, Sentence(pool, normalise, limit, lowercase, _more(directory))
+    for former, one in pairwise(dense):
+        if former.weight.shape[0] != one.weight.shape[1]:
+            raise BertsmithError(f"{where}: the widths of its Dense modules do not fit together")
+    return encoder, Sentence(pool, normalise, limit, lowercase, _more(directory), tuple(dense))
 
 
 def write_sentence(
@@ -86,7 +135,7 @@ def write_sentence(
     Those of static vectors name the module that looks tokens up and takes their mean.
     """
     kinds = ["StaticEmbedding"] if static else ["Transformer", "Pooling"]
-    kinds += ["Normalize"] if sentence.normalise else []
+    kinds += ["Dense"] * len(sentence.dense) + ["Normalize"] * sentence.normalise
     modules = [
         {
             "idx": number,
@@ -98,6 +147,8 @@ def write_sentence(
     ]
     write_json(directory / "config_sentence_transformers.json", dict(sentence.more))
     write_json(directory / "modules.json", modules)
+    for number, dense in enumerate(sentence.dense, kinds.index("Dense") if sentence.dense else 0):
+        write_dense(directory / f"{number}_Dense", dense)
     if static:
         return
     pooling = {key: POOLS.get(mode) == sentence.pool for key, mode in MODES.items()}
@@ -127,6 +178,8 @@ def _pool(path: Path) -> str:
     modes = asked if isinstance(asked, list) else [asked]
     if len(modes) > 1 or not all(isinstance(mode, str) and mode in POOLS for mode in modes):
         raise BertsmithError(f"{path}: only mean pooling or [CLS] pooling is supported")
+    if settings.get("include_prompt") is False:
+        raise BertsmithError(f"{path}: pooling without the prompt's tokens is not supported")
     return POOLS[modes[0]] if modes else "mean"
 
 
@@ -140,4 +193,15 @@ def _more(directory: Path) -> dict[str, Any]:
         raise BertsmithError(f"{path}: its prompts are not names with texts")
     if any(len(prompt) > LONGEST_PROMPT for prompt in prompts.values()):
         raise BertsmithError(f"{path}: a prompt has more than {LONGEST_PROMPT:,} characters")
+    if not any(prompts.values()) and (known := _known_prompts(directory)):
+        more["prompts"] = {"query": known[0], "document": known[1]}
     return more
+
+
+def _known_prompts(directory: Path) -> tuple[str, str] | None:
+    """The prompts of a published model, by the name of its directory or in the hub's cache."""
+    path = re.sub(r"/snapshots/[^/]+$", "", directory.resolve().as_posix())
+    for pattern, prompts in KNOWN_PROMPTS.items():
+        if re.search(rf"(/|--|_)({pattern})$", path, re.IGNORECASE):
+            return prompts
+    return None

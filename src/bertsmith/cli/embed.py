@@ -33,8 +33,19 @@ def embed(
         bool | None, typer.Option(help="Normalise vectors to length 1 [default: the model's].")
     ] = None,
     long: Annotated[
-        str, typer.Option(help="Handling of long texts: window, refuse or cut.")
+        str,
+        typer.Option(
+            help="Texts beyond the model's length: window averages the vectors of all parts, cut "
+            "embeds the beginning (faster; what sentence-transformers does), refuse is an error."
+        ),
     ] = "window",
+    prompt: Annotated[
+        str | None, typer.Option(help='Text put before each text, such as "query: ".')
+    ] = None,
+    prompt_name: Annotated[
+        str | None,
+        typer.Option(help="Use the model's prompt of this name: query, document, ..."),
+    ] = None,
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
     family: shared.Family = None,
@@ -55,12 +66,19 @@ def embed(
     data = shared.open_texts(texts, file, columns)
     bert = shared.open_model(model, device, dtype, family)
     data.ledger = bert.ledger
-    count, width = 0, bert.checkpoint.config.width
+    count, width = 0, bert.vector_width
     first: list[tuple[str, Any]] = []
     with nullcontext() if out is None else open_vectors(out) as writer:
         for portion in data.portions():
             listed = ["" if one is None else one.texts[0] for one in portion.examples]
-            vectors = bert.embed(listed, pooling=pooling, normalise=normalise, long=long)
+            vectors = bert.embed(
+                listed,
+                pooling=pooling,
+                normalise=normalise,
+                long=long,
+                prompt=prompt,
+                prompt_name=prompt_name,
+            )
             count += len(listed)
             if writer is not None:
                 writer.write(portion.rows, vectors)
@@ -76,6 +94,8 @@ def embed(
     elif not as_json:
         _show(first, count)
     shared.report_source(data)
+    if bert.ledger.counts["long texts read in windows"]:
+        shared.note("--long cut reads only the beginning of long texts, which is faster")
     shared.close(bert)
 
 

@@ -77,7 +77,21 @@ def build(
         Literal["window", "cut"] | None,
         typer.Option(
             help="Passages beyond the model's length: window averages the vectors of all parts "
-            "(default), cut embeds the beginning alone.",
+            "(default), cut embeds the beginning alone, which is faster.",
+            show_default=False,
+        ),
+    ] = None,
+    query_prompt: Annotated[
+        str | None,
+        typer.Option(
+            help='Text that is put before queries, such as "query: "; default: the model\'s.',
+            show_default=False,
+        ),
+    ] = None,
+    document_prompt: Annotated[
+        str | None,
+        typer.Option(
+            help='Text that is put before passages, such as "passage: "; default: the model\'s.',
             show_default=False,
         ),
     ] = None,
@@ -124,6 +138,8 @@ def build(
             device=device,
             precision=dtype,
             long=long,
+            query_prompt=query_prompt,
+            document_prompt=document_prompt,
             keywords_only=keywords_only,
         )
         ledger = Ledger()
@@ -189,6 +205,9 @@ def _report(out: Path, update: Update, ledger: Ledger, as_json: bool) -> None:
         f"({update.seconds:.1f} s)"
     )
     typer.echo(f"index {out}: {about['files']:,} files, {about['passages']:,} passages")
+    prompts = [(about["model"] or {}).get(f"{side}_prompt") for side in ("query", "document")]
+    if any(prompts):
+        typer.echo(f"prompts: queries {prompts[0]!r}, passages {prompts[1]!r}")
     if not about["files"]:
         shared.note("no file was indexed: a search will find nothing")
     for name in update.repaired:

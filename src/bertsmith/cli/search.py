@@ -88,7 +88,7 @@ def search(
 
     Results are passages with their file and line. --json prints one object for each hit.
     """
-    from bertsmith.search import Index, Reranker, answers
+    from bertsmith.search import Index
 
     if keywords and vectors:
         raise BertsmithError("--keywords and --vectors exclude each other; hybrid is the default")
@@ -99,9 +99,7 @@ def search(
         raise BertsmithError("no query: give one after the index, or --page")
     mode = "keywords" if keywords else "vectors" if vectors else "hybrid"
     with Index.open(index, model=model, device=device) as opened:
-        if rerank == "index" and (stamp := opened.about["model"]):
-            rerank = str(model or stamp["name"])
-        reranker = Reranker(rerank, device) if rerank else None
+        reranker = opened.reranker(rerank or None)
         pair = parse_weights(weights) or opened.weights
         mode = mode if opened.about["model"] or vectors else "keywords"
         scale = scale_of(mode, pair, fusion) if reranker is None else reranker.scale
@@ -118,7 +116,11 @@ def search(
             by_document=by_document,
             rerank=reranker,
         )
-    extracted = answers(answer, query, hits, device=device) if answer else []
+    extracted: list[FoundAnswer] = []
+    if answer:
+        from bertsmith.search import answers
+
+        extracted = answers(answer, query, hits, device=device)
     if as_json:
         shared.print_json({"answer": one.to_dict()} for one in extracted)
         shared.print_json(hit.to_dict() for hit in hits)

@@ -158,7 +158,7 @@ class Worker:
         """Static vectors of the model of another variant."""
         source = Part(PRETRAIN, self.spec.variants[part.variant].static, part.budget, part.seed)
         teacher = open_model(self.model(source), self.spec.device or None)
-        width = min(WIDTH, teacher.checkpoint.config.width)
+        width = min(WIDTH, teacher.vector_width)
         student, _ = to_static(teacher, width=width)
         save(folder / "model", student.checkpoint, student.tokenizer, student.sentence)
         trained = self.store.result(source) or {}

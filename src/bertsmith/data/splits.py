@@ -17,7 +17,6 @@ from bertsmith.data.read import read_data
 from bertsmith.data.records import read_document, splits_of
 from bertsmith.data.streams import Stream, suffix_of
 from bertsmith.errors import BertsmithError
-from bertsmith.examples.draw import shuffled
 
 MOSTLY_SHARED = "most examples share a text, so only whole examples are kept apart"
 
@@ -174,6 +173,8 @@ def grouped(keys: Sequence[Sequence[str]]) -> list[list[int]]:
 
 def _drawn(groups: list[list[int]], strata: Sequence[str], share: float, seed: int) -> set[int]:
     """Whole groups, drawn until each stratum has its share of held-out examples."""
+    from bertsmith.examples.draw import shuffled  # its room imports PyTorch; reading data does not
+
     total = len(strata)
     counts = Counter(strata)
     wanted = {name: share * count for name, count in counts.items()}

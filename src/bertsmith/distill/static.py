@@ -59,7 +59,7 @@ def to_static(
         raise BertsmithError("the teacher consists of static vectors already")
     special = sorted(teacher.tokenizer.special_ids)
     plain = np.setdiff1d(np.arange(teacher.tokenizer.size), special)
-    most = min(teacher.checkpoint.config.width, len(plain) - 1)
+    most = min(teacher.vector_width, len(plain) - 1)
     width = whole_number(width, "width", 1, most)
     smoothing = real_number(smoothing, "smoothing", 1e-12, 1e6)
     vectors = token_vectors(teacher)
@@ -87,7 +87,8 @@ def token_vectors(teacher: LoadedModel) -> NDArray[np.float32]:
         windows.append(Window(number, ids, segments, range(1), 0))
 
     def compute(hidden: Hidden, batch: Batch, group: Sequence[Window]) -> list[torch.Tensor]:
-        return list(pool(hidden.last.float(), batch.layout, None).cpu())
+        pooled = pool(hidden.last.float(), batch.layout, None)
+        return list(teacher.sentence.project(pooled).cpu())
 
     vectors: NDArray[np.float32] = torch.stack(teacher.run(windows, compute)).numpy()
     return vectors

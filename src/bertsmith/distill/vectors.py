@@ -69,7 +69,7 @@ class TeacherVectors(VectorTraining):
     def goals(self, bert: LoadedModel, texts: Sequence[str]) -> Tensor:
         """The teacher's vectors (N, D); for a narrower student, their principal components."""
         vectors = embed(self.teacher, texts, normalise=self.direction)
-        width = bert.checkpoint.config.width
+        width = bert.vector_width
         if self.project is not None:
             goals = self.project(vectors)
         elif width < vectors.shape[1]:
@@ -89,12 +89,7 @@ class TeacherVectors(VectorTraining):
         if self.direction:
             vectors, goals = self.vectors(outputs, targets), torch.nn.functional.normalize(goals)
         else:
-            sizes = targets["sizes"]
-            sums = outputs.new_zeros(len(goals), outputs.shape[1])
-            sums = sums.index_add(0, targets["owners"], outputs * sizes[:, None])
-            vectors = (
-                sums / sizes.new_zeros(len(goals)).index_add(0, targets["owners"], sizes)[:, None]
-            )
+            vectors = self.means(outputs, targets)
         return ((vectors - goals).square().sum(-1) * targets["weights"]).sum()
 
 
@@ -114,7 +109,7 @@ class VectorCommand(Command):
     def opened(self, training: Any, settings: Settings) -> LoadedModel:
         """The student before its first step."""
         student = self.student.open(training, settings, self.device)
-        wide, most = student.checkpoint.config.width, self.teacher.checkpoint.config.width
+        wide, most = student.vector_width, self.teacher.vector_width
         if wide > most:
             raise BertsmithError(f"the student (width {wide}) is wider than its teacher ({most})")
         return student

@@ -98,6 +98,8 @@ def explorer(
 def explorer_settings(bert: LoadedModel) -> dict[str, Any]:
     """What the page's scripts need to know beside the weights."""
     checkpoint, config, sentence = bert.checkpoint, bert.checkpoint.config, bert.sentence
+    if sentence.dense:
+        raise BertsmithError("the page cannot compute vectors of a model with Dense modules")
     signal, longest = config.signal, min(bert.max_length, LONGEST)
     if longest <= bert.tokenizer.special_count(pair=True):
         raise BertsmithError(f"this model reads {longest} tokens at once: no room for a text")

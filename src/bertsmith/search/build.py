@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from bertsmith.files import sync, writing
 from bertsmith.ledger import Ledger
 from bertsmith.search.database import DATABASE, connect, damage_named, is_index
 from bertsmith.search.documents import HALVES, Document
-from bertsmith.search.encoder import DEFAULT_MODEL, Encoder
+from bertsmith.search.encoder import DEFAULT_MODEL, Encoder, encoder_of
 from bertsmith.search.passages import Chunking
 from bertsmith.search.scan import resolved_roots
 from bertsmith.search.segments import DTYPES
@@ -35,6 +36,8 @@ class Settings:
     device: str | None = None
     precision: str = "float32"  # of the model's weights and computation
     long: str | None = None  # "window" or "cut": passages beyond the model's maximum length
+    query_prompt: str | None = None
+    document_prompt: str | None = None
     keywords_only: bool = False
     encoder: Encoder | None = None  # the model, if it is already loaded
 
@@ -66,7 +69,10 @@ def update_folders(
     with writer(root), opened(root, settings, re_embed) as (store, encoder):
         if not roots:
             roots = resolved_roots(store.meta().get("roots", []))
-        return Updater(store, encoder, notes, report).folders(roots)
+        update = Updater(store, encoder, notes, report).folders(roots)
+        if encoder is not None:
+            encoder.note_windows(notes)
+        return update
 
 
 def add_documents(
@@ -144,8 +150,13 @@ def _stamp(encoder: Encoder | None, chunking: Chunking, settings: Settings) -> d
 
 
 def _load(settings: Settings, name: str | Path, stamp: Mapping[str, Any]) -> Encoder:
+    """Load a model for new vectors; `stamp` has the settings of the old ones."""
     long = settings.long or stamp.get("long", "window")
-    return Encoder(name, settings.device, settings.precision, long)
+    query, document = settings.query_prompt, settings.document_prompt
+    if settings.model is None:  # the same model: prompts that were given by hand are kept
+        query = stamp.get("query_prompt") if query is None else query
+        document = stamp.get("document_prompt") if document is None else document
+    return Encoder(name, settings.device, settings.precision, long, (query, document))
 
 
 def _fitting(root: Path, store: Store, settings: Settings) -> Encoder | None:
@@ -167,14 +178,24 @@ def _fitting(root: Path, store: Store, settings: Settings) -> Encoder | None:
         return None
     if settings.keywords_only:
         raise BertsmithError(f"{root}: was built with vectors; choose another folder for --out")
-    encoder = settings.encoder or _load(settings, settings.model or stamp["name"], stamp)
+    encoder = settings.encoder or encoder_of(
+        stamp, settings.model, settings.device, settings.precision
+    )
     if encoder.hash != stamp["hash"]:
         raise another_model(root, stamp, encoder.name)
-    if encoder.long != stamp.get("long", "window"):
-        raise BertsmithError(
-            f"{root}: its passages were embedded with --long {stamp.get('long', 'window')};"
-            " use --re-embed to change that"
-        )
+    for option, value, stored in (
+        ("--long", settings.long, encoder.long),
+        ("--document-prompt", settings.document_prompt, encoder.prompts[1] or ""),
+    ):
+        if value is not None and value != stored:
+            raise BertsmithError(
+                f"{root}: its passages were embedded with {option} {shlex.quote(stored)};"
+                " use --re-embed to change that"
+            )
+    if settings.query_prompt is not None:
+        encoder.prompts = settings.query_prompt, encoder.prompts[1]
+        with store.transaction():
+            store.set_meta(model={**stamp, "query_prompt": settings.query_prompt})
     return encoder
 
 

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertsmith.checkpoint import locate, read_sentence
 from bertsmith.errors import BertsmithError
 from bertsmith.files import reading
 from bertsmith.ledger import Ledger
-from bertsmith.tasks.embedding import Vectors, embed
-from bertsmith.tasks.loaded import LoadedModel
-from bertsmith.tasks.opening import open_model
 
+if TYPE_CHECKING:  # what imports PyTorch is imported when a model is needed
+    from bertsmith.tasks.loaded import LoadedModel
+
+Vectors = np.ndarray[Any, np.dtype[np.float32]]
 DEFAULT_MODEL = "bertsmith-embed"
 LONG = ("window", "cut")
+WINDOWED = "long texts read in windows"  # in a model's ledger
 HASHED: tuple[str, ...] = (
     "*.safetensors",
     "config.json",
@@ -29,12 +30,15 @@ HASHED: tuple[str, ...] = (
     "modules.json",
 )
 HASHED += ("1_Pooling/config.json", "sentence_*_config.json", "config_sentence_transformers.json")
+HASHED += ("*_Dense/*",)
+Prompts = tuple[str | None, str | None]  # before queries, before documents
 
 
 class Encoder:
     """A model that turns texts into vectors of length 1; it is loaded when it is first needed."""
 
     long = "window"  # texts beyond the model's maximum length: "window", or "cut" (truncate)
+    prompts: Prompts = (None, None)  # None: the model's default prompt
 
     def __init__(
         self,
@@ -42,10 +46,18 @@ class Encoder:
         device: str | None = None,
         dtype: str = "float32",
         long: str = "window",
+        prompts: Prompts = (None, None),
     ) -> None:
+        """Open a model; prompts that are None are its own."""
         if long not in LONG:
             raise BertsmithError(f"unknown way to read long passages {long!r}; known: window, cut")
+        from bertsmith.checkpoint import Sentence, locate, read_sentence
+
         directory = locate(name)
+        _, sentence = read_sentence(directory) or (directory, Sentence())
+        own = zip(prompts, sentence.search_prompts, strict=True)
+        query, document = (model if given is None else given for given, model in own)
+        self.prompts = query, document
         self.name = str(directory.resolve()) if Path(name).exists() else str(name)
         self.hash = model_hash(directory)  # of all files that determine the vectors
         self.device, self.dtype, self.long = device, dtype, long
@@ -54,6 +66,8 @@ class Encoder:
     @cached_property
     def model(self) -> LoadedModel:
         """The model itself."""
+        from bertsmith.tasks.opening import open_model
+
         model = open_model(self.name, device=self.device, dtype=self.dtype, progress=False)
         model.ledger = self.ledger or model.ledger
         return model
@@ -61,7 +75,7 @@ class Encoder:
     @property
     def dimension(self) -> int:
         """The width of the vectors."""
-        return self.model.checkpoint.config.width
+        return self.model.vector_width
 
     @property
     def stamp(self) -> dict[str, Any]:
@@ -75,21 +89,64 @@ class Encoder:
             "dimension": self.dimension,
             "max_length": limit,
             "long": self.long,
+            "query_prompt": self.prompts[0],
+            "document_prompt": self.prompts[1],
         }
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors (N, D) of texts; long ones are read in windows, or cut."""
-        vectors = embed(self.model, list(texts), normalise=True, long=self.long)
+        """Unit vectors (N, D) of documents; long ones are read in windows, or cut."""
+        return self._embed(list(texts), self.prompts[1])
+
+    def embed_query(self, text: str) -> Vectors:
+        """The unit vector (D,) of a query."""
+        return self._embed([text], self.prompts[0])[0]
+
+    def _embed(self, texts: list[str], prompt: str | None) -> Vectors:
+        from bertsmith.tasks.embedding import embed
+
+        vectors = embed(self.model, texts, normalise=True, long=self.long, prompt=prompt)
         # Empty texts and overflows in half precision get a zero vector.
         return np.nan_to_num(vectors, nan=0.0, posinf=0.0, neginf=0.0)
+
+    def note_windows(self, ledger: Ledger) -> None:
+        """Count the passages that took several windows, and say how to save the time."""
+        model: LoadedModel | None = self.__dict__.get("model")  # not loaded if nothing was embedded
+        count = model.ledger.counts.pop(WINDOWED, 0) if model is not None else 0
+        if count:
+            ledger.note(
+                f"passages of more than {self.stamp['max_length']} tokens, read in several windows"
+                " (--long cut reads only their beginning, which is faster)",
+                count,
+            )
+
+
+def encoder_of(
+    stamp: Mapping[str, Any],
+    name: str | Path | None = None,
+    device: str | None = None,
+    dtype: str = "float32",
+) -> Encoder:
+    """The encoder of an index, with the settings of its vectors; `name` is its new location.
+
+    An index of an earlier version has no prompts of its own, and uses the model's default prompt.
+    """
+    encoder = Encoder(str(name or stamp.get("name")), device, dtype, stamp.get("long", "window"))
+    encoder.prompts = stamp.get("query_prompt"), stamp.get("document_prompt")
+    return encoder
 
 
 def model_hash(name: str | Path) -> str:
     """Return the SHA-256 sum of the files of a model that determine its vectors."""
+    from bertsmith.checkpoint import locate, read_sentence
+
     directory = locate(name)
     sentence = read_sentence(directory)
+    return files_hash({directory, sentence[0]} if sentence else {directory})
+
+
+def files_hash(folders: set[Path]) -> str:
+    """Return the SHA-256 sum of the files in a model's folders that determine its vectors."""
     total = hashlib.sha256()
-    folders = {directory, sentence[0]} if sentence else {directory}
     for folder in sorted(folders):
         for path in sorted({path for pattern in HASHED for path in folder.glob(pattern)}):
             with reading(path), path.open("rb") as stream:

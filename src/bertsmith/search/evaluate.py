@@ -167,7 +167,8 @@ def evaluate_search(
     """Rank documents for every judged query and score the rankings.
 
     A document's score is that of its best passage. Queries that find nothing count as 0.
-    `options` are those of `Index.search`.
+    `options` are those of `Index.search`. With a reranker, whose scores have another scale than
+    those of the passages that it does not read, the run holds ranks (-1, -2, ...) instead.
     """
     asked = [name for name in judgements if name in queries]
     if not asked:
@@ -181,8 +182,9 @@ def evaluate_search(
             queries[name], DEPTH + 50, mode=mode, by_document=True, highlight=False, **options
         )
         scores: dict[str, float] = {}
-        for hit in hits:
-            scores.setdefault(document_name(hit.document, hit.file), hit.score)
+        for rank, hit in enumerate(hits, 1):
+            score = hit.score if options.get("rerank") is None else -float(rank)
+            scores.setdefault(document_name(hit.document, hit.file), score)
         run[name] = {document: scores[document] for document in ordered(scores)[:DEPTH]}
         report(done, len(asked))
     return score_run(run, judgements, mode, draws)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from bertsmith.search.build import (
     update_folders,
 )
 from bertsmith.search.database import DATABASE, current, damage_named
-from bertsmith.search.encoder import Encoder
+from bertsmith.search.encoder import DEFAULT_MODEL, Encoder, encoder_of
 from bertsmith.search.filters import Filters
 from bertsmith.search.fuse import SCALES, fuse
 from bertsmith.search.hits import Hit, best_of_documents, hit_of
@@ -33,6 +33,7 @@ from bertsmith.search.keywords import (
     Query,
     counted,
     expression,
+    marked,
     parse,
     quoted,
     without_accents,
@@ -41,7 +42,11 @@ from bertsmith.search.segments import DamagedSegmentError
 from bertsmith.search.store import Store, Stored
 from bertsmith.search.update import Report, Update, silent
 from bertsmith.search.vectors import GRAPH_FROM, VectorTable
-from bertsmith.tasks.embedding import Vectors
+
+if TYPE_CHECKING:
+    from bertsmith.search.encoder import Vectors
+    from bertsmith.search.queries import QueryEncoder
+    from bertsmith.search.rerank import Reranker
 
 MODES = ("hybrid", "keywords", "vectors")
 WEIGHTS = (1.0, 1.0)  # weights of keywords and vectors in hybrid search
@@ -76,6 +81,8 @@ class Index:
         self._folder = self._store.folder
         self._table: VectorTable | None = None
         self._analyzer = Analyzer()
+        self._queries: QueryEncoder | None = None
+        self._rerankers: dict[str | Path, Reranker] = {}
         self._encoder = model if isinstance(model, Encoder) else None
         self._model = None if isinstance(model, Encoder) else model
         if self._encoder is not None:
@@ -105,9 +112,20 @@ class Index:
         passage_size: int | None = None,
         overlap: int | None = None,
         device: str | None = None,
+        long: str | None = None,
+        query_prompt: str | None = None,
+        document_prompt: str | None = None,
     ) -> Index:
-        """Create an empty index, to which documents are added."""
-        settings = Settings(model=model, size=passage_size, overlap=overlap, device=device)
+        """Create an empty index, to which documents are added; prompts default to the model's."""
+        settings = Settings(
+            model=model,
+            size=passage_size,
+            overlap=overlap,
+            device=device,
+            long=long,
+            query_prompt=query_prompt,
+            document_prompt=document_prompt,
+        )
         add_documents(Path(path), [], settings)
         return cls.open(path, device=device)
 
@@ -210,7 +228,9 @@ class Index:
         "vectors".
         `files` are patterns such as "*.md", `kinds` such as "pdf", `after` and `before` dates of
         the files ("2024-05-01"). `by_document` keeps the best passage of each document. `rerank`
-        is a reranker (`bertsmith.search.Reranker`). `highlight` marks the words that match.
+        is the model that reorders the best 50 passages: a name, a directory, "index" (the model of
+        the index) or a `Reranker`; further passages follow in their old order with their old
+        scores. `highlight` marks the words that match.
         """
         weights = weights or self.weights
         asked = self._asked(query, mode, weights, fusion)
@@ -219,12 +239,13 @@ class Index:
         if asked.blank:
             return []
         options = (mode, weights, fusion, filters, max(DEPTH, 2 * top))
+        reranker = self.reranker(rerank)
         with self._lock:
             for attempt in range(3):
                 self._refresh()
                 try:
                     with self._snapshot():
-                        hits = self._search(asked, top, options, by_document, rerank)
+                        hits = self._search(asked, top, options, by_document, reranker)
                         return self._highlighted(hits, asked) if highlight else hits
                 except DamagedSegmentError as error:
                     # Segments may have been merged in the meantime: retry with the newer state.
@@ -234,6 +255,23 @@ class Index:
                             " and search --keywords needs no vectors"
                         ) from error
         raise AssertionError
+
+    def reranker(self, model: Any) -> Reranker | None:
+        """Return the reranker that `search` uses for `rerank`; a model is loaded once."""
+        if model is None or hasattr(model, "rerank"):
+            return model
+        from bertsmith.search.rerank import Reranker
+
+        with self._lock:
+            if model == "index":
+                if self._meta_model() is None:
+                    raise BertsmithError(f"{self.path}: was built without a model to rerank with")
+                return Reranker(self._model_of_index().model)
+            if not isinstance(model, str | Path):
+                return Reranker(model, self._device)
+            if model not in self._rerankers:
+                self._rerankers[model] = Reranker(model, self._device)
+            return self._rerankers[model]
 
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
@@ -265,7 +303,7 @@ class Index:
 
     def _highlighted(self, hits: list[Hit], query: Query) -> list[Hit]:
         query = self._completed(query)
-        clauses = counted(query, self._frequencies(query.words), self._store.count())
+        clauses = marked(query, self._frequencies(query.words), self._store.count())
         marks = [tuple(self._analyzer.highlights(hit.text, query, clauses)) for hit in hits]
         return [replace(hit, highlights=m) for hit, m in zip(hits, marks, strict=True)]
 
@@ -390,8 +428,21 @@ class Index:
     def embed(self, query: str) -> Vectors:
         """Return the unit vector (D,) of a query, computed with the model of the index."""
         with self._lock:
-            vector: Vectors = self._model_of_index().embed([query])[0]
-        return vector
+            quick = self._quickly_embedded(query) if self._encoder is None else None
+            return self._model_of_index().embed_query(query) if quick is None else quick
+
+    def _quickly_embedded(self, query: str) -> Vectors | None:
+        """Embed a query with the default model in NumPy, unless another one was asked for."""
+        stamp = self._meta_model() or {}
+        if stamp.get("name") != DEFAULT_MODEL or self._model or self._device not in (None, "cpu"):
+            return None
+        if self._queries is None:
+            from bertsmith.search.queries import QueryEncoder
+
+            self._queries = QueryEncoder()
+        if self._queries.hash != stamp["hash"] or self._dtype != "float32":
+            return None
+        return self._queries.embed((stamp.get("query_prompt") or "") + query)
 
     def _vectors(self) -> VectorTable:
         """Return the vectors of the current state."""
@@ -441,7 +492,7 @@ class Index:
             stamp = self._meta_model() or {}
             name = str(self._model or stamp.get("name"))
             try:
-                encoder = Encoder(name, self._device, self._dtype, stamp.get("long", "window"))
+                encoder = encoder_of(stamp, name, self._device, self._dtype)
                 self._check(encoder.hash, name)
             except BertsmithError as error:
                 if "another model" in str(error):

@@ -26,6 +26,14 @@ MOST_TERMS = 64  # words of a query; the rarest are kept
 LONGEST_QUERY = 20_000  # characters of a query that are read
 COMMON = 0.25  # share of passages above which a word is left out, if rarer ones remain
 FEW = 1000  # passages below which all words count
+# Words that are not highlighted where others match: English function words, and in an index of
+# some passages, words of more than half of them, which add nothing to BM25.
+SOME, MOST = 20, 0.5
+FUNCTION_WORDS = """a about all also am an and any are as at be been being but by can could did do
+does for from had has have he her hers him his how i if in into is it its me my no nor not of off on
+or our out over s she should so some such t than that the their them then there these they this
+those to too up us was we were what when where which who whom whose why will with would you your"""
+UNMARKED = frozenset(f'"{word}"' for word in FUNCTION_WORDS.split())
 
 
 def spaced(text: str) -> str:
@@ -66,7 +74,7 @@ class Query:
     text: str
     terms: tuple[str, ...]
     prefixes: tuple[str, ...] = ()
-    phrases: tuple[str, ...] = ()
+    phrases: tuple[str, ...] = ()  # as FTS5 strings
     completions: tuple[str, ...] = ()  # words of the index that begin with one of the prefixes
 
     @property
@@ -83,12 +91,12 @@ class Query:
     def clauses(self) -> list[str]:
         """Each word, prefix and phrase, quoted for FTS5."""
         prefixes = [f"{quoted(prefix)} *" for prefix in self.prefixes]
-        return [*map(quoted, self.phrases), *prefixes, *map(quoted, self.words)]
+        return [*self.phrases, *prefixes, *map(quoted, self.words)]
 
     @property
     def required(self) -> str:
         """The expression that every result must match; "" if there is none."""
-        return " AND ".join(map(quoted, self.phrases))
+        return " AND ".join(self.phrases)
 
 
 def distinct_words(text: str) -> set[str]:
@@ -110,9 +118,8 @@ def parse(text: str) -> Query:
     phrases: dict[str, None] = {}
     for match in PARTS.finditer(folded(text)):
         if match[1] is not None:
-            words = [word for part in _words(match[1]) for word in _asked(part)]
-            if words:
-                phrases[" ".join(words)] = None
+            if _words(match[1]):
+                phrases[_phrase(match[1])] = None
             continue
         words = _words(match[2] or "")
         if words and match[2].endswith("*"):
@@ -127,8 +134,25 @@ def parse(text: str) -> Query:
 
 def _words(text: str) -> list[str]:
     """Runs of letters, numbers and marks."""
-    kept = "".join(c if unicodedata.category(c)[0] in "LNM" else " " for c in text)
-    return kept.split()
+    return "".join(c if _in_word(c) else " " for c in text).split()
+
+
+def _in_word(character: str) -> bool:
+    return unicodedata.category(character)[0] in "LNM"
+
+
+def _phrase(text: str) -> str:
+    """Return the FTS5 string of a phrase: its folded text as `spaced` indexes it.
+
+    A run of bigrams at its end may continue in the document, so that its last character, which is
+    indexed as the end of a run, is left out; a run of one character is the prefix of a bigram.
+    """
+    while not _in_word(text[-1]):
+        text = text[:-1]
+    indexed = RUNS.sub(_bigrams, text).rstrip()
+    if not RUNS.fullmatch(text[-1]):
+        return quoted(indexed)
+    return quoted(indexed[:-1]) if RUNS.fullmatch(text[-2:-1]) else f"{quoted(indexed)} *"
 
 
 def _asked(word: str) -> Iterable[str]:
@@ -173,7 +197,7 @@ class Analyzer:
             for part in ([run] if run in text else _asked(run))
             for match in re.finditer(re.escape(part), text)
         ]
-        plain = [clause for clause in clauses if not RUNS.search(clause)]
+        plain = [part for clause in clauses for part in _without_runs(clause)]
         if plain:
             self.database.execute("DELETE FROM t")
             clean = text.replace("\1", " ").replace("\2", " ").replace("\0", " ")
@@ -183,11 +207,18 @@ class Analyzer:
                 (" OR ".join(plain[: 2 * MOST_TERMS]),),
             ).fetchone()
             if row:
-                spans += _marked(row[0])
+                spans += _spans(row[0])
         return _merged(spans)
 
 
-def _marked(text: str) -> list[tuple[int, int]]:
+def _without_runs(clause: str) -> list[str]:
+    """Return a clause, or the words of a phrase that also has scripts without spaces."""
+    if not RUNS.search(clause):
+        return [clause]
+    return [quoted(word) for word in _words(clause) if not RUNS.search(word)]
+
+
+def _spans(text: str) -> list[tuple[int, int]]:
     """Return the spans between the marks that highlight() inserted."""
     spans, place, start = [], 0, 0
     for part in re.split("([\1\2])", text):
@@ -220,6 +251,14 @@ def counted(query: Query, frequency: dict[str, int], passages: int) -> list[str]
         kept = [clause for clause in rare if frequency.get(clause, 0) <= COMMON * passages]
         rare = kept or rare[:1]
     return [clause for clause in query.clauses if clause in set(rare)]
+
+
+def marked(query: Query, frequency: dict[str, int], passages: int) -> list[str]:
+    """Return the clauses of a query whose matches are highlighted."""
+    clauses = counted(query, frequency, passages)
+    most = MOST * passages if passages >= SOME else passages
+    telling = [c for c in clauses if c not in UNMARKED and frequency.get(c, 0) <= most]
+    return telling or clauses
 
 
 def expression(query: Query, clauses: list[str]) -> str:

@@ -92,7 +92,7 @@ def _texts(work: Work, served: ServedModel, inputs: Any) -> list[str]:
 
 def _check_dimensions(served: ServedModel, dimensions: int | None) -> None:
     """Refuse shorter vectors than a model was trained for."""
-    settings, width = served.bert.checkpoint.settings, served.bert.checkpoint.config.width
+    settings, width = served.bert.checkpoint.settings, served.bert.vector_width
     if dimensions is None or dimensions == width or settings.get("is_matryoshka") is True:
         return
     trained = settings.get("matryoshka_dimensions")

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -173,7 +173,7 @@ class Work:
     ) -> Vectors:
         """A vector for every text; `prompt` replaces the model's own."""
         bert = served.bert
-        width, start = bert.checkpoint.config.width, len(bert.sentence.prompt)
+        width, start = bert.vector_width, len(bert.sentence.prompt)
         task: Any = embedding.embed
         if prompt is not None:
             task, start = _prompted(prompt), len(prompt)
@@ -327,13 +327,7 @@ def _prompted(prompt: str) -> EncoderTask[..., Vectors]:
 
     def steps(bert: LoadedModel, texts: Sequence[str], *args: Any) -> Steps[Vectors]:
         more = {**bert.sentence.more, "prompts": {"own": prompt}, "default_prompt_name": "own"}
-        bert.sentence = type(bert.sentence)(
-            bert.sentence.pool,
-            bert.sentence.normalise,
-            bert.sentence.max_length,
-            bert.sentence.lowercase,
-            more,
-        )
+        bert.sentence = replace(bert.sentence, more=more)
         return (yield from embedding.embed.steps(bert, texts, *args))
 
     return EncoderTask(steps)

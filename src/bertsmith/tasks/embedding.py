@@ -27,13 +27,17 @@ def embed(
     pooling: str | None = None,
     normalise: bool | None = None,
     long: str | None = None,
+    prompt: str | None = None,
 ) -> Steps[Vectors]:
-    """Texts → float32 (N, D). A long text's vector is the mean of its windows', by length."""
+    """Texts → float32 (N, D). A long text's vector is the mean of its windows', by length.
+
+    `prompt` is put before each text; None: the model's default prompt.
+    """
     made = bert.sentence
     if pooling is not None and pooling not in NAMES:
         raise BertsmithError(f"unknown pooling {pooling!r}; known: {', '.join(NAMES)}")
     pool = POOLS[NAMES[pooling] if pooling else made.pool]
-    prepared = [made.prepared(text) for text in texts]
+    prepared = [made.prepared(text, prompt) for text in texts]
     windows = bert.windows(prepared, how=bert.windower(long, overlap=0, limit=made.max_length))
 
     def compute(hidden: Hidden, batch: Batch, _: Sequence[Window]) -> list[torch.Tensor]:
@@ -47,6 +51,8 @@ def embed(
         total[window.number] += vector.numpy() * len(window.ids)
         weight[window.number] += len(window.ids)
     vectors: Vectors = np.divide(total, np.maximum(weight, 1), dtype=np.float32)
+    if made.dense:
+        vectors = made.project(torch.from_numpy(vectors)).numpy()
     if made.normalise if normalise is None else normalise:
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
     return vectors

@@ -49,6 +49,15 @@ class LoadedModel:
             )
         self.checkpoint, self.tokenizer = checkpoint, tokenizer
         self.sentence = sentence or Sentence()
+        if (
+            self.sentence.dense
+            and self.sentence.dense[0].weight.shape[1] != checkpoint.config.width
+        ):
+            raise BertsmithError(
+                f"the Dense module of this model reads vectors of width"
+                f" {self.sentence.dense[0].weight.shape[1]}, but its encoder has"
+                f" {checkpoint.config.width}"
+            )
         self.budget = None if budget is None else positive(budget, "budget")
         self.progress = progress
         self.long = "window"  # what is done with inputs beyond the model's length
@@ -78,6 +87,12 @@ class LoadedModel:
     def device(self) -> torch.device:
         """The device of the model."""
         return next(self.model.parameters()).device
+
+    @property
+    def vector_width(self) -> int:
+        """The width of the vectors that `embed` returns."""
+        dense = self.sentence.dense
+        return dense[-1].weight.shape[0] if dense else self.checkpoint.config.width
 
     @property
     def max_length(self) -> int:

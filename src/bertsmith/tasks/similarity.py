@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertsmith.batch import Batch
-from bertsmith.checkpoint import Checkpoint
+from bertsmith.checkpoint import Checkpoint, Sentence
 from bertsmith.data import Dataset, Labelled, Related, Scored
 from bertsmith.errors import BertsmithError
 from bertsmith.metrics.numbers import number_scores
@@ -42,11 +42,11 @@ class VectorTraining(Training):
 
     def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
         super().__init__(dataset, options)
-        self.pool = "mean"
+        self.sentence = Sentence()
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """An item with the texts of each example."""
-        self.pool = bert.sentence.pool
+        self.sentence = bert.sentence
         limit = self.options.max_length or bert.sentence.max_length
         how = bert.windower(overlap=0, limit=limit)
         samples: list[Sample] = []
@@ -62,7 +62,7 @@ class VectorTraining(Training):
 
     def outputs(self, model: Model, batch: Batch) -> Tensor:
         """A vector for each window (N, D)."""
-        return POOLS[self.pool](model.encoder(batch).last.float(), batch.layout, None)
+        return POOLS[self.sentence.pool](model.encoder(batch).last.float(), batch.layout, None)
 
     def targets(self, items: Sequence[TrainingItem]) -> Targets:
         """The text and the length of every window (N,); each item's first, second, third text."""
@@ -83,12 +83,17 @@ class VectorTraining(Training):
             "weights": item_weights(items),
         }
 
+    def means(self, outputs: Tensor, targets: Targets) -> Tensor:
+        """The vectors of all texts (texts, D), of their windows' by length, as `embed` does it."""
+        owners, sizes, count = targets["owners"], targets["sizes"], len(targets["texts"])
+        sums = outputs.new_zeros(count, outputs.shape[1])
+        sums = sums.index_add(0, owners, outputs * sizes[:, None])
+        totals = sizes.new_zeros(count).index_add(0, owners, sizes)
+        return self.sentence.project(sums / totals[:, None])
+
     def vectors(self, outputs: Tensor, targets: Targets) -> Tensor:
         """The vectors of all texts, of length 1 (texts, D)."""
-        sums = outputs.new_zeros(len(targets["texts"]), outputs.shape[1])
-        # By length, as `embed` puts windows together; the length of the sum does not matter.
-        weighted = outputs * targets["sizes"][:, None]
-        return F.normalize(sums.index_add(0, targets["owners"], weighted), dim=-1)
+        return F.normalize(self.means(outputs, targets), dim=-1)
 
 
 class ContrastiveTraining(VectorTraining):
