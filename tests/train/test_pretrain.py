@@ -382,6 +382,10 @@ def test_a_directory_with_another_vocabulary_is_refused(recipe: Make, tmp_path: 
             "unknown key model.settings.hiden_size; did you mean hidden_size",
         ),
         ({"objectives": {"following_lm": 1}}, "is_decoder"),
+        *(
+            ({"objectives": {"following_lm": 1, name: 1}}, f"beside {name} its text has masks")
+            for name in ("masked_lm", "replaced", "soft_targets")
+        ),
     ],
 )
 def test_mistakes_are_found_before_anything_is_written(
