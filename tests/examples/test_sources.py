@@ -182,6 +182,29 @@ def test_both_texts_of_a_pair_are_of_one_document(corpus: Any) -> None:
     assert set(first.tolist()) == set(np.flatnonzero(kept).tolist())
 
 
+def test_crops_say_which_texts_are_no_negatives(corpus: Any, tokenizer: Tokenizer) -> None:
+    """Those of one document, and equal ones of two documents."""
+    crops = Crops(corpus, length=32, seed=3)
+    plan = crops.plan(np.arange(crops.count))
+    made = crops.make(plan)
+    document = np.searchsorted(corpus.document_starts, plan.starts, "right") - 1
+    assert (made.labels == document).all()
+    assert made.pairs is not None
+    assert (made.pairs[:, 0] == np.arange(crops.count) // 2).all()
+    texts = list(map(tuple, pieces(made)))
+    assert 1 < len(set(texts)) < len(texts)
+    assert len(set(zip(texts, made.pairs[:, 1].tolist(), strict=True))) == len(set(texts))
+    assert len(set(made.pairs[:, 1].tolist())) == len(set(texts))
+    heading = [7, 8, 9]
+    twins = MemoryCorpus([[heading, [n] * 20] for n in (10, 11)], tokenizer)
+    first = Crops(twins, length=32, titles=1.0, sentences=0.0)
+    made = first.make(first.plan(np.arange(4)))
+    assert made.labels is not None
+    assert made.pairs is not None
+    assert made.labels[0] != made.labels[2]
+    assert made.pairs[0, 1] == made.pairs[2, 1]
+
+
 def test_first_texts_are_of_the_kinds_that_were_asked_for(corpus: Any) -> None:
     def firsts(**shares: float) -> Any:
         crops = Crops(corpus, length=64, **{"titles": 0, "sentences": 0, "same": 0, **shares})

@@ -120,7 +120,9 @@ def _train(
         allow_signals(blocks)
     precision = Precision.of(name, ranks.device)
     module = ranks.wrap(learner, recipe.train.parallel, blocks, precision)
-    held = _held_out(recipe, made.checkpoint.config.segments)
+    held, unfit = _held_out(recipe, made.checkpoint.config.segments)
+    if unfit:
+        watch.say(unfit)
     baseline = _baseline(recipe, corpus, held)
     watch.unigram = baseline.get("unigram_entropy", 0.0)
     trainer = Trainer(
@@ -145,6 +147,7 @@ def _train(
     else:
         trainer.progress.corpus = corpus.fingerprint()
         _note_start(trainer, recipe, made, request(0), name)
+        trainer.ledger.note(unfit, bool(unfit))
     ended = folder.path / "summary.json"
     if trainer.progress.closed and trainer.done() >= 1 and ended.exists():
         watch.say(f"{folder.path}: this run has ended at step {trainer.progress.step}")
@@ -348,17 +351,17 @@ def _step_lengths(recipe: Recipe, corpus: Corpus, first: StepRequest) -> Draw:
     return draw
 
 
-def _held_out(recipe: Recipe, segments: int) -> Examples | None:
-    """Return held-out samples, if the corpus has any for these objectives."""
+def _held_out(recipe: Recipe, segments: int) -> tuple[Examples | None, str]:
+    """Return held-out samples, if the corpus has any; or why none fit these objectives."""
     if not recipe.evaluate.tokens and not recipe.evaluate.pseudo:
-        return None
+        return None, ""
     if not Manifest.read(Path(recipe.data.corpus)).splits["held_out"].documents:
-        return None
+        return None, ""
     corpus = open_corpus(recipe, "held_out")
     try:
-        return examples_of(recipe, corpus, recipe.lengths()[-1][0], segments)
-    except UnfitCorpusError:
-        return None
+        return examples_of(recipe, corpus, recipe.lengths()[-1][0], segments), ""
+    except UnfitCorpusError as error:
+        return None, f"held-out text is not evaluated: {error}"
 
 
 def _evaluator(
