@@ -70,10 +70,31 @@ def test_half_of_a_million_pairs_follow_each_other(corpus: Any) -> None:
     follows = plan.labels == 0
     assert (first[follows] == second[follows]).all()
     assert (first[~follows] != second[~follows]).all()
-    # Documents are chosen by their text for the first, and evenly for a random second.
-    counts = np.bincount(second[~follows], minlength=corpus.documents)
-    assert counts.min() > 0.9 * counts.mean()
-    assert counts.max() < 1.1 * counts.mean()
+    # Documents are chosen by their text, for a random second as for the first.
+    ours, others = (np.bincount(x[~follows], minlength=corpus.documents) for x in (first, second))
+    assert ((ours > 0) == (others > 0)).all()
+    assert (np.abs(ours - others) < 0.1 * ours + 100).all()
+
+
+def told(labels: Any, *features: Any) -> float:
+    """The accuracy of the best guess of a label from some numbers."""
+    kind = np.zeros(len(labels), dtype=np.int64)
+    for feature in features:
+        kind = kind * 256 + feature
+    kind = np.unique(kind, return_inverse=True)[1]
+    ones, all_of_kind = np.bincount(kind, labels), np.bincount(kind)
+    return float(np.maximum(ones, all_of_kind - ones).sum() / len(labels))
+
+
+@pytest.mark.parametrize("length", [64, 200])
+def test_lengths_do_not_tell_what_follows(corpus: Any, length: int) -> None:
+    plan = Pairs(corpus, length=length).plan(np.arange(200_000))
+    assert told(plan.labels, plan.lengths) < 0.51
+    assert told(plan.labels, plan.sizes // 4, plan.second_sizes // 4) < 0.53
+    # Nor does it help to see where sentences begin and end.
+    ends = plan.second_starts + plan.second_sizes
+    borders = [np.isin(x, corpus.sentence_starts) for x in (plan.second_starts, ends)]
+    assert told(plan.labels, plan.lengths // 4, *borders) < 0.54
 
 
 def test_a_tenth_of_a_million_pairs_is_short(corpus: Any) -> None:
