@@ -193,6 +193,7 @@ def _finish(
     summary: dict[str, Any],
 ) -> dict[str, Any]:
     """Save and evaluate the model, and write the summary and the report of the run."""
+    corpus.sums.finish()  # no model of a damaged corpus
     trainer.averages.apply()
     weights = ranks.gather(dict(made.learner.named_parameters()))
     summary |= {name: str(folder.path / file) for name, file in STORED.items()}
