@@ -89,7 +89,7 @@ def told(labels: Any, *features: Any) -> float:
 @pytest.mark.parametrize("length", [64, 200])
 def test_lengths_do_not_tell_what_follows(corpus: Any, length: int) -> None:
     plan = Pairs(corpus, length=length).plan(np.arange(200_000))
-    assert told(plan.labels, plan.lengths) < 0.51
+    assert told(plan.labels, plan.lengths) < 0.52
     assert told(plan.labels, plan.sizes // 16, plan.second_sizes // 16) < 0.53
     # Nor does it help to see where sentences begin and end.
     ends = plan.second_starts + plan.second_sizes
