@@ -171,6 +171,31 @@ def test_similarity_is_scored_or_related(tmp_path: Path) -> None:
     assert found.texts == ("a", "b", "c")
 
 
+def test_all_positives_and_negatives_of_a_row_are_read(tmp_path: Path) -> None:
+    rows = [
+        {"query": "q", "positive": ["a", "b"], "negatives": ["c", "d", "e"]},
+        {"query": "r", "positive": ["f"], "negatives": []},
+        {"query": "s", "positive": [], "negatives": ["g"]},
+        {"query": "t", "positive": "h", "negatives": None},
+    ]
+    found = read_data(write(tmp_path / "a.jsonl", *rows), "similarity")
+    assert [one.texts for one in found.examples] == [
+        ("q", "a", "b", "c", "d", "e"),
+        ("r", "f"),
+        ("t", "h"),
+    ]
+    assert found.examples[0].positives == ("a", "b")
+    assert found.ledger.counts == {"rows without a text, left out": 1}
+    columns = {"anchor": "q", "positive": "a", "negative_1": "b", "negative_2": None}
+    found = read_data(write(tmp_path / "b.jsonl", columns, {**columns, "negative_2": "c"}))
+    assert [one.texts for one in found.examples] == [("q", "a", "b"), ("q", "a", "b", "c")]
+    assert found.columns["negative"] == "negative_1, negative_2"
+    assert found.unused == ()
+    path = tmp_path / "c.csv"
+    path.write_text('anchor,positive\nq,"[""a"", ""b""]"\nr,[c]\n')
+    assert [one.positives for one in read_data(path).examples] == [("a", "b"), ("[c]",)]
+
+
 def test_splits_of_a_folder(tmp_path: Path) -> None:
     for name in ("train.tsv.xz", "valid.tsv", "test.tsv", "readme.txt"):
         (tmp_path / name).write_text("")

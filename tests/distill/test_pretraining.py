@@ -82,6 +82,28 @@ def test_a_teacher_is_its_own_best_student(family: str, prepared: Path, tmp_path
     assert losses[1] > 0.1
 
 
+@pytest.mark.parametrize("more", [5, 64, 300])
+def test_padding_is_not_learned(more: int, prepared: Path, tmp_path: Path) -> None:
+    """Sums and counts of every objective are those of the same samples without padding."""
+    teacher = stored(tmp_path / "teacher", prepared)
+    objectives = "objectives={soft_targets=5.0, cosine=1.0, relations=1.0}"
+    recipe = taught_recipe(teacher, prepared, None, [*QUICK, objectives])
+    corpus = open_corpus(recipe)
+    made = built(recipe, corpus.tokenizer)
+    examples = examples_of(recipe, corpus, 32, made.checkpoint.config.segments)
+    samples = examples.plan(0, tokens=256, micro_tokens=256).samples
+    plain = examples.make(samples)
+    padded = examples.make(samples, fill=plain.tokens + more)
+    assert padded.batch.layout.total == plain.tokens + more
+    learner = made.learner.eval()
+    counts = learner.counts(plain)
+    assert learner.counts(padded) == counts
+    assert counts["cosine"] == counts["relations"] == plain.tokens
+    expected, sums = learner(plain, counts)[1], learner(padded, counts)[1]
+    for name in ("soft_targets", "cosine", "relations"):
+        torch.testing.assert_close(sums[name], expected[name], rtol=1e-4, atol=1e-4)
+
+
 def test_relations_are_minilms() -> None:
     vectors = torch.randn(7, 2, 4)
     parts = [*relations(vectors, Layout.of([3, 4]))]

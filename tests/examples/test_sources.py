@@ -70,10 +70,31 @@ def test_half_of_a_million_pairs_follow_each_other(corpus: Any) -> None:
     follows = plan.labels == 0
     assert (first[follows] == second[follows]).all()
     assert (first[~follows] != second[~follows]).all()
-    # Documents are chosen by their text for the first, and evenly for a random second.
-    counts = np.bincount(second[~follows], minlength=corpus.documents)
-    assert counts.min() > 0.9 * counts.mean()
-    assert counts.max() < 1.1 * counts.mean()
+    # Documents are chosen by their text, for a random second as for the first.
+    ours, others = (np.bincount(x[~follows], minlength=corpus.documents) for x in (first, second))
+    assert ((ours > 0) == (others > 0)).all()
+    assert (np.abs(ours - others) < 0.1 * ours + 100).all()
+
+
+def told(labels: Any, *features: Any) -> float:
+    """The accuracy of the best guess of a label from some numbers."""
+    kind = np.zeros(len(labels), dtype=np.int64)
+    for feature in features:
+        kind = kind * 256 + feature
+    kind = np.unique(kind, return_inverse=True)[1]
+    ones, all_of_kind = np.bincount(kind, labels), np.bincount(kind)
+    return float(np.maximum(ones, all_of_kind - ones).sum() / len(labels))
+
+
+@pytest.mark.parametrize("length", [64, 200])
+def test_lengths_do_not_tell_what_follows(corpus: Any, length: int) -> None:
+    plan = Pairs(corpus, length=length).plan(np.arange(200_000))
+    assert told(plan.labels, plan.lengths) < 0.52
+    assert told(plan.labels, plan.sizes // 16, plan.second_sizes // 16) < 0.53
+    # Nor does it help to see where sentences begin and end.
+    ends = plan.second_starts + plan.second_sizes
+    borders = [np.isin(x, corpus.sentence_starts) for x in (plan.second_starts, ends)]
+    assert told(plan.labels, plan.lengths // 16, *borders) < 0.54
 
 
 def test_a_tenth_of_a_million_pairs_is_short(corpus: Any) -> None:
@@ -180,6 +201,29 @@ def test_both_texts_of_a_pair_are_of_one_document(corpus: Any) -> None:
     assert (sizes[1::2] >= 8).all()  # all documents that are used have as many
     kept = np.diff(corpus.document_starts) >= 16
     assert set(first.tolist()) == set(np.flatnonzero(kept).tolist())
+
+
+def test_crops_say_which_texts_are_no_negatives(corpus: Any, tokenizer: Tokenizer) -> None:
+    """Those of one document, and equal ones of two documents."""
+    crops = Crops(corpus, length=32, seed=3)
+    plan = crops.plan(np.arange(crops.count))
+    made = crops.make(plan)
+    document = np.searchsorted(corpus.document_starts, plan.starts, "right") - 1
+    assert (made.labels == document).all()
+    assert made.pairs is not None
+    assert (made.pairs[:, 0] == np.arange(crops.count) // 2).all()
+    texts = list(map(tuple, pieces(made)))
+    assert 1 < len(set(texts)) < len(texts)
+    assert len(set(zip(texts, made.pairs[:, 1].tolist(), strict=True))) == len(set(texts))
+    assert len(set(made.pairs[:, 1].tolist())) == len(set(texts))
+    heading = [7, 8, 9]
+    twins = MemoryCorpus([[heading, [n] * 20] for n in (10, 11)], tokenizer)
+    first = Crops(twins, length=32, titles=1.0, sentences=0.0)
+    made = first.make(first.plan(np.arange(4)))
+    assert made.labels is not None
+    assert made.pairs is not None
+    assert made.labels[0] != made.labels[2]
+    assert made.pairs[0, 1] == made.pairs[2, 1]
 
 
 def test_first_texts_are_of_the_kinds_that_were_asked_for(corpus: Any) -> None:

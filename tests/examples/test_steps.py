@@ -142,6 +142,17 @@ def test_a_fault_in_a_worker_is_not_swallowed(examples: Examples) -> None:
         loaded(examples)
 
 
+def test_an_empty_micro_batch_takes_a_whole_pair(corpus: Any) -> None:
+    examples = Examples(Crops(corpus, length=33), None)
+    loader = Loader(lambda step: StepRequest(examples, 60, 8) if step < 3 else None, ranks=2)
+    try:
+        steps = list(iter(loader.next, None))
+    finally:
+        loader.close()
+    assert not all(active for step in steps for active in step.active)
+    assert all(example.samples % 2 == 0 for step in steps for example in step.examples)
+
+
 @pytest.mark.parametrize("ranks", [1, 3])
 @pytest.mark.parametrize("tokens", [900, 520, 50])  # 520: an odd number would be drawn ahead
 def test_the_texts_of_a_pair_share_a_micro_batch(corpus: Any, ranks: int, tokens: int) -> None:
@@ -154,7 +165,7 @@ def test_the_texts_of_a_pair_share_a_micro_batch(corpus: Any, ranks: int, tokens
         for part in parts:
             assert (np.bincount(part // 2)[part // 2] == 2).all()
             if len(part):
-                labels = examples.make(part).labels
+                labels = examples.make(part).pairs
                 assert labels is not None
-                assert sorted(labels.tolist()) == sorted((part // 2).tolist())
+                assert sorted(labels[:, 0].tolist()) == sorted((part // 2).tolist())
         position = plan.end

@@ -410,27 +410,43 @@ def test_terms_of_parts_add_up_to_those_of_the_whole() -> None:
             assert torch.allclose(parts[name], parameter.grad, atol=1e-6), name
 
 
+def contrastive(documents: list[int], texts: list[int]) -> Example:
+    """Four texts, of which the first and last, and the second and third, are pairs."""
+    pairs = torch.tensor([[0, texts[0]], [1, texts[1]], [1, texts[2]], [0, texts[3]]])
+    return replace(example(), labels=torch.tensor(documents), pairs=pairs)
+
+
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
-def test_contrastive_is_cross_entropy_of_cosines(family: str) -> None:
-    model, given = tiny(family), example()
+@pytest.mark.parametrize(
+    ("documents", "texts", "negatives"),
+    [
+        ([0, 1, 1, 0], [5, 6, 7, 8], [[1, 2], [0, 3], [0, 3], [1, 2]]),
+        ([0, 1, 1, 0], [5, 6, 7, 5], [[1, 2], [0, 3], [0, 3], [1, 2]]),  # a pair of equal texts
+        ([9, 9, 9, 9], [5, 6, 7, 8], [[], [], [], []]),  # two pairs of one document
+        # Equal texts of two documents are not negatives of each other, nor of their partners.
+        ([0, 1, 1, 0], [5, 5, 7, 8], [[2], [3], [3], [2]]),
+    ],
+)
+def test_contrastive_is_cross_entropy_of_cosines(
+    family: str, documents: list[int], texts: list[int], negatives: list[list[int]]
+) -> None:
+    model, given = tiny(family), contrastive(documents, texts)
     objective = Contrastive(0.1)
     found = terms(objective, model, given)["contrastive"]
     states = model.encoder(given.batch).last
     parts = states[: sum(LENGTHS)].split(LENGTHS)  # the filler is no text
     vectors = F.normalize(torch.stack([part.mean(0) for part in parts]), dim=-1)
     expected, right = torch.tensor(0.0), 0
-    for text, partner in enumerate([3, 2, 1, 0]):  # labels are 0, 1, 1, 0
-        others = [other for other in range(4) if other != text]
+    for text, partner in enumerate([3, 2, 1, 0]):
+        others = [partner, *negatives[text]]
         cosines = torch.stack([vectors[text] @ vectors[other] for other in others])
-        place = torch.tensor(others.index(partner))
-        expected += F.cross_entropy(cosines / 0.1, place)
-        right += int(cosines.argmax() == place)
+        expected += F.cross_entropy(cosines / 0.1, torch.tensor(0))
+        right += int(cosines.argmax() == 0)
     assert torch.allclose(found.sum, expected, atol=1e-4)
     assert int(found.correct) == right
     assert objective.counts(given) == {"contrastive": 4}
 
 
 def test_contrastive_needs_pairs() -> None:
-    given = replace(example(), labels=None)
     with pytest.raises(BertsmithError, match="contrastive needs pairs"):
-        terms(Contrastive(), tiny("bert"), given)
+        terms(Contrastive(), tiny("bert"), example())

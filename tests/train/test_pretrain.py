@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 
 import bertsmith as bs
 from bertsmith.checkpoint import read
-from bertsmith.corpus import Corpus
+from bertsmith.corpus import Corpus, prepare
 from bertsmith.errors import BertsmithError
 from bertsmith.files import digest
 from bertsmith.train import Recipe, pretrain
@@ -382,6 +382,10 @@ def test_a_directory_with_another_vocabulary_is_refused(recipe: Make, tmp_path: 
             "unknown key model.settings.hiden_size; did you mean hidden_size",
         ),
         ({"objectives": {"following_lm": 1}}, "is_decoder"),
+        *(
+            ({"objectives": {"following_lm": 1, name: 1}}, f"beside {name} its text has masks")
+            for name in ("masked_lm", "replaced", "soft_targets")
+        ),
     ],
 )
 def test_mistakes_are_found_before_anything_is_written(
@@ -499,6 +503,31 @@ def test_a_damaged_held_out_split_is_not_passed_over(
     made = recipe(data={"corpus": str(tmp_path / "corpus")}, train={"steps": 1})
     with pytest.raises(BertsmithError, match="held_out"):
         pretrain(made, tmp_path / "run", show="none")
+
+
+def test_pairs_in_micro_batches_that_hold_less(recipe: Make, tmp_path: Path) -> None:
+    """Some micro-batches are empty; none may hold half a pair."""
+    made = recipe(train={"steps": 2, "batch_tokens": 128, "micro_tokens": 8}, **OBJECTIVES["crops"])
+    assert pretrain(made, tmp_path / "run", show="none")["finished"]
+
+
+def test_held_out_text_that_cannot_be_evaluated_is_noted(
+    recipe: Make, prepared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join(f"A first text {n}.\nA second file {n}." for n in range(40)))
+    tokenizer = prepared / "tokenizer"
+    for seed in range(100):
+        shutil.rmtree(tmp_path / "one", ignore_errors=True)
+        one = prepare([text], tokenizer, tmp_path / "one", held_out=0.03, workers=0, seed=seed)
+        if one.splits["held_out"].documents == 1:
+            break
+    made = recipe(data={"corpus": str(tmp_path / "one"), "format": "next"}, train={"steps": 1})
+    pretrain(made, tmp_path / "run", show="lines")
+    assert "held-out text is not evaluated: " in capsys.readouterr().err
+    ledger = json.loads((tmp_path / "run" / "ledger.json").read_text("utf-8"))
+    (line,) = (line for line in ledger if "held-out text" in line)
+    assert "one document has no other" in line
 
 
 def test_clipping_can_be_switched_off(recipe: Make, tmp_path: Path) -> None:

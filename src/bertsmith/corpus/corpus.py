@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from bertsmith.corpus.encode import Ints
-from bertsmith.corpus.manifest import Manifest
+from bertsmith.corpus.manifest import AGAIN, Manifest
 from bertsmith.corpus.settings import SPLITS
-from bertsmith.corpus.shards import INDEXES, shard_name
+from bertsmith.corpus.shards import HEADER, INDEXES, header, shard_name
+from bertsmith.corpus.sums import Sums
 from bertsmith.errors import BertsmithError
-from bertsmith.files import reading
+from bertsmith.files import cause
 from bertsmith.tokenizer import Tokenizer
 
 
@@ -33,16 +34,24 @@ class Corpus:
         self.sentences = counts.sentences
         self.documents = counts.documents
         self.shard_tokens = int(manifest.settings["shard_tokens"])
+        self.sums = Sums(directory, manifest)
         lengths = {"sentence_starts": self.sentences + 1}
         self.sentence_starts, self.document_sentences, self.document_starts = (
             self._map(f"{name}.npy", lengths.get(name, self.documents + 1), "<i8")
             for name in INDEXES
         )
+        lasts = (self.tokens, self.sentences, self.tokens)
+        rows = (self.sentence_starts, self.document_sentences, self.document_starts)
+        if any(row[0] or row[-1] != last for row, last in zip(rows, lasts, strict=True)):
+            raise BertsmithError(f"{directory / split} is damaged: its documents end elsewhere")
         self._shards: list[Ints | None] = [None] * counts.shards
 
     @classmethod
     def open(cls, directory: str | Path, split: str = "train", *, check: bool = False) -> Corpus:
-        """Open a split; file sizes are always verified, and with `check` their SHA-256 sums too."""
+        """Open a split; all file sizes are verified, and with `check` all SHA-256 sums too.
+
+        Otherwise the sum of each file is compared when it is first used: see `Sums`.
+        """
         directory = Path(directory)
         manifest = Manifest.read(directory)
         if split not in manifest.splits:
@@ -67,6 +76,9 @@ class Corpus:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the corpus."""
+        for name in self.manifest.files:
+            if name.startswith("tokenizer/"):
+                self.sums.demand(name)
         return Tokenizer.load(self.directory / "tokenizer")
 
     def fingerprint(self) -> str:
@@ -84,32 +96,36 @@ class Corpus:
         if int(starts.min()) < 0 or int((starts + lengths).max()) > self.tokens:
             raise IndexError(f"a slice goes beyond the {self.tokens:,} tokens")
         filled = lengths > 0
-        self._check_sizes(np.concatenate([starts[filled], (starts + lengths - 1)[filled]]))
+        self._check_files(np.concatenate([starts[filled], (starts + lengths - 1)[filled]]))
+        return self._in_vocabulary(self._gathered(places))
+
+    def _gathered(self, places: Ints) -> Ints:
         if len(self._shards) == 1:
             return self._shard(0)[places].astype(np.int64)
         shards, within = np.divmod(places, self.shard_tokens)
         # Group tokens by shard: sorting 16-bit numbers is a single pass.
         order = np.argsort(shards.astype(np.min_scalar_type(len(self._shards) - 1)), kind="stable")
         bounds = np.searchsorted(shards[order], np.arange(len(self._shards) + 1))
-        found = np.full(total, -1, np.int64)
+        found = np.full(len(places), -1, np.int64)
         for number in np.flatnonzero(np.diff(bounds)):
             some = order[bounds[number] : bounds[number + 1]]
             found[some] = self._shard(int(number))[within[some]]
         return found
 
-    def _check_sizes(self, places: Ints) -> None:
-        """Raise an error if files were truncated since: reading them would crash the process."""
+    def _check_files(self, places: Ints) -> None:
+        """Raise an error if files were damaged since: truncated ones would crash the process."""
         names = [f"{name}.npy" for name in INDEXES]
         names += [shard_name(int(number)) for number in np.unique(places // self.shard_tokens)]
         for name in names:
-            path = self.directory / self.split / name
-            stored = self.manifest.files.get(f"{self.split}/{name}")
-            with reading(path):
-                size = path.stat().st_size
-            if stored is not None and size != stored.bytes:
-                raise BertsmithError(
-                    f"{path} is damaged: it has {size:,} bytes, not {stored.bytes:,}"
-                )
+            self.sums.demand(f"{self.split}/{name}")
+
+    def _in_vocabulary(self, ids: Ints) -> Ints:
+        if (largest := int(ids.max())) >= self.tokenizer.size:
+            raise BertsmithError(
+                f"{self.directory / self.split} is damaged: it has the token {largest:,}, and its"
+                f" tokenizer {self.tokenizer.size:,} tokens; {AGAIN}"
+            )
+        return ids
 
     def _shard(self, number: int) -> Ints:
         shard = self._shards[number]
@@ -120,13 +136,16 @@ class Corpus:
         return shard
 
     def _map(self, name: str, length: int, dtype: str) -> Ints:
-        path = self.directory / self.split / name
+        path, kind = self.directory / self.split / name, np.dtype(dtype)
+        self.sums.demand(f"{self.split}/{name}")
         try:
-            mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+            with path.open("rb") as stream:
+                own = stream.read(HEADER) == header(kind, length)
+            mapped = np.memmap(path, kind, "r", HEADER, (length,))
         except (OSError, ValueError) as error:
-            raise BertsmithError(f"{path} is damaged: {error}") from error
-        if mapped.shape != (length,) or mapped.dtype != np.dtype(dtype):
-            raise BertsmithError(f"{path} is damaged: it holds {mapped.shape} of {mapped.dtype}")
+            raise BertsmithError(f"{path} is damaged: {cause(error)}; {AGAIN}") from error
+        if not own:
+            raise BertsmithError(f"{path} is damaged: its header is not that of {length:,} {kind}")
         return mapped.view(np.ndarray)  # plain arrays are indexed faster
 
 

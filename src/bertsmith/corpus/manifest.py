@@ -13,6 +13,7 @@ from bertsmith.files import cause, digest, write_json
 
 NAME = "manifest.json"
 FORMAT = "bertsmith-corpus-1"
+AGAIN = "restore the file, or prepare the corpus again"
 
 
 def is_finished(directory: Path) -> bool:
@@ -84,9 +85,9 @@ class Manifest:
     def damaged(self, directory: Path, *, sums: bool) -> list[str]:
         """Return a line for each damaged file; with `sums=False` only sizes are compared."""
         return [
-            complaint
+            found
             for name, stored in self.files.items()
-            if (complaint := _complaint(directory / name, stored, sums))
+            if (found := complaint(directory / name, stored, sums=sums))
         ]
 
 
@@ -103,13 +104,14 @@ def _absent(directory: Path) -> str:
     return f"{directory}: not a prepared corpus (no {NAME}); make one with `bertsmith prepare`"
 
 
-def _complaint(path: Path, stored: Stored, sums: bool) -> str | None:
+def complaint(path: Path, stored: Stored, *, sums: bool) -> str | None:
+    """Return what is wrong with a file, by its size or by its sum too."""
     try:
         size = path.stat().st_size
         if size != stored.bytes:
-            return f"{path} is damaged: it has {size:,} bytes, not {stored.bytes:,}"
+            return f"{path} is damaged: it has {size:,} bytes, not {stored.bytes:,}; {AGAIN}"
         if sums and digest(path) != stored.sha256:
-            return f"{path} is damaged: its SHA-256 sum is not the manifest's"
+            return f"{path} is damaged: its SHA-256 sum is not the manifest's; {AGAIN}"
     except FileNotFoundError:
         return f"{path} is missing"
     except OSError as error:

@@ -16,6 +16,13 @@ from bertsmith.files import atomic, sweep
 HEADER = 128  # bytes; of fixed size, so that the length can be written at the end
 
 
+def header(dtype: np.dtype[Any], length: int) -> bytes:
+    """The first bytes of a .npy file (N,) of this length."""
+    said = {"descr": dtype.newbyteorder("<").str, "fortran_order": False, "shape": (length,)}
+    start = b"\x93NUMPY\x01\x00" + (HEADER - 10).to_bytes(2, "little")
+    return start + f"{said}".encode().ljust(HEADER - 11) + b"\n"
+
+
 class RowWriter:
     """One .npy file (N,) whose length is known when it is finished."""
 
@@ -33,11 +40,8 @@ class RowWriter:
 
     def finish(self) -> None:
         """Write the length, then rename the file to its final name."""
-        said = {"descr": self.dtype.str, "fortran_order": False, "shape": (self.length,)}
-        text = f"{said}".encode()
-        start = b"\x93NUMPY\x01\x00" + (HEADER - 10).to_bytes(2, "little")
         self.stream.seek(0)
-        self.stream.write(start + text.ljust(HEADER - 11) + b"\n")
+        self.stream.write(header(self.dtype, self.length))
         self.opened.close()
 
 

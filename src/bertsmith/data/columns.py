@@ -209,6 +209,22 @@ class Finder:
                 return [name for _, name in sorted(hits)]
         return []
 
+    def several(self, role: str) -> list[str]:
+        """The columns of a role: its own, and numbered ones such as negative_1, negative_2."""
+        first = self.known(role)
+        if role in self.given:
+            return [first] if first else []
+        names = "|".join(map(re.escape, NAMES[role]))
+        rest = [
+            name
+            for key, name in self.by_plain.items()
+            if name not in self.used and re.fullmatch(rf"({names})_?[0-9]{{1,4}}", key)
+        ]
+        columns = [*([first] if first else []), *rest]
+        if rest:
+            self.note(role, ", ".join(columns), *columns)
+        return columns
+
     def note(self, role: str, shown: str, *columns: str) -> str:
         """Remember which column (or which columns, by what they are shown as) a role has."""
         self.columns[role] = shown

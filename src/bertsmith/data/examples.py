@@ -137,18 +137,25 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Related:
-    """Two texts that belong together, and optionally a third that does not."""
+    """Texts that belong together, and texts that do not: any number of both for an anchor."""
 
     anchor: str
     positive: str
     negative: str | None
     where: Where
+    more_positives: tuple[str, ...] = ()
+    more_negatives: tuple[str, ...] = ()
+
+    @property
+    def positives(self) -> tuple[str, ...]:
+        """All texts that belong to the anchor."""
+        return (self.positive, *self.more_positives)
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The texts that a model reads."""
-        both = (self.anchor, self.positive)
-        return both if self.negative is None else (*both, self.negative)
+        """The texts that a model reads: the anchor, all positives, all negatives."""
+        first = () if self.negative is None else (self.negative,)
+        return (self.anchor, *self.positives, *first, *self.more_negatives)
 
 
 Example = Labelled | MultiLabelled | Scored | Tagged | Question | Options | Related

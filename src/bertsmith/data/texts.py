@@ -102,24 +102,33 @@ def read_scored(table: Table, finder: Finder, ledger: Ledger) -> list[Scored]:
 
 
 def read_related(table: Table, finder: Finder, ledger: Ledger) -> list[Related]:
-    """Texts that belong together: two columns, or three with one that does not belong."""
-    anchor, positive = finder.needed("anchor"), finder.needed("positive")
-    negative = finder.known("negative")
+    """Texts that belong together, and perhaps some that do not: in a cell, a list or columns."""
+    anchor, positives = finder.needed("anchor"), finder.several("positive")
+    if not positives:
+        finder.needed("positive")  # says what is missing
+    negatives = finder.several("negative")
     examples = []
     for row in table.rows:
         where = table.where(row)
-        if any(is_absent(row.cells.get(name)) for name in (anchor, positive)):
+        near, far = (
+            [text for name in names for text in _texts(row.cells.get(name), where, name)]
+            for names in (positives, negatives)
+        )
+        if is_absent(row.cells.get(anchor)) or not near:
             ledger.note(TEXTLESS)
             continue
-
-        def cell(name: str, row: Row = row, where: Where = where) -> str:
-            value = row.cells.get(name)
-            one = value[0] if isinstance(value, list) and value else value
-            return text_cell(one, where, name)
-
-        other = cell(negative) if negative else None
-        examples.append(Related(cell(anchor), cell(positive), other, where))
+        query = text_cell(row.cells[anchor], where, anchor)
+        first, more = (far[0], far[1:]) if far else (None, [])
+        examples.append(Related(query, near[0], first, where, tuple(near[1:]), tuple(more)))
     return examples
+
+
+def _texts(value: Any, where: Where, column: str) -> list[str]:
+    """The texts of a cell: one, or those of a list, which a csv file spells as JSON."""
+    if isinstance(value, str) and value.startswith('["') and value.endswith('"]'):
+        value = list_cell(value, where, column)
+    cells = value if isinstance(value, list | tuple) else [value]
+    return [text_cell(one, where, column) for one in cells if not is_absent(one)]
 
 
 def read_tagged(

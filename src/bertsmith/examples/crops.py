@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bertsmith.corpus import Corpus
-from bertsmith.examples.draw import Numbers, below, uniform
+from bertsmith.examples.draw import Numbers, below, bits, uniform
 from bertsmith.examples.source import Sequences, Template, demand_text, place_in_epoch
 from bertsmith.ledger import Ledger
 
@@ -16,11 +16,12 @@ WINDOW = 2  # both crops lie within so many full lengths
 
 
 class CropPlan(NamedTuple):
-    """Where each text begins, how long its sequence is, and the number of its pair."""
+    """Where each text begins, how long its sequence is, its pair and its document."""
 
     starts: Numbers
     lengths: Numbers
     labels: Numbers
+    documents: Numbers
 
 
 class Crops:
@@ -76,13 +77,17 @@ class Crops:
         sizes = np.select([titled, chosen, same], [title_size, sentence_size, size], other_size)
         is_second = samples % self.group == 1
         starts, sizes = np.where(is_second, second, starts), np.where(is_second, size, sizes)
-        return CropPlan(starts, sizes + self.template.extra, pairs)
+        return CropPlan(starts, sizes + self.template.extra, pairs, document)
 
     def make(self, plan: CropPlan) -> Sequences:
         """Return the texts with special tokens."""
         sizes = plan.lengths - self.template.extra
         text = self.corpus.gather(plan.starts, sizes)
-        return Sequences(*self.template.fill([(text, sizes)]), plan.labels)
+        begins = np.cumsum(sizes) - sizes
+        place = np.arange(len(text)) - np.repeat(begins, sizes)
+        digests = np.add.reduceat(bits("text", place, text), begins).astype(np.int64)
+        pairs = np.stack([plan.labels, digests], 1)
+        return Sequences(*self.template.fill([(text, sizes)]), plan.documents, pairs)
 
     def _size(self, wide: Numbers, *keys: int | str | Numbers) -> Numbers:
         """A length on a logarithmic scale, up to the whole window or the room for text."""

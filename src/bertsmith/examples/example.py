@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,40 +29,31 @@ class Example:
     batch: Batch
     rows: Tensor  # (M,) int64: positions of masked tokens
     targets: Tensor  # (M,) int64: their original ids
-    labels: Tensor | None  # (N,) int64: labels of pairs
+    labels: Tensor | None  # (N,) int64: labels of pairs; of crops, their document
     samples: int  # N
     tokens: int  # tokens of samples, without padding
     # With a generator that fills only some sequences: the first `filled` rows are theirs, and
     # `judged` (T,) bool marks all their tokens. None: it fills all.
     filled: int | None = None
     judged: Tensor | None = None
+    pairs: Tensor | None = None  # (N, 2) int64: of crops, the pair and a digest of the text
 
     def to(self, device: torch.device | str) -> Example:
         """Return the example on another device."""
-        move = {"device": device, "non_blocking": True}
-        return replace(
-            self,
-            batch=self.batch.to(device),
-            rows=self.rows.to(**move),  # type: ignore[call-overload]
-            targets=self.targets.to(**move),  # type: ignore[call-overload]
-            labels=None if self.labels is None else self.labels.to(**move),  # type: ignore[call-overload]
-            judged=None if self.judged is None else self.judged.to(**move),  # type: ignore[call-overload]
-        )
+        move = partial(Tensor.to, device=device, non_blocking=True)
+        return self._moved(self.batch.to(device), move)
 
     def pinned(self) -> Example:
         """Return the example in pinned memory."""
-        return replace(
-            self,
-            batch=Batch(
-                self.batch.ids.pin_memory(),
-                self.batch.segments.pin_memory(),
-                self.batch.layout.moved(Tensor.pin_memory),
-            ),
-            rows=self.rows.pin_memory(),
-            targets=self.targets.pin_memory(),
-            labels=None if self.labels is None else self.labels.pin_memory(),
-            judged=None if self.judged is None else self.judged.pin_memory(),
-        )
+        ids, segments = self.batch.ids.pin_memory(), self.batch.segments.pin_memory()
+        batch = Batch(ids, segments, self.batch.layout.moved(Tensor.pin_memory))
+        return self._moved(batch, Tensor.pin_memory)
+
+    def _moved(self, batch: Batch, move: Callable[[Tensor], Tensor]) -> Example:
+        rest = {"labels": self.labels, "judged": self.judged, "pairs": self.pairs}
+        there: dict[str, Any] = {name: move(x) for name, x in rest.items() if x is not None}
+        rows, targets = move(self.rows), move(self.targets)
+        return replace(self, batch=batch, rows=rows, targets=targets, **there)
 
     def partly_filled(self, fills: float) -> Example:
         """Return the example with a generator that fills only this fraction of the sequences.
@@ -170,7 +163,7 @@ class Examples:
             sizes += [longest] * (spare // longest) + [spare % longest] * (spare % longest > 0)
             seen = np.concatenate([seen, np.full(spare, self.pad_id)])
             segments = np.concatenate([segments, np.zeros(spare, dtype=np.int64)])
-        labels = sequences.labels
+        labels, pairs = sequences.labels, sequences.pairs
         return Example(
             Batch(
                 torch.from_numpy(seen),
@@ -182,4 +175,5 @@ class Examples:
             None if labels is None else torch.from_numpy(labels),
             samples=len(samples),
             tokens=total,
+            pairs=None if pairs is None else torch.from_numpy(pairs),
         ).partly_filled(self.fills)

@@ -61,8 +61,8 @@ class LoadedStep(NamedTuple):
 class Loader:
     """Iterate over the steps from a position on, for one of several ranks.
 
-    If a step has fewer samples than ranks, a rank without samples gets the first sample of the
-    step, marked as inactive: all ranks must make the same number of passes.
+    If a step has fewer samples than ranks, a rank without samples gets the first sample (or pair)
+    of the step, marked as inactive: all ranks must make the same number of passes.
     """
 
     def __init__(
@@ -104,8 +104,9 @@ class Loader:
         plan = request.plan(self.position, self.ranks)
         own = plan.micro_batches[self.rank]
         active = [len(samples) > 0 for samples in own]
+        spare = plan.samples[: request.examples.source.group]
         futures = [
-            self.pool.submit(self._make, request, samples if len(samples) else plan.samples[:1])
+            self.pool.submit(self._make, request, samples if len(samples) else spare)
             for samples in own
         ]
         self.queue.append((plan, futures, active))

@@ -31,6 +31,10 @@ class Pairs:
     half of the samples the second text is not a continuation: for "next" it is taken from another
     document, for "order" the two are swapped. If they are too long, the longer one is truncated at
     either end. An epoch has as many samples as the text has full lengths.
+
+    Lengths must not tell the label. So for "next" a random text is drawn for every sample, and the
+    second text has the length of the shorter candidate. One that reaches the end of its document
+    ends inside of the last sentence, as one that is truncated does.
     """
 
     group = 1
@@ -58,8 +62,11 @@ class Pairs:
         )
         alone = "documents of one sentence, which cannot be the first of a pair"
         self.ledger.note(alone, int((~several).sum()))
-        self.ends = np.cumsum(np.where(several, -(-sizes // self.room), 0))
+        parts = -(-sizes // self.room)
+        self.ends = np.cumsum(np.where(several, parts, 0))
         self.count = int(self.ends[-1])
+        # Random texts begin behind a first sentence too, if there is another such document.
+        self.other_ends = self.ends if several.sum() > 1 else np.cumsum(parts)
 
     def plan(self, samples: Numbers) -> PairPlan:
         """Draw the pairs of samples by their numbers."""
@@ -79,9 +86,12 @@ class Pairs:
         a, b, c = (sentence_starts[place] for place in (sentence, middle, end))
         starts, sizes, others, other_sizes = a, b - a, b, c - b
         if self.kind == "next":
-            random_start, random_size = self._elsewhere(samples, document, target - sizes)
+            over, tail = c - a - target, c - sentence_starts[end - 1]
+            spare = np.where(over > 0, np.minimum(over, tail - 1), below(tail, *own, "end"))
+            other_sizes = other_sizes - spare
+            random_start, random_size = self._elsewhere(samples, document, other_sizes)
             others = np.where(labels == 1, random_start, others)
-            other_sizes = np.where(labels == 1, random_size, other_sizes)
+            other_sizes = np.minimum(other_sizes, random_size)
         if self.kind == "order":  # before truncation, so that lengths do not reveal the label
             swap = labels == 1
             starts, others = np.where(swap, others, starts), np.where(swap, starts, others)
@@ -123,15 +133,23 @@ class Pairs:
     def _elsewhere(
         self, samples: Numbers, document: Numbers, wanted: Numbers
     ) -> tuple[Numbers, Numbers]:
-        """Return sentences from a random place in another document."""
-        own = (self.seed, samples)
-        other = below(self.corpus.documents - 1, *own, "other document")
-        other = other + (other >= document)
+        """Draw a sentence of another document by its text; returns where it begins, and how much
+        text follows: as much as is wanted, if the document has it.
+        """
+        own, ends = (self.seed, samples), self.other_ends
+        begins = ends[document - 1] * (document > 0)
+        parts = ends[document] - begins
+        place = below(ends[-1] - parts, *own, "other document")
+        other = np.searchsorted(ends, place + parts * (place >= begins), "right")
         first, last = self._sentences(other)
-        sentence = first + below(last - first, *own, "other sentence")
-        start = self.corpus.sentence_starts[sentence]
-        end = self._end(start + np.maximum(wanted, 1), sentence + 1, last)
-        return start, self.corpus.sentence_starts[end] - start
+        begin, end = (self.corpus.document_starts[other + k] for k in (0, 1))
+        token = begin + below(np.maximum(end - begin - wanted, 1), *own, "other sentence")
+        sentence = np.searchsorted(self.corpus.sentence_starts, token, "right") - 1
+        start = self.corpus.sentence_starts[
+            np.clip(sentence, np.minimum(first + 1, last - 1), None)
+        ]
+        tail = self.corpus.sentence_starts[last - 1]
+        return start, end - below(end - np.maximum(tail, start), *own, "other end") - start
 
     def _cut(
         self,

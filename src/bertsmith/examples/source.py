@@ -23,7 +23,8 @@ class Sequences(NamedTuple):
     ids: Numbers  # (T,) int64
     segments: Numbers  # (T,) int64
     lengths: Numbers  # (N,) int64
-    labels: Numbers | None = None  # (N,) int64: labels of pairs
+    labels: Numbers | None = None  # (N,) int64: labels of pairs; of crops, their document
+    pairs: Numbers | None = None  # (N, 2) int64: of crops, the pair and a digest of the text
 
 
 class Source(Protocol):

@@ -22,6 +22,7 @@ from bertsmith.train.guard import PATIENCE
 
 Scores = dict[str, float]
 EVALUATIONS = 10  # scores on dev data in a run of more epochs than that
+AHEAD = 64  # batches that are tried for a sample, one of whose texts a batch has already
 HEAD_RATE = 2e-3  # learning rate where only the head is trained
 
 
@@ -90,7 +91,7 @@ def train(
                 break
             bert.model.train()
             began = time.perf_counter()
-            for chosen in shuffled_batches(samples, settings, "epoch", epoch):
+            for chosen in shuffled_batches(training, samples, settings, "epoch", epoch):
                 keep(steps(chosen, history.steps))
                 history.steps += 1
             keep(steps.finish())
@@ -145,7 +146,7 @@ def train_head(
         bert.model.train()
         done = 0
         for epoch in range(1, settings.head_epochs + 1):
-            for chosen in shuffled_batches(samples, settings, "head epoch", epoch):
+            for chosen in shuffled_batches(training, samples, settings, "head epoch", epoch):
                 steps(chosen, done)
                 done += 1
     finally:
@@ -156,12 +157,28 @@ def train_head(
 
 
 def shuffled_batches(
-    samples: Sequence[Sample], settings: Settings, name: str, epoch: int
+    training: Training, samples: Sequence[Sample], settings: Settings, name: str, epoch: int
 ) -> Iterator[list[Sample]]:
-    """The samples of one epoch in a random order that depends on nothing but the seed."""
+    """The samples of one epoch in a random order that depends on nothing but the seed.
+
+    Samples that share a key are put in different batches, where one of the next has room.
+    """
     order = shuffled(np.arange(len(samples)), len(samples), settings.seed, name, epoch)
-    for first in range(0, len(samples), settings.batch_size):
-        yield [samples[place] for place in order[first : first + settings.batch_size]]
+    size = settings.batch_size
+    batches: list[list[Sample]] = [[] for _ in range(-(-len(samples) // size))]
+    room = [min(size, len(samples) - size * number) for number in range(len(batches))]
+    seen: list[set[int]] = [set() for _ in batches]
+    first = 0  # that is not full
+    for sample in (samples[place] for place in order):
+        keys = training.keys(sample)
+        ahead = range(first, min(first + AHEAD, len(batches)))
+        chosen = next((n for n in ahead if room[n] and seen[n].isdisjoint(keys)), first)
+        batches[chosen].append(sample)
+        seen[chosen].update(keys)
+        room[chosen] -= 1
+        while first < len(batches) and not room[first]:
+            first += 1
+    yield from batches
 
 
 def _epoch(

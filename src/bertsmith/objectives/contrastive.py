@@ -15,7 +15,8 @@ from bertsmith.objectives.objective import EncoderPass, HeadPass, LossTerm, Obje
 class Contrastive(Objective):
     """Cosines of mean states over a temperature, as logits of which text is one's partner.
 
-    All other texts of a micro-batch are negatives: `train.micro_tokens` decides how many there are.
+    The texts of other documents in a micro-batch are negatives: `train.micro_tokens` decides how
+    many there are. A text equal to one's own or to one's partner is not a negative.
     """
 
     name = "contrastive"
@@ -36,16 +37,18 @@ class Contrastive(Objective):
 
     def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
         """The loss of all texts; "correct" are those whose nearest text is their partner."""
-        if example.labels is None:
+        if example.labels is None or example.pairs is None:
             raise BertsmithError(f"{self.name} needs pairs: set data.format to {self.format!r}")
         states = encoder_pass.hidden.last.float()
         vectors = F.normalize(mean(states, example.batch.layout)[: example.samples], dim=-1)
         with torch.autocast(vectors.device.type, enabled=False):
             logits = vectors @ vectors.T / self.temperature
-        logits = logits.masked_fill(
-            torch.eye(len(logits), dtype=torch.bool, device=logits.device), float("-inf")
-        )
-        firsts, seconds = example.labels.argsort(stable=True).view(-1, 2).unbind(1)
-        partner = torch.empty_like(example.labels)
+        pair, text = example.pairs.unbind(1)
+        firsts, seconds = pair.argsort(stable=True).view(-1, 2).unbind(1)
+        partner = torch.empty_like(pair)
         partner[firsts], partner[seconds] = seconds, firsts
+        left_out = example.labels[:, None] == example.labels
+        left_out |= (text[:, None] == text) | (text[partner][:, None] == text)
+        left_out[firsts, seconds] = left_out[seconds, firsts] = False
+        logits = logits.masked_fill(left_out, float("-inf"))
         return [LossTerm(self.name, *self.score(logits, partner))]

@@ -59,8 +59,8 @@ class Distilled(Objective):
         return [HeadPass(model, self.kind, masked)]
 
     def counts(self, example: Example) -> dict[str, int]:
-        """Every token counts."""
-        return {self.name: example.batch.layout.total}
+        """Every token counts, padding excluded."""
+        return {self.name: example.tokens}
 
 
 class SoftTargets(Distilled):
@@ -96,8 +96,9 @@ class CosineStates(Distilled):
 
     def terms(self, encoder_pass: EncoderPass, example: Example) -> list[LossTerm]:
         """One minus the cosine of each token; its "accuracy" is the mean cosine."""
-        goal = self.teacher.read(encoder_pass).hidden.last.float()
-        near = F.cosine_similarity(encoder_pass.hidden.last.float(), goal, dim=-1)
+        goal = self.teacher.read(encoder_pass).hidden.last[: example.tokens].float()
+        own = encoder_pass.hidden.last[: example.tokens].float()
+        near = F.cosine_similarity(own, goal, dim=-1)
         return [LossTerm(self.name, (1 - near).sum(), near.detach().sum())]
 
 
@@ -122,7 +123,8 @@ class Relations(Distilled):
             goal = projections(self.teacher.read(encoder_pass), self.teacher.depth, heads)
         losses, same = [], []
         for own, other in zip(student, goal, strict=True):
-            for near, far in zip(relations(own, layout), relations(other, layout), strict=True):
+            parts = (relations(x[: example.tokens], layout) for x in (own, other))
+            for near, far in zip(*parts, strict=True):
                 both = F.kl_div(near, far, reduction="none", log_target=True).sum(-1)
                 losses.append(both.sum() / heads)
                 same.append((near.argmax(-1) == far.argmax(-1)).sum() / (3 * heads))
@@ -144,8 +146,14 @@ def projections(encoder_pass: EncoderPass, depth: int, heads: int) -> tuple[Tens
 
 
 def relations(vectors: Tensor, layout: Layout) -> Iterator[Tensor]:
-    """Log-softmax of token similarities: (T, h, d) → (count, h, n, n) parts."""
+    """Log-softmax of token similarities: (T, h, d) → (count, h, n, n) parts.
+
+    Sequences beyond the last row of `vectors` are padding.
+    """
     for row, count, length in layout.runs:
+        count = min(count, (len(vectors) - row) // length)
+        if count <= 0:
+            return
         part = vectors[row : row + count * length].float().unflatten(0, (count, length))
         part = part.transpose(1, 2)  # (count, h, n, d)
         yield (part @ part.mT / part.shape[-1] ** 0.5).log_softmax(-1)

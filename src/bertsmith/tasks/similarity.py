@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import defaultdict
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -65,21 +67,18 @@ class VectorTraining(Training):
         return POOLS[self.sentence.pool](model.encoder(batch).last.float(), batch.layout, None)
 
     def targets(self, items: Sequence[TrainingItem]) -> Targets:
-        """The text and the length of every window (N,); each item's first, second, third text."""
+        """The text and the length of every window (N,), and each item's first text."""
         owners, sizes, firsts, before = [], [], [], 0
         for item in items:
             firsts.append(before)
             owners += [before + window.number for window in item.windows]
             sizes += [float(len(window.ids)) for window in item.windows]
             before += item.windows[-1].number + 1
-        first = torch.tensor(firsts)
-        counts = torch.tensor([*firsts[1:], before]) - first
         return {
             "owners": torch.tensor(owners),
             "sizes": torch.tensor(sizes),
             "texts": torch.empty(before),  # as many elements as there are texts
-            "first": first,
-            "third": first[counts > 2] + 2,
+            "first": torch.tensor(firsts),
             "weights": item_weights(items),
         }
 
@@ -96,24 +95,80 @@ class VectorTraining(Training):
         return F.normalize(self.means(outputs, targets), dim=-1)
 
 
+class Texts(NamedTuple):
+    """What is known of an item's texts: the anchor, its positives, its negatives."""
+
+    keys: tuple[int, ...]  # of every text; equal texts have equal keys
+    positives: int
+
+
 class ContrastiveTraining(VectorTraining):
-    """Each first text is to find its own among all second texts of a step."""
+    """Each anchor is to find its positives among all positives and negatives of a step.
+
+    Texts that are known to belong to an anchor are not its negatives: other positives of the same
+    anchor, in whichever row, texts equal to one of them, and the anchor itself.
+    """
 
     together = True
 
-    def target(self, example: Related) -> None:
-        """Nothing more than that they belong together."""
+    def target(self, example: Related) -> Texts:
+        """Which of its texts belong together, and what they are."""
+        keys = tuple(hash_of(text) for text in example.texts)
+        return Texts(keys, len(example.positives))
+
+    def keys(self, sample: Sample) -> set[int]:
+        """The anchor and its positives: two samples with an equal text are not put in a batch."""
+        return {key for item in sample for key in item.target.keys[: 1 + item.target.positives]}
+
+    def targets(self, items: Sequence[TrainingItem]) -> Targets:
+        """Positives, then negatives as candidates (C,); the item of each positive (P,).
+
+        `known` (items, C) marks candidates that belong to an anchor. The positives of an item
+        share its weight.
+        """
+        targets = super().targets(items)
+        owners, near, far, near_keys, far_keys = (list[int]() for _ in range(5))
+        belongs: defaultdict[int, set[int]] = defaultdict(set)
+        for number, (item, first) in enumerate(zip(items, targets["first"].tolist(), strict=True)):
+            keys, count = item.target
+            owners += [number] * count
+            near += range(first + 1, first + 1 + count)
+            far += range(first + 1 + count, first + len(keys))
+            near_keys += keys[1 : 1 + count]
+            far_keys += keys[1 + count :]
+            belongs[keys[0]].update(keys[: 1 + count])
+        columns: defaultdict[int, list[int]] = defaultdict(list)
+        for column, key in enumerate(near_keys + far_keys):
+            columns[key].append(column)
+        known = torch.zeros(len(items), len(near) + len(far), dtype=torch.bool)
+        for number, item in enumerate(items):
+            known[number, [c for key in belongs[item.target.keys[0]] for c in columns[key]]] = True
+        shares = torch.tensor([item.weight / item.target.positives for item in items])
+        owner = torch.tensor(owners)
+        candidates = {"candidates": torch.tensor(near + far), "owner": owner, "known": known}
+        return {**targets, **candidates, "weights": shares[owner]}
 
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
         """Cross entropy of similarities, in both directions; negatives compete in the first."""
         vectors = self.vectors(outputs, targets)
-        firsts, seconds = vectors[targets["first"]], vectors[targets["first"] + 1]
-        scores = firsts @ torch.cat([seconds, vectors[targets["third"]]]).T
-        own = torch.arange(len(firsts), device=outputs.device)
-        scale = self.options.temperature
-        forth = class_loss(scores / scale, own)
-        back = class_loss((seconds @ firsts.T) / scale, own)
+        anchors, others = vectors[targets["first"]], vectors[targets["candidates"]]
+        owner, known = targets["owner"], targets["known"]
+        own = torch.arange(len(owner), device=outputs.device)  # positives come first
+        scores = anchors @ others.T / self.options.temperature  # (items, C)
+
+        def rows(scores: Tensor, known: Tensor, target: Tensor) -> Tensor:
+            places = torch.arange(scores.shape[1], device=scores.device)
+            hidden = known & (places != target[:, None])
+            return class_loss(scores.masked_fill(hidden, float("-inf")), target)
+
+        forth = rows(scores[owner], known[owner], own)
+        back = rows(scores.T[: len(owner)], known.T[: len(owner)], owner)
         return ((forth + back) / 2 * targets["weights"]).sum()
+
+
+def hash_of(text: str) -> int:
+    """A number that equal texts share, in every process."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 class CosineTraining(VectorTraining):
@@ -226,17 +281,26 @@ class SimilarityTask(Task):
 
 
 def partner_ranks(bert: LoadedModel, examples: Sequence[Related]) -> Any:
-    """The rank of every text's partner among all partners of the file, from 1."""
+    """The rank of the best partner of every text among all partners of the file, from 1.
+
+    Partners of the same text in other rows, and the text itself, do not compete.
+    """
     firsts = embed(bert, [one.anchor for one in examples], normalise=True)
-    partners = list(dict.fromkeys(one.positive for one in examples))
+    partners = list(dict.fromkeys(text for one in examples for text in one.positives))
     place = {text: number for number, text in enumerate(partners)}
+    known: defaultdict[str, set[int]] = defaultdict(set)
+    for one in examples:
+        known[one.anchor].update(place[text] for text in one.positives)
+        known[one.anchor].update([place[one.anchor]] if one.anchor in place else [])
     others = embed(bert, partners, normalise=True)
     ranks: list[int] = []
     for start in range(0, len(examples), AT_ONCE):
+        some = examples[start : start + AT_ONCE]
         near = firsts[start : start + AT_ONCE] @ others.T
-        own = [place[one.positive] for one in examples[start : start + AT_ONCE]]
-        best = near[np.arange(len(near)), own]
-        ranks += (1 + (near > best[:, None]).sum(1)).tolist()
+        for row, one in zip(near, some, strict=True):
+            best = max(row[place[text]] for text in one.positives)
+            row[list(known[one.anchor])] = -np.inf
+            ranks.append(1 + int((row > best).sum()))
     return np.asarray(ranks)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -90,6 +90,10 @@ class Training:
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """Labelled examples as samples; those that cannot be learned from are left out."""
         raise NotImplementedError
+
+    def keys(self, sample: Sample) -> Collection[int]:
+        """What a sample has that no other sample of its batch should have."""
+        return ()
 
     def outputs(self, model: Model, batch: Batch) -> Tensor:
         """The outputs that the loss reads."""

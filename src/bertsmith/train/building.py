@@ -43,6 +43,7 @@ from bertsmith.train.recipe import ModelPart, Recipe
 
 Known = dict[str, Any]
 SPELLED = 0.9  # similarity of two keys from which one is taken for a misspelling of the other
+MASKING = frozenset({"masked_lm", "replaced", "soft_targets"})  # objectives of masked text
 MULTIPLE = 64  # rows of a new token table are a multiple of this: matrix units like it
 
 
@@ -228,6 +229,12 @@ def _objectives(recipe: Recipe) -> list[Any]:
             "generator.fills below 1 leaves tokens for masked_lm to guess: it needs the objectives"
             " masked_lm and replaced"
         )
+    masking = sorted(MASKING & recipe.objectives.keys())
+    if "following_lm" in recipe.objectives and masking:
+        raise BertsmithError(
+            f"following_lm predicts the next token of plain text, and beside {masking[0]} its text"
+            " has masks: train each in a run of its own"
+        )
     return [OBJECTIVES[name] for name in recipe.objectives if name != "generator"]
 
 
@@ -390,7 +397,7 @@ def source_of(recipe: Recipe, corpus: Corpus, length: int) -> Source:
 
 def examples_of(recipe: Recipe, corpus: Corpus, length: int, segments: int) -> Examples:
     """Masked samples of this length; held-out text is masked evenly, so that losses compare."""
-    masks = {"masked_lm", "replaced", "soft_targets"} & recipe.objectives.keys()
+    masks = MASKING & recipe.objectives.keys()
     part, weights = recipe.masking, None
     if part.smoothing and corpus.split == "train":
         weights = np.maximum(token_counts(corpus), 1.0) ** -part.smoothing

@@ -135,7 +135,9 @@ def _train(
         allow_signals(blocks)
     precision = Precision.of(name, ranks.device)
     module = ranks.wrap(learner, recipe.train.parallel, blocks, precision)
-    held = _held_out(recipe, made.checkpoint.config.segments)
+    held, unfit = _held_out(recipe, made.checkpoint.config.segments)
+    if unfit:
+        watch.say(unfit)
     baseline = _baseline(recipe, corpus, held)
     watch.unigram = baseline.get("unigram_entropy", 0.0)
     trainer = Trainer(
@@ -160,6 +162,7 @@ def _train(
     else:
         trainer.progress.corpus = corpus.fingerprint()
         _note_start(trainer, recipe, made, request(0), name)
+        trainer.ledger.note(unfit, bool(unfit))
     if trainer.progress.closed and trainer.done() >= 1 and (ended := folder.summary()):
         watch.say(f"{folder.path}: this run has ended at step {trainer.progress.step}")
         return ended
@@ -208,6 +211,7 @@ def _finish(
     summary: dict[str, Any],
 ) -> dict[str, Any]:
     """Save and evaluate the model, and write the summary and the report of the run."""
+    corpus.sums.finish()  # no model of a damaged corpus
     trainer.averages.apply()
     weights = ranks.gather(dict(trainer.learner.named_parameters()))
     summary |= {name: str(folder.path / file) for name, file in STORED.items()}
@@ -370,17 +374,17 @@ def _step_lengths(recipe: Recipe, corpus: Corpus, first: StepRequest) -> Draw:
     return draw
 
 
-def _held_out(recipe: Recipe, segments: int) -> Examples | None:
-    """Return held-out samples, if the corpus has any for these objectives."""
+def _held_out(recipe: Recipe, segments: int) -> tuple[Examples | None, str]:
+    """Return held-out samples, if the corpus has any; or why none fit these objectives."""
     if not recipe.evaluate.tokens and not recipe.evaluate.pseudo:
-        return None
+        return None, ""
     if not Manifest.read(Path(recipe.data.corpus)).splits["held_out"].documents:
-        return None
+        return None, ""
     corpus = open_corpus(recipe, "held_out")
     try:
-        return examples_of(recipe, corpus, recipe.lengths()[-1][0], segments)
-    except UnfitCorpusError:
-        return None
+        return examples_of(recipe, corpus, recipe.lengths()[-1][0], segments), ""
+    except UnfitCorpusError as error:
+        return None, f"held-out text is not evaluated: {error}"
 
 
 def _evaluator(
