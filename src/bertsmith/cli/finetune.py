@@ -29,7 +29,7 @@ SETTINGS: tasks.Options = {
     "learning_rate": _option(float, "Peak learning rate [default: by the model's width]."),
     "epochs": _option(int, "Passes over the training file [default: by the task]."),
     "batch_size": _option(int, "Examples in a step [default: by the task]."),
-    "max_length": _option(int, "Tokens in a window [default: as many as the model reads]."),
+    "max_length": _option(int, "Tokens in a window, also of the finished model [default: as many as it reads]."),
     "seed": _option(int, "Seed of the new head, the order of examples and dropout [default: 0]."),
     "warmup": _option(float, "Fraction of steps in which the learning rate rises [default: 0.1]."),
     "schedule": _option(

@@ -110,6 +110,10 @@ class SoftTraining(Training):
             total = total + soft * (1 - share)
         return total
 
+    def start_from_used(self, model: Model) -> None:
+        """Make the teacher's head one that can be trained further."""
+        self.base.start_from_used(model)
+
     @contextmanager
     def as_used(self, model: Model) -> Iterator[None]:
         """The model as it will be used."""

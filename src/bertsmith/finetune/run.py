@@ -21,7 +21,7 @@ from bertsmith.finetune.loop import Scores, Watcher, train
 from bertsmith.finetune.result import Result, Run, described, write_result
 from bertsmith.finetune.session import Session
 from bertsmith.finetune.settings import Settings, check_seeds
-from bertsmith.finetune.setup import open_fresh
+from bertsmith.finetune.setup import forget_fitted, limit_length, open_fresh
 from bertsmith.finetune.trials import model_sum
 from bertsmith.finetune.work import (
     Interrupted,
@@ -247,9 +247,16 @@ class Command:
             self.best = run
         return run
 
-    def _train(self, settings: Settings) -> Run:
+    def _start(self, settings: Settings) -> tuple[Training, LoadedModel]:
+        """How the task is learned, and the model before its first step."""
         training = self.training(settings)
         bert = self.opened(training, settings)
+        forget_fitted(bert)
+        limit_length(bert, settings.max_length)
+        return training, bert
+
+    def _train(self, settings: Settings) -> Run:
+        training, bert = self._start(settings)
         samples = training.samples(bert, learned_from(self.splits.train, settings))
         evaluations: dict[int, Evaluation] = {}  # by epoch; those of the best
         session = Session() if self.work is None else self.work.session(settings)
@@ -304,8 +311,7 @@ class Command:
         """The same run with its model, read from the disk if it was trained before a resume."""
         if run.model is not None or self.work is None:
             return run
-        training = self.training(run.settings)
-        bert = self.opened(training, run.settings)
+        training, bert = self._start(run.settings)
         training.samples(bert, learned_from(self.splits.train, run.settings))  # for its ledger
         if not self.work.load_best(run.settings, bert.model):
             raise BertsmithError(

@@ -81,7 +81,7 @@ class Settings(BaseModel):
     )
     metric: str = Field(default="", description="the score that decides; default: the task's own")
     max_length: int = Field(
-        default=0, ge=0, le=MANY, description="tokens in a window; 0: as many as the model reads"
+        default=0, ge=0, le=MANY, description="tokens in a window, in training and when used; 0: as the model"
     )
     dtype: Literal["float32", "bfloat16"] = Field(
         default="float32", description="bfloat16: compute in it, with float32 weights"

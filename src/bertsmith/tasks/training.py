@@ -44,10 +44,6 @@ class TaskOptions(Protocol):
     """The settings of a run that tasks read. `Task.options` names those that a task understands."""
 
     @property
-    def max_length(self) -> int:
-        """Tokens in a window; 0: as many as the model reads."""
-
-    @property
     def class_weights(self) -> str:
         """Either "balanced" or "name=2.5,other=1"; empty: all classes count the same."""
 
@@ -85,7 +81,7 @@ class Training:
 
     def windower(self, bert: LoadedModel) -> Windower:
         """How inputs become windows."""
-        return bert.windower(limit=self.options.max_length or None)
+        return bert.windower()
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """Labelled examples as samples; those that cannot be learned from are left out."""
@@ -115,6 +111,9 @@ class Training:
         Their size is the same for all batches of one size, and fillers have no weight.
         """
         return {name: zero_padded(rows, sequences) for name, rows in targets.items()}
+
+    def start_from_used(self, model: Model) -> None:
+        """Make the head of a finished model one that can be trained further."""
 
     @contextmanager
     def as_used(self, model: Model) -> Iterator[None]:
