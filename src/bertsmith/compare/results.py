@@ -238,7 +238,9 @@ def _means(drawn: dict[str, MultiBootstrap]) -> dict[str, Any]:
     names = [name for name in first if all(name in one for one in others)]
     content = {}
     for name in names:
-        draws = np.mean([one.draws[name] for one in drawn.values()], axis=0)
+        # Tasks that more variants have finished were drawn more often, to correct for all pairs.
+        rows = zip(*(one.draws[name] for one in drawn.values()), strict=False)
+        draws = np.mean(list(rows), axis=1)
         low, high = np.nanpercentile(draws, [2.5, 97.5]).tolist()
         scores = [one.scores[name] for one in drawn.values()]
         content[name] = {
