@@ -26,6 +26,7 @@ from bertsmith.corpus import Corpus
 from bertsmith.files import write_json, writing
 from bertsmith.foreign import read_json
 from bertsmith.metrics import MultiBootstrap, holm, multi_bootstrap
+from bertsmith.metrics.intervals import percentiles
 from bertsmith.model import Model, build
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.task import Prediction
@@ -241,11 +242,11 @@ def _means(drawn: dict[str, MultiBootstrap]) -> dict[str, Any]:
         # Tasks that more variants have finished were drawn more often, to correct for all pairs.
         rows = zip(*(one.draws[name] for one in drawn.values()), strict=False)
         draws = np.mean(list(rows), axis=1)
-        low, high = np.nanpercentile(draws, [2.5, 97.5]).tolist()
+        low, high = percentiles(draws, 0.95, min(one.length for one in drawn.values()))
         scores = [one.scores[name] for one in drawn.values()]
         content[name] = {
             "mean": math.fsum(scores) / len(scores),
-            "low": low,
+            "low": max(low, -1.0),
             "high": min(high, 1.0),
         }
     return content

@@ -35,6 +35,8 @@ class Soft:
 class SoftTraining(Training):
     """Learns a teacher's outputs, and with a weight also the labels of the file."""
 
+    learned = 0.0
+
     def __init__(
         self, base: Training, task: str, teacher: LoadedModel, temperature: float, labels: float
     ) -> None:

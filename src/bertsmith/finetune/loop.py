@@ -22,6 +22,7 @@ from bertsmith.train.guard import PATIENCE
 
 Scores = dict[str, float]
 EVALUATIONS = 10  # scores on dev data in a run of more epochs than that
+UNCHANGED = 3  # scores without a better one, after which a run that has learned its file ends
 HEAD_RATE = 2e-3  # learning rate where only the head is trained
 
 
@@ -86,7 +87,7 @@ def train(
 
     try:
         for epoch in range(session.epoch + 1, settings.epochs + 1):
-            if look is not None and 0 < settings.patience <= session.waited:
+            if look is not None and has_ended(session, settings, training):
                 break
             bert.model.train()
             began = time.perf_counter()
@@ -116,6 +117,18 @@ def train(
         bert.model.eval()
     session.restore(bert.model)
     return history
+
+
+def has_ended(session: Session, settings: Settings, training: Training) -> bool:
+    """Is there nothing more to expect from further epochs?
+
+    By `patience`. Without it, if the training file is learned and dev scores do not rise any more;
+    but never where the last epoch is to be kept, as in benchmarks: they are trained as planned.
+    """
+    if settings.patience or not session.epoch or settings.keep == "last":
+        return 0 < settings.patience <= session.waited
+    loss: float = session.history.epochs[-1]["loss"]
+    return session.waited >= UNCHANGED and loss < training.learned
 
 
 def is_evaluated(epoch: int, settings: Settings) -> bool:

@@ -17,7 +17,7 @@ from bertsmith.finetune.baseline import baseline, verdict
 from bertsmith.finetune.calibrate import calibrate as fit
 from bertsmith.finetune.calibrate import check_calibration
 from bertsmith.finetune.defaults import SWEPT, chosen_settings, learned_from
-from bertsmith.finetune.loop import Scores, Watcher, train
+from bertsmith.finetune.loop import UNCHANGED, Scores, Watcher, train
 from bertsmith.finetune.result import Result, Run, described, write_result
 from bertsmith.finetune.session import Session
 from bertsmith.finetune.settings import Settings, check_seeds
@@ -36,7 +36,7 @@ from bertsmith.ledger import Ledger
 from bertsmith.tasks.evaluate import Evaluation, evaluate, keep_settings, labelled, tuned
 from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.registry import task_named
-from bertsmith.tasks.training import Training
+from bertsmith.tasks.training import LEARNED, Training
 from bertsmith.train.distributed import Ranks
 
 
@@ -63,6 +63,7 @@ def finetune(
     resume: bool = False,
     calibrate: bool = False,
     abstain: float | None = None,
+    own_settings: bool = True,
     watch: Watcher | None = None,
     **given: Any,
 ) -> Result:
@@ -73,7 +74,8 @@ def finetune(
     runs is written there with its report. An interrupted command keeps its state in the folder
     `out`.partial, from which `resume` continues to the same result. `calibrate` fits temperature
     and thresholds on the dev data; `abstain` (0.95) a confidence below which the model abstains, so
-    that the accuracy of the rest is at least this.
+    that the accuracy of the rest is at least this. `own_settings=False` ignores the settings in the
+    model's bertsmith.json.
     """
     if out is not None:
         check_out(out, overwrite, resume)
@@ -94,7 +96,9 @@ def finetune(
             hold_out=hold_out,
         )
     splits = _one_scheme(splits)
-    settings, reasons = chosen_settings(model, splits, given, swept=SWEPT if sweep else ())
+    settings, reasons = chosen_settings(
+        model, splits, given, swept=SWEPT if sweep else (), own=own_settings
+    )
     grid = _grid(splits, settings, sweep_rates, sweep_epochs) if sweep else []
     command = Command(model, splits, settings, seeds, grid, device, watch)
     if calibrate or abstain is not None:
@@ -185,10 +189,13 @@ class Command:
         notes = [*self.splits.notes, *self._notes(kept), *self.notes]
         metric, task = self.settings.metric, self.splits.train.task
         result = Result(task, metric, kept, self.seeds, self.sweep, notes, extras=self.extras)
+        done, planned = len(kept.history.epochs), kept.settings.epochs
         if interrupted:
-            done, planned = len(kept.history.epochs), kept.settings.epochs
             result.notes.append(f"interrupted after {done} of {planned} epochs")
-        if with_baseline and (simple := baseline(self.splits)) is not None:
+        elif done < planned:
+            result.notes.append(f"stopped after {done} of {planned} epochs: {_why(kept.settings)}")
+        simple = baseline(self.splits, self.settings.class_weights) if with_baseline else None
+        if simple is not None:
             result.extras["baseline"] = simple
             warning = verdict(simple, kept.scores, metric)
             result.notes += filter(None, (simple["note"], warning))
@@ -371,6 +378,16 @@ class Command:
                 "use --test FILE for an unbiased score"
             )
         return notes
+
+
+def _why(settings: Settings) -> str:
+    """Why a run ended before its last epoch."""
+    if settings.patience:
+        return f"no better dev score in {settings.patience} epochs"
+    return (
+        f"the training loss was below {LEARNED} and the last {UNCHANGED} dev scores were no better"
+        " (--keep last trains on)"
+    )
 
 
 def _count_long(bert: LoadedModel, dev: Dataset[Any]) -> None:

@@ -21,6 +21,7 @@ from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.windows import Window, Windower
 
 Targets = dict[str, Tensor]
+LEARNED = 0.001  # the mean loss of an epoch below which a training file is learned
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class Training:
     head: ClassVar[str | None]  # the head that is trained, if any
     each_token: ClassVar[bool] = False  # are there outputs for every token, or for sequences?
     together: ClassVar[bool] = False  # must all items of a step be in one batch?
+    learned: ClassVar[float] = LEARNED  # 0: a small loss does not mean that
     exact: ClassVar[bool] = False  # do targets stay the same when filler sequences are added?
 
     def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
@@ -193,6 +195,24 @@ def class_weights(option: str, labels: Sequence[str], seen: Iterable[str]) -> li
             )
         weights[name.strip()] = _weight(number, name.strip())
     return list(weights.values())
+
+
+def label_weights(
+    option: str, labels: Sequence[str], seen: Iterable[str], examples: int
+) -> tuple[list[float], list[float]]:
+    """The weight of each label of a multi-label file where it applies, and where it does not.
+
+    Balanced weights make both count the same in sum, as in scikit-learn.
+    """
+    if option != "balanced":
+        return class_weights(option, labels, seen), [1.0] * len(labels)
+    counts = Counter(seen)
+    sides = [(counts[name], examples - counts[name]) for name in labels]
+    with_label, without = zip(
+        *((examples / (2 * a), examples / (2 * b)) if a and b else (1.0, 1.0) for a, b in sides),
+        strict=True,
+    )
+    return list(with_label), list(without)
 
 
 def _weight(text: str, name: str) -> float:
