@@ -63,8 +63,8 @@ def summarised(spec: Spec, results: dict[str, Any]) -> list[str]:
         )
     elif spec.tasks and trained and spec.seeds < 5:
         lines.append(
-            f"With {spec.seeds} pre-training seeds intervals are wide, because so few say little about"
-            " others: more seeds are needed to detect small differences."
+            f"With {spec.seeds} pre-training seeds, intervals are wide: it takes more seeds to"
+            " detect small differences."
         )
     if results["missing"]:
         lines.append(

@@ -107,7 +107,8 @@ def split_off(
 ) -> tuple[Dataset[Any], Dataset[Any], str]:
     """Split a data set in two so that no text is in both, stratified by label.
 
-    The only example of a label is not held out, unless there is nothing else. Questions are split by article, or by passage if there are few articles.
+    The only example of a label is not held out, unless there is nothing else. Questions are split
+    by article, or by passage if there are few articles.
     """
     examples = dataset.gold()
     if not examples:

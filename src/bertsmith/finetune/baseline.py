@@ -1,4 +1,4 @@
-"""The TF-IDF + logistic regression baseline on the same files."""
+"""A simple baseline on the same files: TF-IDF for labels, the package's own vectors for pairs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 
 from bertsmith.data import Dataset, Splits, label_names
 from bertsmith.examples.draw import shuffled
-from bertsmith.tasks.evaluate import labelled
+from bertsmith.tasks.evaluate import evaluate, labelled
+from bertsmith.tasks.opening import open_model
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.task import Prediction
 from bertsmith.tasks.training import class_weights as weigh_classes
@@ -23,20 +24,29 @@ FEATURES = 20_000  # words and pairs of words; of short texts as many groups of 
 SHORT = 2_000_000  # characters of all training texts up to which these are counted
 FEW = 10  # examples from which on two scores are compared
 NAME = "TF-IDF + logistic regression"
+VECTORS = "bertsmith-embed"  # whose cosines are the baseline of pairs
 
 
-def baseline(splits: Splits, class_weights: str = "") -> dict[str, Any] | None:
+def baseline(
+    splits: Splits, class_weights: str = "", device: str | None = None
+) -> dict[str, Any] | None:
     """Scores of the baseline on the dev and test files; None for other tasks.
 
     Labels have the same weights as in fine-tuning. Without scikit-learn, "note" says so instead.
     """
-    if splits.train.task not in TASKS or (splits.dev is None and splits.test is None):
+    task, first = splits.train.task, splits.train.examples[0]
+    if splits.dev is None and splits.test is None:
+        return None
+    if task == "similarity" or (task == "regression" and first.pair is not None):
+        return _of_vectors(splits, device)
+    if task not in TASKS:
         return None
     try:
         import sklearn  # noqa: F401
     except ImportError:
         return {
             "name": NAME,
+            "short": "TF-IDF",
             "note": "no TF-IDF baseline: it needs scikit-learn (pip install 'bertsmith[analysis]')",
         }
     began = time.perf_counter()
@@ -53,9 +63,24 @@ def baseline(splits: Splits, class_weights: str = "") -> dict[str, Any] | None:
             scores[name] = _scored(labelled(one), predict)
     return {
         "name": NAME,
+        "short": "TF-IDF",
         "scores": scores,
         "seconds": round(time.perf_counter() - began, 1),
         "note": "; ".join(notes),
+    }
+
+
+def _of_vectors(splits: Splits, device: str | None) -> dict[str, Any]:
+    """Scores of the cosines of vectors that were not trained on these files."""
+    began = time.perf_counter()
+    bert = open_model(VECTORS, device=device, progress=False)
+    files = {"dev": splits.dev, "test": splits.test}
+    return {
+        "name": f"cosine of {VECTORS}, not trained on these pairs",
+        "short": VECTORS,
+        "scores": {name: one and evaluate(bert, one).scores for name, one in files.items()},
+        "seconds": round(time.perf_counter() - began, 1),
+        "note": "",
     }
 
 
@@ -63,16 +88,17 @@ def verdict(
     found: dict[str, Any] | None, scores: dict[str, dict[str, float] | None], metric: str
 ) -> str:
     """A warning if the baseline is as good as the model or better; else empty."""
+    name = (found or {}).get("name", NAME)
     for split in ("test", "dev"):
         ours = (scores.get(split) or {}).get(metric)
         count = int((scores.get(split) or {}).get("count", FEW))
         theirs = ((found or {}).get("scores", {}).get(split) or {}).get(metric)
         if ours is not None and theirs is not None:
             if count < FEW:
-                return f"{count} {split} examples are too few to compare with {NAME}"
+                return f"{count} {split} examples are too few to compare with {name}"
             if theirs >= ours:
                 return (
-                    f"{NAME} is at least as good: {split} {metric} {theirs:.4f} against "
+                    f"{name} is at least as good: {split} {metric} {theirs:.4f} against "
                     f"{ours:.4f}; train longer (--epochs), on more data, or use the simpler model"
                 )
             return ""

@@ -81,7 +81,7 @@ def _scores(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _baseline(content: Mapping[str, Any]) -> Iterator[str]:
-    """The score of TF-IDF + logistic regression beside the model's."""
+    """The score of the baseline beside the model's."""
     simple = content.get("baseline") or {}
     for split in ("test", "dev"):
         scores = (simple.get("scores") or {}).get(split)

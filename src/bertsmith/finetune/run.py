@@ -194,7 +194,8 @@ class Command:
             result.notes.append(f"interrupted after {done} of {planned} epochs")
         elif done < planned:
             result.notes.append(f"stopped after {done} of {planned} epochs: {_why(kept.settings)}")
-        simple = baseline(self.splits, self.settings.class_weights) if with_baseline else None
+        weights = self.settings.class_weights
+        simple = baseline(self.splits, weights, self.device) if with_baseline else None
         if simple is not None:
             result.extras["baseline"] = simple
             warning = verdict(simple, kept.scores, metric)

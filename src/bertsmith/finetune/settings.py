@@ -84,7 +84,10 @@ class Settings(BaseModel):
     )
     metric: str = Field(default="", description="the score that decides; default: the task's own")
     max_length: int = Field(
-        default=0, ge=0, le=MANY, description="tokens in a window, in training and when used; 0: as the model"
+        default=0,
+        ge=0,
+        le=MANY,
+        description="tokens in a window, in training and when used; 0: as the model",
     )
     dtype: Literal["float32", "bfloat16"] = Field(
         default="float32", description="bfloat16: compute in it, with float32 weights"

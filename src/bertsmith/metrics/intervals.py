@@ -133,9 +133,7 @@ def _picks(length: int, draws: int, seed: int) -> NDArray[np.int64]:
     return np.random.default_rng(seed).integers(0, length, (draws, length))
 
 
-def percentiles(
-    values: NDArray[np.float64], confidence: float, length: int
-) -> tuple[float, float]:
+def percentiles(values: NDArray[np.float64], confidence: float, length: int) -> tuple[float, float]:
     """Return the percentile interval of scores drawn from `length` examples; NaN if none is finite.
 
     If every draw scores 1, or every draw 0, it is the exact interval of Clopper and Pearson.

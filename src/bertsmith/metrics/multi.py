@@ -1,9 +1,9 @@
 """Multi-Bootstrap: scores of training procedures, over pre-training seeds × test examples.
 
 Sellam et al. 2022 (MultiBERTs): fine-tuning seeds or test examples alone say nothing of what
-another pre-training run would have scored. Examples are resampled together for all procedures. Seeds
-are too few for that (of 2 or 3, an interval of 95% would hold the truth in 60 to 80% of cases): the
-deviation of their mean is drawn from Student's t distribution, for each procedure on its own.
+another pre-training run would have scored. Examples are resampled, together for all procedures.
+Seeds are too few for that: of 2, resampled, an interval of 95% would cover the truth in 79% of
+studies. The deviation of their mean is drawn from Student's t distribution, for each procedure.
 """
 
 from __future__ import annotations
