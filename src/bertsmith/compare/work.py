@@ -186,6 +186,7 @@ class Worker:
             learning_rate=rate,
             seed=part.finetune_seed,
             own_settings=False,
+            progress=False,
             **settings,
         ).kept
         metric = metric_of(spec, part.task, splits)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +19,7 @@ from bertsmith.finetune.settings import Settings
 from bertsmith.finetune.setup import freeze
 from bertsmith.finetune.steps import EagerSteps, steps_for
 from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.run import bar_of
 from bertsmith.tasks.training import Sample, Training
 from bertsmith.train.guard import PATIENCE
 
@@ -44,6 +47,26 @@ class Nobody:
 
     def epoch(self, row: dict[str, Any]) -> None:
         """Look away."""
+
+
+@contextmanager
+def progress_bar(wanted: bool | None) -> Iterator[Watcher]:
+    """A watcher that draws a bar on standard error; by default on a terminal or in a notebook."""
+    from rich.console import Console
+
+    if wanted is None:
+        wanted = sys.stderr.isatty() or Console().is_jupyter
+    if not wanted:
+        yield Nobody()
+        return
+    with bar_of("{task.description}{task.completed} of {task.total} steps") as bar:
+        task = bar.add_task("", total=None)
+
+        class Bar(Nobody):
+            def step(self, done: int, total: int, loss: float) -> None:
+                bar.update(task, completed=done, total=total, description=f"loss {loss:.4f}, ")
+
+        yield Bar()
 
 
 def train(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -17,7 +18,7 @@ from bertsmith.finetune.baseline import baseline, verdict
 from bertsmith.finetune.calibrate import calibrate as fit
 from bertsmith.finetune.calibrate import check_calibration
 from bertsmith.finetune.defaults import SWEPT, chosen_settings, learned_from
-from bertsmith.finetune.loop import UNCHANGED, Scores, Watcher, train
+from bertsmith.finetune.loop import UNCHANGED, Scores, Watcher, progress_bar, train
 from bertsmith.finetune.result import Result, Run, described, write_result
 from bertsmith.finetune.session import Session
 from bertsmith.finetune.settings import Settings, check_seeds
@@ -65,6 +66,7 @@ def finetune(
     abstain: float | None = None,
     own_settings: bool = True,
     watch: Watcher | None = None,
+    progress: bool | None = None,
     **given: Any,
 ) -> Result:
     """Fine-tune a model on a file (or a folder with train, dev and test files).
@@ -75,7 +77,7 @@ def finetune(
     `out`.partial, from which `resume` continues to the same result. `calibrate` fits temperature
     and thresholds on the dev data; `abstain` (0.95) a confidence below which the model abstains, so
     that the accuracy of the rest is at least this. `own_settings=False` ignores the settings in the
-    model's bertsmith.json.
+    model's bertsmith.json. `progress` shows a bar, by default on a terminal or in a notebook.
     """
     if out is not None:
         check_out(out, overwrite, resume)
@@ -101,6 +103,7 @@ def finetune(
     )
     grid = _grid(splits, settings, sweep_rates, sweep_epochs) if sweep else []
     command = Command(model, splits, settings, seeds, grid, device, watch)
+    command.progress = progress
     if calibrate or abstain is not None:
         check_calibration(splits.train.task, splits.dev, abstain)
         command.calibration = calibrate, abstain
@@ -132,6 +135,7 @@ class Command:
     ) -> None:
         self.model, self.splits, self.settings = model, splits, settings
         self.count, self.grid, self.device, self.watch = seeds, grid, device, watch
+        self.progress: bool | None = None  # a bar, where there is no `watch`; None: on a terminal
         self.work: Work | None = None
         self.sweep: list[Run] = []
         self.seeds: list[Run] = []
@@ -278,8 +282,9 @@ class Command:
 
         scored = None if self.splits.dev is None else look
         graphics = [bert.device] if bert.device.type == "cuda" else []
-        with torch.random.fork_rng(graphics):  # the caller's random numbers stay as they were
-            train(bert, training, samples, settings, scored, self.watch, session)
+        watch = progress_bar(self.progress) if self.watch is None else nullcontext(self.watch)
+        with torch.random.fork_rng(graphics), watch as watcher:  # the caller's draws stay the same
+            train(bert, training, samples, settings, scored, watcher, session)
         run = self._finished(settings, session, bert, evaluations)
         self.current = None
         return run
