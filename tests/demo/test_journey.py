@@ -46,7 +46,7 @@ def test_what_is_told_to_machines(made: Made) -> None:
     assert told["few_labels"]["learned_from"] == TINY.few
     starts = [one["name"] for one in told["few_labels"]["starts"]]
     assert [name.partition(",")[0] for name in starts] == [
-        "random weights",
+        "this BERT before pre-training",
         "this BERT",
         "bertsmith-small",
     ]

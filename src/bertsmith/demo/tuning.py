@@ -10,6 +10,7 @@ from typing import Any
 from bertsmith.demo.labels import Sentence, majority, parted, write_table, write_tags
 from bertsmith.demo.pace import Pace
 from bertsmith.finetune import Result, finetune
+from bertsmith.finetune.baseline import NAME
 from bertsmith.finetune.loop import Watcher
 from bertsmith.tasks.evaluate import Evaluation
 from bertsmith.tokenizer import Tokenizer
@@ -30,15 +31,18 @@ class Tuned:
     accuracy: float  # of held-out items; of a tagger, of their words
     baseline: float  # accuracy of always predicting the most frequent label
     baseline_label: str
+    tfidf: float | None  # accuracy of TF-IDF + logistic regression; None of a tagger
     f1: float | None  # of the names that a tagger finds
     scores: dict[str, float]
     epochs: int
     seconds: float
 
     @property
-    def sides(self) -> tuple[float, float]:
-        """The score that decides, of the baseline and of the model."""
-        return (self.baseline, self.accuracy) if self.f1 is None else (0.0, self.f1)
+    def bars(self) -> list[tuple[str, float]]:
+        """The score that decides, of the baselines and, at the end, of the model."""
+        always, own = (self.baseline, self.accuracy) if self.f1 is None else (0.0, self.f1)
+        words = [] if self.tfidf is None else [(NAME, self.tfidf)]
+        return [(f"baseline: always “{self.baseline_label}”", always), *words, ("fine-tuned", own)]
 
 
 @dataclass(frozen=True)
@@ -151,6 +155,7 @@ def _summary(
     baseline: float,
 ) -> Tuned:
     scores = {name: float(value) for name, value in test.scores.items()}
+    simple = (result.extras.get("baseline") or {}).get("scores") or {}
     return Tuned(
         folder=folder,
         learned_from=len(parts["train"]),
@@ -158,6 +163,7 @@ def _summary(
         accuracy=scores["accuracy"],
         baseline=baseline,
         baseline_label=label,
+        tfidf=simple["test"]["accuracy"] if simple else None,
         f1=scores["f1"] if folder == "tagger" else None,
         scores=scores,
         epochs=len(result.kept.history.epochs),
