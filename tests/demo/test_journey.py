@@ -54,6 +54,14 @@ def test_what_is_told_to_machines(made: Made) -> None:
     assert [guess["text"] for guess in told["guesses"]] == made.story.pretraining.lesson.sentences
     report = json.loads((made.out / "classifier" / "report.json").read_text("utf-8"))
     assert report["scores"]["test"]["accuracy"] == told["classifier"]["accuracy"]
+    simple = report["baseline"]["scores"]["test"]["accuracy"]
+    assert told["classifier"]["tfidf"] == simple
+    assert told["tagger"]["tfidf"] is None
+
+
+def test_tfidf_is_shown_beside_the_classifier(made: Made) -> None:
+    for shown in (made.shown, (made.out / "index.html").read_text("utf-8")):
+        assert shown.count("TF-IDF + logistic regression") == 1
 
 
 def test_what_a_person_sees_without_a_terminal(made: Made) -> None:
