@@ -319,12 +319,15 @@ def test_the_length_of_windows_is_kept(base: Base, write: Write, tmp_path: Path)
     assert finetune(out, write("t.jsonl", rows), epochs=1).kept.bert.max_length == 16
     finetune(out, write("t.jsonl", rows), again, epochs=1, max_length=32)
     assert load(again, device="cpu").windower().limit == 32
-    pairs = write("p.jsonl", [{"text": a, "pair": f"{a} x"} for a, _ in texts(8)])
+    pairs = write("p.jsonl", [{"query": a, "positive": f"{a} x"} for a, _ in texts(8)])
     vectors = finetune(base().folder, pairs, task="similarity", hold_out=0, max_length=12)
     assert vectors.kept.bert.sentence.max_length == 12
 
 
-def test_progress_is_shown(base: Base, write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_shown(
+    base: Base, write: Write, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich draws bars on terminals only
     file = write("t.jsonl", labelled(16))
     finetune(base().folder, file, hold_out=0, epochs=1)
     assert capsys.readouterr().err == ""  # not a terminal
