@@ -61,7 +61,7 @@ def test_what_is_told_to_machines(made: Made) -> None:
 
 def test_tfidf_is_shown_beside_the_classifier(made: Made) -> None:
     for shown in (made.shown, (made.out / "index.html").read_text("utf-8")):
-        assert shown.count("TF-IDF + logistic regression") == 1
+        assert shown.count("baseline: TF-IDF") == 1
 
 
 def test_what_a_person_sees_without_a_terminal(made: Made) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 from bertsmith.demo.labels import Sentence, majority, parted, write_table, write_tags
 from bertsmith.demo.pace import Pace
 from bertsmith.finetune import Result, finetune
-from bertsmith.finetune.baseline import NAME
 from bertsmith.finetune.loop import Watcher
 from bertsmith.tasks.evaluate import Evaluation
 from bertsmith.tokenizer import Tokenizer
@@ -41,7 +40,7 @@ class Tuned:
     def bars(self) -> list[tuple[str, float]]:
         """The score that decides, of the baselines and, at the end, of the model."""
         always, own = (self.baseline, self.accuracy) if self.f1 is None else (0.0, self.f1)
-        words = [] if self.tfidf is None else [(NAME, self.tfidf)]
+        words = [] if self.tfidf is None else [("baseline: TF-IDF", self.tfidf)]
         return [(f"baseline: always “{self.baseline_label}”", always), *words, ("fine-tuned", own)]
 
 
