@@ -109,8 +109,10 @@ def test_one_rule_for_all_tasks(
     assert all("or as many as make" in row["settings"]["epochs"] for row in lines_of(file))
     first, second = (row["settings"]["optimizer"] for row in lines_of(file))
     assert (first, second) == ("muon; with fewer than 1000 steps adamw at 2 x", "muon")
-    run(*words, "--epochs", "1")
-    assert [one["epochs"] for one in trained[2:]] == [1, 1]
+    run(*words, "--epochs", "1", "--out", tmp_path / "one.jsonl")
+    assert [(one["optimizer"], one["epochs"]) for one in trained[2:]] == [("adamw", 1), ("muon", 1)]
+    first, second = (row["settings"]["optimizer"] for row in lines_of(tmp_path / "one.jsonl"))
+    assert (first, second) == ("muon; with fewer than 1000 steps adamw at 2 x", "muon")
 
 
 def test_seeds_are_as_many_single_runs(run: Run, model: Path, glue: Path, tmp_path: Path) -> None:
@@ -380,6 +382,20 @@ def test_squad(run: Run, model: Path, tmp_path: Path) -> None:
     again = run(*words)
     assert again.rows == [row]
     assert "(stored)" in again.err
+
+
+def test_a_tuned_threshold_is_told(run: Run, model: Path, tmp_path: Path) -> None:
+    squad_file(tmp_path)
+    content = json.loads((tmp_path / "dev-v1.1.json").read_text("utf-8"))
+    for article in content["data"]:
+        for passage in article["paragraphs"]:
+            asked = {"id": f"none {article['title']}", "question": "Why?", "answers": []}
+            passage["qas"].append({**asked, "is_impossible": True})
+    (tmp_path / "dev-v2.0.json").write_text(json.dumps(content), "utf-8")
+    first, second = run("squad", model, tmp_path, "--json", *FAST).rows
+    assert (first["task"], second["task"]) == ("squad v1.1", "squad v2.0")
+    assert "threshold" not in first["note"]
+    assert "the threshold for no answer was tuned on the scored file" in second["note"]
 
 
 def test_conll(run: Run, model: Path, tmp_path: Path) -> None:

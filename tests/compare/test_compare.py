@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,13 @@ from bertsmith.compare.parts import (
     parts_of,
     rate_parts,
 )
+from bertsmith.compare.results import _means
 from bertsmith.compare.spec import Spec
 from bertsmith.compare.summary import summarised
 from bertsmith.compare.work import Stopped, Worker
 from bertsmith.errors import BertsmithError
+from bertsmith.finetune import finetune
+from bertsmith.metrics import multi_bootstrap
 from bertsmith.tokenizer import Tokenizer
 
 Make = Callable[..., Spec]
@@ -228,6 +232,51 @@ def test_early_models_and_trained_models(make_spec: Make, material: Path, tmp_pa
     assert set(scores["masked"]["at"]) == {"0.5", "1"}
     assert results["variants"]["own"]["parameters"] > 0
     assert any("pre-trained once" in line for line in results["summary"])
+
+
+def test_means_of_tasks_that_were_drawn_unequally_often() -> None:
+    """A task that more variants have finished has more pairs to correct for, so more draws."""
+
+    def half(weights: Any) -> float:
+        return float(weights[:5].sum() / weights.sum())
+
+    drawn = {
+        "one": multi_bootstrap({"x": [half], "y": [half]}, 10, draws=40),
+        "two": multi_bootstrap({"x": [half]}, 10, draws=60),
+    }
+    means = _means(drawn)
+    assert means.keys() == {"x"}
+    assert means["x"]["low"] < means["x"]["mean"] == 0.5 < means["x"]["high"]
+
+
+def test_all_variants_have_the_same_settings(
+    make_spec: Make, material: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those in a model's own bertsmith.json are not used."""
+    tokenizer = Tokenizer.load(material / "tokenizer")
+    notes = {"finetune": {"optimizer": "muon", "layer_decay": 0.5, "dropout": 0.3}}
+    model = create("bert-tiny", vocab_size=448, hidden_size=16, num_attention_heads=2)
+    for name, own in (("plain", {}), ("own", notes)):
+        save(tmp_path / name, replace(model, notes=own), tokenizer, Sentence())
+    used = []
+
+    def record(*given: Any, **more: Any) -> Any:
+        result = finetune(*given, **more)
+        used.append(result.kept.settings.model_dump(exclude={"seed"}))
+        return result
+
+    monkeypatch.setattr("bertsmith.compare.work.finetune", record)
+    spec = make_spec(
+        corpus="",
+        budget={},
+        settings={},
+        variants={name: {"model": str(tmp_path / name)} for name in ("plain", "own")},
+        finetune={"seeds": 1, "learning_rates": [1e-3], "settings": {"epochs": 1}},
+    )
+    run(spec, tmp_path / "out")
+    assert len(used) > 1
+    assert all(one == used[0] for one in used)
+    assert used[0]["optimizer"] == "adamw"
 
 
 def test_parts_and_their_order(make_spec: Make) -> None:

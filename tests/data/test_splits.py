@@ -72,6 +72,27 @@ def test_labels_in_proportion() -> None:
     )
 
 
+def test_no_label_loses_its_only_example() -> None:
+    labels = [f"c{n % 30}" for n in range(420)] + [f"rare{n}" for n in range(60)]
+    data = dataset([(f"text {n}", None, label) for n, label in enumerate(labels)])
+    train, dev, _ = split_off(data, 0.1)
+    assert len(dev) == 48
+    assert {one.label for one in train.examples} == set(labels)
+    few = dataset([(f"text {n}", None, "maybe" if n == 40 else "yn"[n % 2]) for n in range(41)])
+    for seed in range(20):
+        assert "maybe" in {one.label for one in split_off(few, 0.1, seed)[0].examples}
+    alone = dataset([("a", None, "x"), ("b", None, "y"), ("c", None, "z")])
+    assert len(split_off(alone, 0.1)[1]) == 1  # there is nothing else
+
+
+def test_several_labels_keep_an_example_each() -> None:
+    rows = [{"text": f"text {n}", "labels": ["a", f"only{n}"]} for n in range(5)]
+    rows += [{"text": f"text {n}", "labels": ["a"]} for n in range(5, 40)]
+    for share in (0.1, 0.5):
+        train = read_splits(rows, task="multilabel", hold_out=share).train
+        assert {f"only{n}" for n in range(5)} <= set(train.labels)
+
+
 def test_a_text_that_all_examples_share() -> None:
     """A prompt before every text does not prevent a hold-out."""
     rows = [("Is it good?", f"text {n}", "ab"[n % 2]) for n in range(40)]

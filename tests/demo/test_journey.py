@@ -46,7 +46,7 @@ def test_what_is_told_to_machines(made: Made) -> None:
     assert told["few_labels"]["learned_from"] == TINY.few
     starts = [one["name"] for one in told["few_labels"]["starts"]]
     assert [name.partition(",")[0] for name in starts] == [
-        "random weights",
+        "this BERT before pre-training",
         "this BERT",
         "bertsmith-small",
     ]
@@ -54,6 +54,14 @@ def test_what_is_told_to_machines(made: Made) -> None:
     assert [guess["text"] for guess in told["guesses"]] == made.story.pretraining.lesson.sentences
     report = json.loads((made.out / "classifier" / "report.json").read_text("utf-8"))
     assert report["scores"]["test"]["accuracy"] == told["classifier"]["accuracy"]
+    simple = report["baseline"]["scores"]["test"]["accuracy"]
+    assert told["classifier"]["tfidf"] == simple
+    assert told["tagger"]["tfidf"] is None
+
+
+def test_tfidf_is_shown_beside_the_classifier(made: Made) -> None:
+    for shown in (made.shown, (made.out / "index.html").read_text("utf-8")):
+        assert shown.count("baseline: TF-IDF") == 1
 
 
 def test_what_a_person_sees_without_a_terminal(made: Made) -> None:

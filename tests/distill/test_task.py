@@ -152,6 +152,17 @@ def test_labels_of_the_file_may_count(base: Base, write: Write, tmp_path: Path) 
         bs.distill(teacher, file, dev=other)
 
 
+def test_numbers_keep_their_unit_in_a_student_of_layers(base: Base, write: Write) -> None:
+    rows = [{"text": text, "score": 1e5 * (2 + (label == "city"))} for text, label in texts()]
+    file, teacher = write("train.jsonl", rows), write("train.jsonl", rows).with_name("teacher")
+    bs.finetune(base().folder, file, teacher, task="regression", hold_out=0, **FAST)
+    student = bs.distill(teacher, file, layers=2, dev=file, epochs=1, learning_rate=1e-9)
+    both = student.content["scores"]["dev"]
+    assert both["student"]["mean_squared_error"] == pytest.approx(
+        both["teacher"]["mean_squared_error"], rel=0.01
+    )
+
+
 def test_it_resumes_to_the_same_weights(city: Path, write: Write, tmp_path: Path) -> None:
     file = write("train.jsonl", labelled())
     settings = {**FAST, "epochs": 2, "dev": file}

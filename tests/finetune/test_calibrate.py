@@ -11,8 +11,9 @@ import pytest
 
 from bertsmith import BertsmithError, load
 from bertsmith.data import read_data
+from bertsmith.distill import distill
 from bertsmith.finetune import finetune
-from bertsmith.finetune.calibrate import fit_temperature
+from bertsmith.finetune.calibrate import _best, _candidates, fit_temperature
 from bertsmith.tasks.evaluate import evaluate
 from finetune.conftest import Write, labelled
 from tasks.models import Made
@@ -34,7 +35,8 @@ def test_the_temperature_is_that_of_the_data() -> None:
         scaled = logits / temperature
         top = scaled.max(1, keepdims=True)
         logs = scaled - top - np.log(np.exp(scaled - top).sum(1, keepdims=True))
-        return float(-logs[np.arange(800), classes].sum())
+        prior = (np.log(temperature) / 0.5) ** 2 / 2  # a normal one of the logarithm
+        return float(-logs[np.arange(800), classes].sum() + prior)
 
     expected = optimize.minimize_scalar(loss, bounds=(0.05, 20), method="bounded").x
     assert fit_temperature(list(logits), classes) == pytest.approx(expected, abs=1e-3)
@@ -86,6 +88,41 @@ def test_thresholds_of_several_labels(base: Base, write: Write, tmp_path: Path) 
     assert stored.keys() == {"red", "boat"}
     loaded = evaluate(load(out, device="cpu"), read_data(file, "multilabel"))
     assert loaded.scores["macro_f1"] == pytest.approx(after["macro_f1"])
+
+
+def test_a_few_easy_examples_do_not_make_a_model_certain() -> None:
+    logs = [np.log(np.array([0.9, 0.1]))] * 20
+    assert 0.5 < fit_temperature(logs, [0] * 20) < 1.0
+    truth = [0] * 18 + [1] * 2  # what it says: 90%
+    assert fit_temperature(logs, truth) == pytest.approx(1.0, abs=0.01)
+
+
+def test_thresholds_are_not_rounded() -> None:
+    chances = np.array([1e-5] * 99 + [4e-5])
+    wanted = np.arange(100) == 99
+    limit = _best(_candidates(chances), lambda one: float(((chances > one) == wanted).mean()))
+    assert ((chances > limit) == wanted).all()
+
+
+def test_thresholds_end_with_the_weights_they_were_fitted_for(
+    base: Base, write: Write, tmp_path: Path
+) -> None:
+    file, before = write("t.jsonl", labelled(24)), tmp_path / "before"
+    finetune(base().folder, file, before, dev=file, **FEW)
+    config = json.loads((before / "config.json").read_text())
+    stale = {
+        "decision_threshold": {"label": "city", "value": 0.97},
+        "label_thresholds": {"city": 0.97},
+        "no_answer_threshold": 0.1,
+        "abstain_below": 0.99,
+    }
+    (before / "config.json").write_text(json.dumps({**config, **stale}))
+    assert load(before, device="cpu").checkpoint.settings.keys() >= stale.keys()
+    result = finetune(before, file, dev=file, **FEW)
+    assert not result.kept.bert.checkpoint.settings.keys() & stale.keys()
+    assert "coverage" not in (result.kept.scores["dev"] or {})
+    student = distill(before, file, layers=1, dev=file, **FEW)
+    assert not student.model.checkpoint.settings.keys() & stale.keys()
 
 
 def test_what_cannot_be_calibrated(base: Base, write: Write) -> None:

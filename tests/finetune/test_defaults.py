@@ -38,7 +38,8 @@ def own(base: Callable[..., Made], tmp_path: Path) -> Own:
     return make
 
 
-def test_a_model_may_name_settings(own: Own, write: Write) -> None:
+def test_a_model_may_name_settings(own: Own, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertsmith.finetune.defaults.MUON_STEPS", 0)
     folder = own(finetune={"learning_rate": 3e-4, "optimizer": "muon"})
     data = write("t.jsonl", ROWS)
     result = finetune(folder, data, hold_out=0, epochs=1)
@@ -56,8 +57,8 @@ def test_a_model_may_name_settings(own: Own, write: Write) -> None:
 
 
 def test_the_report_has_the_rate_that_muon_had(own: Own, write: Write, tmp_path: Path) -> None:
-    folder, out = own(finetune={"optimizer": "muon"}), tmp_path / "out"
-    finetune(folder, write("t.jsonl", ROWS), out, hold_out=0, epochs=1)
+    folder, out = own(), tmp_path / "out"
+    finetune(folder, write("t.jsonl", ROWS), out, hold_out=0, epochs=1, optimizer="muon")
     assert (
         json.loads((out / "report.json").read_text())["settings"]["matrix_learning_rate"] == 0.012
     )
@@ -119,8 +120,11 @@ def test_few_examples_get_more_epochs() -> None:
         ("regression", 5_749, {}, ("muon", 4e-4, 4)),  # STS-B
         ("tagging", 100, {}, ("muon", 4e-4, 3)),
         ("classification", 2490, {"optimizer": "muon"}, ("muon", 4e-4, 7)),
-        ("classification", 2490, {"learning_rate": 4e-4}, ("muon", 4e-4, 7)),
-        ("classification", 2490, {"epochs": 3}, ("muon", 4e-4, 3)),
+        ("classification", 2490, {"matrix_learning_rate": 0.02}, ("muon", 4e-4, 7)),
+        ("classification", 2490, {"learning_rate": 4e-4}, ("adamw", 4e-4, 13)),
+        ("classification", 2490, {"epochs": 3}, ("adamw", 8e-4, 3)),
+        ("classification", 2490, {"epochs": 3, "learning_rate": 1e-4}, ("adamw", 1e-4, 3)),
+        ("classification", 2490, {"epochs": 30}, ("muon", 4e-4, 30)),  # 2,340 steps
     ],
 )
 def test_few_steps_are_made_by_adamw(
@@ -141,6 +145,21 @@ def test_notes_say_what_follows_from_few_examples(
     notes = finetune(folder, write("t.jsonl", ROWS), hold_out=0).notes
     assert "because of few examples: epochs 20, learning rate 0.0008, optimizer adamw" in notes
     assert "settings in the model's bertsmith.json: layer decay 0.9" in notes
+
+
+def test_a_given_number_of_epochs_does_not_change_the_optimizer(own: Own, write: Write) -> None:
+    folder = own(finetune={"learning_rate": 4e-4, "optimizer": "muon"})
+    result = finetune(folder, write("t.jsonl", ROWS), hold_out=0, epochs=2)
+    assert (result.kept.settings.optimizer, result.kept.settings.epochs) == ("adamw", 2)
+    assert "because of few examples: learning rate 0.0008, optimizer adamw" in result.notes
+
+
+def test_settings_of_the_model_may_be_ignored(own: Own, write: Write) -> None:
+    folder = own(finetune={"layer_decay": 0.5, "epochs": 1, "learning_rate": 4e-4})
+    data = write("t.jsonl", ROWS)
+    found = finetune(folder, data, hold_out=0, own_settings=False, batch_size=1, epochs=1)
+    assert found.kept.settings.layer_decay == 0.8
+    assert not any("bertsmith.json" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(

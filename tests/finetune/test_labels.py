@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -16,7 +17,7 @@ from bertsmith.finetune.batches import batch_of
 from bertsmith.finetune.setup import open_fresh
 from bertsmith.tasks.evaluate import evaluate
 from bertsmith.tasks.registry import task_named
-from bertsmith.tasks.training import binary_loss, class_loss, class_weights
+from bertsmith.tasks.training import TrainingItem, binary_loss, class_loss, class_weights
 from finetune.conftest import FAST, Write, labelled, texts
 from tasks.models import Made
 
@@ -147,6 +148,23 @@ def test_class_weights() -> None:
     for bad in ("c=1", "a=x", "a=-1", "a"):
         with pytest.raises(BertsmithError, match="class weights"):
             class_weights(bad, ["a", "b"], seen)
+
+
+def test_rare_labels_of_a_multi_label_file_are_balanced(write: Write) -> None:
+    """Where a label applies it counts as much, in sum, as where it does not: as in scikit-learn."""
+    sklearn = pytest.importorskip("sklearn.utils")
+    rows = [{"text": f"text {n}", "labels": [f"l{n}"] if n < 3 else []} for n in range(30)]
+    dataset = read_data(write("m.jsonl", rows), "multilabel")
+    settings = settings_for("multilabel", class_weights="balanced")
+    training = task_named("multilabel").training(dataset, settings)
+    items = [TrainingItem((), training.target(one)) for one in dataset.examples]  # type: ignore[attr-defined]
+    each = training.targets(items)["each"]
+    for column in each.T:
+        applies = [0] * 29 + [1]
+        without, with_label = sklearn.compute_class_weight(
+            "balanced", classes=np.array([0, 1]), y=applies
+        )
+        assert sorted(column.tolist()) == pytest.approx([without] * 29 + [with_label])
 
 
 def test_a_long_text_counts_as_one(base: Base, write: Write) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoTokenizer
 
-from bertsmith import BertsmithError, load
+from bertsmith import BertsmithError, Classifier, load
 from bertsmith.data import read_data
 from bertsmith.finetune import finetune, read_splits, settings_for, split_off
 from bertsmith.finetune.activations import CachedEncoder
@@ -21,8 +22,9 @@ from bertsmith.finetune.settings import matrix_rate_for, rate_for
 from bertsmith.finetune.setup import open_fresh
 from bertsmith.model.attention import Attention
 from bertsmith.tasks.registry import task_named
+from bertsmith.tasks.training import Training
 from bertsmith.train import tables
-from finetune.conftest import FAST, Write, labelled
+from finetune.conftest import FAST, Write, labelled, texts
 from tasks.models import Made
 
 Base = Callable[..., Made]
@@ -285,6 +287,54 @@ def test_training_stops_early(base: Base, write: Write) -> None:
     file = write("t.jsonl", labelled(16))
     count, best, _ = scripted(base, file, [0.5, 0.4, 0.3, 0.9], epochs=4, patience=2)
     assert (count, best) == (3, 1)
+
+
+def test_a_run_that_has_learned_its_file_ends(
+    base: Base, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write("t.jsonl", labelled(16))
+    scores = [0.5, 0.9, 0.9, 0.8, 0.9, 1.0]
+    assert scripted(base, file, scores, epochs=6)[:2] == (6, 6)  # its loss is too high
+    monkeypatch.setattr(Training, "learned", 100.0)
+    assert scripted(base, file, scores, epochs=6)[:2] == (5, 5)  # of equals the later
+    assert scripted(base, file, scores, epochs=6, keep="last")[:2] == (6, 6)
+    assert scripted(base, file, scores, epochs=6, patience=5)[:2] == (6, 6)
+    result = finetune(base().folder, file, dev=file, **FAST | {"epochs": 40})
+    done = len(result.kept.history.epochs)
+    assert done < 40
+    assert any(
+        note.startswith(f"stopped after {done} of 40 epochs: the training loss was below 0.001")
+        for note in result.notes
+    )
+
+
+def test_the_length_of_windows_is_kept(base: Base, write: Write, tmp_path: Path) -> None:
+    rows = [{"text": f"{text} {'the old river ' * 20}", "label": x} for text, x in texts(16)]
+    out, again = tmp_path / "out", tmp_path / "again"
+    result = finetune(base().folder, write("t.jsonl", rows), out, epochs=1, max_length=16)
+    assert result.kept.bert.windower().limit == 16
+    assert load(out, device="cpu").windower().limit == 16
+    assert AutoTokenizer.from_pretrained(out).model_max_length == 16
+    assert "inputs of up to 16 tokens" in (out / "README.md").read_text()
+    assert finetune(out, write("t.jsonl", rows), epochs=1).kept.bert.max_length == 16
+    finetune(out, write("t.jsonl", rows), again, epochs=1, max_length=32)
+    assert load(again, device="cpu").windower().limit == 32
+    pairs = write("p.jsonl", [{"query": a, "positive": f"{a} x"} for a, _ in texts(8)])
+    vectors = finetune(base().folder, pairs, task="similarity", hold_out=0, max_length=12)
+    assert vectors.kept.bert.sentence.max_length == 12
+
+
+def test_progress_is_shown(
+    base: Base, write: Write, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich draws bars on terminals only
+    file = write("t.jsonl", labelled(16))
+    finetune(base().folder, file, hold_out=0, epochs=1)
+    assert capsys.readouterr().err == ""  # not a terminal
+    finetune(base().folder, file, hold_out=0, epochs=2, progress=True)
+    assert "of 2 steps" in capsys.readouterr().err
+    Classifier(base().folder, epochs=2, progress=True).fit(*zip(*texts(16), strict=True))
+    assert "of 2 steps" in capsys.readouterr().err
 
 
 def test_what_diverges_is_told(base: Base, write: Write) -> None:

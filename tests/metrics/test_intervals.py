@@ -1,11 +1,14 @@
-"""Intervals: against scipy's bootstrap, reproducible, and honest about coverage."""
+"""Intervals: against scipy, reproducible, and honest about coverage."""
+
+from functools import partial
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from bertsmith.errors import BertsmithError
-from bertsmith.metrics import accuracy, bootstrap, mcc, over_seeds, pearson
+from bertsmith.metrics import accuracy, bootstrap, mcc, over_seeds, pearson, resample
+from bertsmith.metrics.intervals import t_quantile
 
 
 def test_seeds_are_summed_up() -> None:
@@ -14,15 +17,41 @@ def test_seeds_are_summed_up() -> None:
     assert found.mean == pytest.approx(np.mean(scores))
     assert found.median == 0.83
     assert found.deviation == pytest.approx(np.std(scores, ddof=1))
-    expected = stats.bootstrap(
-        (scores,), np.mean, method="percentile", n_resamples=20_000, rng=np.random.default_rng(1)
-    ).confidence_interval
-    assert found.low == pytest.approx(expected.low, abs=2e-3)
-    assert found.high == pytest.approx(expected.high, abs=2e-3)
-    assert found == over_seeds(scores)
-    assert over_seeds(scores, draws=9, seed=1) != over_seeds(scores, draws=9)
+    expected = stats.ttest_1samp(scores, 0).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
     one = over_seeds([0.5])
-    assert (one.mean, one.median, one.deviation, one.low, one.high) == (0.5, 0.5, 0.0, 0.5, 0.5)
+    assert (one.mean, one.median, one.deviation) == (0.5, 0.5, 0.0)
+    assert np.isnan([one.low, one.high]).all()  # another seed could have scored anything
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 9, 30, 999])
+def test_quantiles_are_those_of_scipy(degrees: int) -> None:
+    for confidence in (0.5, 0.95, 0.999):
+        expected = stats.t.ppf((1 + confidence) / 2, degrees)
+        assert t_quantile(confidence, degrees) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("seeds", [2, 5])
+def test_intervals_over_seeds_hold_the_truth(seeds: int) -> None:
+    random = np.random.default_rng(0)
+    found = [over_seeds(random.normal(0.8, 0.01, seeds).tolist()) for _ in range(400)]
+    assert 370 <= sum(one.low <= 0.8 <= one.high for one in found) <= 390  # 380 are expected
+
+
+@pytest.mark.parametrize("count", [1, 20, 100])
+def test_all_correct_is_not_certain(count: int) -> None:
+    """The exact interval of Clopper and Pearson."""
+    expected = stats.binomtest(count, count).proportion_ci(0.95, "exact")
+    for right, one in ((np.ones(count), expected), (np.zeros(count), None)):
+        low, high = (one.low, one.high) if one else (0.0, 1 - expected.low)
+        drawn = resample(partial(weighted, right), count, draws=50)
+        assert (drawn.low, drawn.high) == pytest.approx((low, high))
+    found = bootstrap(accuracy, [1] * count, [1] * count, draws=50)
+    assert (found.low, found.high) == pytest.approx((expected.low, 1.0))
+
+
+def weighted(right: np.ndarray, weights: np.ndarray) -> float:  # type: ignore[type-arg]
+    return float(weights @ right / weights.sum())
 
 
 def test_a_metric_with_its_interval() -> None:

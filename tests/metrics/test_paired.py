@@ -51,6 +51,12 @@ def test_many_examples_are_exchanged_at_random() -> None:
     assert permutation([1.0] * 50, [1.0] * 50).p_value == 1.0
 
 
+def test_no_difference_on_few_examples_is_not_certain() -> None:
+    found = paired_bootstrap(accuracy, [1] * 20, [1] * 20, [1] * 20, draws=50)
+    assert (found.difference, found.p_value) == (0.0, 1.0)
+    assert (found.low, found.high) == pytest.approx((-0.1684, 0.1684), abs=1e-4)
+
+
 @pytest.mark.parametrize("metric", [accuracy, f1, mcc])
 def test_bootstrap_tells_better_from_same(metric) -> None:  # type: ignore[no-untyped-def]
     random = np.random.default_rng(0)

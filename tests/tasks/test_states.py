@@ -35,6 +35,17 @@ def test_every_family_and_depth(name: str, small: Small) -> None:
         assert np.abs(found.vectors - expected).max() <= 2e-5
 
 
+def test_progress_is_shown(
+    small: Small, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich draws bars on terminals only
+    bert = small()
+    for shown in (None, True):
+        bert.progress = shown
+        list(hidden_states(bert, TEXTS))
+        assert ("tokens" in capsys.readouterr().err) == bool(shown)
+
+
 def test_rows_are_tokens_words_or_the_text(small: Small) -> None:
     bert = small()
     text = "The unbelievable river, it flows."

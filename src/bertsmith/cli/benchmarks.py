@@ -15,6 +15,7 @@ from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
 from bertsmith.cli.finetune import Progress
 from bertsmith.errors import BertsmithError
+from bertsmith.files import finite
 
 if TYPE_CHECKING:
     from bertsmith.finetune.benchmarks import Row
@@ -167,7 +168,7 @@ def _show(rows: Iterator[Row], as_json: bool, average: bool = False) -> None:
     for row in rows:
         done.append(row)
         if as_json:
-            shared.print_json([asdict(row) | {"mean": row.mean if row.scores else None}])
+            shared.print_json([finite(asdict(row)) | {"mean": row.mean if row.scores else None}])
     if not any(row.scores for row in done):
         raise BertsmithError("; ".join(f"{row.task}: {row.note}" for row in done))
     means = by_task(done)

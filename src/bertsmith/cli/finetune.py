@@ -29,7 +29,9 @@ SETTINGS: tasks.Options = {
     "learning_rate": _option(float, "Peak learning rate [default: by the model's width]."),
     "epochs": _option(int, "Passes over the training file [default: by the task]."),
     "batch_size": _option(int, "Examples in a step [default: by the task]."),
-    "max_length": _option(int, "Tokens in a window [default: as many as the model reads]."),
+    "max_length": _option(
+        int, "Tokens in a window, in training and in use [default: the model's]."
+    ),
     "seed": _option(int, "Seed of the new head, the order of examples and dropout [default: 0]."),
     "warmup": _option(float, "Fraction of steps in which the learning rate rises [default: 0.1]."),
     "schedule": _option(
@@ -250,8 +252,9 @@ def _show(result: Result, as_json: bool, told: Collection[str]) -> None:
         return
     kept = result.kept
     columns = {split: kept.scores.get(split) for split in ("dev", "test")}
-    simple = (result.extras.get("baseline") or {}).get("scores") or {}
-    columns |= {f"{split} (TF-IDF)": scores for split, scores in simple.items() if scores}
+    simple = result.extras.get("baseline") or {}
+    others = (simple.get("scores") or {}).items()
+    columns |= {f"{split} ({simple['short']})": scores for split, scores in others if scores}
     if any(columns.values()):
         tasks.show_scores(columns)
     for split in ("dev", "test"):

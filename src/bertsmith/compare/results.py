@@ -26,6 +26,7 @@ from bertsmith.corpus import Corpus
 from bertsmith.files import write_json, writing
 from bertsmith.foreign import read_json
 from bertsmith.metrics import MultiBootstrap, holm, multi_bootstrap
+from bertsmith.metrics.intervals import percentiles
 from bertsmith.model import Model, build
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.task import Prediction
@@ -238,12 +239,14 @@ def _means(drawn: dict[str, MultiBootstrap]) -> dict[str, Any]:
     names = [name for name in first if all(name in one for one in others)]
     content = {}
     for name in names:
-        draws = np.mean([one.draws[name] for one in drawn.values()], axis=0)
-        low, high = np.nanpercentile(draws, [2.5, 97.5]).tolist()
+        # Tasks that more variants have finished were drawn more often, to correct for all pairs.
+        rows = zip(*(one.draws[name] for one in drawn.values()), strict=False)
+        draws = np.mean(list(rows), axis=1)
+        low, high = percentiles(draws, 0.95, min(one.length for one in drawn.values()))
         scores = [one.scores[name] for one in drawn.values()]
         content[name] = {
             "mean": math.fsum(scores) / len(scores),
-            "low": low,
+            "low": max(low, -1.0),
             "high": min(high, 1.0),
         }
     return content

@@ -20,6 +20,7 @@ from bertsmith.corpus import Corpus
 from bertsmith.distill.static import WIDTH, to_static
 from bertsmith.files import digest
 from bertsmith.finetune import Splits, finetune
+from bertsmith.finetune.defaults import stored_settings
 from bertsmith.finetune.setup import open_model
 from bertsmith.finetune.work import data_sum
 from bertsmith.train import Recipe, pretrain
@@ -64,8 +65,16 @@ class Worker:
         splits = self.splits(part.task)
         settings = finetune_settings(spec, part.task, splits)
         rates = (part.rate,) if part.kind == RATE else spec.finetune.learning_rates
+        # Earlier versions used the settings that a model stores for itself.
+        unused = [stored_settings(variant.model, {})] if variant.model else []
         return fingerprint(
-            trained, self._sum(f"data {part.task}"), settings, rates, part.at, part.finetune_seed
+            trained,
+            self._sum(f"data {part.task}"),
+            settings,
+            rates,
+            part.at,
+            part.finetune_seed,
+            *filter(None, unused),
         )
 
     def _sum(self, what: str) -> str:
@@ -176,6 +185,8 @@ class Worker:
             device=spec.device or None,
             learning_rate=rate,
             seed=part.finetune_seed,
+            own_settings=False,
+            progress=False,
             **settings,
         ).kept
         metric = metric_of(spec, part.task, splits)

@@ -106,7 +106,8 @@ def split_off(
 ) -> tuple[Dataset[Any], Dataset[Any], str]:
     """Split a data set in two so that no text is in both, stratified by label.
 
-    Questions are split by article, or by passage if there are few articles.
+    The only example of a label is not held out, unless there is nothing else. Questions are split
+    by article, or by passage if there are few articles.
     """
     examples = dataset.gold()
     if not examples:
@@ -121,7 +122,7 @@ def split_off(
         raise BertsmithError(
             f"{dataset.path}: too few different texts to hold some out; give a dev file"
         )
-    held = _drawn(groups, [_stratum(example) for example in examples], share, seed)
+    held = _drawn(groups, examples, share, seed)
     sides = [
         [one for n, one in enumerate(examples) if (n in held) == side] for side in (False, True)
     ]
@@ -171,10 +172,15 @@ def grouped(keys: Sequence[Sequence[str]]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _drawn(groups: list[list[int]], strata: Sequence[str], share: float, seed: int) -> set[int]:
+def _drawn(
+    groups: list[list[int]], examples: Sequence[Example], share: float, seed: int
+) -> set[int]:
     """Whole groups, drawn until each stratum has its share of held-out examples."""
     from bertsmith.examples.draw import shuffled  # its room imports PyTorch; reading data does not
 
+    strata = [_stratum(example) for example in examples]
+    labels = [set(label_names(example)) for example in examples]
+    learned = Counter(name for names in labels for name in names)  # examples left to learn from
     total = len(strata)
     counts = Counter(strata)
     wanted = {name: share * count for name, count in counts.items()}
@@ -183,6 +189,16 @@ def _drawn(groups: list[list[int]], strata: Sequence[str], share: float, seed: i
     held: set[int] = set()
     left = len(groups)
     later = []
+
+    def hold(group: list[int]) -> bool:
+        """Take a group, unless a label would have no example left."""
+        taken_away = Counter(name for number in group for name in labels[number])
+        if any(learned[name] == count for name, count in taken_away.items()):
+            return False
+        learned.subtract(taken_away)
+        held.update(group)
+        return True
+
     for place in shuffled(np.arange(len(groups)), len(groups), seed, "hold out"):
         group = groups[place]
         if left == 1 or len(held) + len(group) > goal + len(group) // 2:
@@ -191,15 +207,15 @@ def _drawn(groups: list[list[int]], strata: Sequence[str], share: float, seed: i
         if 2 * short < len(group):
             later.append(group)
             continue
-        held.update(group)
-        taken.update(strata[number] for number in group)
-        left -= 1
+        if hold(group):
+            taken.update(strata[number] for number in group)
+            left -= 1
     for group in sorted(later, key=len) if len(held) < goal else ():
         if len(held) >= goal or left == 1:
             break
-        if len(held) + len(group) <= goal + len(group) // 2:
-            held.update(group)
+        if len(held) + len(group) <= goal + len(group) // 2 and hold(group):
             left -= 1
-    if not held:  # every group is larger than the share: the smallest
-        held = set(sorted(groups, key=len)[0])
+    by_size = sorted(groups, key=len)
+    if not held and not any(map(hold, by_size)):  # every group is larger than the share
+        held.update(by_size[0])
     return held

@@ -172,15 +172,8 @@ def _worth(story: Story) -> dict[str, Any]:
 
 
 def _bars(tuned: Tuned) -> str:
-    baseline, own = tuned.sides
-    return bar_list(
-        [
-            (f"baseline: always “{tuned.baseline_label}”", baseline, f"{baseline:.1%}"),
-            ("fine-tuned", own, f"{own:.1%}"),
-        ],
-        most=1.0,
-        weak=[0],
-    )
+    rows = [(name, value, f"{value:.1%}") for name, value in tuned.bars]
+    return bar_list(rows, most=1.0, weak=range(len(rows) - 1))
 
 
 def _split(tuned: Tuned) -> str:

@@ -153,12 +153,10 @@ def embedding(pieces: Sequence[Piece], width: int) -> RenderableType:
 
 
 def scores(tuned: Tuned, what: str) -> RenderableType:
-    """The score of the model and of the majority baseline."""
+    """The score of the model and of its baselines."""
     table = Table.grid(padding=(0, 1))
-    for name, value, style in (
-        (f"baseline: always “{tuned.baseline_label}”", tuned.sides[0], "dim"),
-        ("fine-tuned", tuned.sides[1], "green"),
-    ):
+    for number, (name, value) in enumerate(tuned.bars, 1):
+        style = "green" if number == len(tuned.bars) else "dim"
         bar = ProgressBar(1.0, value, width=24, complete_style=style, finished_style=style)
         table.add_row(Text(name, style), bar, Text(f"{value:.1%} {what}", f"bold {style}"))
     return table

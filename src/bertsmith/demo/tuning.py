@@ -30,15 +30,18 @@ class Tuned:
     accuracy: float  # of held-out items; of a tagger, of their words
     baseline: float  # accuracy of always predicting the most frequent label
     baseline_label: str
+    tfidf: float | None  # accuracy of TF-IDF + logistic regression; None of a tagger
     f1: float | None  # of the names that a tagger finds
     scores: dict[str, float]
     epochs: int
     seconds: float
 
     @property
-    def sides(self) -> tuple[float, float]:
-        """The score that decides, of the baseline and of the model."""
-        return (self.baseline, self.accuracy) if self.f1 is None else (0.0, self.f1)
+    def bars(self) -> list[tuple[str, float]]:
+        """The score that decides, of the baselines and, at the end, of the model."""
+        always, own = (self.baseline, self.accuracy) if self.f1 is None else (0.0, self.f1)
+        words = [] if self.tfidf is None else [("baseline: TF-IDF", self.tfidf)]
+        return [(f"baseline: always “{self.baseline_label}”", always), *words, ("fine-tuned", own)]
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,7 @@ def _summary(
     baseline: float,
 ) -> Tuned:
     scores = {name: float(value) for name, value in test.scores.items()}
+    simple = (result.extras.get("baseline") or {}).get("scores") or {}
     return Tuned(
         folder=folder,
         learned_from=len(parts["train"]),
@@ -158,6 +162,7 @@ def _summary(
         accuracy=scores["accuracy"],
         baseline=baseline,
         baseline_label=label,
+        tfidf=simple["test"]["accuracy"] if simple else None,
         f1=scores["f1"] if folder == "tagger" else None,
         scores=scores,
         epochs=len(result.kept.history.epochs),

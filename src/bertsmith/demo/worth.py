@@ -41,7 +41,7 @@ def compare_starts(out: Path, pace: Pace, watch: Callable[[], Watcher]) -> Worth
     test = _first(out / "names" / "test.conll", pace.few_tests)
     time = f"{pace.steps} steps" if pace.steps else f"{60 * pace.minutes:.0f} seconds"
     models: dict[str, str | Path] = {
-        "random weights, no pre-training": out / "beginning",
+        "this BERT before pre-training": out / "beginning",
         f"this BERT, {time}": out / "model",
         f"{MODEL}, pre-trained on a GPU": MODEL,
     }

@@ -35,6 +35,8 @@ class Soft:
 class SoftTraining(Training):
     """Learns a teacher's outputs, and with a weight also the labels of the file."""
 
+    learned = 0.0
+
     def __init__(
         self, base: Training, task: str, teacher: LoadedModel, temperature: float, labels: float
     ) -> None:
@@ -109,6 +111,10 @@ class SoftTraining(Training):
             soft = LOSSES[self.task](self, outputs, batch, targets)
             total = total + soft * (1 - share)
         return total
+
+    def start_from_used(self, model: Model) -> None:
+        """Make the teacher's head one that can be trained further."""
+        self.base.start_from_used(model)
 
     @contextmanager
     def as_used(self, model: Model) -> Iterator[None]:

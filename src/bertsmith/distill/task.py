@@ -95,6 +95,7 @@ class Student:
         kept = () if training.head is None else (training.head,)
         whole = read(directory, heads=kept, device=pick_device(device))
         checkpoint = keep_layers(whole, self.layers)
+        training.start_from_used(checkpoint.model)
         tokenizer = Tokenizer.load(directory, family=checkpoint.family.name)
         reinitialise(checkpoint.model, checkpoint.config, settings.reinitialise, settings.seed)
         freeze(checkpoint.model, settings.freeze)

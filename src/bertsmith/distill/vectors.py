@@ -42,6 +42,8 @@ class TeacherVectors(VectorTraining):
     "cosine" compares directions; "mse" the vectors themselves, unless both models normalise.
     """
 
+    learned = 0.0
+
     def __init__(
         self,
         dataset: Dataset[Any],

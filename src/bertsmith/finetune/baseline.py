@@ -1,4 +1,4 @@
-"""The TF-IDF + logistic regression baseline on the same files."""
+"""A simple baseline on the same files: TF-IDF for labels, the package's own vectors for pairs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.data import Dataset, Splits
+from bertsmith.data import Dataset, Splits, label_names
 from bertsmith.examples.draw import shuffled
-from bertsmith.tasks.evaluate import labelled
+from bertsmith.tasks.evaluate import evaluate, labelled
+from bertsmith.tasks.opening import open_model
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.task import Prediction
+from bertsmith.tasks.training import class_weights as weigh_classes
+from bertsmith.tasks.training import label_weights
 
 TASKS = ("classification", "multilabel")
 MOST = 50_000  # examples that it is fitted on
@@ -21,20 +24,29 @@ FEATURES = 20_000  # words and pairs of words; of short texts as many groups of 
 SHORT = 2_000_000  # characters of all training texts up to which these are counted
 FEW = 10  # examples from which on two scores are compared
 NAME = "TF-IDF + logistic regression"
+VECTORS = "bertsmith-embed"  # whose cosines are the baseline of pairs
 
 
-def baseline(splits: Splits) -> dict[str, Any] | None:
+def baseline(
+    splits: Splits, class_weights: str = "", device: str | None = None
+) -> dict[str, Any] | None:
     """Scores of the baseline on the dev and test files; None for other tasks.
 
-    Without scikit-learn, "note" says so instead.
+    Labels have the same weights as in fine-tuning. Without scikit-learn, "note" says so instead.
     """
-    if splits.train.task not in TASKS or (splits.dev is None and splits.test is None):
+    task, first = splits.train.task, splits.train.examples[0]
+    if splits.dev is None and splits.test is None:
+        return None
+    if task == "similarity" or (task == "regression" and first.pair is not None):
+        return _of_vectors(splits, device)
+    if task not in TASKS:
         return None
     try:
         import sklearn  # noqa: F401
     except ImportError:
         return {
             "name": NAME,
+            "short": "TF-IDF",
             "note": "no TF-IDF baseline: it needs scikit-learn (pip install 'bertsmith[analysis]')",
         }
     began = time.perf_counter()
@@ -45,15 +57,30 @@ def baseline(splits: Splits) -> dict[str, Any] | None:
         notes.append(f"fitted on {MOST:,} of {len(examples):,} training examples")
         examples = [examples[place] for place in order[:MOST]]
     scores: dict[str, Any] = {"dev": None, "test": None}
-    predict = _fitted(splits.train, examples)
+    predict = _fitted(splits.train, examples, class_weights)
     for name, one in (("dev", splits.dev), ("test", splits.test)):
         if one is not None:
             scores[name] = _scored(labelled(one), predict)
     return {
         "name": NAME,
+        "short": "TF-IDF",
         "scores": scores,
         "seconds": round(time.perf_counter() - began, 1),
         "note": "; ".join(notes),
+    }
+
+
+def _of_vectors(splits: Splits, device: str | None) -> dict[str, Any]:
+    """Scores of the cosines of vectors that were not trained on these files."""
+    began = time.perf_counter()
+    bert = open_model(VECTORS, device=device, progress=False)
+    files = {"dev": splits.dev, "test": splits.test}
+    return {
+        "name": f"cosine of {VECTORS}, not trained on these pairs",
+        "short": VECTORS,
+        "scores": {name: one and evaluate(bert, one).scores for name, one in files.items()},
+        "seconds": round(time.perf_counter() - began, 1),
+        "note": "",
     }
 
 
@@ -61,16 +88,17 @@ def verdict(
     found: dict[str, Any] | None, scores: dict[str, dict[str, float] | None], metric: str
 ) -> str:
     """A warning if the baseline is as good as the model or better; else empty."""
+    name = (found or {}).get("name", NAME)
     for split in ("test", "dev"):
         ours = (scores.get(split) or {}).get(metric)
         count = int((scores.get(split) or {}).get("count", FEW))
         theirs = ((found or {}).get("scores", {}).get(split) or {}).get(metric)
         if ours is not None and theirs is not None:
             if count < FEW:
-                return f"{count} {split} examples are too few to compare with {NAME}"
+                return f"{count} {split} examples are too few to compare with {name}"
             if theirs >= ours:
                 return (
-                    f"{NAME} is at least as good: {split} {metric} {theirs:.4f} against "
+                    f"{name} is at least as good: {split} {metric} {theirs:.4f} against "
                     f"{ours:.4f}; train longer (--epochs), on more data, or use the simpler model"
                 )
             return ""
@@ -82,14 +110,10 @@ def _texts(examples: Sequence[Any]) -> list[str]:
     return [" ".join(text for text in (one.text, one.pair) if text) for one in examples]
 
 
-def _fitted(train: Dataset[Any], examples: Sequence[Any]) -> Any:
+def _fitted(train: Dataset[Any], examples: Sequence[Any], class_weights: str) -> Any:
     """A function from examples to predictions."""
-    from sklearn.exceptions import ConvergenceWarning
     from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.linear_model import SGDClassifier
-    from sklearn.multiclass import OneVsRestClassifier
     from sklearn.pipeline import make_union
-    from sklearn.preprocessing import MultiLabelBinarizer
 
     texts = _texts(examples)
     words = TfidfVectorizer(
@@ -101,35 +125,56 @@ def _fitted(train: Dataset[Any], examples: Sequence[Any]) -> Any:
     short = sum(map(len, texts)) <= SHORT
     features = make_union(words, parts) if short else words
     rows = features.fit_transform(texts)
-    several = train.task == "multilabel"
-    # By stochastic gradients: seconds, where a solver to full precision takes minutes.
-    inner = SGDClassifier(
-        loss="log_loss", alpha=0.1 / len(texts), max_iter=10, tol=1e-3, random_state=0
-    )
-    names: MultiLabelBinarizer | None = None
-    if several:
-        names = MultiLabelBinarizer(classes=list(train.labels))
-        targets: Any = names.fit_transform([one.labels for one in examples])
-    else:
-        targets = [one.label for one in examples]
-    model: Any = OneVsRestClassifier(inner) if several else inner
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.simplefilter("ignore", UserWarning)  # labels that no or every example has
-        model.fit(rows, targets)
+    labels, seen = train.labels, [name for one in examples for name in label_names(one)]
+    if train.task == "classification":
+        weights = dict(zip(labels, weigh_classes(class_weights, labels, seen), strict=True))
+        model = _logistic(rows, [one.label for one in examples], weights)
 
-    def predict(some: Sequence[Any]) -> list[Prediction]:
-        chances = model.predict_proba(features.transform(_texts(some)))
-        if names is not None:
-            chosen = names.inverse_transform((chances > 0.5).astype(int))
-            return [Prediction(tuple(labels), 1.0) for labels in chosen]
-        best = chances.argmax(1)
+        def label(some: Sequence[Any]) -> list[Prediction]:
+            chances = model.predict_proba(features.transform(_texts(some)))
+            best = chances.argmax(1)
+            return [
+                Prediction(str(model.classes_[place]), float(row[place]))
+                for place, row in zip(best, chances, strict=True)
+            ]
+
+        return label
+    models = {}
+    sides = label_weights(class_weights, labels, seen, len(examples))
+    for name, with_label, without in zip(labels, *sides, strict=True):
+        applies = np.array([name in one.labels for one in examples])
+        # A label that no or every example has is always predicted so.
+        models[name] = bool(applies[0])
+        if applies.min() != applies.max():
+            models[name] = _logistic(rows, applies, {True: with_label, False: without})
+
+    def several(some: Sequence[Any]) -> list[Prediction]:
+        found = features.transform(_texts(some))
+        chosen = {
+            name: [one] * len(some) if isinstance(one, bool) else one.predict(found)
+            for name, one in models.items()
+        }
         return [
-            Prediction(str(model.classes_[place]), float(row[place]))
-            for place, row in zip(best, chances, strict=True)
+            Prediction(tuple(name for name in labels if chosen[name][row]), 1.0)
+            for row in range(len(some))
         ]
 
-    return predict
+    return several
+
+
+def _logistic(rows: Any, targets: Any, weights: dict[Any, float]) -> Any:
+    """A logistic regression by stochastic gradients: seconds, where exact solvers take minutes."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import SGDClassifier
+
+    alpha, seen = 0.1 / rows.shape[0], set(targets)
+    weights = {name: one for name, one in weights.items() if name in seen}
+    model = SGDClassifier(
+        loss="log_loss", alpha=alpha, max_iter=10, tol=1e-3, random_state=0, class_weight=weights
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit(rows, targets)
 
 
 def _scored(dataset: Dataset[Any], predict: Any) -> dict[str, float]:

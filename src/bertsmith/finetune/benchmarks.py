@@ -31,6 +31,10 @@ from bertsmith.metrics import Summary, over_seeds
 VERSIONS = ("1.1", "2.0")  # of SQuAD
 HELD = 0.2  # of the articles, where SQuAD's training file is not there
 SECOND = " (2nd file)"
+TUNED = (
+    "the threshold for no answer was tuned on the scored file: compare with best_exact and best_f1"
+    " of the official script"
+)
 
 
 @dataclass(frozen=True)
@@ -136,8 +140,9 @@ def run_squad(
         else:
             train, dev, _ = split_off(dev, HELD)
             note = f"not the official split: {HELD:.0%} of the dev file's articles were held out"
+        tuned = TUNED if any(question.impossible for question in train.examples) else ""
         for row in trainer.rows(f"squad v{one}", Splits(train, dev)):
-            yield replace(row, note="; ".join(filter(None, (note, row.note))))
+            yield replace(row, note="; ".join(filter(None, (note, tuned, row.note))))
 
 
 def run_conll(
@@ -218,10 +223,9 @@ class Trainer:
         del recorded["seed"]
         if not fixes_epochs(self.given, self.defaults):
             recorded["epochs"] = f"{settings.epochs}, or as many as make {LEAST_STEPS} steps"
-            if may_leave_muon(settings, kind, self.given):
-                recorded["optimizer"] = (
-                    f"muon; with fewer than {MUON_STEPS} steps adamw at {FACTOR} x"
-                )
+        if may_leave_muon(settings, kind, self.given):
+            factor = FACTOR if self.given.get("learning_rate") is None else 1
+            recorded["optimizer"] = f"muon; with fewer than {MUON_STEPS} steps adamw at {factor} x"
         return recorded
 
     def _trials(self, name: str, splits: Splits) -> list[Trial]:

@@ -22,6 +22,7 @@ from bertsmith.tasks.loaded import LoadedModel
 SCALED = ("classification", "choice")  # whose probabilities one temperature scales
 TASKS = (*SCALED, "multilabel")
 RANGE = (math.log(0.05), math.log(20.0))  # of the logarithm of temperatures
+PRIOR = 0.5  # standard deviation of that logarithm before any data is seen
 CANDIDATES = 200  # thresholds that are tried
 Logs = list[NDArray[np.float64]]  # log-probabilities of the choices of each example
 
@@ -75,11 +76,19 @@ def calibrate(
 
 
 def fit_temperature(logs: Logs, classes: Sequence[int]) -> float:
-    """The temperature with the lowest cross entropy (Guo et al. 2017), by golden-section search."""
+    """The temperature with the lowest cross entropy (Guo et al. 2017), by golden-section search.
+
+    A few dev examples that are all predicted correctly would have it fall without end. A normal
+    prior on its logarithm, around 1, weighs against them as a few dozen examples would.
+    """
+
+    def loss(log: float) -> float:
+        return _loss(logs, classes, math.exp(log)) + (log / PRIOR) ** 2 / 2
+
     ratio, (low, high) = (math.sqrt(5) - 1) / 2, RANGE
     for _ in range(40):
         left, right = high - ratio * (high - low), low + ratio * (high - low)
-        if _loss(logs, classes, math.exp(left)) < _loss(logs, classes, math.exp(right)):
+        if loss(left) < loss(right):
             high = right
         else:
             low = left
@@ -141,8 +150,7 @@ def _divide_outputs(bert: LoadedModel, temperature: float) -> None:
 
 def _best(candidates: Sequence[float], value: Callable[[float], float]) -> float:
     """The candidate with the highest value; of equals the one nearest to 0.5."""
-    found = max(candidates, key=lambda one: (round(value(one), 12), -abs(one - 0.5)))
-    return round(float(found), 4)
+    return max(candidates, key=lambda one: (round(value(one), 12), -abs(one - 0.5)))
 
 
 def _candidates(chances: NDArray[np.float64]) -> list[float]:

@@ -31,9 +31,10 @@ def _lines(name: str, checkpoint: Checkpoint, content: Mapping[str, Any]) -> Ite
     yield ""
     config = checkpoint.config
     count = sum(parameter.numel() for parameter in checkpoint.model.parameters())
+    longest = min(config.max_length, content["settings"]["max_length"] or config.max_length)
     yield (
         f"- Model: {checkpoint.family.name}, {config.layers} layers, {config.width} wide, "
-        f"{count:,} parameters; inputs of up to {config.max_length:,} tokens at once, longer ones "
+        f"{count:,} parameters; inputs of up to {longest:,} tokens at once, longer ones "
         "in windows"
     )
     for split, one in content["files"].items():
@@ -80,7 +81,7 @@ def _scores(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _baseline(content: Mapping[str, Any]) -> Iterator[str]:
-    """The score of TF-IDF + logistic regression beside the model's."""
+    """The score of the baseline beside the model's."""
     simple = content.get("baseline") or {}
     for split in ("test", "dev"):
         scores = (simple.get("scores") or {}).get(split)

@@ -55,12 +55,13 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         seed: int = 0,
         device: str | None = None,
         dtype: str | None = None,
+        progress: bool | None = None,
     ) -> None:
         # Kept as given, and looked at in fit: so scikit-learn wants it, to copy estimators.
         self.model = model
         self.learning_rate, self.epochs, self.batch_size = learning_rate, epochs, batch_size
         self.max_length, self.class_weights, self.freeze = max_length, class_weights, freeze
-        self.seed, self.device, self.dtype = seed, device, dtype
+        self.seed, self.device, self.dtype, self.progress = seed, device, dtype, progress
 
     def fit(self, texts: Sequence[Any], labels: Sequence[Any]) -> Classifier:
         """Fine-tune the model on texts and their labels."""
@@ -89,6 +90,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             freeze=self.freeze,
             seed=self.seed,
             dtype=self.dtype,
+            progress=self.progress,
         )
         self.bert_: LoadedModel = result.kept.bert
         return self

@@ -30,7 +30,6 @@ LEAST_STEPS = 500  # below, more steps are better on held-out data (docs/finetun
 # the learning rate and for so many steps (docs/bertsmith-small-experiments.md), but not for more
 # epochs than MOST: of hundreds of examples, LEAST_STEPS are enough.
 MUON_STEPS, FACTOR, MOST = 1000, 2, 20
-OPTIMIZER = ("optimizer", "learning_rate", "matrix_learning_rate")
 TOLD = ("epochs", "optimizer", "learning_rate")
 SWEPT = ("epochs", "learning_rate")  # of which a sweep tries several
 
@@ -42,13 +41,14 @@ def chosen_settings(
     *,
     examples: int | None = None,
     swept: Collection[str] = (),
+    own: bool = True,
 ) -> tuple[Settings, list[str]]:
     """The settings of a run, and notes on those that the data or the model decided.
 
     `examples` are those that are learned from, by default the labelled ones. Nothing is said about
-    settings that are `swept`.
+    settings that are `swept`. Without `own`, the model's bertsmith.json is not read.
     """
-    defaults = default_settings(model, given)
+    defaults = default_settings(model, given, own)
     usual = with_metric(splits, settings_for(splits.train.task, defaults, **given))
     count = len(learned_from(splits.train, usual)) if examples is None else examples
     settings = settings_by_steps(usual, splits.train.task, count, given, defaults)
@@ -56,7 +56,7 @@ def chosen_settings(
     now = {name: getattr(settings, name) for name in STORABLE if name not in swept}
     if other := {n: now[n] for n in TOLD if n in now and now[n] != getattr(usual, n)}:
         notes.append(f"because of few examples: {spoken(other)}")
-    stored = stored_settings(model, given)
+    stored = stored_settings(model, given) if own else {}
     if named := {n: value for n, value in stored.items() if n in now and now[n] == value}:
         notes.append(f"settings in the model's bertsmith.json: {spoken(named)}")
     return settings, notes
@@ -81,10 +81,12 @@ def with_metric(splits: Splits, settings: Settings) -> Settings:
     return settings.changed(metric=metric)
 
 
-def default_settings(model: str | Path, given: Mapping[str, Any]) -> dict[str, Any]:
+def default_settings(
+    model: str | Path, given: Mapping[str, Any], own: bool = True
+) -> dict[str, Any]:
     """The default settings of a model; see `stored_settings`."""
-    width = read_config(find_encoder(model)[0]).width
-    return {"learning_rate": rate_for(width), **stored_settings(model, given)}
+    rate = {"learning_rate": rate_for(read_config(find_encoder(model)[0]).width)}
+    return rate | stored_settings(model, given) if own else rate
 
 
 def stored_settings(model: str | Path, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,16 +106,18 @@ def settings_by_steps(
 ) -> Settings:
     """Settings for so many examples: few need more epochs, and AdamW instead of Muon.
 
-    Epochs that are given, or that a model names, stay, and so does a given optimizer.
+    Epochs that are given, or that a model names, stay, and so do a given optimizer and rate.
     """
-    if task not in LABEL_TASKS or fixes_epochs(given, defaults):
+    if task not in LABEL_TASKS:
         return settings
     each = max(1, -(-examples // settings.batch_size))  # steps in an epoch
     least = LEAST_STEPS
     if each * settings.epochs < MUON_STEPS and may_leave_muon(settings, task, given):
         least = max(LEAST_STEPS, min(MUON_STEPS, MOST * each))
-        rate = FACTOR * settings.learning_rate
+        rate = settings.learning_rate * (FACTOR if given.get("learning_rate") is None else 1)
         settings = settings.changed(optimizer="adamw", learning_rate=rate, matrix_learning_rate=0.0)
+    if fixes_epochs(given, defaults):
+        return settings
     return settings.changed(epochs=min(10_000, max(settings.epochs, -(-least // each))))
 
 
@@ -124,7 +128,7 @@ def fixes_epochs(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:
 
 def may_leave_muon(settings: Settings, task: str, given: Mapping[str, Any]) -> bool:
     """Whether AdamW replaces Muon where there are few steps."""
-    chosen = any(given.get(name) is not None for name in OPTIMIZER)
+    chosen = any(given.get(name) is not None for name in ("optimizer", "matrix_learning_rate"))
     return settings.optimizer == "muon" and task == "classification" and not chosen
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,12 +19,14 @@ from bertsmith.finetune.settings import Settings
 from bertsmith.finetune.setup import freeze
 from bertsmith.finetune.steps import EagerSteps, steps_for
 from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.run import bar_of
 from bertsmith.tasks.training import Sample, Training
 from bertsmith.train.guard import PATIENCE
 
 Scores = dict[str, float]
 EVALUATIONS = 10  # scores on dev data in a run of more epochs than that
 AHEAD = 64  # batches that are tried for a sample, one of whose texts a batch has already
+UNCHANGED = 3  # scores without a better one, after which a run that has learned its file ends
 HEAD_RATE = 2e-3  # learning rate where only the head is trained
 
 
@@ -44,6 +48,26 @@ class Nobody:
 
     def epoch(self, row: dict[str, Any]) -> None:
         """Look away."""
+
+
+@contextmanager
+def progress_bar(wanted: bool | None) -> Iterator[Watcher]:
+    """A watcher that draws a bar on standard error; by default on a terminal or in a notebook."""
+    from rich.console import Console
+
+    if wanted is None:
+        wanted = sys.stderr.isatty() or Console().is_jupyter
+    if not wanted:
+        yield Nobody()
+        return
+    with bar_of("{task.description}{task.completed} of {task.total} steps") as bar:
+        task = bar.add_task("", total=None)
+
+        class Bar(Nobody):
+            def step(self, done: int, total: int, loss: float) -> None:
+                bar.update(task, completed=done, total=total, description=f"loss {loss:.4f}, ")
+
+        yield Bar()
 
 
 def train(
@@ -87,7 +111,7 @@ def train(
 
     try:
         for epoch in range(session.epoch + 1, settings.epochs + 1):
-            if look is not None and 0 < settings.patience <= session.waited:
+            if look is not None and has_ended(session, settings, training):
                 break
             bert.model.train()
             began = time.perf_counter()
@@ -117,6 +141,18 @@ def train(
         bert.model.eval()
     session.restore(bert.model)
     return history
+
+
+def has_ended(session: Session, settings: Settings, training: Training) -> bool:
+    """Is there nothing more to expect from further epochs?
+
+    By `patience`. Without it, if the training file is learned and dev scores do not rise any more;
+    but never where the last epoch is to be kept, as in benchmarks: they are trained as planned.
+    """
+    if settings.patience or not session.epoch or settings.keep == "last":
+        return 0 < settings.patience <= session.waited
+    loss: float = session.history.epochs[-1]["loss"]
+    return session.waited >= UNCHANGED and loss < training.learned
 
 
 def is_evaluated(epoch: int, settings: Settings) -> bool:

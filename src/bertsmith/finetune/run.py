@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -17,11 +18,11 @@ from bertsmith.finetune.baseline import baseline, verdict
 from bertsmith.finetune.calibrate import calibrate as fit
 from bertsmith.finetune.calibrate import check_calibration
 from bertsmith.finetune.defaults import SWEPT, chosen_settings, learned_from
-from bertsmith.finetune.loop import Scores, Watcher, train
+from bertsmith.finetune.loop import UNCHANGED, Scores, Watcher, progress_bar, train
 from bertsmith.finetune.result import Result, Run, described, write_result
 from bertsmith.finetune.session import Session
 from bertsmith.finetune.settings import Settings, check_seeds
-from bertsmith.finetune.setup import open_fresh
+from bertsmith.finetune.setup import forget_fitted, limit_length, open_fresh
 from bertsmith.finetune.trials import model_sum
 from bertsmith.finetune.work import (
     Interrupted,
@@ -36,7 +37,7 @@ from bertsmith.ledger import Ledger
 from bertsmith.tasks.evaluate import Evaluation, evaluate, keep_settings, labelled, tuned
 from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.registry import task_named
-from bertsmith.tasks.training import Training
+from bertsmith.tasks.training import LEARNED, Training
 from bertsmith.train.distributed import Ranks
 
 
@@ -63,7 +64,9 @@ def finetune(
     resume: bool = False,
     calibrate: bool = False,
     abstain: float | None = None,
+    own_settings: bool = True,
     watch: Watcher | None = None,
+    progress: bool | None = None,
     **given: Any,
 ) -> Result:
     """Fine-tune a model on a file (or a folder with train, dev and test files).
@@ -73,7 +76,8 @@ def finetune(
     runs is written there with its report. An interrupted command keeps its state in the folder
     `out`.partial, from which `resume` continues to the same result. `calibrate` fits temperature
     and thresholds on the dev data; `abstain` (0.95) a confidence below which the model abstains, so
-    that the accuracy of the rest is at least this.
+    that the accuracy of the rest is at least this. `own_settings=False` ignores the settings in the
+    model's bertsmith.json. `progress` shows a bar, by default on a terminal or in a notebook.
     """
     if out is not None:
         check_out(out, overwrite, resume)
@@ -94,9 +98,12 @@ def finetune(
             hold_out=hold_out,
         )
     splits = _one_scheme(splits)
-    settings, reasons = chosen_settings(model, splits, given, swept=SWEPT if sweep else ())
+    settings, reasons = chosen_settings(
+        model, splits, given, swept=SWEPT if sweep else (), own=own_settings
+    )
     grid = _grid(splits, settings, sweep_rates, sweep_epochs) if sweep else []
     command = Command(model, splits, settings, seeds, grid, device, watch)
+    command.progress = progress
     if calibrate or abstain is not None:
         check_calibration(splits.train.task, splits.dev, abstain)
         command.calibration = calibrate, abstain
@@ -128,6 +135,7 @@ class Command:
     ) -> None:
         self.model, self.splits, self.settings = model, splits, settings
         self.count, self.grid, self.device, self.watch = seeds, grid, device, watch
+        self.progress: bool | None = None  # a bar, where there is no `watch`; None: on a terminal
         self.work: Work | None = None
         self.sweep: list[Run] = []
         self.seeds: list[Run] = []
@@ -185,10 +193,14 @@ class Command:
         notes = [*self.splits.notes, *self._notes(kept), *self.notes]
         metric, task = self.settings.metric, self.splits.train.task
         result = Result(task, metric, kept, self.seeds, self.sweep, notes, extras=self.extras)
+        done, planned = len(kept.history.epochs), kept.settings.epochs
         if interrupted:
-            done, planned = len(kept.history.epochs), kept.settings.epochs
             result.notes.append(f"interrupted after {done} of {planned} epochs")
-        if with_baseline and (simple := baseline(self.splits)) is not None:
+        elif done < planned:
+            result.notes.append(f"stopped after {done} of {planned} epochs: {_why(kept.settings)}")
+        weights = self.settings.class_weights
+        simple = baseline(self.splits, weights, self.device) if with_baseline else None
+        if simple is not None:
             result.extras["baseline"] = simple
             warning = verdict(simple, kept.scores, metric)
             result.notes += filter(None, (simple["note"], warning))
@@ -247,9 +259,16 @@ class Command:
             self.best = run
         return run
 
-    def _train(self, settings: Settings) -> Run:
+    def _start(self, settings: Settings) -> tuple[Training, LoadedModel]:
+        """How the task is learned, and the model before its first step."""
         training = self.training(settings)
         bert = self.opened(training, settings)
+        forget_fitted(bert)
+        limit_length(bert, settings.max_length)
+        return training, bert
+
+    def _train(self, settings: Settings) -> Run:
+        training, bert = self._start(settings)
         samples = training.samples(bert, learned_from(self.splits.train, settings))
         evaluations: dict[int, Evaluation] = {}  # by epoch; those of the best
         session = Session() if self.work is None else self.work.session(settings)
@@ -263,8 +282,9 @@ class Command:
 
         scored = None if self.splits.dev is None else look
         graphics = [bert.device] if bert.device.type == "cuda" else []
-        with torch.random.fork_rng(graphics):  # the caller's random numbers stay as they were
-            train(bert, training, samples, settings, scored, self.watch, session)
+        watch = progress_bar(self.progress) if self.watch is None else nullcontext(self.watch)
+        with torch.random.fork_rng(graphics), watch as watcher:  # the caller's draws stay the same
+            train(bert, training, samples, settings, scored, watcher, session)
         run = self._finished(settings, session, bert, evaluations)
         self.current = None
         return run
@@ -304,8 +324,7 @@ class Command:
         """The same run with its model, read from the disk if it was trained before a resume."""
         if run.model is not None or self.work is None:
             return run
-        training = self.training(run.settings)
-        bert = self.opened(training, run.settings)
+        training, bert = self._start(run.settings)
         training.samples(bert, learned_from(self.splits.train, run.settings))  # for its ledger
         if not self.work.load_best(run.settings, bert.model):
             raise BertsmithError(
@@ -365,6 +384,16 @@ class Command:
                 "use --test FILE for an unbiased score"
             )
         return notes
+
+
+def _why(settings: Settings) -> str:
+    """Why a run ended before its last epoch."""
+    if settings.patience:
+        return f"no better dev score in {settings.patience} epochs"
+    return (
+        f"the training loss was below {LEARNED} and the last {UNCHANGED} dev scores were no better"
+        " (--keep last trains on)"
+    )
 
 
 def _count_long(bert: LoadedModel, dev: Dataset[Any]) -> None:

@@ -74,14 +74,20 @@ class Settings(BaseModel):
     focal: float = Field(default=0.0, ge=0, le=20, description="gamma of the focal loss; 0: none")
     smoothing: float = Field(default=0.0, ge=0, le=0.99, description="label smoothing")
     patience: int = Field(
-        default=0, ge=0, le=MANY, description="stop after so many epochs without a better score"
+        default=0,
+        ge=0,
+        le=MANY,
+        description="stop after so many epochs without a better score; 0: if the file is learned",
     )
     keep: Literal["best", "last"] = Field(
         default="best", description="the epoch that is saved: the best by its score, or the last"
     )
     metric: str = Field(default="", description="the score that decides; default: the task's own")
     max_length: int = Field(
-        default=0, ge=0, le=MANY, description="tokens in a window; 0: as many as the model reads"
+        default=0,
+        ge=0,
+        le=MANY,
+        description="tokens in a window, in training and when used; 0: as the model",
     )
     dtype: Literal["float32", "bfloat16"] = Field(
         default="float32", description="bfloat16: compute in it, with float32 weights"

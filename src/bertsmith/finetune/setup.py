@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -18,6 +19,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.finetune.settings import Settings
 from bertsmith.model import Config, Model, initialise, prepare
 from bertsmith.tasks.loaded import LoadedModel, pick_device, pick_dtype
+from bertsmith.tasks.task import FITTED
 from bertsmith.tasks.training import Training
 from bertsmith.tokenizer import Tokenizer
 
@@ -46,6 +48,20 @@ def open_model(
     prepare(checkpoint.model)
     tokenizer = Tokenizer.load(directory, family=checkpoint.family.name)
     return LoadedModel(checkpoint, tokenizer, sentence=sentence, progress=False)
+
+
+def forget_fitted(bert: LoadedModel) -> None:
+    """Drop thresholds that were fitted on the outputs of the model before it is trained further."""
+    kept = {name: x for name, x in bert.checkpoint.settings.items() if name not in FITTED}
+    bert.checkpoint = replace(bert.checkpoint, settings=kept)
+
+
+def limit_length(bert: LoadedModel, most: int) -> None:
+    """Read texts in windows of at most `most` tokens, in training and ever after; 0: as before."""
+    if most:
+        most = min(most, bert.checkpoint.config.max_length)
+        bert.tokenizer.max_length = most
+        bert.sentence = replace(bert.sentence, max_length=most)
 
 
 def find_encoder(model: str | Path) -> tuple[Path, Sentence]:

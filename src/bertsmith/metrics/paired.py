@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bertsmith.errors import BertsmithError
-from bertsmith.metrics.intervals import drawn_weights
+from bertsmith.metrics.intervals import drawn_weights, unseen
 from bertsmith.metrics.labels import Weights, paired
 
 EXACT = 14  # examples up to which every permutation is tried
@@ -71,7 +71,7 @@ def resample_pair(
     everything = np.ones(length)
     lead = second(everything) - first(everything)
     leads = [second(one) - first(one) for one in drawn_weights(length, draws, seed)]
-    return _compared(lead, leads, confidence)
+    return _compared(lead, leads, confidence, length)
 
 
 def paired_bootstrap(
@@ -100,16 +100,19 @@ def paired_bootstrap(
         drawn = [gold[place] for place in picks]
         one, other = ([side[place] for place in picks] for side in (first, second))
         leads.append(metric(drawn, other) - metric(drawn, one))
-    return _compared(lead, leads, confidence)
+    return _compared(lead, leads, confidence, len(gold))
 
 
-def _compared(lead: float, leads: Sequence[float], confidence: float) -> Comparison:
+def _compared(lead: float, leads: Sequence[float], confidence: float, length: int) -> Comparison:
     values = np.asarray([value for value in leads if not math.isnan(value)])
     if not len(values) or math.isnan(lead):
         raise BertsmithError("the metric is NaN on these examples")
     gone = int(min((values <= 0).sum(), (values >= 0).sum()))
     outside = 50 * (1 - confidence)
     low, high = np.percentile(values, [outside, 100 - outside]).tolist()
+    if not values.any():  # no example tells the two apart
+        high = unseen(confidence, length)
+        low = -high
     return Comparison(lead, min(1.0, 2 * (gone + 1) / (len(values) + 1)), low, high)
 
 

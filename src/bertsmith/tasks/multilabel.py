@@ -23,8 +23,8 @@ from bertsmith.tasks.training import (
     TaskOptions,
     TrainingItem,
     binary_loss,
-    class_weights,
     item_weights,
+    label_weights,
 )
 
 
@@ -38,7 +38,9 @@ class MultilabelTraining(LabelTraining):
         if not self.labels:
             raise BertsmithError(f"{dataset.path}: contains no labels")
         seen = (name for example in dataset.gold() for name in label_names(example))
-        self.weights = class_weights(options.class_weights, self.labels, seen)
+        self.weights, self.otherwise = label_weights(
+            options.class_weights, self.labels, seen, len(dataset.gold())
+        )
 
     def target(self, example: Any) -> tuple[int, ...]:
         """The indices of its labels."""
@@ -49,11 +51,11 @@ class MultilabelTraining(LabelTraining):
         applies = torch.zeros(len(items), len(self.labels))
         for row, item in enumerate(items):
             applies[row, list(item.target)] = 1.0
-        each = torch.where(applies > 0.5, torch.tensor(self.weights), torch.tensor(1.0))
+        each = torch.where(applies > 0.5, torch.tensor(self.weights), torch.tensor(self.otherwise))
         return {"applies": applies, "each": each, "weights": item_weights(items)}
 
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
-        """The mean over labels, each by its class's weight where it applies."""
+        """The mean over labels, each by its weight."""
         focal, smoothing = self.options.focal, self.options.smoothing
         loss = binary_loss(outputs, targets["applies"], focal=focal, smoothing=smoothing)
         return ((loss * targets["each"]).mean(-1) * targets["weights"]).sum()

@@ -54,20 +54,24 @@ class RegressionTraining(LabelTraining):
         """Squared error."""
         return ((outputs[:, 0] - targets["numbers"]).square() * targets["weights"]).sum()
 
+    def start_from_used(self, model: Model) -> None:
+        """Rescale the output layer from the unit of the file to deviations from the mean."""
+        _scale(model, 1 / self.deviation, -self.mean / self.deviation)
+
     @contextmanager
     def as_used(self, model: Model) -> Iterator[None]:
         """Rescale the output layer to the unit of the file."""
-        output = model.heads["classify"].output
-        assert isinstance(output, nn.Linear)
-        _scale(output, self.deviation, self.mean)
+        _scale(model, self.deviation, self.mean)
         try:
             yield
         finally:
-            _scale(output, 1 / self.deviation, -self.mean / self.deviation)
+            self.start_from_used(model)
 
 
 @torch.no_grad()
-def _scale(output: nn.Linear, factor: float, shift: float) -> None:
+def _scale(model: Model, factor: float, shift: float) -> None:
+    output = model.heads["classify"].output
+    assert isinstance(output, nn.Linear)
     output.weight.mul_(factor)
     output.bias.mul_(factor).add_(shift)
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 
 from bertsmith.batch import Batch
 from bertsmith.model import Hidden, Model
 from bertsmith.tasks.windows import Window
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 Result = TypeVar("Result")
 Compute = Callable[[Hidden, Batch, Sequence[Window]], Sequence[Result]]
@@ -55,7 +58,7 @@ def run(
     lengths = [len(window.ids) for window in windows]
     plan = list(packed(lengths, budget or BUDGETS.get(device.type, 2048)))
     results: dict[int, Result] = {}
-    with torch.inference_mode(), _bar(sum(lengths), len(plan), progress) as advance:
+    with torch.inference_mode(), token_bar(sum(lengths), len(plan), progress) as advance:
         for chosen in plan:
             group = [windows[number] for number in chosen]
             hidden, batch = encode(model, group, device)
@@ -103,21 +106,22 @@ def packed(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
 
 
 @contextmanager
-def _bar(total: int, batches: int, wanted: bool | None) -> Iterator[Callable[[int], None]]:
+def token_bar(total: int, batches: int, wanted: bool | None) -> Iterator[Callable[[int], None]]:
     """A progress bar on standard error, where a person watches and there is something to see."""
     if wanted is None:
         wanted = sys.stderr.isatty() and batches > 4
     if not wanted:
         yield lambda tokens: None
         return
+    with bar_of("{task.completed:,.0f} of {task.total:,.0f} tokens") as bar:
+        task = bar.add_task("", total=total)
+        yield lambda tokens: bar.advance(task, tokens)
+
+
+def bar_of(text: str) -> Progress:
+    """A progress bar on standard error with a text and the time left; it vanishes at its end."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (
-        BarColumn(),
-        TextColumn("{task.completed:,.0f} of {task.total:,.0f} tokens"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda tokens: bar.advance(task, tokens)
+    columns = BarColumn(), TextColumn(text), TimeRemainingColumn()
+    return Progress(*columns, console=Console(stderr=True), transient=True)

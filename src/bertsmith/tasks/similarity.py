@@ -49,8 +49,7 @@ class VectorTraining(Training):
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """An item with the texts of each example."""
         self.sentence = bert.sentence
-        limit = self.options.max_length or bert.sentence.max_length
-        how = bert.windower(overlap=0, limit=limit)
+        how = bert.windower(overlap=0, limit=bert.sentence.max_length)
         samples: list[Sample] = []
         for example in examples:
             texts = [bert.sentence.prepared(text) for text in example.texts]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.model import Trace
-from bertsmith.tasks.run import BUDGETS, packed
+from bertsmith.tasks.run import BUDGETS, packed, token_bar
 from bertsmith.tasks.spans import words
 from bertsmith.tasks.windows import Window, clearest
 from bertsmith.tokenizer import Encoding
@@ -170,7 +170,9 @@ def _run(loaded: LoadedModel, jobs: Sequence[_Job], depths: Sequence[int]) -> It
     states = [np.zeros((len(depths), len(job.rows), width), np.float32) for job in jobs]
     parts = [part for number, job in enumerate(jobs) for part in _parts(number, job)]
     budget = loaded.budget or BUDGETS.get(loaded.device.type, 2048)
-    for chosen in packed([len(part.window.ids) for part in parts], budget):
+    lengths = [len(part.window.ids) for part in parts]
+    plan = list(packed(lengths, budget))
+    for chosen in _shown(plan, lengths, loaded.progress):
         group = [parts[number] for number in chosen]
         batch = Batch.of([one.window.ids for one in group], [one.window.segments for one in group])
         starts = accumulate(batch.layout.lengths, initial=0)
@@ -198,6 +200,14 @@ def _run(loaded: LoadedModel, jobs: Sequence[_Job], depths: Sequence[int]) -> It
     for number, job in enumerate(jobs):
         states[number][:, [not places for places in job.rows]] = np.nan
         yield TextStates(job.text, job.spans, states[number])
+
+
+def _shown(plan: list[list[int]], lengths: list[int], progress: bool | None) -> Iterator[list[int]]:
+    """The groups of a plan, with a progress bar on a terminal."""
+    with token_bar(sum(lengths), len(plan), progress) as advance:
+        for chosen in plan:
+            yield chosen
+            advance(sum(lengths[number] for number in chosen))
 
 
 class _Part(NamedTuple):

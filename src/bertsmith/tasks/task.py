@@ -22,6 +22,9 @@ from bertsmith.metrics.labels import Score
 from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.training import TaskOptions, Training
 
+# Entries of config.json that were fitted on a model's outputs: other weights make them wrong.
+FITTED = ("decision_threshold", "label_thresholds", "no_answer_threshold", "abstain_below")
+
 Weights = NDArray[np.float64]
 Rows = list[dict[str, Any]]
 
@@ -90,7 +93,7 @@ class Task:
     opens_as: ClassVar[str]  # transformers' AutoModelFor…; empty: sentence-transformers
     usage: ClassVar[str]  # the call of `Bert` for one text
     defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})  # other than finetune's own
-    options: ClassVar[frozenset[str]] = frozenset()  # of `TaskOptions`, beside max_length
+    options: ClassVar[frozenset[str]] = frozenset()  # of `TaskOptions`
     kinds: ClassVar[tuple[type, ...]]  # the examples that it can predict
     perfect: ClassVar[float] = 1.0  # the correctness of a prediction without an error
 

@@ -21,6 +21,7 @@ from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.windows import Window, Windower
 
 Targets = dict[str, Tensor]
+LEARNED = 0.001  # the mean loss of an epoch below which a training file is learned
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,6 @@ Sample = tuple[TrainingItem, ...]  # all items of one example
 
 class TaskOptions(Protocol):
     """The settings of a run that tasks read. `Task.options` names those that a task understands."""
-
-    @property
-    def max_length(self) -> int:
-        """Tokens in a window; 0: as many as the model reads."""
 
     @property
     def class_weights(self) -> str:
@@ -74,6 +71,7 @@ class Training:
     head: ClassVar[str | None]  # the head that is trained, if any
     each_token: ClassVar[bool] = False  # are there outputs for every token, or for sequences?
     together: ClassVar[bool] = False  # must all items of a step be in one batch?
+    learned: ClassVar[float] = LEARNED  # 0: a small loss does not mean that
     exact: ClassVar[bool] = False  # do targets stay the same when filler sequences are added?
 
     def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
@@ -85,7 +83,7 @@ class Training:
 
     def windower(self, bert: LoadedModel) -> Windower:
         """How inputs become windows."""
-        return bert.windower(limit=self.options.max_length or None)
+        return bert.windower()
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """Labelled examples as samples; those that cannot be learned from are left out."""
@@ -119,6 +117,9 @@ class Training:
         Their size is the same for all batches of one size, and fillers have no weight.
         """
         return {name: zero_padded(rows, sequences) for name, rows in targets.items()}
+
+    def start_from_used(self, model: Model) -> None:
+        """Make the head of a finished model one that can be trained further."""
 
     @contextmanager
     def as_used(self, model: Model) -> Iterator[None]:
@@ -198,6 +199,24 @@ def class_weights(option: str, labels: Sequence[str], seen: Iterable[str]) -> li
             )
         weights[name.strip()] = _weight(number, name.strip())
     return list(weights.values())
+
+
+def label_weights(
+    option: str, labels: Sequence[str], seen: Iterable[str], examples: int
+) -> tuple[list[float], list[float]]:
+    """The weight of each label of a multi-label file where it applies, and where it does not.
+
+    Balanced weights make both count the same in sum, as in scikit-learn.
+    """
+    if option != "balanced":
+        return class_weights(option, labels, seen), [1.0] * len(labels)
+    counts = Counter(seen)
+    sides = [(counts[name], examples - counts[name]) for name in labels]
+    with_label, without = zip(
+        *((examples / (2 * a), examples / (2 * b)) if a and b else (1.0, 1.0) for a, b in sides),
+        strict=True,
+    )
+    return list(with_label), list(without)
 
 
 def _weight(text: str, name: str) -> float:
