@@ -114,9 +114,10 @@ class _JsonLines:
         if not isinstance(entities, list) or not isinstance(text, str):
             raise BertsmithError(f"--format {self.kind} is for models that tag entities")
         results = ("words", "tags", "entities")
+        words = row.get(f"words{SUFFIX}", row.get("words"))
         names = {*results, *(f"{name}{SUFFIX}" for name in results)}
         others = {name: value for name, value in row.items() if name not in names}
-        return spans_record(self.kind, text, entities, others)
+        return spans_record(self.kind, text, words or (), entities, others)
 
 
 class _Delimited:

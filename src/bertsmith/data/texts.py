@@ -6,9 +6,18 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from bertsmith.data.columns import Finder, plain, spans_column
-from bertsmith.data.examples import Labelled, MultiLabelled, Related, Scored, Tagged, Where, joined
-from bertsmith.data.spans import tags_of_spans
+from bertsmith.data.columns import Finder, plain
+from bertsmith.data.examples import (
+    Annotated,
+    Labelled,
+    MultiLabelled,
+    Related,
+    Scored,
+    Tagged,
+    Where,
+    joined,
+)
+from bertsmith.data.spans import read_spans
 from bertsmith.data.tables import Row, Table, is_absent, list_cell, sample, text_cell
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
@@ -125,9 +134,7 @@ def read_related(table: Table, finder: Finder, ledger: Ledger) -> list[Related]:
 def read_tagged(
     table: Table, finder: Finder, ledger: Ledger, names: Sequence[str] | None
 ) -> list[Tagged]:
-    """Rows with a list of words and a list of tags, or with a text and annotated spans."""
-    if spans := spans_column(table, finder.given):
-        return _read_spans(table, finder, ledger, spans)
+    """Rows with a list of words and a list of tags."""
     words, tags = finder.needed("tokens"), finder.known("tags")
     classes = _classes(table, tags, names)
     examples = []
@@ -158,8 +165,8 @@ def read_tagged(
     return examples
 
 
-def _read_spans(table: Table, finder: Finder, ledger: Ledger, column: str) -> list[Tagged]:
-    """Texts whose entities are marked by characters: words of our own, tagged in BIO."""
+def read_annotated(table: Table, finder: Finder, ledger: Ledger, column: str) -> list[Annotated]:
+    """Texts whose entities are marked by characters."""
     finder.note("spans", column)
     text = finder.needed("text")
     examples = []
@@ -169,12 +176,11 @@ def _read_spans(table: Table, finder: Finder, ledger: Ledger, column: str) -> li
             ledger.note(TEXTLESS)
             continue
         spelled = text_cell(row.cells[text], where, text)
-        offsets, tags = tags_of_spans(spelled, row.cells.get(column), where, column, ledger)
-        if not offsets:
+        if not spelled.strip():
             ledger.note("sentences without words, left out")
             continue
-        words = tuple(spelled[start:end] for start, end in offsets)
-        examples.append(Tagged(spelled, words, offsets, tags, where))
+        spans = read_spans(spelled, row.cells.get(column), where, column, ledger)
+        examples.append(Annotated(spelled, spans, where))
     return examples
 
 
