@@ -46,8 +46,8 @@ CLOSED = [
 
 
 @pytest.mark.parametrize("words", CLOSED)
-@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
-def test_no_output_at_all(words: str, closed: str, tmp_path: Path) -> None:
+def test_no_output_at_all(words: str, tmp_path: Path) -> None:
+    closed = "<&- >&- 2>&-" if words == "recipes" else ">&-"
     (tmp_path / "lines.txt").write_text("The river flows.\nA storm tore the roof off.\n")
     (tmp_path / "lines.csv").write_text("text,label\n" + "a river,x\na storm,y\n" * 6)
     command = f"{' '.join(PROGRAM)} {words} {closed}"

@@ -175,8 +175,8 @@ def bertsmith(
 def main() -> None:
     """Run a verb; a person's mistake is one line on standard error and exit status 2."""
     _fill_closed_streams()
-    # joblib warns where the size of files is limited, and works all the same.
-    warnings.filterwarnings("ignore", message=".*joblib will operate in serial mode")
+    if not sys.warnoptions:  # libraries warn programmers; what a person must know is a note
+        warnings.simplefilter("ignore")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal may not know every character

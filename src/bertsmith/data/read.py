@@ -62,6 +62,7 @@ class Data:
         self.names: tuple[str, ...] = ()
         self.columns: Mapping[str, str] = {}
         self.unused: tuple[str, ...] = ()
+        self.delimiter = ","  # of a csv file that is being read
 
     def tables(self, size: int = PORTION) -> Iterator[Table]:
         """Yield the rows unchanged, in portions."""
@@ -74,6 +75,7 @@ class Data:
         """
         given, complete, empty = dict(self.options.columns), 0, 0
         for table in self.tables(size or PORTION):
+            self.delimiter = "," if table.delimiter == "\t" else table.delimiter
             for start in range(0, len(table.rows), size or PORTION):
                 part = replace(table, rows=table.rows[start : start + (size or PORTION)])
                 examples = self._inputs(part, given)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bertsmith.data.columns import Finder, plain
+from bertsmith.data.delimited import ABSENT
 from bertsmith.data.examples import (
     Annotated,
     Labelled,
@@ -24,6 +25,7 @@ from bertsmith.ledger import Ledger
 from bertsmith.numbers import parse_number, parse_whole, shown
 
 SEPARATORS = "|;,"
+LARGEST = 1e30  # scores, whose squared errors a model learns in float32
 TEXTLESS = "rows without a text, left out"
 
 
@@ -42,7 +44,7 @@ def read_labelled(
         where = table.where(row)
         label = None
         if column is not None and not hidden:
-            label = _label(row.cells.get(column), where, column, classes)
+            label = _class(row.cells.get(column), where, column, classes)
         if agreed and label == "-":  # so SNLI and MNLI say that people disagreed
             ledger.note("rows without a majority label (-), left out")
             continue
@@ -78,7 +80,7 @@ def read_multilabelled(
             )
         elif column is not None and not is_absent(value := row.cells.get(column)):
             cells = _several(value, where, column, separator)
-            spelled = (_label(cell, where, column, classes) for cell in cells)
+            spelled = (_class(cell, where, column, classes) for cell in cells)
             labels = tuple(dict.fromkeys(name for name in spelled if name is not None))
         both = texts.read(row, where)
         if both is None:
@@ -102,6 +104,11 @@ def read_scored(table: Table, finder: Finder, ledger: Ledger) -> list[Scored]:
             score = parse_number(value)
             if score is None:
                 raise BertsmithError(f"{where}: {column!r} is {shown(value)}, not a finite number")
+            if abs(score) > LARGEST:
+                raise BertsmithError(
+                    f"{where}: {column!r} is {shown(value)}, more than a model can output; scale "
+                    f"the scores to at most {LARGEST:g}"
+                )
         both = texts.read(row, where)
         if both is None:
             ledger.note(TEXTLESS)
@@ -209,6 +216,12 @@ def _label(value: Any, where: Where, column: str, classes: Sequence[str] | None)
             raise BertsmithError(f"{where}: label {number}, but there are {len(classes)} names")
         return classes[number] if number >= 0 else None
     return name or None
+
+
+def _class(value: Any, where: Where, column: str, classes: Sequence[str] | None) -> str | None:
+    """A label; none where it says that there is none, unless that is the name of a class."""
+    name = _label(value, where, column, classes)
+    return None if name in ABSENT and name not in (classes or ()) else name
 
 
 def _classes(table: Table, column: str | None, names: Sequence[str] | None) -> Sequence[str] | None:

@@ -291,6 +291,7 @@ class TaggingTask(Task):
     head = "tag"
     hub_tag, opens_as = "token-classification", "TokenClassification"
     usage = 'tag("Ada lived in London.")'
+    pipeline = 'aggregation_strategy="first"'  # a word has the label of its first token
     defaults = MappingProxyType({"batch_size": 16})
     options = frozenset({"class_weights", "focal", "smoothing"})
     kinds = (Tagged, Annotated, Labelled, MultiLabelled)
