@@ -26,6 +26,7 @@ from bertsmith.errors import BertsmithError
 if sys.platform != "win32":
     import fcntl
 
+ESCAPED = "backslashreplace"  # of half characters, as in file names that are not UTF-8
 LONGEST = 200  # characters of a foreign message that an error of ours repeats
 # What network and cluster file systems answer to locks, or to flushing a folder.
 UNSUPPORTED = (errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
@@ -92,7 +93,7 @@ def atomic(path: str | Path, mode: str = "wb") -> AbstractContextManager[IO[Any]
 
 @contextmanager
 def _atomic(path: Path, mode: str) -> Iterator[IO[Any]]:
-    text = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
+    text = {} if "b" in mode else {"encoding": "utf-8", "newline": "", "errors": ESCAPED}
     with writing(path):
         if path.exists() and not path.is_file():
             with path.open(mode, **text) as stream:  # type: ignore[call-overload]
@@ -157,7 +158,7 @@ def write_bytes(path: str | Path, content: bytes) -> None:
 
 def write_text(path: str | Path, content: str) -> None:
     """Write a UTF-8 file that is on the disk before it has its name."""
-    write_bytes(path, content.encode())
+    write_bytes(path, content.encode(errors=ESCAPED))
 
 
 def write_json(path: str | Path, content: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -34,11 +35,33 @@ def test_an_output_that_nobody_reads_is_no_mistake(words: list[str]) -> None:
     assert running.wait() == 0
 
 
-def test_no_output_at_all() -> None:
-    done = subprocess.run(
-        ["bash", "-c", f"{' '.join(PROGRAM)} recipes >&-"], stderr=subprocess.PIPE, text=True
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+CLOSED = [
+    "recipes",
+    "tokenizer show bertsmith-small words",
+    "fill-mask bertsmith-small --json '[MASK] text'",
+    "embed bertsmith-small --json 'a text'",
+    "heads bertsmith-small lines.txt",
+    "check lines.csv",
+]
+
+
+@pytest.mark.parametrize("words", CLOSED)
+def test_no_output_at_all(words: str, tmp_path: Path) -> None:
+    closed = "<&- >&- 2>&-" if words == "recipes" else ">&-"
+    (tmp_path / "lines.txt").write_text("The river flows.\nA storm tore the roof off.\n")
+    (tmp_path / "lines.csv").write_text("text,label\n" + "a river,x\na storm,y\n" * 6)
+    command = f"{' '.join(PROGRAM)} {words} {closed}"
+    done = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert "Traceback" not in done.stderr
+    assert done.returncode in (0, 1)  # a check may have findings
+
+
+def test_a_limit_on_the_size_of_files_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("The river flows to the sea.\n" * 40)
+    command = f"ulimit -f 0; {' '.join(PROGRAM)} senses bertsmith-small the lines.txt > out.txt"
+    done = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    expected = "bertsmith: standard output cannot be written (File too large)\n"
+    assert (done.returncode, done.stderr) == (2, expected)
 
 
 @pytest.mark.parametrize("seconds", [0.1, 2.0])

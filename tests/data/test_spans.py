@@ -1,4 +1,4 @@
-"""Annotated spans of spaCy, Prodigy and doccano: read as words with tags, and written back."""
+"""Annotated spans of spaCy, Prodigy and doccano: read, tagged in any words, and written back."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from bertsmith.data import read_data
 from bertsmith.data.examples import Where
 from bertsmith.data.schemes import chunks
-from bertsmith.data.spans import spans_record, tags_of_spans
+from bertsmith.data.spans import read_spans, spans_record, tags_of_spans
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 
 TEXT = "Ada Lovelace met Charles in London."
 SPANS = [[0, 12, "PER"], [17, 24, "PER"], [28, 34, "LOC"]]
 OBJECTS = [{"start": s, "end": e, "label": label} for s, e, label in SPANS]
-TAGS = ("B-PER", "I-PER", "O", "B-PER", "O", "B-LOC", "O")
+WORDS = ("Ada", "Lovelace", "met", "Charles", "in", "London", ".")
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ TAGS = ("B-PER", "I-PER", "O", "B-PER", "O", "B-LOC", "O")
         ("spacy3.json", {"classes": ["PER"], "annotations": [[TEXT, {"entities": SPANS}]]}),
         ("spacy.jsonl", [TEXT, {"entities": SPANS}]),
         ("docs.jsonl", {"text": TEXT, "ents": OBJECTS, "tokens": []}),
-        ("prodigy.jsonl", spans_record("prodigy", TEXT, OBJECTS, {"id": 1})),
+        ("prodigy.jsonl", spans_record("prodigy", TEXT, WORDS, OBJECTS, {"id": 1})),
         ("doccano.jsonl", {"id": 4, "text": TEXT, "label": SPANS}),
         (
             "doccano2.jsonl",
@@ -51,23 +51,33 @@ def test_every_tool(name: str, content: Any, tmp_path: Path) -> None:
     assert (dataset.task, dataset.scheme) == ("tagging", "bio")
     (one,) = dataset.examples
     assert one.text == TEXT
-    assert one.words == ("Ada", "Lovelace", "met", "Charles", "in", "London", ".")
-    assert one.tags == TAGS
+    assert one.spans == tuple(map(tuple, SPANS))
+    assert dataset.labels == ("O", "B-LOC", "B-PER", "I-LOC", "I-PER")
     assert dataset.ledger.counts == {}
 
 
-def test_what_does_not_fit_is_counted() -> None:
+def test_what_is_no_span_of_the_text_is_counted() -> None:
     spans = [[0, 5, "PER"], [4, 12, "PER"], [16, 17, "X"], [40, 50, "X"], [20, 19, "X"]]
-    dataset = read_data([{"text": TEXT, "entities": spans}])
-    assert dataset.examples[0].tags == ("O", "B-PER", *["O"] * 5)
+    dataset = read_data([{"text": TEXT, "entities": [*spans, [12, 17, "O"], [4, 12, "PER"]]}])
+    # Overlapping spans stay: they are true, though tags cannot say both.
+    assert dataset.examples[0].spans == ((0, 5, "PER"), (4, 12, "PER"), (13, 16, "O"))
     assert dataset.ledger.counts == {
-        "spans that overlap a longer one, left out": 1,
         "spans outside their text, left out": 1,
         "spans that contain no word, left out": 2,
+        "spans with blanks around them, which are cut off": 1,
     }
-    moved = read_data([{"text": TEXT, "entities": [[1, 6, "PER"]]}])
-    assert moved.examples[0].tags == ("B-PER", "I-PER", *["O"] * 5)
-    assert moved.ledger.counts == {"spans moved to the borders of words": 1}
+
+
+def test_what_tags_cannot_say_is_counted() -> None:
+    words = [(0, 3), (4, 12), (13, 16), (17, 24)]
+    spans = [(0, 5, "PER"), (4, 12, "PER"), (14, 16, "X"), (24, 30, "X")]
+    ledger = Ledger()
+    assert tags_of_spans(words, spans, ledger) == ("O", "B-PER", "B-X", "O")
+    assert ledger.counts == {
+        "entities that share a word with a longer one, not trained on": 1,
+        "entities that end inside a word, trained on as whole words": 1,
+        "entities in which the tokenizer sees no word, not trained on": 1,
+    }
 
 
 @pytest.mark.parametrize("span", [["x", 3, "PER"], [0, float("nan"), "PER"], [0, 10**30, "PER"]])
@@ -90,12 +100,14 @@ def test_spans_of_words_are_kept(listed: list[str], data: st.DataObject) -> None
         for a, b in zip(cuts[::2], cuts[1::2], strict=False)
     ]
     for kind in ("spacy", "prodigy", "doccano"):
-        record = spans_record(kind, text, spans, {})
+        record = spans_record(kind, text, listed, spans, {})
         fields = record[1] if kind == "spacy" else record
         value = next(fields[key] for key in ("entities", "label", "spans") if key in fields)
         ledger = Ledger()
-        offsets, tags = tags_of_spans(text, value, Where("x", 1), "entities", ledger)
-        assert tags is not None
+        read = read_spans(text, value, Where("x", 1), "entities", ledger)
+        assert read is not None
+        offsets = [(at, at + len(word)) for at, word in zip(starts, listed, strict=True)]
+        tags = tags_of_spans(offsets, read, ledger)
         assert not ledger.counts
         again = [(offsets[c.start][0], offsets[c.stop - 1][1]) for c in chunks(tags)]
         assert again == [(one["start"], one["end"]) for one in spans]

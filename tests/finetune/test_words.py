@@ -24,6 +24,7 @@ from bertsmith.tasks.evaluate import evaluate
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.tagging import first_tokens
 from bertsmith.tasks.training import Sample, Training
+from bertsmith.tokenizer import Encoding
 from finetune.conftest import CITIES, FAST, OTHERS, Write
 from tasks.models import Made, Maker
 
@@ -53,6 +54,7 @@ def mean_loss(bert: Any, training: Training, samples: list[Sample]) -> float:
 @pytest.mark.parametrize(
     ("tokens", "given", "firsts"),
     [
+        ([(0, 1), (1, 4), (4, 6)], [(0, 1), (2, 6)], [0, 1]),  # a token with the space before it
         ([(0, 3), (3, 5), (6, 9)], [(0, 5), (6, 9)], [0, 2]),
         ([(0, 3), (3, 4), (4, 5)], [(0, 2), (2, 5)], [0, 1]),  # can't as ca n't
         ([(0, 9)], [(0, 4), (5, 9)], [0, 0]),  # one token over two words
@@ -63,7 +65,9 @@ def mean_loss(bert: Any, training: Training, samples: list[Sample]) -> float:
     ],
 )
 def test_first_tokens(tokens: Any, given: Any, firsts: Any) -> None:
-    assert first_tokens(tokens, given) == firsts
+    words = list(range(len(tokens)))
+    encoding = Encoding(words, words, tokens, words, words)
+    assert first_tokens("a bcdefgh", encoding, given) == firsts
 
 
 def sentences(count: int = 48, length: int = 6) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from bertsmith.analysis.maps import Floats
 from bertsmith.data import Tagged
 from bertsmith.errors import BertsmithError
 from bertsmith.tasks.states import hidden_states
+from bertsmith.tasks.tagging import in_words
 
 if TYPE_CHECKING:
     from bertsmith.tasks.loaded import LoadedModel
@@ -86,6 +87,7 @@ class _Words:
     """Words with their labels, and their mean states at every depth: (words, D) each."""
 
     def __init__(self, bert: LoadedModel, examples: Sequence[Tagged]) -> None:
+        examples = in_words(examples, bert.encode([one.text for one in examples]), bert.ledger)
         spans = [one.offsets for one in examples]
         states = hidden_states(bert, [one.text for one in examples], spans=spans)
         self.labels: list[str] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from io import TextIOWrapper
@@ -50,6 +51,8 @@ from bertsmith.cli import options as shared
 from bertsmith.errors import BertsmithError
 from bertsmith.files import cause
 
+# A full disk, a limit on the size of files, a quota, a broken device.
+UNWRITABLE = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO}
 LONGEST = 900  # characters of an error message, which may repeat what is in a file
 # What completes words in a shell doubles the time that help takes: it is there when asked for.
 COMPLETION = {"--install-completion", "--show-completion"}
@@ -171,6 +174,9 @@ def bertsmith(
 
 def main() -> None:
     """Run a verb; a person's mistake is one line on standard error and exit status 2."""
+    _fill_closed_streams()
+    if not sys.warnoptions:  # libraries warn programmers; what a person must know is a note
+        warnings.simplefilter("ignore")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal may not know every character
@@ -191,11 +197,21 @@ def main() -> None:
     except OSError as error:
         if error.filename:  # a name that is too long, a disk that is full, a missing permission
             status = _say(f"{error.filename}: {cause(error)}")
-        elif error.errno == errno.ENOSPC:
-            status = _say(f"standard output cannot be written ({error.strerror})")
+        elif error.errno in UNWRITABLE:
+            status = _say(f"standard output cannot be written ({cause(error)})")
         else:
             raise
     sys.exit(_flushed(status))
+
+
+def _fill_closed_streams() -> None:
+    """What a shell closed, as with >&-, is the null device: writing to it is no mistake.
+
+    Lowest first, so that each gets its own descriptor, which a file of ours could get otherwise.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 - open until the end
 
 
 def _say(message: str, status: int = 2) -> int:
@@ -210,8 +226,7 @@ def _say(message: str, status: int = 2) -> int:
 def _flushed(status: int | str | None) -> int | str | None:
     """Write what is still held back; Python would complain of a full or closed output later."""
     try:
-        if sys.stdout is not None:  # as after >&- in a shell
-            sys.stdout.flush()
+        sys.stdout.flush()
     except BrokenPipeError:
         pass
     except (OSError, ValueError) as error:

@@ -78,7 +78,7 @@ def predict(
     reading = tasks.reading(columns)
     data = open_data(rows, task.name, usual=usual, ledger=bert.ledger, **reading)
     written = 0
-    with open_predictions(out, format, bert.ledger) as writer, _bar(out) as advance:
+    with open_predictions(out, format, bert.ledger, data) as writer, _bar(out) as advance:
         for portion in predict_rows(bert, data, top=top, explain=explain):
             writer.write(portion.rows)
             advance(portion)

@@ -187,6 +187,8 @@ def _column(path: str, table: Any, text_field: str) -> None:
     if text_field not in schema.names:
         message = f"{path}: there is no column {text_field!r}; there are {', '.join(schema.names)}"
         raise BertsmithError(message)
+    if schema.names.count(text_field) > 1:
+        raise BertsmithError(f"{path}: two columns are called {text_field!r}")
     kind = schema.field(text_field).type
     if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
         raise BertsmithError(f"{path}: the column {text_field!r} holds {kind}, not strings")

@@ -3,6 +3,7 @@
 from bertsmith.data.conll import Treebank, read_treebank
 from bertsmith.data.dataset import TASKS, Dataset, has_gold, label_names, ordered
 from bertsmith.data.examples import (
+    Annotated,
     Example,
     Labelled,
     MultiLabelled,
@@ -21,7 +22,17 @@ from bertsmith.data.schemes import Chunk, chunks, convert, detect, faults, stric
 from bertsmith.data.splits import Splits, read_splits, split_off
 from bertsmith.data.tables import draw
 
-__all__ = ["GLUE", "TASKS", "Benchmark", "Chunk", "Data", "Dataset", "Example", "Labelled"]
+__all__ = [
+    "GLUE",
+    "TASKS",
+    "Annotated",
+    "Benchmark",
+    "Chunk",
+    "Data",
+    "Dataset",
+    "Example",
+    "Labelled",
+]
 __all__ += ["MultiLabelled", "Options", "Portion", "Question", "Related", "Scored", "Span"]
 __all__ += ["Splits", "Tagged", "Treebank", "Where", "chunks", "convert", "detect", "draw"]
 __all__ += [

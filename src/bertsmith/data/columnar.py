@@ -12,12 +12,13 @@ from typing import Any
 
 from bertsmith.data.delimited import ABSENT, is_header
 from bertsmith.data.streams import Stream, is_regular
-from bertsmith.data.tables import HEAVY, Row, Table, check_names, portions
+from bertsmith.data.tables import Row, Table, check_names, portions
 from bertsmith.errors import BertsmithError
 from bertsmith.files import one_line
 from bertsmith.ledger import Ledger
 
 WIDEST = 10_000  # columns of a sheet
+FEW = 32  # rows of a parquet file that are decoded at once: what is stored once may be long
 
 
 def parquet_tables(stream: Stream, size: int) -> Iterator[Table]:
@@ -31,10 +32,8 @@ def parquet_tables(stream: Stream, size: int) -> Iterator[Table]:
     source = path if is_regular(path) and path.stat().st_size else None
     try:
         file = parquet.ParquetFile(source or pyarrow.BufferReader(_filled(stream)))
-        batch = _batch_size(file.metadata, size)
-        yield from arrow_tables(
-            path, file.schema_arrow, file.iter_batches(batch_size=batch), file.metadata.num_rows
-        )
+        batches = file.iter_batches(batch_size=min(size, FEW))
+        yield from arrow_tables(path, file.schema_arrow, batches, file.metadata.num_rows, size)
     except broken as error:
         raise BertsmithError(
             f"{path}: not a parquet file that can be read ({one_line(error)[:120]})"
@@ -48,25 +47,24 @@ def _filled(stream: Stream) -> bytes:
     return content
 
 
-def _batch_size(metadata: Any, size: int) -> int:
-    """Rows in a portion: fewer where they are long."""
-    total = sum(metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups))
-    return max(1, min(size, HEAVY * max(1, metadata.num_rows) // max(1, total)))
-
-
-def arrow_tables(path: Path, schema: Any, batches: Iterator[Any], total: int) -> Iterator[Table]:
+def arrow_tables(
+    path: Path, schema: Any, batches: Iterator[Any], total: int, size: int
+) -> Iterator[Table]:
     """The portions of what pyarrow has read."""
     names = tuple(schema.names)
     check_names(path, names)
     classes = _classes((schema.metadata or {}).get(b"huggingface", b"{}"))
-    table, done = Table(path, names, [], unit="row", classes=classes), 0
-    for batch in batches:
-        columns = {name: _values(batch.column(place)) for place, name in enumerate(names)}
-        rows = []
-        for number in range(batch.num_rows):
-            done += 1
-            rows.append(Row(done, {name: columns[name][number] for name in names}))
-        yield replace(table, rows=rows, share=done / max(1, total))
+    table = Table(path, names, [], unit="row", classes=classes)
+    cells = (
+        values
+        for batch in batches
+        for values in zip(*(_values(batch.column(n)) for n in range(len(names))), strict=True)
+    )
+    rows = (Row(number, dict(zip(names, one, strict=True))) for number, one in enumerate(cells, 1))
+    done = False
+    for some in portions(rows, size):
+        done = True
+        yield replace(table, rows=some, share=some[-1].number / max(1, total))
     if not done:
         yield table
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from bertsmith.data.examples import (
+    Annotated,
     Example,
     Labelled,
     MultiLabelled,
@@ -71,6 +72,8 @@ def label_names(example: Example) -> tuple[str, ...]:
             return labels
         case Tagged(tags=tuple(tags)):
             return tags
+        case Annotated(spans=tuple(spans)):  # whatever the words of a model are
+            return ("O", *(f"{mark}-{label}" for _, _, label in spans for mark in "BI"))
     return ()
 
 
@@ -79,7 +82,9 @@ def has_gold(example: Example) -> bool:
     match example:
         case Labelled(label=None) | MultiLabelled(labels=None) | Scored(score=None):
             return False
-        case Tagged(tags=None) | Question(answers=None) | Options(label=None):
+        case Tagged(tags=None) | Annotated(spans=None):
+            return False
+        case Question(answers=None) | Options(label=None):
             return False
     return True
 

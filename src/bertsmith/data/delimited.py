@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +22,8 @@ from bertsmith.ledger import Ledger
 from bertsmith.numbers import parse_number
 
 DELIMITERS = ",;\t|"
-ABSENT = {"NaN", "nan", "NAN", "NULL", "null", "<NA>", "#N/A"}  # cells that mean "no value"
+# Cells that mean "no value", of those that pandas and Excel write.
+ABSENT = {"NaN", "nan", "NAN", "NULL", "null", "<NA>", "#N/A", "#NA", "N/A", "n/a"}
 EXCEL = re.compile(r"sep=(.)[\r\n]*")  # the first line that Excel reads the separator from
 SENTENCE = re.compile(r"[.!?…。？！]['\"»”)]?$")
 LONGEST_NAME = 60  # characters that the name of a column has at most
@@ -67,12 +69,12 @@ def delimited_tables(
         header = is_header(first[1], [cells for _, cells in islice(below, 1, 200)], given)
     names = _names(first[1], header)
     check_names(stream.path, names)
-    table = Table(stream.path, names, [], header=header)
+    table = Table(stream.path, names, [], header=header, delimiter=delimiter)
     rows = _rows(table, records if header else chain([first], records), ledger, skip)
     done = False
     for some in portions(rows, size):
         done = True
-        yield Table(stream.path, names, some, header=header, share=stream.share)
+        yield replace(table, rows=some, share=stream.share)
     if not done:
         yield table
 

@@ -86,6 +86,20 @@ class Tagged:
 
 
 @dataclass(frozen=True, slots=True)
+class Annotated:
+    """A text whose entities are marked by characters; its words are those of a model."""
+
+    text: str
+    spans: tuple[tuple[int, int, str], ...] | None  # start, end and label; None: not annotated
+    where: Where
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts that a model reads."""
+        return (self.text,)
+
+
+@dataclass(frozen=True, slots=True)
 class Span:
     """A gold answer: passage[start:start + len(text)]; start is -1 if it is not in the passage."""
 
@@ -158,7 +172,7 @@ class Related:
         return (self.anchor, *self.positives, *first, *self.more_negatives)
 
 
-Example = Labelled | MultiLabelled | Scored | Tagged | Question | Options | Related
+Example = Labelled | MultiLabelled | Scored | Tagged | Annotated | Question | Options | Related
 
 
 def joined(

@@ -31,15 +31,18 @@ class Writer(Protocol):
 
 @contextmanager
 def open_predictions(
-    out: Path | None, format: str | None = None, ledger: Ledger | None = None
+    out: Path | None, format: str | None = None, ledger: Ledger | None = None, data: Any = None
 ) -> Iterator[Writer]:
-    """A file that appears when it is whole, in the format of its name; or standard output."""
+    """A file that appears when it is whole, in the format of its name; or standard output.
+
+    csv has the delimiter of `data`, the source that was opened.
+    """
     kind = format_of(out, format)
     ledger = ledger or Ledger()
     if out is None or out == STANDARD_INPUT:
         if kind == "parquet":
             raise BertsmithError("parquet cannot be written to standard output: name --out FILE")
-        yield _text_writer(kind, sys.stdout, ledger)
+        yield _text_writer(kind, sys.stdout, ledger, data)
         sys.stdout.flush()
     elif kind == "parquet":
         with atomic(out) as stream:
@@ -48,7 +51,7 @@ def open_predictions(
             parquet.close()
     else:
         with atomic(out, "w") as lines:
-            yield _text_writer(kind, lines, ledger)
+            yield _text_writer(kind, lines, ledger, data)
 
 
 def format_of(out: Path | None, format: str | None) -> str:
@@ -89,9 +92,9 @@ def as_json(value: Any) -> str:
     return text
 
 
-def _text_writer(kind: str, stream: IO[str], ledger: Ledger) -> Writer:
+def _text_writer(kind: str, stream: IO[str], ledger: Ledger, data: Any) -> Writer:
     if kind in ("csv", "tsv"):
-        return _Delimited(stream, "," if kind == "csv" else "\t", ledger)
+        return _Delimited(stream, None if kind == "csv" else "\t", ledger, data)
     return _JsonLines(stream, kind)
 
 
@@ -114,21 +117,24 @@ class _JsonLines:
         if not isinstance(entities, list) or not isinstance(text, str):
             raise BertsmithError(f"--format {self.kind} is for models that tag entities")
         results = ("words", "tags", "entities")
+        words = row.get(f"words{SUFFIX}", row.get("words"))
         names = {*results, *(f"{name}{SUFFIX}" for name in results)}
         others = {name: value for name, value in row.items() if name not in names}
-        return spans_record(self.kind, text, entities, others)
+        return spans_record(self.kind, text, words or (), entities, others)
 
 
 class _Delimited:
     """csv or tsv; lists and objects are JSON in a cell."""
 
-    def __init__(self, stream: IO[str], delimiter: str, ledger: Ledger) -> None:
-        self.writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
+    def __init__(self, stream: IO[str], delimiter: str | None, ledger: Ledger, data: Any) -> None:
+        self.delimiter, self.data = delimiter, data
         self.stream, self.ledger = stream, ledger
         self.names: list[str] = []
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        if not self.names:
+        if not self.names:  # the source is being read, and its delimiter known
+            mark = self.delimiter or getattr(self.data, "delimiter", ",")
+            self.writer = csv.writer(self.stream, delimiter=mark, lineterminator="\n")
             self.names = list(dict.fromkeys(name for row in rows for name in row))
             self.writer.writerow(map(self._cell, self.names))
         known = set(self.names)

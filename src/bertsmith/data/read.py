@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.data.choices import choice_rows, read_choices
-from bertsmith.data.columns import NAMES, Finder, guess_task, without_header
+from bertsmith.data.columns import NAMES, Finder, guess_task, spans_column, without_header
 from bertsmith.data.dataset import Dataset, has_gold, known_task
 from bertsmith.data.examples import Labelled, Tagged, joined
 from bertsmith.data.schemes import convert, detect
@@ -17,6 +17,7 @@ from bertsmith.data.spans import accepted
 from bertsmith.data.squad import question_rows, read_questions
 from bertsmith.data.tables import PORTION, Table, is_absent, sample
 from bertsmith.data.texts import (
+    read_annotated,
     read_labelled,
     read_multilabelled,
     read_related,
@@ -61,6 +62,7 @@ class Data:
         self.names: tuple[str, ...] = ()
         self.columns: Mapping[str, str] = {}
         self.unused: tuple[str, ...] = ()
+        self.delimiter = ","  # of a csv file that is being read
 
     def tables(self, size: int = PORTION) -> Iterator[Table]:
         """Yield the rows unchanged, in portions."""
@@ -73,6 +75,7 @@ class Data:
         """
         given, complete, empty = dict(self.options.columns), 0, 0
         for table in self.tables(size or PORTION):
+            self.delimiter = "," if table.delimiter == "\t" else table.delimiter
             for start in range(0, len(table.rows), size or PORTION):
                 part = replace(table, rows=table.rows[start : start + (size or PORTION)])
                 examples = self._inputs(part, given)
@@ -157,7 +160,10 @@ class Data:
         examples: list[Any]
         match task:
             case "tagging":
-                examples, scheme = self._spelled(read_tagged(table, finder, ledger, names))
+                if column := spans_column(table, given):
+                    examples, scheme = read_annotated(table, finder, ledger, column), "bio"
+                else:
+                    examples, scheme = self._spelled(read_tagged(table, finder, ledger, names))
             case "classification" | "text":
                 examples = list(read_labelled(table, finder, ledger, names))
             case "multilabel":
@@ -233,6 +239,7 @@ class Data:
             finder.given = {**finder.given, "text": finder.needed("anchor")}
             finder.given["pair"] = finder.needed("positive")
         words = self.task == "tagging" and "text" not in finder.given
+        words = words and not spans_column(table, finder.given)  # those are places in the text
         if words and (column := _words_column(table, finder)):
             return [self._words(table, row, column) for row in table.rows]
         columns = finder.texts()

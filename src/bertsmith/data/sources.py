@@ -72,8 +72,8 @@ def source_tables(
     elif hasattr(source, "iloc") and hasattr(source, "columns"):
         yield from frame_tables(Path("data frame"), source, size)
     elif hasattr(source, "schema") and hasattr(source, "to_batches"):
-        batches = source.to_batches(max_chunksize=size)
-        yield from arrow_tables(Path("table"), source.schema, iter(batches), source.num_rows)
+        batches = iter(source.to_batches(max_chunksize=size))
+        yield from arrow_tables(Path("table"), source.schema, batches, source.num_rows, size)
     elif isinstance(source, Iterable) and not isinstance(source, Mapping | bytes):
         yield from list_tables(Path("list"), source, size)
     else:
@@ -140,6 +140,9 @@ def _file_tables(
     path: Path, task: str | None, options: Options, ledger: Ledger, size: int
 ) -> Iterator[Table]:
     stream = Stream(path, options.encoding)
+    if stream.is_utf8_after_all():
+        ledger.note(f"files of UTF-8 text, read as such and not as {options.encoding}")
+        stream = Stream(path)
     kind = format_of(path, stream, options.format)
     if kind == "txt" and options.format != "txt":
         kind = _kind_of_text(stream, task)

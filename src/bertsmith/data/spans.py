@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,10 +13,9 @@ from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 from bertsmith.numbers import parse_whole
 
-WORD = re.compile(r"\w+(?:['’_]\w+)*|[^\w\s]", re.UNICODE)  # words, and each mark alone
 SPAN_FORMATS = ("spacy", "prodigy", "doccano")
 DECISION = "answer"
-Offsets = tuple[tuple[int, int], ...]
+CharacterSpan = tuple[int, int, str]  # start, end and label
 
 
 def accepted(table: Table, ledger: Ledger) -> tuple[Table, str]:
@@ -33,41 +31,51 @@ def accepted(table: Table, ledger: Ledger) -> tuple[Table, str]:
     return replace(table, rows=rows), DECISION
 
 
-def word_offsets(text: str) -> Offsets:
-    """Where the words of a text begin and end; every punctuation mark is a word."""
-    return tuple(match.span() for match in WORD.finditer(text))
+def read_spans(
+    text: str, value: Any, where: Where, column: str, ledger: Ledger
+) -> tuple[CharacterSpan, ...] | None:
+    """The annotated spans of a text, without blanks around them; None where there are none."""
+    if value is None:
+        return None
+    if not isinstance(value, list | tuple):
+        raise BertsmithError(f"{where}: {column!r} is not a list of spans")
+    spans = []
+    for start, end, label in (_span(one, where, column) for one in value):
+        if start < 0 or end > len(text):
+            ledger.note("spans outside their text, left out")
+            continue
+        marked = text[start:end]
+        left = start + len(marked) - len(marked.lstrip())
+        right = left + len(marked.strip())
+        if left >= right:
+            ledger.note("spans that contain no word, left out")
+            continue
+        if (left, right) != (start, end):
+            ledger.note("spans with blanks around them, which are cut off")
+        spans.append((left, right, label))
+    return tuple(sorted(set(spans)))
 
 
 def tags_of_spans(
-    text: str, value: Any, where: Where, column: str, ledger: Ledger
-) -> tuple[Offsets, tuple[str, ...] | None]:
-    """The words of a text and their BIO tags; None for the tags where there are no annotations.
+    offsets: Sequence[tuple[int, int]], spans: Sequence[CharacterSpan], ledger: Ledger
+) -> tuple[str, ...]:
+    """BIO tags of words, given by their characters; the entities that tags cannot say are noted.
 
-    A span takes every word that it touches. Of spans that overlap, the longest is kept.
+    A span takes every word that it touches. Of spans that share a word, the longest is kept.
     """
-    offsets = word_offsets(text)
-    if value is None:
-        return offsets, None
-    if not isinstance(value, list | tuple):
-        raise BertsmithError(f"{where}: {column!r} is not a list of spans")
-    spans = [_span(one, where, column) for one in value]
     tags = ["O"] * len(offsets)
     starts, ends = [start for start, _ in offsets], [end for _, end in offsets]
     for start, end, label in sorted(spans, key=lambda span: span[0] - span[1]):
         first, last = bisect_right(ends, start), bisect_left(starts, end)
-        if start < 0 or end > len(text):
-            ledger.note("spans outside their text, left out")
-            continue
-        if start >= end or first >= last:
-            ledger.note("spans that contain no word, left out")
-            continue
-        if any(tag != "O" for tag in tags[first:last]):
-            ledger.note("spans that overlap a longer one, left out")
-            continue
-        if (starts[first], ends[last - 1]) != (start, end):
-            ledger.note("spans moved to the borders of words")
-        tags[first:last] = [f"B-{label}", *[f"I-{label}"] * (last - first - 1)]
-    return offsets, tuple(tags)
+        if first >= last:
+            ledger.note("entities in which the tokenizer sees no word, not trained on")
+        elif any(tag != "O" for tag in tags[first:last]):
+            ledger.note("entities that share a word with a longer one, not trained on")
+        else:
+            if (starts[first], ends[last - 1]) != (start, end):
+                ledger.note("entities that end inside a word, trained on as whole words")
+            tags[first:last] = [f"B-{label}", *[f"I-{label}"] * (last - first - 1)]
+    return tuple(tags)
 
 
 def _span(value: Any, where: Where, column: str) -> tuple[int, int, str]:
@@ -85,16 +93,23 @@ def _span(value: Any, where: Where, column: str) -> tuple[int, int, str]:
 
 
 def spans_record(
-    kind: str, text: str, entities: Sequence[Mapping[str, Any]], others: Mapping[str, Any]
+    kind: str,
+    text: str,
+    words: Sequence[str],
+    entities: Sequence[Mapping[str, Any]],
+    others: Mapping[str, Any],
 ) -> Any:
-    """A text and its entities as spaCy, Prodigy or doccano reads them back; `others` go along."""
+    """A text, its words and entities as an annotation tool reads them back; `others` go along."""
     listed = [[one["start"], one["end"], one["label"]] for one in entities]
     if kind == "spacy":
         return [text, {"entities": listed}]
     if kind == "doccano":
         rest = {key: value for key, value in others.items() if key not in ("text", "label")}
         return {"text": text, "label": listed, **rest}
-    offsets = word_offsets(text)
+    offsets, place = [], 0
+    for word in words:
+        place = max(place, text.find(word, place))
+        offsets.append((place, place := place + len(word)))
     starts, ends = [start for start, _ in offsets], [end for _, end in offsets]
     tokens = [
         {"text": text[start:end], "start": start, "end": end, "id": number}

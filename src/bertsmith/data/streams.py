@@ -97,6 +97,20 @@ class Stream:
         self.share = 1.0
         return self._limited(content)
 
+    def is_utf8_after_all(self) -> bool:
+        """Is a file UTF-8, though another encoding was named? That is named for several files."""
+        pipe = self.path == STANDARD_INPUT or self.path.is_fifo()
+        if self.encoding is None or self.encoding.startswith("utf") or pipe:
+            return False
+        with reading(self.name), self._opened() as stream:
+            start = stream.read(1 << 20)
+        self.share = 0.0
+        try:
+            codecs.getincrementaldecoder("utf-8")().decode(start)
+        except UnicodeDecodeError:
+            return False
+        return not start.isascii()
+
     def _limited(self, content: Text) -> Text:
         if len(content) > LARGEST_WHOLE:
             raise BertsmithError(

@@ -41,6 +41,7 @@ class Table:
     layout: str = ""  # "conll", "conllu" or "squad", whose rows are examples already
     columns: Mapping[str, str] = field(default_factory=dict)  # role → column, where known
     share: float = 1.0  # of the file that has been read up to these rows
+    delimiter: str = ","  # between cells of a csv file
 
     def where(self, row: Row) -> Where:
         """The place of a row in its file."""

@@ -6,15 +6,26 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from bertsmith.data.columns import Finder, plain, spans_column
-from bertsmith.data.examples import Labelled, MultiLabelled, Related, Scored, Tagged, Where, joined
-from bertsmith.data.spans import tags_of_spans
+from bertsmith.data.columns import Finder, plain
+from bertsmith.data.delimited import ABSENT
+from bertsmith.data.examples import (
+    Annotated,
+    Labelled,
+    MultiLabelled,
+    Related,
+    Scored,
+    Tagged,
+    Where,
+    joined,
+)
+from bertsmith.data.spans import read_spans
 from bertsmith.data.tables import Row, Table, is_absent, list_cell, sample, text_cell
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 from bertsmith.numbers import parse_number, parse_whole, shown
 
 SEPARATORS = "|;,"
+LARGEST = 1e30  # scores, whose squared errors a model learns in float32
 TEXTLESS = "rows without a text, left out"
 
 
@@ -33,7 +44,7 @@ def read_labelled(
         where = table.where(row)
         label = None
         if column is not None and not hidden:
-            label = _label(row.cells.get(column), where, column, classes)
+            label = _class(row.cells.get(column), where, column, classes)
         if agreed and label == "-":  # so SNLI and MNLI say that people disagreed
             ledger.note("rows without a majority label (-), left out")
             continue
@@ -69,7 +80,7 @@ def read_multilabelled(
             )
         elif column is not None and not is_absent(value := row.cells.get(column)):
             cells = _several(value, where, column, separator)
-            spelled = (_label(cell, where, column, classes) for cell in cells)
+            spelled = (_class(cell, where, column, classes) for cell in cells)
             labels = tuple(dict.fromkeys(name for name in spelled if name is not None))
         both = texts.read(row, where)
         if both is None:
@@ -93,6 +104,11 @@ def read_scored(table: Table, finder: Finder, ledger: Ledger) -> list[Scored]:
             score = parse_number(value)
             if score is None:
                 raise BertsmithError(f"{where}: {column!r} is {shown(value)}, not a finite number")
+            if abs(score) > LARGEST:
+                raise BertsmithError(
+                    f"{where}: {column!r} is {shown(value)}, more than a model can output; scale "
+                    f"the scores to at most {LARGEST:g}"
+                )
         both = texts.read(row, where)
         if both is None:
             ledger.note(TEXTLESS)
@@ -134,9 +150,7 @@ def _texts(value: Any, where: Where, column: str) -> list[str]:
 def read_tagged(
     table: Table, finder: Finder, ledger: Ledger, names: Sequence[str] | None
 ) -> list[Tagged]:
-    """Rows with a list of words and a list of tags, or with a text and annotated spans."""
-    if spans := spans_column(table, finder.given):
-        return _read_spans(table, finder, ledger, spans)
+    """Rows with a list of words and a list of tags."""
     words, tags = finder.needed("tokens"), finder.known("tags")
     classes = _classes(table, tags, names)
     examples = []
@@ -167,8 +181,8 @@ def read_tagged(
     return examples
 
 
-def _read_spans(table: Table, finder: Finder, ledger: Ledger, column: str) -> list[Tagged]:
-    """Texts whose entities are marked by characters: words of our own, tagged in BIO."""
+def read_annotated(table: Table, finder: Finder, ledger: Ledger, column: str) -> list[Annotated]:
+    """Texts whose entities are marked by characters."""
     finder.note("spans", column)
     text = finder.needed("text")
     examples = []
@@ -178,12 +192,11 @@ def _read_spans(table: Table, finder: Finder, ledger: Ledger, column: str) -> li
             ledger.note(TEXTLESS)
             continue
         spelled = text_cell(row.cells[text], where, text)
-        offsets, tags = tags_of_spans(spelled, row.cells.get(column), where, column, ledger)
-        if not offsets:
+        if not spelled.strip():
             ledger.note("sentences without words, left out")
             continue
-        words = tuple(spelled[start:end] for start, end in offsets)
-        examples.append(Tagged(spelled, words, offsets, tags, where))
+        spans = read_spans(spelled, row.cells.get(column), where, column, ledger)
+        examples.append(Annotated(spelled, spans, where))
     return examples
 
 
@@ -212,6 +225,12 @@ def _label(value: Any, where: Where, column: str, classes: Sequence[str] | None)
             raise BertsmithError(f"{where}: label {number}, but there are {len(classes)} names")
         return classes[number] if number >= 0 else None
     return name or None
+
+
+def _class(value: Any, where: Where, column: str, classes: Sequence[str] | None) -> str | None:
+    """A label; none where it says that there is none, unless that is the name of a class."""
+    name = _label(value, where, column, classes)
+    return None if name in ABSENT and name not in (classes or ()) else name
 
 
 def _classes(table: Table, column: str | None, names: Sequence[str] | None) -> Sequence[str] | None:

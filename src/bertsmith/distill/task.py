@@ -9,6 +9,7 @@ from typing import Any
 
 from bertsmith.checkpoint import check_layers, keep_layers, read, spread_layers
 from bertsmith.data import (
+    Annotated,
     Dataset,
     Labelled,
     MultiLabelled,
@@ -270,13 +271,13 @@ def answered(teacher: LoadedModel, dataset: Dataset[Any]) -> Dataset[Any]:
 
 def _fits(example: Any, task: str) -> bool:
     """Is an example of the kind that carries labels of this task?"""
-    kinds = {"multilabel": MultiLabelled, "regression": Scored, "tagging": Tagged}
+    kinds = {"multilabel": MultiLabelled, "regression": Scored, "tagging": Tagged | Annotated}
     return isinstance(example, kinds.get(task, object))
 
 
 def _predicted(teacher: LoadedModel, task: Any, examples: Sequence[Any]) -> list[Any]:
     """Examples with the teacher's predictions as labels."""
-    if task.name == "tagging" and not isinstance(examples[0], Tagged):
+    if task.name == "tagging" and not isinstance(examples[0], Tagged | Annotated):
         tagged = tag_words(teacher, [one.text for one in examples])
         return [_tagged(one, words) for one, words in zip(examples, tagged, strict=True)]
     predictions = task.predict(teacher, examples)
@@ -305,7 +306,9 @@ LABELLED: dict[str, Callable[[Any, Prediction], Any]] = {
     "classification": lambda one, said: Labelled(one.text, one.pair, said.value, one.where),
     "multilabel": lambda one, said: MultiLabelled(one.text, one.pair, tuple(said.value), one.where),
     "regression": lambda one, said: Scored(one.text, one.pair, float(said.value), one.where),
-    "tagging": lambda one, said: replace(one, tags=tuple(said.value)),
+    "tagging": lambda one, said: replace(
+        one, **{"spans" if isinstance(one, Annotated) else "tags": tuple(said.value)}
+    ),
     "answering": _answer,
     "choice": lambda one, said: replace(one, label=int(said.value)),
 }

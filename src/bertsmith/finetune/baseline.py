@@ -20,6 +20,7 @@ from bertsmith.tasks.training import label_weights
 
 TASKS = ("classification", "multilabel")
 MOST = 50_000  # examples that it is fitted on
+PRODUCT = 5_000_000  # labels times examples: there is a classifier for each label
 FEATURES = 20_000  # words and pairs of words; of short texts as many groups of characters too
 SHORT = 2_000_000  # characters of all training texts up to which these are counted
 FEW = 10  # examples from which on two scores are compared
@@ -52,6 +53,8 @@ def baseline(
     began = time.perf_counter()
     examples = splits.train.gold()
     notes = []
+    if (labels := len(splits.train.labels)) * min(MOST, len(examples)) > PRODUCT:
+        return {"name": NAME, "note": f"no TF-IDF baseline: {labels:,} labels are too many for it"}
     if len(examples) > MOST:
         order = shuffled(np.arange(len(examples)), len(examples), 0, "baseline")
         notes.append(f"fitted on {MOST:,} of {len(examples):,} training examples")

@@ -49,7 +49,11 @@ def _lines(name: str, checkpoint: Checkpoint, content: Mapping[str, Any]) -> Ite
         yield from ("", f"{note[0].upper()}{note[1:]}.")
     yield from ("", "## Use", "", "```python", "import bertsmith as bs", "")
     yield from (f'bs.load("{name}").{use}', "```", "", "```", f"bertsmith predict {name} FILE")
-    yield from ("```", "", "```python", *_elsewhere(name, opens), "```", "")
+    yield from ("```", "", "```python", *_elsewhere(name, opens))
+    if value.pipeline:
+        yield from ("", "from transformers import pipeline", "")
+        yield f'pipeline("{hub}", "{name}", {value.pipeline})("Ada lived in London.")'
+    yield from ("```", "")
     yield f"Written by bertsmith {__version__}; report.html beside this file tells more."
 
 

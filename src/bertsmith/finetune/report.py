@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from bertsmith.files import write_text
 from bertsmith.finetune.settings import TASK_OPTIONS
-from bertsmith.metrics import calibration, confusion
+from bertsmith.metrics import calibration
 from bertsmith.metrics.curves import PrecisionRecall, coverage, precision_recall
 from bertsmith.metrics.labels import known
 from bertsmith.metrics.numbers import ranks
@@ -44,6 +45,7 @@ CONFUSIONS = 10  # pairs of classes that are confused most often
 LABELS = 40  # a larger matrix shows the labels with most errors
 EACH = 25  # examples behind a cell of the matrix
 ALL = 3000  # and behind all of them
+CURVES_OF = 500  # labels, each of which is compared with all examples
 CURVES = 6  # labels with a precision-recall curve: those with the lowest average precision
 POINTS = 200  # of a curve
 KINDS = {"correct": "good", "missed": "label", "wrong": "bad"}
@@ -246,6 +248,8 @@ def _precision_recall(found: Evaluation) -> list[Any]:
     binary = found.task.name == "classification" and len(names) == 2
     if binary:
         names = [positive(names) or names[1]]
+    if len(names) > CURVES_OF:
+        return []
     labels = [found.task.label_of(example) for example in found.dataset.examples]
     curves = {}
     for name in names:
@@ -354,8 +358,8 @@ def _matrix(found: Evaluation | None) -> dict[str, Any] | None:
     if found is None or sides is None:
         return None
     everything, names = known(*sides), _most_confused(*sides)
-    counts = confusion(*sides, everything)
-    places = [everything.index(name) for name in names]
+    counts = Counter(zip(*sides, strict=True))
+    labelled, guessed = (Counter(side) for side in sides)
     place = {name: number for number, name in enumerate(names)}
     cells: dict[tuple[int, int], list[int]] = {}
     for number, (label, predicted) in enumerate(zip(*sides, strict=True)):
@@ -364,12 +368,12 @@ def _matrix(found: Evaluation | None) -> dict[str, Any] | None:
     size = max(1, min(EACH, ALL // max(1, len(cells))))
     return {
         "table": confusion_matrix(
-            [[counts[a][b] for b in places] for a in places],
+            [[counts[a, b] for b in names] for a in names],
             names,
-            [int(counts[place].sum()) for place in places],
-            [int(counts[:, place].sum()) for place in places],
+            [labelled[name] for name in names],
+            [guessed[name] for name in names],
         ),
-        "confusions": _confusions(counts, everything),
+        "confusions": _confusions(counts) if len(everything) > 2 else "",
         "left_out": len(everything) - len(names),
         "examples": [
             {**_example(found, number), "cell": f"{row}-{column}"}
@@ -379,15 +383,15 @@ def _matrix(found: Evaluation | None) -> dict[str, Any] | None:
     }
 
 
-def _confusions(counts: NDArray[Any], names: Sequence[str]) -> Any:
-    """The pairs of label and prediction with the most errors, as bars; "" for two classes."""
+def _confusions(counts: Counter[tuple[str, str]]) -> Any:
+    """The pairs of label and prediction with the most errors, as bars."""
     pairs = [
-        (f"{names[row]} → {names[column]}", float(count), f"{count:,}")
-        for (row, column), count in np.ndenumerate(counts)
-        if row != column and count > 1
+        (f"{label} → {predicted}", float(count), f"{count:,}")
+        for (label, predicted), count in sorted(counts.items())
+        if label != predicted and count > 1
     ]
     pairs.sort(key=lambda pair: -pair[1])
-    return bar_list(pairs[:CONFUSIONS]) if pairs and len(names) > 2 else ""
+    return bar_list(pairs[:CONFUSIONS]) if pairs else ""
 
 
 def _most_confused(labels: Sequence[str], predicted: Sequence[str]) -> list[str]:

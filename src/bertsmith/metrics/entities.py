@@ -12,6 +12,8 @@ from bertsmith.data.schemes import chunks, strict_chunks
 from bertsmith.errors import BertsmithError
 from bertsmith.metrics.labels import Score, Scorer, Weights, paired, score
 
+Spans = set[tuple[int, int, str]]  # start, end and type of every entity of a text
+
 
 @dataclass(frozen=True)
 class EntityScores:
@@ -44,11 +46,29 @@ def tag_scores(
         accuracy = {"accuracy": same / words if words else 0.0}
         if not spelled:
             return accuracy
-        whole = score(right, found, wanted)
-        entities = {"f1": whole.f1, "precision": whole.precision, "recall": whole.recall}
-        return {**entities, **accuracy}
+        return {**_named(score(right, found, wanted)), **accuracy}
 
     return scores
+
+
+def span_scores(gold: Sequence[Spans], predicted: Sequence[Spans]) -> Scorer:
+    """F1, precision and recall of entities that are given by their characters.
+
+    A function of how often texts count.
+    """
+    paired(gold, predicted)
+    pairs = zip(gold, predicted, strict=True)
+    rows = np.array([(len(a & b), len(b), len(a)) for a, b in pairs], dtype=np.float64)
+
+    def scores(weights: Weights | None = None) -> dict[str, float]:
+        counts = np.ones(len(rows)) if weights is None else weights
+        return _named(score(*(counts @ rows).tolist()))
+
+    return scores
+
+
+def _named(one: Score) -> dict[str, float]:
+    return {"f1": one.f1, "precision": one.precision, "recall": one.recall}
 
 
 def _counts(one: Sequence[str], other: Sequence[str]) -> tuple[int, int, int, int, int]:
@@ -79,22 +99,28 @@ def entity_scores(
     entities that are tagged without a mistake count, as in seqeval's strict mode.
     """
     paired(gold, predicted)
+    words = same = 0
+    sides: tuple[list[Spans], list[Spans]] = ([], [])
+    for pair in _pairs(gold, predicted):
+        for side, tags in zip(sides, pair, strict=True):
+            found = strict_chunks(tags, strict) if strict else chunks(tags)
+            side.append({(one.start, one.stop, one.type) for one in found})
+        words += len(pair[0])
+        same += sum(a == b for a, b in zip(*pair, strict=True))
+    return EntityScores(*type_scores(*sides), same / words if words else 0.0)
+
+
+def type_scores(
+    gold: Sequence[Spans], predicted: Sequence[Spans]
+) -> tuple[Score, dict[str, Score]]:
+    """The score of all entities, and of each type."""
     right: Counter[str] = Counter()
     found: Counter[str] = Counter()
     wanted: Counter[str] = Counter()
-    words = same = 0
-    for one, other in _pairs(gold, predicted):
-        true, seen = (
-            set(strict_chunks(tags, strict) if strict else chunks(tags)) for tags in (one, other)
-        )
-        right.update(chunk.type for chunk in true & seen)
-        found.update(chunk.type for chunk in seen)
-        wanted.update(chunk.type for chunk in true)
-        words += len(one)
-        same += sum(a == b for a, b in zip(one, other, strict=True))
+    for true, seen in zip(gold, predicted, strict=True):
+        right.update(label for _, _, label in true & seen)
+        found.update(label for _, _, label in seen)
+        wanted.update(label for _, _, label in true)
     names = sorted(found.keys() | wanted.keys())
-    return EntityScores(
-        score(right.total(), found.total(), wanted.total()),
-        {name: score(right[name], found[name], wanted[name]) for name in names},
-        same / words if words else 0.0,
-    )
+    overall = score(right.total(), found.total(), wanted.total())
+    return overall, {name: score(right[name], found[name], wanted[name]) for name in names}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,11 +53,11 @@ def confusion(
 
 def per_label(gold: Sequence[Label], predicted: Sequence[Label]) -> dict[Label, Score]:
     """Return the score of every label that occurs in the labels or the predictions."""
-    table = confusion(gold, predicted)
-    right, found, wanted = table.diagonal(), table.sum(0), table.sum(1)
+    paired(gold, predicted)
+    right = Counter(g for g, p in zip(gold, predicted, strict=True) if g == p)
+    found, wanted = Counter(predicted), Counter(gold)
     names = known(gold, predicted)
-    counts = zip(right.tolist(), found.tolist(), wanted.tolist(), strict=True)
-    return {name: score(*row) for name, row in zip(names, counts, strict=True)}
+    return {name: score(right[name], found[name], wanted[name]) for name in names}
 
 
 def f1(
@@ -80,7 +81,7 @@ def f1(
 
 def mcc(gold: Sequence[Label], predicted: Sequence[Label]) -> float:
     """Matthews correlation coefficient for any number of labels; 0 if either side is constant."""
-    return _mcc(confusion(gold, predicted).astype(np.float64))
+    return label_scores(gold, predicted)(None)["mcc"]
 
 
 def label_scores(
@@ -90,20 +91,23 @@ def label_scores(
     paired(gold, predicted)
     names = known(gold, predicted)
     place = {name: number for number, name in enumerate(names)}
-    size = len(names)
-    cells = np.array(
-        [place[g] * size + place[p] for g, p in zip(gold, predicted, strict=True)], dtype=np.int64
-    )
-    counted = place.get(positive)
+    size, counted = len(names), place.get(positive)
+    labels, guesses = (np.array([place[x] for x in side], np.int64) for side in (gold, predicted))
+    same = labels == guesses
 
     def scores(weights: Weights | None = None) -> dict[str, float]:
-        table = np.bincount(cells, weights, size * size).reshape(size, size).astype(np.float64)
-        both = table.sum(0) + table.sum(1)  # predicted and labelled
-        each = np.divide(2 * table.diagonal(), both, out=np.zeros(size), where=both > 0)
+        # Counts of each label, never of each pair of labels: there may be thousands.
+        counts = np.ones(len(labels)) if weights is None else weights
+        right = np.bincount(labels, counts * same, size)
+        found, wanted = (
+            np.bincount(side, counts, size).astype(np.float64) for side in (guesses, labels)
+        )
+        both = found + wanted
+        each = np.divide(2 * right, both, out=np.zeros(size), where=both > 0)
         result = {
-            "accuracy": float(table.trace() / table.sum()),
+            "accuracy": float(right.sum() / counts.sum()),
             "macro_f1": float(each[both > 0].mean()),
-            "mcc": _mcc(table),
+            "mcc": _mcc(float(right.sum()), found, wanted),
         }
         if positive is not None:
             result["f1"] = 0.0 if counted is None else float(each[counted])
@@ -112,9 +116,9 @@ def label_scores(
     return scores
 
 
-def _mcc(table: NDArray[np.float64]) -> float:
-    found, wanted, total = table.sum(0), table.sum(1), table.sum()
-    covariance = table.trace() * total - found @ wanted
+def _mcc(right: float, found: NDArray[np.float64], wanted: NDArray[np.float64]) -> float:
+    total = found.sum()
+    covariance = right * total - found @ wanted
     spread = (total**2 - found @ found) * (total**2 - wanted @ wanted)
     return float(covariance / math.sqrt(spread)) if spread > 0 else 0.0
 

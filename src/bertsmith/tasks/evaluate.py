@@ -18,6 +18,8 @@ from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.registry import task_named, task_of
 from bertsmith.tasks.task import Prediction, Scorer, Task
 
+MATRIX = 500  # labels up to which there is a confusion matrix
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -50,7 +52,8 @@ class Evaluation:
                 for name, one in per_class.items()
             }
         }
-        if sides := self.task.classes(self.dataset, self.values):
+        sides = self.task.classes(self.dataset, self.values)
+        if sides and len(known(*sides)) <= MATRIX:
             content["confusion"] = {
                 "labels": known(*sides),
                 "counts": confusion(*sides).tolist(),

@@ -84,6 +84,7 @@ class RegressionTask(LabelTask):
     defaults = MappingProxyType({"epochs": 4})
     kinds = (Labelled, MultiLabelled, Scored)
     perfect = 0.0
+    confident = False
     options = frozenset({"both_orders"})
 
     def fits(self, checkpoint: Checkpoint) -> bool:

@@ -208,6 +208,7 @@ class SimilarityTask(Task):
     options = frozenset({"temperature"})
     kinds = (Related, Scored, Labelled)
     perfect = 0.0
+    confident = False
 
     def fits(self, checkpoint: Checkpoint) -> bool:
         """Every encoder makes vectors."""

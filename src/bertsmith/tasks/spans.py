@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from itertools import groupby, pairwise
 from unicodedata import category
 
 from bertsmith.tokenizer import Encoding
+
+# Scripts that are written without spaces: Thai, Lao, Burmese, Khmer, kana, Han.
+UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
+    "\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
+)
 
 
 def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
@@ -35,29 +42,39 @@ def wordless(text: str) -> bool:
     return all(blank(character) or category(character)[0] in "PS" for character in text)
 
 
-def words(text: str, encoding: Encoding) -> Iterator[tuple[int, int, int]]:
+def words(text: str, encoding: Encoding) -> list[tuple[int, int, int]]:
     """The first token of every word, and the characters from where to where the word goes.
 
-    Punctuation at a word's ends stands alone, also where a tokenizer splits at spaces only.
+    Punctuation at a word's ends stands alone, also where a tokenizer splits at spaces only. In
+    scripts without spaces every token is a word.
     """
+    found: list[tuple[int, int, int]] = []
     done = 0
     tokens = [token for token, number in enumerate(encoding.words) if number is not None]
     for _, group in groupby(tokens, key=encoding.words.__getitem__):
         for part in _parts(text, encoding.offsets, list(group)):
             start = max(done, encoding.offsets[part[0]][0])
             start, end = trimmed(text, start, encoding.offsets[part[-1]][1])
-            if start < end:
-                yield part[0], start, end
-                done = end
+            if start >= end:
+                continue
+            # Byte-level tokenizers split at accents and vowel signs, where no word ends.
+            inside = 0 < done == start and accent(text[start - 1]) and text[start].isalpha()
+            if inside and not UNSPACED.match(text[start]):
+                found[-1] = (*found[-1][:2], end)
+            else:
+                found.append((part[0], start, end))
+            done = end
+    return found
 
 
 def _parts(text: str, offsets: Sequence[tuple[int, int]], inside: list[int]) -> list[list[int]]:
     """The tokens of what a tokenizer calls a word: punctuation, the word itself, punctuation."""
     shown = {token: text[slice(*offsets[token])] for token in inside}
+    unspaced = {token for token in inside if UNSPACED.search(shown[token])}
     spelled = [token for token in inside if not wordless(shown[token])] or [-1]
     parts = [inside[:1]]
     for before, token in pairwise(inside):
-        within = spelled[0] <= before and token <= spelled[-1]
+        within = spelled[0] <= before and token <= spelled[-1] and not unspaced & {before, token}
         # A space belongs to what follows; and several tokens may spell one character.
         if within or all(map(blank, shown[before])) or offsets[token][0] < offsets[before][1]:
             parts[-1].append(token)

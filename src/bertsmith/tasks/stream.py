@@ -40,7 +40,9 @@ def predict_rows(
             result: dict[str, Any] = {}
             if example is not None:
                 prediction = next(predictions)
-                result = dict(prediction.output)
+                result = {name: rounded(value) for name, value in prediction.output.items()}
+                if task.confident:
+                    result["confidence"] = rounded(prediction.confidence)
                 if explain:
                     result["explanation"] = task.explain(bert, example, prediction)
                 names.update(dict.fromkeys(result))
@@ -48,6 +50,15 @@ def predict_rows(
         yield Predicted(
             [merged(row, data.names, result or names) for row, result in rows], portion.share
         )
+
+
+def rounded(value: Any) -> Any:
+    """Numbers with the seven digits that float32 has; of lists and objects, those inside."""
+    if isinstance(value, float):
+        return float(f"{value:.7g}")
+    if isinstance(value, dict):
+        return {key: rounded(one) for key, one in value.items()}
+    return [rounded(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def predict_source(
@@ -59,7 +70,7 @@ def predict_source(
     """
     options = {"usual": bert.columns, **options}
     data = open_data(source, task_of(bert).name, ledger=bert.ledger, **options)
-    with open_predictions(Path(out), None, bert.ledger) if out else nullcontext() as writer:
+    with open_predictions(Path(out), None, bert.ledger, data) if out else nullcontext() as writer:
         for portion in predict_rows(bert, data, top=top):
             if writer is not None:
                 writer.write(portion.rows)

@@ -11,17 +11,19 @@ import torch
 from torch import Tensor
 
 from bertsmith.batch import Batch
-from bertsmith.data import Dataset, Labelled, MultiLabelled, Tagged
+from bertsmith.data import Annotated, Dataset, Labelled, MultiLabelled, Tagged, label_names
 from bertsmith.data.schemes import chunks, detect
+from bertsmith.data.spans import CharacterSpan, tags_of_spans
 from bertsmith.errors import BertsmithError
-from bertsmith.metrics.entities import entity_scores, tag_scores
+from bertsmith.ledger import Ledger
+from bertsmith.metrics.entities import entity_scores, span_scores, tag_scores, type_scores
 from bertsmith.metrics.labels import Score, per_label
 from bertsmith.model import Hidden
 from bertsmith.pages.results import marked_text
 from bertsmith.tasks.explain import Explanation
 from bertsmith.tasks.loaded import EncoderTask, LoadedModel
 from bertsmith.tasks.run import EncoderPass, Steps
-from bertsmith.tasks.spans import words
+from bertsmith.tasks.spans import blank, words
 from bertsmith.tasks.task import (
     Display,
     Mark,
@@ -89,7 +91,7 @@ def tag_given(
     """
 
     def places(number: int, encoding: Encoding) -> Iterator[Place]:
-        firsts = first_tokens(encoding.offsets, given[number])
+        firsts = first_tokens(texts[number], encoding, given[number])
         for token, (start, end) in zip(firsts, given[number], strict=True):
             yield token, start, end
 
@@ -97,17 +99,22 @@ def tag_given(
 
 
 def first_tokens(
-    offsets: Sequence[tuple[int, int]], given: Sequence[tuple[int, int]]
+    text: str, encoding: Encoding, given: Sequence[tuple[int, int]]
 ) -> list[int | None]:
-    """For each word (its characters) the first token that begins in it, else that touches it."""
+    """For each word (its characters) the first token that begins in it, else that touches it.
+
+    The space before a word is part of its first token, or a token before it, in some vocabularies.
+    """
     found: list[int | None] = []
-    token = 0
+    offsets, token = encoding.offsets, 0
     for start, end in given:
         while token < len(offsets) and offsets[token][1] <= start:
             token += 1
         touching = None
         for place in range(token, len(offsets)):
             left, right = offsets[place]
+            while left < min(start, right) and blank(text[left]):
+                left += 1
             if left >= end:
                 break
             if right > max(left, start):
@@ -115,8 +122,16 @@ def first_tokens(
                 if left >= start:
                     touching = place
                     break
+        while touching and _leads(text, encoding, touching - 1):
+            touching -= 1
         found.append(touching)
     return found
+
+
+def _leads(text: str, encoding: Encoding, token: int) -> bool:
+    """Is a token only the space before the word of the next token?"""
+    bare = all(map(blank, text[slice(*encoding.offsets[token])]))
+    return bare and encoding.words[token] == encoding.words[token + 1] is not None
 
 
 def _labelled(
@@ -177,6 +192,19 @@ def spells_entities(labels: Iterable[str]) -> bool:
     return any(label[:2] in ("B-", "I-", "S-", "U-") for label in labels)
 
 
+def in_words(examples: Iterable[Any], encoded: Sequence[Encoding], ledger: Ledger) -> list[Tagged]:
+    """Texts with annotated spans as words with tags: the words that `tag` finds in them."""
+    tagged = []
+    for one, encoding in zip(examples, encoded, strict=True):
+        if isinstance(one, Annotated):
+            places = tuple((start, end) for _, start, end in words(one.text, encoding))
+            tags = None if one.spans is None else tags_of_spans(places, one.spans, ledger)
+            spelled = tuple(one.text[start:end] for start, end in places)
+            one = Tagged(one.text, spelled, places, tags, one.where)
+        tagged.append(one)
+    return tagged
+
+
 # ------------------------------------------------------------------ learning
 
 
@@ -192,7 +220,7 @@ class TaggingTraining(Training):
         self.index = {name: number for number, name in enumerate(self.labels)}
         if len(self.labels) < 2:
             raise BertsmithError(f"{dataset.path}: training needs at least two different tags")
-        seen = (tag for example in dataset.gold() for tag in example.tags)
+        seen = (tag for example in dataset.gold() for tag in label_names(example))
         self.weights = class_weights(options.class_weights, self.labels, seen)
 
     def config_changes(self) -> dict[str, Any]:
@@ -203,13 +231,16 @@ class TaggingTraining(Training):
         """An item for each window that has words to learn."""
         windower, made = self.windower(bert), []
         encoded = bert.encode([example.text for example in examples])
-        for number, (example, encoding) in enumerate(zip(examples, encoded, strict=True)):
+        tagged = in_words(examples, encoded, bert.ledger)
+        seen = (tag for example in tagged for tag in example.tags or ())
+        self.weights = class_weights(self.options.class_weights, self.labels, seen)
+        for number, (example, encoding) in enumerate(zip(tagged, encoded, strict=True)):
             group = windower.single(number, encoding.ids)
             best = clearest([window.tokens for window in group], len(encoding))
             marks: list[list[tuple[int, int]]] = [[] for _ in group]
-            firsts = first_tokens(encoding.offsets, example.offsets)
+            firsts = first_tokens(example.text, encoding, example.offsets)
             bert.ledger.note("words without tokens, not trained on", firsts.count(None))
-            for token, tag in zip(firsts, example.tags, strict=True):
+            for token, tag in zip(firsts, example.tags or (), strict=True):
                 if token is not None:
                     window = group[best[token]]
                     row = window.first + token - window.tokens.start
@@ -260,9 +291,10 @@ class TaggingTask(Task):
     head = "tag"
     hub_tag, opens_as = "token-classification", "TokenClassification"
     usage = 'tag("Ada lived in London.")'
+    pipeline = 'aggregation_strategy="first"'  # a word has the label of its first token
     defaults = MappingProxyType({"batch_size": 16})
     options = frozenset({"class_weights", "focal", "smoothing"})
-    kinds = (Tagged, Labelled, MultiLabelled)
+    kinds = (Tagged, Annotated, Labelled, MultiLabelled)
 
     def training(self, dataset: Dataset[Any], options: TaskOptions) -> TaggingTraining:
         """Cross entropy over the tags of the file."""
@@ -277,13 +309,17 @@ class TaggingTask(Task):
             rows = tag_words(bert, texts)
         spelled = spells_entities(bert.checkpoint.labels)
         predictions = []
-        for text, row in zip(texts, rows, strict=True):
+        for example, row in zip(examples, rows, strict=True):
             tags = tuple(word.label for word in row)
             sure = min((word.score for word in row), default=1.0)
             output: dict[str, Any] = {"words": [word.text for word in row], "tags": list(tags)}
+            joined = entities(example.text, row)
             if spelled:
-                output["entities"] = [asdict(one) for one in entities(text, row)]
-            predictions.append(Prediction(tags, sure, output))
+                output["entities"] = [asdict(one) for one in joined]
+            value: Any = tags
+            if isinstance(example, Annotated):
+                value = tuple((one.start, one.end, one.label) for one in joined)
+            predictions.append(Prediction(value, sure, output))
         return predictions
 
     def explain(
@@ -307,15 +343,20 @@ class TaggingTask(Task):
         return rows
 
     def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
-        """Entity F1 where tags spell entities, else accuracy."""
+        """Entity F1 where tags spell entities, else accuracy; annotated spans have no tags."""
+        if isinstance(dataset.examples[0], Annotated):
+            return ("f1", "precision", "recall")
         return ("f1", "precision", "recall", "accuracy") if dataset.scheme else ("accuracy",)
 
     def label_of(self, example: Any) -> Any:
-        """Its tags."""
-        return example.tags
+        """Its tags, or its annotated spans."""
+        return example.spans if isinstance(example, Annotated) else example.tags
 
     def correctness(self, example: Any, value: Any) -> float:
-        """The share of words whose tag is right."""
+        """The share of words whose tag is right, or of labelled and predicted spans in both."""
+        if isinstance(example, Annotated):
+            right, said = spans_of(example), spans_of(example, value)
+            return len(right & said) / len(right | said) if right | said else 1.0
         same = [one == other for one, other in zip(example.tags, value, strict=True)]
         return sum(same) / max(1, len(same))
 
@@ -327,6 +368,8 @@ class TaggingTask(Task):
     ) -> Scorer:
         """Entity F1, precision and recall where tags spell entities; accuracy of tags."""
         values = [one.value for one in predictions]
+        if isinstance(dataset.examples[0], Annotated):
+            return span_scores(*_sides(dataset, values))
         # A file may hold no entity at all: then the labels of the model say whether tags spell any.
         known = () if bert is None else bert.checkpoint.labels
         spelled = dataset.scheme is not None or spells_entities(known)
@@ -334,22 +377,31 @@ class TaggingTask(Task):
 
     def per_class(self, dataset: Dataset[Any], values: Sequence[Any]) -> dict[str, Score]:
         """Every type of entity, or every tag."""
+        if isinstance(dataset.examples[0], Annotated):
+            return type_scores(*_sides(dataset, values))[1]
         gold = [example.tags for example in dataset.examples]
         if detect([*gold, *values]) is not None:
             return entity_scores(gold, values).types
         return per_label([tag for tags in gold for tag in tags], [tag for v in values for tag in v])
 
+    def notes(self, bert: LoadedModel, dataset: Dataset[Any]) -> list[str]:
+        """How many annotated spans no prediction can match."""
+        gold = [one for one in dataset.examples if isinstance(one, Annotated)]
+        ledger = Ledger()
+        in_words(gold, bert.encode([one.text for one in gold]), ledger)
+        lost, total = sum(ledger.counts.values()), sum(len(one.spans or ()) for one in gold)
+        return [f"{lost:,} of {total:,} entities are not words of this model: missed"] * (lost > 0)
+
     def display(self, example: Any, prediction: Prediction) -> Display:
         """The sentence with its entities, or with the words whose tag is wrong."""
-        gold, value = example.tags or (), prediction.value
+        gold, value = self.label_of(example) or (), prediction.value
         marks = []
         if "entities" in prediction.output:
-            right, said = set(chunks(gold)), set(chunks(value))
-            for chunk in right | said:
-                start, end = example.offsets[chunk.start][0], example.offsets[chunk.stop - 1][1]
-                kind = "correct" if chunk in right & said else "missed"
-                kind = kind if chunk in right else "wrong"
-                marks.append(Mark(start, end, kind, chunk.type))
+            right, said = spans_of(example), spans_of(example, value)
+            for span in right | said:
+                kind = "correct" if span in right & said else "missed"
+                kind = kind if span in right else "wrong"
+                marks.append(Mark(span[0], span[1], kind, span[2]))
         else:
             for place, (label, tag) in enumerate(zip(gold, value, strict=True)):
                 if label != tag:
@@ -359,8 +411,23 @@ class TaggingTask(Task):
         return Display((Passage(example.text, tuple(marks)),), confidence=prediction.confidence)
 
     def spoken(self, value: Any) -> str:
-        """The tags between spaces."""
-        return " ".join(value)
+        """The tags between spaces, or the spans."""
+        return " ".join(one if isinstance(one, str) else "{}-{} {}".format(*one) for one in value)
+
+
+def spans_of(example: Any, value: Any = None) -> set[CharacterSpan]:
+    """The entities of an example by their characters: those predicted, or those labelled."""
+    if isinstance(example, Annotated):
+        spans = example.spans or () if value is None else value
+        return {(start, end, label) for start, end, label in spans}
+    offsets, found = example.offsets, chunks(example.tags or () if value is None else value)
+    return {(offsets[one.start][0], offsets[one.stop - 1][1], one.type) for one in found}
+
+
+def _sides(dataset: Dataset[Any], values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """The entities of every example, labelled and predicted."""
+    pairs = zip(dataset.examples, values, strict=True)
+    return [spans_of(one) for one in dataset.examples], [spans_of(*pair) for pair in pairs]
 
 
 def _explained(
@@ -370,7 +437,7 @@ def _explained(
     text, labels = example.text, bert.checkpoint.labels
     places: list[Place] = list(words(text, encoding))
     if isinstance(example, Tagged):
-        firsts = first_tokens(encoding.offsets, example.offsets)
+        firsts = first_tokens(example.text, encoding, example.offsets)
         places = [(one, *place) for one, place in zip(firsts, example.offsets, strict=True)]
     tagged = [
         (token, start, end, label)

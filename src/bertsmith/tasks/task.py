@@ -96,6 +96,8 @@ class Task:
     options: ClassVar[frozenset[str]] = frozenset()  # of `TaskOptions`
     kinds: ClassVar[tuple[type, ...]]  # the examples that it can predict
     perfect: ClassVar[float] = 1.0  # the correctness of a prediction without an error
+    confident: ClassVar[bool] = True  # do predictions have a confidence?
+    pipeline: ClassVar[str] = ""  # options that transformers' pipeline needs for our outputs
 
     @property
     def about(self) -> str:

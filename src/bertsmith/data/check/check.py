@@ -15,6 +15,7 @@ from bertsmith.errors import BertsmithError
 
 LINTS = (
     labels.missing,
+    labels.placeholders,
     labels.spelling,
     labels.shares,
     labels.unseen,

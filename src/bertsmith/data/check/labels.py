@@ -15,6 +15,7 @@ FEW = 5  # examples of a label below which little can be learned
 LOPSIDED = 0.9  # the share of one label above which accuracy says little
 SHORTEST, LONGEST = 5, 60  # letters of labels that may be misspelled
 RARER = 10  # how many times the examples of a misspelled label the right one has
+PLACEHOLDERS = {"na", "n.a.", "none", "nil", "-", "--", "?", ".", "missing", "todo", "tbd"}
 IMBALANCE = 10  # how many times the examples of the rarest label the most frequent one may have
 
 
@@ -39,6 +40,18 @@ def missing(splits: Splits) -> Iterator[Finding]:
         else:
             what = "examples without a label"
             yield from found("warning", "missing-label", name, what, places, "they are ignored")
+
+
+def placeholders(splits: Splits) -> Iterator[Finding]:
+    """Labels that may stand for a missing one."""
+    for name, dataset in splits.items():
+        if dataset.task in ("classification", "multilabel"):
+            for label in dataset.labels:
+                if label.casefold() in PLACEHOLDERS:
+                    places = [one.where for one in dataset.examples if label in label_names(one)]
+                    what = f"examples with the label {label!r}, which is read as a class"
+                    advice = "if it means that there is no label, leave the cells empty"
+                    yield from found("warning", "label-missing-value", name, what, places, advice)
 
 
 def shares(splits: Splits) -> Iterator[Finding]:

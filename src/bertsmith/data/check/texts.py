@@ -9,6 +9,7 @@ from itertools import combinations
 from typing import Any
 
 from bertsmith.data import (
+    Annotated,
     Dataset,
     Example,
     Labelled,
@@ -158,4 +159,6 @@ def gold(example: Example) -> Hashable:
             return score
         case Tagged(tags=tags):
             return tags
+        case Annotated(spans=spans):
+            return spans
     return None
