@@ -115,8 +115,8 @@ class Updater:
             for key in gone:  # last, so that vectors of moved files can be reused
                 self.store.remove_file(known[key][0])
                 self.update.removed += 1
-            self.store.set_meta(checked=now)
             self._remember(roots)
+        self.store.set_meta(checked=now)
         self._finish()
         self.update.seconds = round(time.monotonic() - start, 3)
         return self.update
@@ -124,7 +124,8 @@ class Updater:
     def _remember(self, roots: Sequence[Path]) -> None:
         former = self.store.meta().get("roots", [])
         listed = list(dict.fromkeys([*former, *map(str, roots)]))
-        self.store.set_meta(roots=listed)
+        if listed != former:
+            self.store.set_meta(roots=listed)
 
     def _one_file(self, file: SourceFile, known: tuple[int, int, int, str] | None) -> None:
         """Read a file again; if that fails, keep its old passages."""
@@ -345,7 +346,7 @@ class Updater:
         damaged = []
         for segment in self.store.segments():
             try:
-                open_segment(self.store.folder, segment)
+                open_segment(self.store.folder, segment, verify=True)
             except DamagedSegmentError as error:
                 damaged.append(error)
         if damaged:
@@ -419,7 +420,7 @@ class Updater:
         rows = self.store.database.execute(
             "SELECT passage, row FROM vectors WHERE segment = ? ORDER BY row", (segment.id,)
         ).fetchall()
-        matrix = open_segment(self.store.folder, segment)
+        matrix = open_segment(self.store.folder, segment, verify=True)
         self.vectors.append(matrix[[row for _, row in rows]])
         self.rows += [passage for passage, _ in rows]
         width = segment.dimension * (2 if self.dtype == "float16" else 4)
