@@ -26,7 +26,7 @@ from bertsmith.search.database import DamagedIndexError, current
 from bertsmith.search.encoder import Encoder
 from bertsmith.search.filters import Filters
 from bertsmith.search.fuse import SCALES, fuse
-from bertsmith.search.hits import Hit, best_of_documents, hit_of
+from bertsmith.search.hits import Hit, best_of_documents, distinct, hit_of
 from bertsmith.search.keywords import (
     MOST_COMPLETIONS,
     TITLE_WEIGHT,
@@ -304,9 +304,11 @@ class Index:
             passages = self._store.passages([number for number, _ in part])
             pairs = zip(passages, part, strict=True)
             more = [hit_of(passage, score, scores) for passage, (_, score) in pairs]
+            if not by_document:  # copies of a document are documents
+                more = distinct(more)
             if rerank is not None and not hits:
                 more = rerank.rerank(query.text, more)
-            hits = best_of_documents([*hits, *more]) if by_document else [*hits, *more]
+            hits = (best_of_documents if by_document else distinct)([*hits, *more])
         return hits[:top]
 
     def _highlighted(self, hits: list[Hit], query: Query) -> list[Hit]:
