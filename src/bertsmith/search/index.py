@@ -19,6 +19,8 @@ from bertsmith.search.build import (
     Settings,
     add_documents,
     another_model,
+    drop_folder,
+    move_folder,
     remove_documents,
     update_folders,
 )
@@ -138,7 +140,7 @@ class Index:
         with self._latest() as store:
             meta = store.meta()
             counts = {name: store.count(name) for name in ("files", "passages")}
-        known = ("model", "chunking", "dtype", "roots", "generation")
+        known = ("model", "chunking", "dtype", "roots", "patterns", "generation")
         return {"path": str(self.path), **counts, **{key: meta.get(key) for key in known}}
 
     def kinds(self) -> list[str]:
@@ -189,11 +191,28 @@ class Index:
         listed = [names] if isinstance(names, str) else list(names)
         return self._changed(remove_documents(self.path, listed, self._settings()))
 
-    def update(self, folders: Sequence[str | Path] = (), report: Report = silent) -> Update:
-        """Update the index from folders; without arguments, from those it was built from."""
-        return self._changed(
-            update_folders(self.path, folders, self._settings(), self.ledger, report)
-        )
+    def update(
+        self,
+        folders: Sequence[str | Path] = (),
+        report: Report = silent,
+        *,
+        exclude: Sequence[str] | None = None,
+        include: Sequence[str] | None = None,
+    ) -> Update:
+        """Update the index from folders; without arguments, from those it was built from.
+
+        `exclude` and `include` are patterns as in .gitignore; the index keeps them for next time.
+        """
+        settings = replace(self._settings(), exclude=exclude, include=include)
+        return self._changed(update_folders(self.path, folders, settings, self.ledger, report))
+
+    def move(self, old: str | Path, new: str | Path) -> Update:
+        """Record that a folder of the index was moved; the next update reads it there."""
+        return self._changed(move_folder(self.path, old, new))
+
+    def drop(self, folder: str | Path) -> Update:
+        """Remove a folder from the index, with its files; they are not indexed again."""
+        return self._changed(drop_folder(self.path, folder))
 
     def _settings(self) -> Settings:
         """Settings with the model that is already loaded."""

@@ -58,6 +58,9 @@ CREATE TABLE vocabulary (word TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE VIRTUAL TABLE words USING fts5(title, text, content='', tokenize='{QUOTED}');
 CREATE VIRTUAL TABLE frequency USING fts5vocab(words, row);
 """
+# Vectors of passages that are not stored yet: those of a large file that is being read.
+PENDING = "CREATE TABLE IF NOT EXISTS pending"
+PENDING += " (key BLOB PRIMARY KEY, segment INTEGER NOT NULL, row INTEGER NOT NULL)"
 COLUMNS = "document, title, heading, line, unit, first, last, text"
 SUMMED: tuple[str, ...] = ("files", "passages", "segments", "vectors", "vocabulary")
 SUMMED += ("words_data", "words_idx", "words_docsize", "words_config")  # of FTS5
@@ -109,7 +112,7 @@ class Store:
         store = cls(root, folder, connect(folder / DATABASE))
         with damage_named(folder / DATABASE):
             store.database.execute("PRAGMA journal_mode = WAL")
-            store.database.executescript(f"BEGIN; {SCHEMA} COMMIT;")
+            store.database.executescript(f"BEGIN; {SCHEMA} {PENDING}; COMMIT;")
             with store.transaction():
                 store.set_meta(format=FORMAT, generation=0, **meta)
         return store
@@ -138,6 +141,7 @@ class Store:
                     )
                 if write:
                     store.verify()
+                    database.execute(PENDING)
         except BaseException:
             store.close()
             raise
@@ -319,12 +323,18 @@ class Store:
         """Record where the vectors of passages are: (passage, segment, row)."""
         self.database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
 
+    def set_pending(self, key: bytes, segment: int, row: int) -> None:
+        """Record the vector of a passage that will be stored later."""
+        values = (key, segment, row)
+        self.database.execute("INSERT OR REPLACE INTO pending VALUES (?, ?, ?)", values)
+
     def vector_of(self, key: bytes) -> tuple[int, int] | None:
         """Return the segment and row of a passage with the same content, if any."""
         row = self.database.execute(
             "SELECT segment, row FROM vectors WHERE passage IN"
-            " (SELECT id FROM passages WHERE key = ? LIMIT 4) LIMIT 1",
-            (key,),
+            " (SELECT id FROM passages WHERE key = ? LIMIT 4)"
+            " UNION ALL SELECT segment, row FROM pending WHERE key = ? LIMIT 1",
+            (key, key),
         ).fetchone()
         return row and (int(row[0]), int(row[1]))
 
