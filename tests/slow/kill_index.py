@@ -6,7 +6,7 @@ A child process updates an index of changing files and is killed (SIGKILL, or SI
 time). Afterwards each file must be in the index as it was before or as it is now, as a whole, with
 a vector for every passage; one more update must equal an index built afresh. Then copies of the
 index are damaged: a bit flipped, a file cut short or removed, another model. A search must return
-what it returned before, or name the damage. Vectors are hashed words, so that a round takes
+what it returned before, or name the damage; after a flipped bit, or a check must name it. Vectors are hashed words, so that a round takes
 milliseconds: what is tried are transactions, not the model.
 """
 
@@ -177,6 +177,8 @@ def damages(count: int, place: Path, rng: random.Random) -> Counter[str]:
             path.unlink()
         try:
             result = answers(copy, encoder)
+            if how == "flipped" and result != want:
+                Index(copy, model=encoder).check()
         except BertsmithError as error:
             check(str(copy) in str(error), str(error))
             outcome[f"{how}: named"] += 1

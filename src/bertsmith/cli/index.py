@@ -145,6 +145,11 @@ def build(
     if out is None:
         raise BertsmithError("say where the index is to be written: --out INDEX")
     if check or move or drop:
+        others = (folders, re_embed, watch, exclude, include)
+        if any(others) or sum(map(bool, (check, move, drop))) > 1:
+            raise BertsmithError(
+                "--move, --drop and --check stand alone: update the index afterwards"
+            )
         _maintain(out, move, drop, as_json)
         return
     state = f"the same command continues {out}"
@@ -176,19 +181,19 @@ def build(
 def _maintain(out: Path, move: tuple[Path, Path] | None, drop: Path | None, as_json: bool) -> None:
     """Move or drop a folder of an index, or verify the index; its model is not loaded."""
     from bertsmith.ledger import Ledger
-    from bertsmith.search import Index, Update
+    from bertsmith.search import Index
 
     with Index.open(out) as index:
-        update = Update()
-        if move:
-            update = index.move(*move)
-        if drop:
-            dropped = index.drop(drop)
-            update.removed += dropped.removed
-        if not move and not drop:
-            index.check()
-            shared.note(f"{out}: all checksums are right")
-    _report(out, update, Ledger(), as_json)
+        if move or drop:
+            update = index.move(*move) if move else index.drop(drop or "")
+            _report(out, update, Ledger(), as_json)
+            return
+        index.check()
+        about = index.about
+    if as_json:
+        shared.print_json([{"out": str(out), "intact": True, "total": about}])
+    else:
+        typer.echo(f"index {out}: all checksums match ({about['passages']:,} passages)")
 
 
 @app.command("export")
