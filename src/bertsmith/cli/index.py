@@ -147,9 +147,7 @@ def build(
     if check or move or drop:
         others = (folders, re_embed, watch, exclude, include)
         if any(others) or sum(map(bool, (check, move, drop))) > 1:
-            raise BertsmithError(
-                "--move, --drop and --check stand alone: update the index afterwards"
-            )
+            raise BertsmithError("--move, --drop and --check stand alone; update afterwards")
         _maintain(out, move, drop, as_json)
         return
     state = f"the same command continues {out}"
