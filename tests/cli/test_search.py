@@ -53,6 +53,36 @@ def test_index_mistakes(run: Run, tmp_path: Path, search_index: Path) -> None:
             run(*words)
 
 
+def test_folders_of_an_index(run: Run, tmp_path: Path) -> None:
+    """Patterns, a check, a folder that moved, and one that is dropped."""
+    source, out = tmp_path / "notes", tmp_path / "index"
+    (source / "drafts").mkdir(parents=True)
+    for name in ("a.md", "b.txt", "c.pem", "drafts/d.md"):
+        (source / name).write_text(f"Text of {name}")
+    words = ("index", source, "--out", out, "--keywords-only", "--exclude", "drafts/")
+    notes = run(*words, "--exclude", "*.txt", "--json").rows[0]
+    assert notes["total"]["files"] == 1
+    assert set(notes["notes"]) == {
+        "files and folders of --exclude, left out: 2",
+        "files that may hold passwords or keys, left out: 1",
+    }
+    assert run("index", "--out", out, "--json").rows[0]["unchanged"] == 1
+    assert "all checksums match (1 passages)" in run("index", "--out", out, "--check").out
+    source.rename(tmp_path / "moved")
+    with pytest.raises(BertsmithError, match=r"no such file or folder; if it was moved"):
+        run("index", "--out", out)
+    assert "1 moved" in run("index", "--out", out, "--move", source, tmp_path / "moved").out
+    assert run("index", "--out", out, "--json").rows[0]["unchanged"] == 1
+    dropped = run("index", "--out", out, "--drop", tmp_path / "moved", "--json").rows[0]
+    assert (dropped["removed"], dropped["total"]["roots"]) == (1, [])
+    with pytest.raises(BertsmithError, match="stand alone"):
+        run("index", source, "--out", out, "--check")
+    path = next(out.glob("*/index.db"))
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(BertsmithError, match=r"index\.db: damaged"):
+        run("index", "--out", out, "--check")
+
+
 def test_an_index_of_nothing(run: Run, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     words = ("index", tmp_path / "empty", "--out", tmp_path / "index", "--keywords-only")

@@ -182,3 +182,43 @@ def test_wrapped_prose_is_cut_at_sentences() -> None:
     words = "\n".join(f"word{number}" for number in range(40))
     for passage in cut(Document(words), Chunking(60, 0)):
         assert set(passage.text.split("\n")) <= set(words.split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "passages"),
+    [
+        ("# Book\n\n## One\n\nfirst\n\n## Two\n\nsecond\n", ["Book > One", "Book > Two"]),
+        ("Book\n====\n\n# Part\n\n### Deep\n\ntext\n", ["Part > Deep"]),
+        ("# Empty\n\n# Full\n\ntext\n\n# Last\n", ["Full"]),
+        ("intro\n\n# A #\n\n", [""]),
+        ("# Only\n\n## Headings\n", ["Only > Headings"]),
+    ],
+)
+def test_no_passage_is_only_a_heading(tmp_path: Path, text: str, passages: list[str]) -> None:
+    (tmp_path / "a.md").write_text(text)
+    [document] = read(tmp_path / "a.md")
+    cuts = list(cut(document, Chunking()))
+    assert [one.heading for one in cuts] == passages
+    kept = "".join("".join(one.text for one in cuts).split())
+    assert kept == "".join(text.split())
+
+
+def test_a_heading_stays_with_a_long_sentence(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("# Heading\n\n" + "word " * 19 + "end.\n")
+    for one in cut(read(tmp_path / "a.md")[0], Chunking(100, 0)):
+        assert "word" in one.text
+        assert len(one.text) <= 100
+
+
+def test_a_title_above_each_page_of_a_book(tmp_path: Path) -> None:
+    page = "<title>T</title><h1>The Book</h1><div> </div><main><h1>Chapter</h1><p>Text.</p></main>"
+    (tmp_path / "a.html").write_text(page)
+    [passage] = cut(read(tmp_path / "a.html")[0], Chunking())
+    assert passage.text == "The Book\n\nChapter\n\nText."
+
+
+def test_passages_do_not_cross_pages() -> None:
+    pages = ["First page.\n\n", "Second page.\n\n", "Third page.\n\n"]
+    document = Document("".join(pages), unit="page", lines=[(0, 1), (13, 2), (27, 3)])
+    passages = [(one.text, one.line) for one in cut(document, Chunking())]
+    assert passages == [("First page.", 1), ("Second page.", 2), ("Third page.", 3)]

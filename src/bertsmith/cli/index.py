@@ -107,6 +107,41 @@ def build(
             "the old index answers queries until the new one is complete.",
         ),
     ] = False,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Leave out what matches this pattern (as in .gitignore): drafts/, *.csv; !PATTERN "
+            "indexes files that are left out by default; repeatable; the index keeps it.",
+            show_default=False,
+        ),
+    ] = None,
+    include: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Index only files that match this pattern: *.md; repeatable; the index keeps it.",
+            show_default=False,
+        ),
+    ] = None,
+    move: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(
+            metavar="OLD NEW",
+            help="Record that an indexed folder was moved, instead of an update.",
+            show_default=False,
+        ),
+    ] = None,
+    drop: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Remove a folder and its files from the index, instead of an update.",
+            show_default=False,
+        ),
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Verify all checksums of the index, instead of an update."),
+    ] = False,
     watch: Annotated[
         bool,
         typer.Option("--watch", help="Keep running and update the index when files change."),
@@ -123,6 +158,12 @@ def build(
     """
     if out is None:
         raise BertsmithError("say where the index is to be written: --out INDEX")
+    if check or move or drop:
+        others = (folders, re_embed, watch, exclude, include)
+        if any(others) or sum(map(bool, (check, move, drop))) > 1:
+            raise BertsmithError("--move, --drop and --check stand alone; update afterwards")
+        _maintain(out, move, drop, as_json)
+        return
     state = f"the same command continues {out}"
     if re_embed:
         state = f"{out} is as it was before"
@@ -141,12 +182,32 @@ def build(
             query_prompt=query_prompt,
             document_prompt=document_prompt,
             keywords_only=keywords_only,
+            exclude=exclude,
+            include=include,
         )
         ledger = Ledger()
         update = update_folders(out, folders or [], settings, ledger, report, re_embed)
     _report(out, update, ledger, as_json)
     if watch:
         _follow(out, list(update.problems), as_json)
+
+
+def _maintain(out: Path, move: tuple[Path, Path] | None, drop: Path | None, as_json: bool) -> None:
+    """Move or drop a folder of an index, or verify the index; its model is not loaded."""
+    from bertsmith.ledger import Ledger
+    from bertsmith.search import Index
+
+    with Index.open(out) as index:
+        if move or drop:
+            update = index.move(*move) if move else index.drop(drop or "")
+            _report(out, update, Ledger(), as_json)
+            return
+        index.check()
+        about = index.about
+    if as_json:
+        shared.print_json([{"out": str(out), "intact": True, "total": about}])
+    else:
+        typer.echo(f"index {out}: all checksums match ({about['passages']:,} passages)")
 
 
 @app.command("export")
@@ -201,6 +262,7 @@ def _report(out: Path, update: Update, ledger: Ledger, as_json: bool) -> None:
         return
     typer.echo(
         f"files: {update.added:,} added, {update.changed:,} changed, {update.removed:,} removed, "
+        f"{f'{update.moved:,} moved, ' if update.moved else ''}"
         f"{update.unchanged:,} unchanged; passages embedded: {update.embedded:,} "
         f"({update.seconds:.1f} s)"
     )
@@ -213,7 +275,7 @@ def _report(out: Path, update: Update, ledger: Ledger, as_json: bool) -> None:
     for name in update.repaired:
         shared.note(f"the segment {name} was damaged, and was rebuilt from the text")
     for problem in update.problems[:SHOWN]:
-        shared.note(f"not indexed: {problem['file']}: {problem['reason']}")
+        shared.note(f"not read: {problem['file']}: {problem['reason']}")
     if len(update.problems) > SHOWN:
         shared.note(f"and {len(update.problems) - SHOWN:,} more files; --json lists all")
     for line in ledger.lines():

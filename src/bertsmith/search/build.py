@@ -6,7 +6,7 @@ import os
 import shlex
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ class Settings:
     query_prompt: str | None = None
     document_prompt: str | None = None
     keywords_only: bool = False
+    exclude: Sequence[str] | None = None  # patterns as in .gitignore, stored for each folder
+    include: Sequence[str] | None = None
     encoder: Encoder | None = None  # the model, if it is already loaded
 
     def chunking(self, stamped: Mapping[str, int] | None = None) -> Chunking:
@@ -67,12 +69,50 @@ def update_folders(
         raise BertsmithError(f"{root}: there is no index yet: name the folders to index")
     roots = resolved_roots(folders)
     with writer(root), opened(root, settings, re_embed) as (store, encoder):
+        missing: list[Path] = []
         if not roots:
-            roots = resolved_roots(store.meta().get("roots", []))
-        update = Updater(store, encoder, notes, report).folders(roots)
+            stored = [Path(root) for root in store.meta().get("roots", [])]
+            missing = [root for root in stored if not root.exists()]
+            roots = [root for root in stored if root not in missing]
+            if missing and not roots:
+                raise BertsmithError(
+                    f"{missing[0]}: no such file or folder; if it was moved: bertsmith index --out"
+                    f" {root} --move {missing[0]} NEW, and --drop {missing[0]} removes its files"
+                )
+        patterns = _patterns(store, roots, settings)
+        update = Updater(store, encoder, notes, report).folders(roots, patterns, missing)
         if encoder is not None:
             encoder.note_windows(notes)
         return update
+
+
+def _patterns(
+    store: Store, roots: Sequence[Path], settings: Settings
+) -> dict[str, dict[str, list[str]]]:
+    """The patterns of each folder: those of the settings, or those that the index has."""
+    changes = {"exclude": settings.exclude, "include": settings.include}
+    given = {key: [one for one in value if one] for key, value in changes.items() if value}
+    stored = store.meta().get("patterns", {})
+    return {str(root): {**stored.get(str(root), {}), **given} for root in roots}
+
+
+def move_folder(root: Path, old: str | Path, new: str | Path) -> Update:
+    """Record that a folder of an index has another place now; no file is read."""
+    [target] = resolved_roots([new])
+    with writer(root), closing(Store.open(root, write=True)) as store:
+        return Updater(store, None, Ledger()).move(_full_path(store, old), target)
+
+
+def drop_folder(root: Path, folder: str | Path) -> Update:
+    """Remove a folder from an index, with its files."""
+    with writer(root), closing(Store.open(root, write=True)) as store:
+        return Updater(store, None, Ledger()).drop(_full_path(store, folder))
+
+
+def _full_path(store: Store, folder: str | Path) -> Path:
+    """The full path of a folder that may be gone: as the index has it, or with links resolved."""
+    path = Path.cwd() / Path(folder).expanduser()
+    return path if str(path) in store.meta().get("roots", []) else path.resolve()
 
 
 def add_documents(
@@ -227,6 +267,7 @@ def _copied(store: Store, settings: Settings) -> tuple[Store, Encoder | None]:
     copy = Store(store.root, folder, database)
     with copy.transaction():
         copy.database.execute("DELETE FROM vectors")
+        copy.database.execute("DELETE FROM pending")
         copy.database.execute("DELETE FROM segments")
         changed = asdict(chunking) != meta["chunking"]
         copy.set_meta(**{**_stamp(encoder, chunking, settings), "roots": meta.get("roots", [])})

@@ -93,12 +93,31 @@ def connect(path: Path) -> sqlite3.Connection:
 def connect_reader(path: Path) -> sqlite3.Connection:
     """Open a read-only connection, also on read-only media."""
     address = f"file:{quote(str(path.resolve()))}?mode=ro"
-    if not os.access(path.parent, os.W_OK):
+    if is_frozen(path):
         address += "&immutable=1"
     with damage_named(path):
         return sqlite3.connect(
             address, uri=True, timeout=PATIENCE, isolation_level=None, check_same_thread=False
         )
+
+
+def is_frozen(path: Path) -> bool:
+    """Whether SQLite cannot lock a database: then it is read as a file that never changes."""
+    return not os.access(path.parent, os.W_OK) and not path.with_name(f"{DATABASE}-shm").exists()
+
+
+def identity(path: Path) -> tuple[int, ...]:
+    """Return numbers that change when an open connection no longer shows the database.
+
+    They come from the file system: a process that opens and closes the file itself loses the locks
+    that SQLite holds on it (POSIX), and a writer may then remove the log that readers depend on.
+    """
+    try:
+        state = path.stat()
+    except OSError:
+        return ()
+    changing = (state.st_size, state.st_mtime_ns) if is_frozen(path) else ()
+    return state.st_dev, state.st_ino, *changing
 
 
 @contextmanager
@@ -117,9 +136,13 @@ def damage_named(path: Path) -> Iterator[None]:
         raise damaged(path, one_line(error)) from error
 
 
+class DamagedIndexError(BertsmithError):
+    """A file of an index is missing or damaged."""
+
+
 def damaged(path: Path, why: str) -> BertsmithError:
     """Return the error for a damaged database."""
-    return BertsmithError(f"{path}: damaged ({why}); {_way_out(path.parent.parent)}")
+    return DamagedIndexError(f"{path}: damaged ({why}); {_way_out(path.parent.parent)}")
 
 
 def _way_out(root: Path) -> str:
@@ -127,6 +150,6 @@ def _way_out(root: Path) -> str:
 
 
 def file_sum(path: Path) -> str:
-    """Return a checksum of a file, to detect damage."""
+    """Return a checksum of a file, to detect damage; never of a database (see `identity`)."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "blake2b").hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
@@ -22,6 +23,9 @@ from bertsmith.search.formats import read_docx, read_html, read_pdf
 LARGEST_WHOLE = 64 << 20  # bytes of a file that is read at once
 PORTION = 4 << 20  # characters of a larger text that become a document
 BINARY = "holds no text (a binary file)"
+MINIFIED = "minified code"
+MINIFIABLE, LONG_LINES = (".js", ".mjs", ".cjs", ".css"), 500  # mean characters of a line
+DATA = re.compile(r"(data:[\w/+.;=-]+;base64,)([A-Za-z0-9+/=]{80,})")
 HALVES = re.compile("[\ud800-\udfff]")  # surrogates, invalid in UTF-8
 KINDS: dict[str, str] = {
     **dict.fromkeys((".txt", ".text", ".log", ".srt", ".eml"), "text"),
@@ -34,10 +38,11 @@ KINDS: dict[str, str] = {
     **dict.fromkeys((".xlsx", ".xlsm"), "xlsx"),
     ".pdf": "pdf",
     ".docx": "docx",
+    ".ipynb": "notebook",
 }
 CODE = ".py .pyi .js .mjs .ts .tsx .jsx .c .h .cc .cpp .hpp .cs .java .kt .scala .go .rs .rb .php"
 CODE += " .swift .m .r .jl .lua .pl .sh .bash .zsh .ps1 .sql .css .scss .toml .yaml .yml .ini .cfg"
-CODE += " .xml .tex .el .clj .hs .ml .ex .erl .dart .vue .make .cmake .dockerfile .ipynb .proto"
+CODE += " .xml .tex .el .clj .hs .ml .ex .erl .dart .vue .make .cmake .dockerfile .proto"
 KINDS |= dict.fromkeys(CODE.split(), "code")
 TABLES = {"csv", "jsonl", "json", "parquet", "xlsx"}
 # The columns of a table that are read, in this order, by their names in lower case.
@@ -64,7 +69,7 @@ class Document:
     id: str = ""  # of a record; "" where the file is the document
     title: str = ""
     line: int = 1  # first line of the text
-    unit: str = "line"  # or "row", "page", "paragraph"
+    unit: str = "line"  # or "row", "page", "paragraph", "cell"
     lines: list[tuple[int, int]] | None = None  # (character, line); None: line feeds are counted
     headings: list[tuple[int, int, str]] = field(default_factory=list)  # (character, level, text)
     offset: int = 0  # characters of the file before the text, where it is a part of a large one
@@ -103,7 +108,14 @@ def read_documents(path: Path, ledger: Ledger) -> Iterator[Document]:
     if not is_text(data):
         raise BertsmithError(f"{path}: {BINARY}")
     text = decode(data, path, ledger)
-    if kind == "html":
+    if suffix_of(path) in MINIFIABLE and len(text) > LONG_LINES * (text.count("\n") + 2):
+        raise BertsmithError(f"{path}: {MINIFIED}")
+    if kind != "html":
+        text, count = DATA.subn(lambda match: match[1] + " " * len(match[2]), text)
+        ledger.note("embedded files (base64), left out", count)
+    if kind == "notebook":
+        yield _notebook(text, path, ledger)
+    elif kind == "html":
         yield _placed(*read_html(text, path))
     elif text.startswith(".I ") and "\n.W" in text:
         yield from _smart(text)
@@ -151,6 +163,41 @@ def _placed(
     text: str, lines: list[tuple[int, int]], headings: list[tuple[int, int, str]], title: str
 ) -> Document:
     return Document(text, title=title, lines=lines, headings=headings)
+
+
+def _notebook(text: str, path: Path, ledger: Ledger) -> Document:
+    """The cells of a Jupyter notebook with the text that they print; its unit is the cell."""
+    try:
+        cells = json.loads(text)["cells"]
+        contents = [_cell_text(cell, ledger) for cell in cells]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise BertsmithError(f"{path}: not a notebook that can be read ({error!r})") from None
+    parts: list[str] = []
+    lines: list[tuple[int, int]] = []
+    headings: list[tuple[int, int, str]] = []
+    length = 0
+    for number, (cell, content) in enumerate(zip(cells, contents, strict=True), 1):
+        if content.strip():
+            lines.append((length, number))
+            if cell["cell_type"] == "markdown":
+                found = _markdown_headings(content)
+                headings += [(length + place, level, name) for place, level, name in found]
+            parts.append(f"{content}\n\n")
+            length += len(parts[-1])
+    title = headings[0][2] if headings else ""
+    return Document("".join(parts), title=title, unit="cell", lines=lines, headings=headings)
+
+
+def _cell_text(cell: dict[str, Any], ledger: Ledger) -> str:
+    """The source of a cell and the text of its outputs; pictures are counted."""
+    texts = ["".join(cell["source"])]
+    for output in cell.get("outputs", []):
+        data = output.get("data", {})
+        texts.append("".join(output.get("text", data.get("text/plain", ""))))
+        ledger.note(
+            "pictures in notebooks, left out", sum(kind.startswith("image") for kind in data)
+        )
+    return HALVES.sub("\N{REPLACEMENT CHARACTER}", "\n".join(texts))
 
 
 # ------------------------------------------------------------------ tables

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bertsmith.search.passages import SENTENCE
@@ -33,6 +33,7 @@ class Hit:
     vectors: float | None  # cosine, if the vector ranking has it
     passage: int  # its id
     highlights: tuple[tuple[int, int], ...] = ()  # spans of `text` that match the query's words
+    also: tuple[str, ...] = ()  # places of other passages with the same text, which are not listed
 
     def to_dict(self) -> dict[str, Any]:
         """The hit as plain values, for JSON."""
@@ -63,11 +64,13 @@ class Hit:
     @property
     def body_start(self) -> int:
         """Return where the text continues below its own heading."""
-        first, feed, rest = self.text.partition("\n")
-        own = first.strip("#= \r") == self.heading.rpartition(" > ")[2]
-        if not (feed and rest.strip() and first.strip() and own):
-            return 0
-        return len(self.text) - len(rest.lstrip())
+        start, headings = 0, self.heading.split(" > ")
+        while True:
+            first, feed, rest = self.text[start:].partition("\n")
+            own = first.strip("#= \r") in headings
+            if not (feed and rest.strip() and first.strip() and own):
+                return start
+            start = len(self.text) - len(rest.lstrip())
 
     def _matches(self, start: int, end: int) -> tuple[int, int]:
         """How many different words, and how many in all, match within a span."""
@@ -91,6 +94,17 @@ def best_of_documents(hits: Iterable[Hit]) -> list[Hit]:
     best: dict[tuple[str, str], Hit] = {}
     for hit in hits:
         best.setdefault((hit.file, hit.document), hit)
+    return list(best.values())
+
+
+def distinct(hits: Iterable[Hit]) -> list[Hit]:
+    """The hits without those that repeat the text of a better one, which names their places."""
+    best: dict[str, Hit] = {}
+    for hit in hits:
+        text = " ".join((hit.title if not hit.text else hit.text).split())
+        former = best.setdefault(text, hit)
+        if former is not hit and hit.place not in (former.place, *former.also):
+            best[text] = replace(former, also=(*former.also, hit.place, *hit.also))
     return list(best.values())
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,14 +19,16 @@ from bertsmith.search.build import (
     Settings,
     add_documents,
     another_model,
+    drop_folder,
+    move_folder,
     remove_documents,
     update_folders,
 )
-from bertsmith.search.database import DATABASE, current, damage_named
+from bertsmith.search.database import DamagedIndexError, current
 from bertsmith.search.encoder import DEFAULT_MODEL, Encoder, encoder_of
 from bertsmith.search.filters import Filters
 from bertsmith.search.fuse import SCALES, fuse
-from bertsmith.search.hits import Hit, best_of_documents, hit_of
+from bertsmith.search.hits import Hit, best_of_documents, distinct, hit_of
 from bertsmith.search.keywords import (
     MOST_COMPLETIONS,
     TITLE_WEIGHT,
@@ -38,7 +41,7 @@ from bertsmith.search.keywords import (
     quoted,
     without_accents,
 )
-from bertsmith.search.segments import DamagedSegmentError
+from bertsmith.search.segments import DamagedSegmentError, open_segment
 from bertsmith.search.store import Store, Stored
 from bertsmith.search.update import Report, Update, silent
 from bertsmith.search.vectors import GRAPH_FROM, VectorTable
@@ -56,6 +59,7 @@ FUSION = "min-max"
 DEPTH = 1000  # passages of each ranking that are fused, at least
 FIRST = 50  # passages that are read from the database at once, and by a reranker
 MOST = 10_000  # results of one search
+BUSY_SECONDS = 0.5  # that a question about the state of the index waits for a running search
 
 
 class Index:
@@ -79,6 +83,7 @@ class Index:
         self._device, self._dtype, self._graph_from = device, dtype, graph_from
         self._store = Store.open(self.path)
         self._folder = self._store.folder
+        self._failure: tuple[Any, str] = (None, "")  # a state of the index, and what is wrong
         self._table: VectorTable | None = None
         self._analyzer = Analyzer()
         self._queries: QueryEncoder | None = None
@@ -130,8 +135,8 @@ class Index:
         return cls.open(path, device=device)
 
     def __len__(self) -> int:
-        with self._lock:
-            return self._store.count()
+        with self._latest() as store:
+            return store.count()
 
     def __repr__(self) -> str:
         return f"<index of {len(self):,} passages in {self.path}>"
@@ -150,17 +155,43 @@ class Index:
     @property
     def about(self) -> dict[str, Any]:
         """The stored settings of the index, and its size."""
-        with self._lock:
-            meta = self._store.meta()
-            counts = {name: self._store.count(name) for name in ("files", "passages")}
-        known = ("model", "chunking", "dtype", "roots", "generation")
+        with self._latest() as store:
+            meta = store.meta()
+            counts = {name: store.count(name) for name in ("files", "passages")}
+        known = ("model", "chunking", "dtype", "roots", "patterns", "generation")
         return {"path": str(self.path), **counts, **{key: meta.get(key) for key in known}}
 
     def kinds(self) -> list[str]:
         """The kinds of files that the index holds."""
-        with self._lock:
-            rows = self._store.database.execute("SELECT DISTINCT kind FROM files ORDER BY kind")
+        with self._latest() as store:
+            rows = store.database.execute("SELECT DISTINCT kind FROM files ORDER BY kind")
             return [kind for (kind,) in rows]
+
+    def check(self) -> None:
+        """Verify all checksums, of the database and of the vectors; damage is an error."""
+        with self._latest() as store:
+            store.verify()
+            for segment in store.segments():
+                try:
+                    open_segment(store.folder, segment, verify=True)
+                except DamagedSegmentError as error:
+                    raise self._explained(error) from error
+
+    def problem(self) -> str | None:
+        """Return why the index cannot be searched now; None if it can."""
+        if not self._lock.acquire(timeout=BUSY_SECONDS):
+            return None  # it is being searched
+        try:
+            with self._latest() as store:
+                if self._meta_model() is not None:
+                    self._vectors()
+                    self._model_of_index()
+                state, reason = self._failure
+                return reason if state == (store.folder, store.generation()) else None
+        except BertsmithError as error:
+            return str(self._explained(error))
+        finally:
+            self._lock.release()
 
     # -------------------------------------------------------------- changes
 
@@ -178,15 +209,32 @@ class Index:
         listed = [names] if isinstance(names, str) else list(names)
         return self._changed(remove_documents(self.path, listed, self._settings()))
 
-    def update(self, folders: Sequence[str | Path] = (), report: Report = silent) -> Update:
-        """Update the index from folders; without arguments, from those it was built from."""
-        return self._changed(
-            update_folders(self.path, folders, self._settings(), self.ledger, report)
-        )
+    def update(
+        self,
+        folders: Sequence[str | Path] = (),
+        report: Report = silent,
+        *,
+        exclude: Sequence[str] | None = None,
+        include: Sequence[str] | None = None,
+    ) -> Update:
+        """Update the index from folders; without arguments, from those it was built from.
+
+        `exclude` and `include` are patterns as in .gitignore; the index keeps them for next time.
+        """
+        settings = replace(self._settings(), exclude=exclude, include=include)
+        return self._changed(update_folders(self.path, folders, settings, self.ledger, report))
+
+    def move(self, old: str | Path, new: str | Path) -> Update:
+        """Record that a folder of the index was moved; the next update reads it there."""
+        return self._changed(move_folder(self.path, old, new))
+
+    def drop(self, folder: str | Path) -> Update:
+        """Remove a folder from the index, with its files; they are not indexed again."""
+        return self._changed(drop_folder(self.path, folder))
 
     def _settings(self) -> Settings:
         """Settings with the model that is already loaded."""
-        with self._lock:
+        with self._latest():
             encoder = self._model_of_index() if self._meta_model() is not None else None
         return Settings(encoder=encoder)
 
@@ -197,11 +245,22 @@ class Index:
     def _refresh(self) -> None:
         """Switch to the newest state of the index."""
         with self._lock:
-            if current(self.path) != self._folder:
+            if current(self.path) != self._folder or self._store.outdated():
+                store = Store.open(self.path)
                 self._store.close()
-                self._store = Store.open(self.path)
-                self._folder, self._table = self._store.folder, None
-                self._encoder = None
+                self._store, self._folder, self._table = store, store.folder, None
+                former, stamp = self._encoder, self._meta_model() or {}
+                own = (stamp.get("hash"), stamp.get("long", "window"))
+                if former is not None and (former.hash, former.long) != own:
+                    self._encoder = None
+
+    @contextmanager
+    def _latest(self) -> Iterator[Store]:
+        """Read the newest state of the index, as of one moment."""
+        with self._lock:
+            self._refresh()
+            with self._store.snapshot():
+                yield self._store
 
     # -------------------------------------------------------------- search
 
@@ -244,16 +303,13 @@ class Index:
             for attempt in range(3):
                 self._refresh()
                 try:
-                    with self._snapshot():
+                    with self._store.snapshot():
                         hits = self._search(asked, top, options, by_document, reranker)
                         return self._highlighted(hits, asked) if highlight else hits
-                except DamagedSegmentError as error:
-                    # Segments may have been merged in the meantime: retry with the newer state.
-                    if attempt == 2 or self._knows(error):
-                        raise BertsmithError(
-                            f"{error}; bertsmith index --out {self.path} rebuilds it from the text,"
-                            " and search --keywords needs no vectors"
-                        ) from error
+                except BertsmithError as error:
+                    # The index may have changed in the meantime: retry with the newer state.
+                    if attempt == 2 or not self._superseded(error):
+                        raise self._explained(error) from error
         raise AssertionError
 
     def reranker(self, model: Any) -> Reranker | None:
@@ -273,16 +329,25 @@ class Index:
                 self._rerankers[model] = Reranker(model, self._device)
             return self._rerankers[model]
 
-    @contextmanager
-    def _snapshot(self) -> Iterator[None]:
-        """Read a single state of the database, unaffected by commits in the meantime."""
-        database = self._store.database
-        with damage_named(self._folder / DATABASE):
-            database.execute("BEGIN")
-            try:
-                yield
-            finally:
-                database.execute("ROLLBACK")
+    def _superseded(self, error: BertsmithError) -> bool:
+        """Whether an error concerns a state of the index that another process has replaced."""
+        if current(self.path) != self._folder or self._store.outdated():
+            return True
+        if not isinstance(error, DamagedSegmentError):
+            return False
+        return all(one.name != error.segment.name for one in self._store.segments())
+
+    def _explained(self, error: BertsmithError) -> BertsmithError:
+        """Remember damage; add the way out to an error about vectors, which are computed again."""
+        if isinstance(error, DamagedIndexError):
+            with suppress(sqlite3.Error):
+                self._failure = (self._folder, self._store.generation()), str(error)
+        if not isinstance(error, DamagedSegmentError):
+            return error
+        return BertsmithError(
+            f"{error}; bertsmith index --out {self.path} rebuilds it from the text, and"
+            " search --keywords needs no vectors"
+        )
 
     def _search(
         self, query: Query, top: int, options: tuple[Any, ...], by_document: bool, rerank: Any
@@ -296,9 +361,11 @@ class Index:
             passages = self._store.passages([number for number, _ in part])
             pairs = zip(passages, part, strict=True)
             more = [hit_of(passage, score, scores) for passage, (_, score) in pairs]
+            if not by_document:  # copies of a document are documents
+                more = distinct(more)
             if rerank is not None and not hits:
                 more = rerank.rerank(query.text, more)
-            hits = best_of_documents([*hits, *more]) if by_document else [*hits, *more]
+            hits = (best_of_documents if by_document else distinct)([*hits, *more])
         return hits[:top]
 
     def _highlighted(self, hits: list[Hit], query: Query) -> list[Hit]:
@@ -455,31 +522,24 @@ class Index:
             self._table = VectorTable(self._store, self._graph_from)
         return self._table
 
-    def _knows(self, error: DamagedSegmentError) -> bool:
-        """Whether the database still lists a segment that cannot be read."""
-        return any(one.name == error.segment.name for one in self._store.segments())
-
     def portions(self, size: int = 1024) -> Iterator[tuple[list[Stored], Any]]:
         """Yield all passages that have vectors, with the vectors (N, D), ordered by id."""
-        with self._lock:
-            self._refresh()
+        with self._latest() as store:
             try:
                 table = self._vectors()
             except DamagedSegmentError as error:
-                raise BertsmithError(
-                    f"{error}; bertsmith index --out {self.path} rebuilds it from the text"
-                ) from error
+                raise self._explained(error) from error
             order = np.argsort(table.ids)
             for start in range(0, len(order), size):
                 rows = order[start : start + size]
-                yield self._store.passages(table.ids[rows].tolist()), table.rows(rows)
+                yield store.passages(table.ids[rows].tolist()), table.rows(rows)
 
     # -------------------------------------------------------------- the model
 
     @property
     def weights(self) -> tuple[float, float]:
         """The default weights of keywords and vectors in hybrid search."""
-        with self._lock:
+        with self._latest():
             stamp = self._meta_model()
         return OWN_WEIGHTS.get(stamp["name"], WEIGHTS) if stamp else WEIGHTS
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from bertsmith.errors import BertsmithError
 from bertsmith.search.documents import Document
@@ -15,6 +16,7 @@ from bertsmith.search.documents import Document
 SENTENCE = re.compile(
     r"(?<=[.!?…])[\"'»”’)\]]*\s+|(?<=[。！？｡।॥؟])[\"'»”’」』)\]]*\s*|\n{2,}|\n(?![a-zà-öø-ÿ])"
 )
+READING = 2  # raised when files are read or cut in another way: updates then read all of them again
 MOST_HEADING = 300  # characters of the path of headings
 
 
@@ -45,13 +47,23 @@ class Passage:
     heading: str = ""
 
 
+@dataclass(frozen=True)
+class Section:
+    """A part of a text that passages do not cross; its headings end at `body`."""
+
+    start: int
+    body: int
+    end: int
+    heading: str = ""
+
+
 def cut(document: Document, how: Chunking) -> Iterator[Passage]:
     """Yield the passages of a document in order; together they contain all of its text."""
     text = document.text
-    for first, last, heading in _sections(document):
-        for start, end in _spans(text, first, last, how):
+    for section in _sections(document):
+        for start, end in _spans(text, section, how):
             line, shift = document.line_at(start), document.offset
-            yield Passage(text[start:end], start + shift, end + shift, line, heading)
+            yield Passage(text[start:end], start + shift, end + shift, line, section.heading)
     if not text.strip() and document.title.strip():
         yield Passage("", 0, 0, document.line)
 
@@ -62,23 +74,42 @@ def joined_text(title: str, heading: str, text: str) -> str:
     return "\n".join(part for part in [*above, text] if part)
 
 
-def _sections(document: Document) -> Iterator[tuple[int, int, str]]:
-    """The parts between headings, each with the path of the headings above it."""
-    open_headings: list[tuple[int, str]] = []
+def _sections(document: Document) -> list[Section]:
+    """The parts between headings, each with the path of the headings above it; pages of a PDF.
+
+    A heading without a text of its own belongs to the next section, at the end to the last one.
+    """
+    text = document.text
+    if document.unit == "page" and document.lines:
+        places = [place for place, _ in document.lines]
+        return [Section(a, a, b) for a, b in pairwise([*places, len(text)])]
+    sections: list[Section] = []
+    above: list[tuple[int, str]] = []
     start, path = 0, ""
-    for place, level, heading in document.headings:
-        if place > start and document.text[start:place].strip():
-            yield start, place, path
-            start = place
-        open_headings = [one for one in open_headings if one[0] < level]
-        open_headings.append((level, heading))
-        path = " > ".join(one[1] for one in open_headings)[:MOST_HEADING]
-    yield start, len(document.text), path
+    ends = [*(place for place, *_ in document.headings), len(text)]
+    for (place, level, heading), end in zip([(0, 0, ""), *document.headings], ends, strict=True):
+        if level:
+            above = [*(one for one in above if one[0] < level), (level, heading)]
+            path = " > ".join(one[1] for one in above)[:MOST_HEADING]
+        if not _is_bare(text[place:end], heading):
+            body = place + len(text[place:end].partition("\n")[0]) if level else start
+            sections.append(Section(start, body, end, path))
+            start = end
+    if not sections:
+        return [Section(0, 0, len(text), path)]
+    sections[-1] = replace(sections[-1], end=len(text))
+    return sections
 
 
-def _spans(text: str, first: int, last: int, how: Chunking) -> Iterator[tuple[int, int]]:
+def _is_bare(text: str, heading: str) -> bool:
+    """Whether a text holds nothing but its heading, with the marks of Markdown."""
+    return " ".join(text.strip("#=- \t\r\n").split()) == heading.strip("#=- ")
+
+
+def _spans(text: str, section: Section, how: Chunking) -> Iterator[tuple[int, int]]:
     """Spans of at most `size` characters that begin and end with whole units."""
-    units = list(_units(text, first, last, how.size))
+    units = list(_units(text, section.start, section.end, how.size))
+    _fit_heading(text, units, section.body, how.size)
     begin = 0
     while begin < len(units):
         stop = begin + 1
@@ -95,6 +126,15 @@ def _spans(text: str, first: int, last: int, how: Chunking) -> Iterator[tuple[in
         ):
             begin_next -= 1
         begin = begin_next
+
+
+def _fit_heading(text: str, units: list[tuple[int, int]], body: int, size: int) -> None:
+    """Shorten the first unit below the headings, if it leaves no room for them in a passage."""
+    lead = sum(end <= body for _, end in units)
+    if 0 < lead < len(units) and units[lead][1] - units[0][0] > size:
+        room = size - (units[lead][0] - units[0][0])
+        if room >= size // 2:
+            units[lead : lead + 1] = _shortened(text, *units[lead], room)
 
 
 def _paragraph_end(text: str, units: list[tuple[int, int]], begin: int, stop: int) -> int:

@@ -1,18 +1,33 @@
-"""The files of folders to index; changes by size, time and SHA-256 sum."""
+"""The files of folders to index: which are read, which are left out, which cannot be read."""
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from pathspec import GitIgnoreSpec
 
 from bertsmith.errors import BertsmithError
 from bertsmith.files import cause
 from bertsmith.ledger import Ledger
 from bertsmith.search.database import is_index
 
-SKIPPED = {"node_modules", "__pycache__", "site-packages"}
+IGNORE = ".gitignore"
+GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # other errors do not show that a file is gone
+SECRETS = "*.env .env.* *.pem *.key *.p12 *.pfx *.ppk *.jks *.keystore *.kdbx *.gpg .netrc .pgpass"
+SECRETS += " id_rsa id_dsa id_ecdsa id_ed25519 .htpasswd credentials credentials.json"
+SECRETS += " secrets.json secrets.toml secrets.yaml secrets.yml secrets.ini secrets.txt"
+# Left out of every folder, unless `--exclude '!PATTERN'` names it.
+DEFAULTS = {
+    "hidden files and folders": [".*"],
+    "folders of installed packages and caches": ["node_modules/", "__pycache__/", "site-packages/"],
+    "minified files and source maps": ["*.min.js", "*.min.mjs", "*.min.css", "*.[jc]s*.map"],
+    "files that may hold passwords or keys": SECRETS.split(),
+}
+Rule = tuple[str, str, GitIgnoreSpec]  # what it leaves out, the folder that it applies to, patterns
 
 
 @dataclass(frozen=True)
@@ -23,6 +38,14 @@ class SourceFile:
     key: str  # its path as text, also where its name is not UTF-8
     size: int
     modified: int  # nanoseconds since 1970
+
+
+@dataclass
+class Scan:
+    """The files of some folders; `unread` says why a folder or file could not be looked at."""
+
+    files: list[SourceFile] = field(default_factory=list)
+    unread: dict[str, str] = field(default_factory=dict)
 
 
 def resolved_roots(folders: Sequence[str | Path]) -> list[Path]:
@@ -45,42 +68,122 @@ def text_key(path: Path) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def under(key: str, root: Path) -> bool:
+def under(key: str, root: Path | str) -> bool:
     """Whether a file is a root, or in it."""
-    base = text_key(root)
+    base = text_key(Path(root))
     return key == base or key.startswith(base.rstrip(os.sep) + os.sep)
 
 
-def scan(roots: Sequence[Path], ledger: Ledger) -> Iterator[SourceFile]:
-    """Yield every regular file of the roots once, in order; hidden files are skipped."""
+def scan(
+    roots: Sequence[Path], ledger: Ledger, patterns: Mapping[str, Mapping[str, list[str]]]
+) -> Scan:
+    """List every regular file of the roots once, in order, and count what is left out.
+
+    `patterns` has the patterns `exclude` and `include` of each root, as .gitignore writes them.
+    """
+    result = Scan()
     seen: set[str] = set()
     for root in roots:
-        for path in [root] if root.is_file() else _walk(root, ledger):
+        own = patterns.get(str(root), {})
+        for path in [root] if root.is_file() else _walk(root, own, ledger, result):
+            key = text_key(path)
             try:
                 state = path.stat()
-            except OSError:
-                ledger.note("links that lead nowhere, left out")
+            except OSError as error:
+                if error.errno in GONE:
+                    ledger.note("links that lead nowhere, left out")
+                else:
+                    result.unread[key] = f"cannot be read ({cause(error)})"
                 continue
             if not path.is_file():
                 ledger.note("devices and pipes, left out")
-                continue
-            key = text_key(path)
-            if key not in seen:
+            elif key not in seen:
                 seen.add(key)
-                yield SourceFile(path, key, state.st_size, state.st_mtime_ns)
+                result.files.append(SourceFile(path, key, state.st_size, state.st_mtime_ns))
+    return result
 
 
-def _walk(root: Path, ledger: Ledger) -> Iterator[Path]:
+def _walk(root: Path, own: Mapping[str, list[str]], ledger: Ledger, result: Scan) -> Iterator[Path]:
+    """Yield the files of a folder that no rule leaves out."""
+
     def unreadable(error: OSError) -> None:
-        ledger.note(f"folders that cannot be read: {error.filename}")
+        if error.errno not in GONE:
+            key = text_key(Path(error.filename))
+            result.unread[key] = f"cannot be read ({cause(error)})"
 
+    last = [(what, str(root), patterns(lines)) for what, lines in DEFAULTS.items()]
+    last += [("files and folders of --exclude", str(root), patterns(own.get("exclude", [])))]
+    include = patterns(own.get("include", []))
+    rules = {str(root): _rules_above(root)}
+    empty = True
     for folder, folders, names in os.walk(root, onerror=unreadable):
-        here = Path(folder)
-        if is_index(here):
+        if is_index(Path(folder)):
             folders.clear()
             continue
-        hidden = [name for name in folders if name.startswith(".") or name in SKIPPED]
-        folders[:] = sorted(name for name in folders if name not in hidden)
-        shown = sorted(name for name in names if not name.startswith("."))
-        ledger.note("hidden files and folders, left out", len(hidden) + len(names) - len(shown))
-        yield from (here / name for name in shown)
+        empty = empty and not names
+        inherited = rules.pop(folder)
+        if IGNORE in names:
+            inherited = [*inherited, _ignore_file(Path(folder))]
+        kept = []
+        for name in sorted([f"{one}{os.sep}" for one in folders]) + sorted(names):
+            path = f"{folder.rstrip(os.sep)}{os.sep}{name}"
+            reason = left_out(path, [*inherited, *last])
+            if reason is None and include and not name.endswith(os.sep):
+                if not include.match_file(_below(path, str(root))):
+                    reason = "files that --include does not name"
+            if reason is not None:
+                empty = False
+                ledger.note(f"{reason}, left out")
+            else:
+                kept.append(name)
+        folders[:] = [name.rstrip(os.sep) for name in kept if name.endswith(os.sep)]
+        rules |= {str(Path(folder, name)): inherited for name in folders}
+        yield from (Path(folder, name) for name in kept if not name.endswith(os.sep))
+    if empty and text_key(root) not in result.unread:
+        result.unread[text_key(root)] = "holds no files (is its disk mounted?)"
+
+
+def left_out(path: str, rules: Sequence[Rule]) -> str | None:
+    """Return what the last rule that matches a path calls it; None if it is to be read."""
+    for what, base, spec in reversed(rules):
+        excluded = spec.check_file(_below(path, base)).include
+        if excluded is not None:
+            return what if excluded else None
+    return None
+
+
+def _below(path: str, base: str) -> str:
+    return path[len(base.rstrip(os.sep)) + 1 :]
+
+
+def patterns(lines: Sequence[str]) -> GitIgnoreSpec:
+    """Compile patterns as .gitignore writes them."""
+    try:
+        return GitIgnoreSpec.from_lines(lines)
+    except ValueError as error:
+        raise BertsmithError(f"a pattern is not one of .gitignore: {error}") from None
+
+
+def _rules_above(root: Path) -> list[Rule]:
+    """The rules of the .gitignore files above a folder of a git repository."""
+    above = [root, *root.parents]
+    top = next((place for place, one in enumerate(above) if (one / ".git").exists()), 0)
+    files = [_ignore_file(one) for one in reversed(above[1 : top + 1]) if (one / IGNORE).is_file()]
+    ignored = left_out(f"{root}{os.sep}", files) is not None
+    return [] if ignored else files  # a folder that is named is read, though git ignores it
+
+
+def _ignore_file(folder: Path) -> Rule:
+    """The rules of a .gitignore file; lines that git does not understand are skipped."""
+    valid = []
+    try:
+        lines = (folder / IGNORE).read_text("utf-8", "replace").splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        try:
+            patterns([line])
+            valid.append(line)
+        except BertsmithError:
+            pass
+    return "files and folders of .gitignore", str(folder), patterns(valid)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.errors import BertsmithError
-from bertsmith.files import UNREADABLE, atomic, cause, sync, writing
+from bertsmith.files import UNREADABLE, atomic, cause, digest, sync, writing
+from bertsmith.search.database import DamagedIndexError
 
 Matrix = np.ndarray[Any, np.dtype[Any]]
 DTYPES = ("float32", "float16")
@@ -31,7 +31,7 @@ class Segment:
     dtype: str
 
 
-class DamagedSegmentError(BertsmithError):
+class DamagedSegmentError(DamagedIndexError):
     """A segment is missing or damaged."""
 
     def __init__(self, segment: Segment, message: str) -> None:
@@ -68,13 +68,11 @@ def write_segment(folder: Path, parts: Iterable[Matrix], dtype: str) -> tuple[st
     return name, total.hexdigest(), rows, dimension
 
 
-def open_segment(folder: Path, segment: Segment) -> Matrix:
-    """Verify the checksum of a segment and map its vectors into memory."""
+def open_segment(folder: Path, segment: Segment, verify: bool = False) -> Matrix:
+    """Map the vectors of a segment into memory; `verify` compares their checksum first."""
     path = folder / segment.name
     try:
-        with path.open("rb") as stream:
-            total = hashlib.file_digest(stream, "sha256").hexdigest()
-        if total != segment.sha256:
+        if verify and digest(path) != segment.sha256:
             raise DamagedSegmentError(segment, f"{path}: damaged (its SHA-256 sum differs)")
         vectors = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:

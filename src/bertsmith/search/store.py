@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import marshal
 import os
 import sqlite3
 import zlib
@@ -14,7 +16,6 @@ from typing import Any
 
 from bertsmith.errors import BertsmithError
 from bertsmith.files import one_line, sweep, sync, write_json, writing
-from bertsmith.foreign import read_json
 from bertsmith.numbers import parse_whole
 from bertsmith.search.database import (
     DATABASE,
@@ -26,7 +27,7 @@ from bertsmith.search.database import (
     current,
     damage_named,
     damaged,
-    file_sum,
+    identity,
     pointed,
     remove_folder,
 )
@@ -57,7 +58,14 @@ CREATE TABLE vocabulary (word TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE VIRTUAL TABLE words USING fts5(title, text, content='', tokenize='{QUOTED}');
 CREATE VIRTUAL TABLE frequency USING fts5vocab(words, row);
 """
+# Vectors of passages that are not stored yet: those of a large file that is being read.
+PENDING = "CREATE TABLE IF NOT EXISTS pending"
+PENDING += " (key BLOB PRIMARY KEY, segment INTEGER NOT NULL, row INTEGER NOT NULL)"
 COLUMNS = "document, title, heading, line, unit, first, last, text"
+SUMMED: tuple[str, ...] = ("files", "passages", "segments", "vectors", "vocabulary")
+SUMMED += ("words_data", "words_idx", "words_docsize", "words_config")  # of FTS5
+SUMMED += ("(SELECT name, sql FROM sqlite_master WHERE name IN ('words', 'frequency'))",)
+UNCOUNTED = ("sum", "checked")  # settings that may change without a new generation
 
 
 @dataclass(frozen=True)
@@ -89,6 +97,8 @@ class Store:
     def __init__(self, root: Path, folder: Path, database: sqlite3.Connection) -> None:
         self.root, self.folder, self.database = root, folder, database
         self._seen: set[str] = set()  # words that are in the vocabulary
+        self._identity = identity(folder / DATABASE)
+        self._changes = 0  # rows that this connection had changed when the transaction began
 
     # -------------------------------------------------------------- opening
 
@@ -102,17 +112,22 @@ class Store:
         store = cls(root, folder, connect(folder / DATABASE))
         with damage_named(folder / DATABASE):
             store.database.execute("PRAGMA journal_mode = WAL")
-            store.database.executescript(f"BEGIN; {SCHEMA} COMMIT;")
+            store.database.executescript(f"BEGIN; {SCHEMA} {PENDING}; COMMIT;")
             with store.transaction():
                 store.set_meta(format=FORMAT, generation=0, **meta)
         return store
 
     @classmethod
     def open(cls, root: Path, write: bool = False) -> Store:
-        """Open the current store of a folder; a damaged database is a one-line error."""
+        """Open the current store of a folder; a writer verifies it first.
+
+        Readers verify what they read; checking the whole would take as long as the index is large.
+        """
         folder = current(root)
         path = folder / DATABASE
         if not path.is_file():
+            if current(root) != folder:  # replaced by another process just now
+                return cls.open(root, write)
             raise damaged(path, "missing")
         database = connect(path) if write else connect_reader(path)
         store = cls(root, folder, database)
@@ -121,9 +136,12 @@ class Store:
                 written = parse_whole(store.meta().get("format"))
                 if written != FORMAT:
                     raise BertsmithError(
-                        f"{root}: its format is {written}, this version of bertsmith reads {FORMAT}"
+                        f"{root}: its format is {written}, this version of bertsmith reads"
+                        f" {FORMAT}: remove {root} and build it again"
                     )
-                store.verify()
+                if write:
+                    store.verify()
+                    database.execute(PENDING)
         except BaseException:
             store.close()
             raise
@@ -143,54 +161,52 @@ class Store:
 
     # -------------------------------------------------------------- integrity
 
+    def outdated(self) -> bool:
+        """Whether the file of the database was replaced, or changed where SQLite cannot notice."""
+        return identity(self.folder / DATABASE) != self._identity
+
     def seal(self) -> None:
-        """Write the checksum of the database, after a full WAL checkpoint."""
+        """Record the checksum of this state, and move SQLite's log into the database."""
         with damage_named(self.folder / DATABASE):
-            self.database.execute("PRAGMA optimize")
-            busy, *_ = self.database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             generation = self.generation()
-        if not busy:
-            path = self.folder / DATABASE
-            sync(path)
-            content = {"generation": generation, "sum": file_sum(path)}
-            write_json(self.folder / SUM, content)
+            if self.meta().get("sum", {}).get("generation") != generation:
+                self.set_meta(sum={"generation": generation, "value": self._sum()})
+            self.database.execute("PRAGMA optimize")
+            self.database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (self.folder / SUM).unlink(missing_ok=True)  # of an earlier version
 
     def verify(self) -> None:
-        """Verify the checksum of the database; without one for this state, check its pages.
-
-        Another process may be writing, so the check only counts if the state did not change.
-        """
+        """Verify the structure of the database, and the checksum of its rows if there is one."""
         path = self.folder / DATABASE
-        for _ in range(3):
-            before = self._state()
-            recorded = self._recorded()
-            if recorded is None or self._wal() or recorded[0] != self.generation():
-                row = self.database.execute("PRAGMA quick_check(1)").fetchone()
-                if row != ("ok",):
-                    raise damaged(path, one_line(row[0]))
-                return
-            if file_sum(path) == recorded[1]:
-                return
-            if before == self._state() and recorded == self._recorded() and not self._wal():
+        with damage_named(path), self.snapshot():
+            row = self.database.execute("PRAGMA integrity_check(1)").fetchone()
+            if row != ("ok",):
+                raise damaged(path, one_line(row[0]))
+            recorded = self.meta().get("sum", {})
+            if recorded.get("generation") == self.generation() and recorded["value"] != self._sum():
                 raise damaged(path, "its checksum differs")
 
-    def _state(self) -> tuple[int, int, int]:
-        state = (self.folder / DATABASE).stat()
-        return self.generation(), state.st_mtime_ns, state.st_size
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Read a single state of the database, unaffected by commits in the meantime."""
+        with damage_named(self.folder / DATABASE):
+            if self.database.in_transaction:
+                yield
+                return
+            self.database.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self.rollback()
 
-    def _wal(self) -> int:
-        try:
-            return (self.folder / f"{DATABASE}-wal").stat().st_size
-        except OSError:
-            return 0
-
-    def _recorded(self) -> tuple[int, str] | None:
-        """Return the last recorded generation and checksum, if readable."""
-        try:
-            content = read_json(self.folder / SUM, limit=1 << 16)
-            return int(content["generation"]), str(content["sum"])
-        except (BertsmithError, LookupError, ValueError, TypeError):
-            return None
+    def _sum(self) -> str:
+        """Return a checksum of all rows, read through SQLite (see `identity`)."""
+        total = hashlib.blake2b(digest_size=16)
+        for table in ("meta", *SUMMED):
+            for row in self.database.execute(f"SELECT * FROM {table}"):
+                if table != "meta" or row[0] not in UNCOUNTED:
+                    total.update(marshal.dumps(row, 2))
+        return total.hexdigest()
 
     # -------------------------------------------------------------- meta
 
@@ -224,10 +240,12 @@ class Store:
     def begin(self) -> None:
         """Begin a transaction."""
         self.database.execute("BEGIN IMMEDIATE")
+        self._changes = self.database.total_changes
 
     def commit(self) -> None:
-        """Commit the transaction and increase the generation by one."""
-        self.set_meta(generation=self.generation() + 1)
+        """Commit the transaction; if it changed something, increase the generation by one."""
+        if self.database.total_changes > self._changes:
+            self.set_meta(generation=self.generation() + 1)
         self.database.execute("COMMIT")
 
     def rollback(self) -> None:
@@ -305,12 +323,18 @@ class Store:
         """Record where the vectors of passages are: (passage, segment, row)."""
         self.database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
 
+    def set_pending(self, key: bytes, segment: int, row: int) -> None:
+        """Record the vector of a passage that will be stored later."""
+        values = (key, segment, row)
+        self.database.execute("INSERT OR REPLACE INTO pending VALUES (?, ?, ?)", values)
+
     def vector_of(self, key: bytes) -> tuple[int, int] | None:
         """Return the segment and row of a passage with the same content, if any."""
         row = self.database.execute(
             "SELECT segment, row FROM vectors WHERE passage IN"
-            " (SELECT id FROM passages WHERE key = ? LIMIT 4) LIMIT 1",
-            (key,),
+            " (SELECT id FROM passages WHERE key = ? LIMIT 4)"
+            " UNION ALL SELECT segment, row FROM pending WHERE key = ? LIMIT 1",
+            (key, key),
         ).fetchone()
         return row and (int(row[0]), int(row[1]))
 

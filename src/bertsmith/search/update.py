@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,11 +13,18 @@ from typing import Any
 from bertsmith.errors import BertsmithError
 from bertsmith.files import digest, open_bytes, reading
 from bertsmith.ledger import Ledger
-from bertsmith.search.documents import BINARY, Document, kind_of, packed, read_documents
+from bertsmith.search.documents import (
+    BINARY,
+    MINIFIED,
+    Document,
+    kind_of,
+    packed,
+    read_documents,
+)
 from bertsmith.search.encoder import Encoder
 from bertsmith.search.encodings import is_text
-from bertsmith.search.passages import Chunking, cut, joined_text
-from bertsmith.search.scan import SourceFile, scan, under
+from bertsmith.search.passages import READING, Chunking, Passage, cut, joined_text
+from bertsmith.search.scan import SourceFile, scan, text_key, under
 from bertsmith.search.segments import DamagedSegmentError, Matrix, open_segment, write_segment
 from bertsmith.search.store import Store, sweep_segments
 
@@ -27,6 +34,8 @@ STEP, STEP_SECONDS = 16, 0.5  # passages between two reports; more where they ta
 PACKING = 4  # characters to a byte of a compressed file, roughly
 SEGMENT_ROWS = 16_384  # vectors of a segment while it is written
 COMMIT_PASSAGES, COMMIT_SECONDS = 8192, 60.0  # after which a transaction ends, at a file's end
+LARGE = 1 << 20  # bytes of text from which a file is embedded in parts
+LEFT_OUT = {BINARY: "files that hold no text (binary)", MINIFIED: "minified files and source maps"}
 FRESH = 2_000_000_000  # nanoseconds; a file this young may change without a new time
 MOST_SEGMENTS = 8  # small ones, before they are merged
 MERGED_BYTES = 128 << 20
@@ -39,6 +48,7 @@ class Update:
     added: int = 0
     changed: int = 0
     removed: int = 0
+    moved: int = 0  # by `Index.move`
     unchanged: int = 0
     passages: int = 0  # written
     embedded: int = 0  # of them; the others had vectors already
@@ -73,11 +83,12 @@ class Updater:
         self.chunking = Chunking(**meta["chunking"])
         self.dtype = str(meta["dtype"])
         self.update = Update()
-        self.texts: list[tuple[int, str]] = []  # passages that have no vector yet
-        self.rows: list[int] = []  # the passages of the segment that is being filled
+        # Passages that have no vector yet: their numbers, or keys where they are not stored yet.
+        self.texts: list[tuple[int | bytes, str]] = []
+        self.rows: list[int | bytes] = []  # the passages of the segment that is being filled
         self.vectors: list[Matrix] = []
         # Segments on the disk that are not in the database yet, and the passages of their rows.
-        self.ready: list[tuple[tuple[str, str, int, int], list[int]]] = []
+        self.ready: list[tuple[tuple[str, str, int, int], list[int | bytes]]] = []
         self.written = 0  # passages since the last commit
         self.since = time.monotonic()
         self.read = self.file_end = self.done = self.total = 0  # bytes of text
@@ -85,19 +96,26 @@ class Updater:
 
     # -------------------------------------------------------------- folders
 
-    def folders(self, roots: Sequence[Path]) -> Update:
-        """Update the index from folders: new, changed and removed files."""
+    def folders(
+        self,
+        roots: Sequence[Path],
+        patterns: Mapping[str, Mapping[str, list[str]]] | None = None,
+        missing: Sequence[Path] = (),
+    ) -> Update:
+        """Update the index from folders: new, changed and removed files.
+
+        Files of `missing` folders, and of those that cannot be read, stay in the index.
+        """
         start = time.monotonic()
         self._repair()
         checked = int(self.store.meta().get("checked", 0))
         now = time.time_ns()
-        known = {
-            path: (number, size, modified, sha256)
-            for number, path, size, modified, sha256 in self.store.database.execute(
-                "SELECT id, path, size, modified, sha256 FROM files WHERE kind != ?", (ADDED,)
-            )
-        }
-        files = list(scan(roots, self.ledger))
+        known = self._known()
+        self._remember(roots, patterns or {})  # now, so that a run that is killed can be resumed
+        found = scan(roots, self.ledger, patterns or {})
+        files = found.files
+        found.unread |= {text_key(path): "no such file or folder" for path in missing}
+        self._keep(found.unread, list(known))
         seen = {file.key for file in files}
         fresh = checked - FRESH
         work = [file for file in files if not _same(file, known.get(file.key), fresh)]
@@ -105,6 +123,7 @@ class Updater:
         self.read, self.done, self.total = 0, 0, sum(map(_weight, work))
         self.report(0, self.total, self.update)
         gone = [key for key in known if key not in seen and any(under(key, r) for r in roots)]
+        gone = [key for key in gone if not any(under(key, path) for path in found.unread)]
         with self._portions() as end_of_file:
             for file in work:
                 self.file_end = self.read + _weight(file)
@@ -115,16 +134,114 @@ class Updater:
             for key in gone:  # last, so that vectors of moved files can be reused
                 self.store.remove_file(known[key][0])
                 self.update.removed += 1
-            self.store.set_meta(checked=now)
-            self._remember(roots)
+            self.store.database.execute("DELETE FROM pending")
+            meta = self.store.meta()
+            if meta.get("reading") != READING and set(meta["roots"]) == set(map(str, roots)):
+                self.store.set_meta(reading=READING)
+        self._warn_of_copies(roots)
+        self.store.set_meta(checked=now)
         self._finish()
         self.update.seconds = round(time.monotonic() - start, 3)
         return self.update
 
-    def _remember(self, roots: Sequence[Path]) -> None:
-        former = self.store.meta().get("roots", [])
+    def _known(self) -> dict[str, tuple[int, int, int, str]]:
+        """The files of the index; those that an earlier version read look changed."""
+        same = self.store.meta().get("reading") == READING
+        rows = self.store.database.execute(
+            "SELECT path, id, size, modified, sha256 FROM files WHERE kind != ?", (ADDED,)
+        )
+        return {
+            path: (number, size, modified if same else -1, sha256 if same else "")
+            for path, number, size, modified, sha256 in rows
+        }
+
+    def _keep(self, unread: Mapping[str, str], known: Sequence[str]) -> None:
+        """Report folders that cannot be read, and that their files stay in the index."""
+        for path, reason in unread.items():
+            kept = sum(under(key, path) for key in known)
+            if kept:
+                reason += f"; what the index has of it is kept (files: {kept:,}); --drop removes"
+                reason += " it, --move OLD NEW follows a folder that was moved"
+            if kept or "cannot be read" in reason:
+                self.update.problems.append({"file": path, "reason": reason})
+
+    def _remember(
+        self, roots: Sequence[Path], patterns: Mapping[str, Mapping[str, list[str]]]
+    ) -> None:
+        meta = self.store.meta()
+        former = meta.get("roots", [])
         listed = list(dict.fromkeys([*former, *map(str, roots)]))
-        self.store.set_meta(roots=listed)
+        values = {"roots": listed, "patterns": {**meta.get("patterns", {}), **patterns}}
+        with self.store.transaction():
+            for key, value in values.items():
+                if meta.get(key) != value:
+                    self.store.set_meta(**{key: value})
+
+    def _warn_of_copies(self, roots: Sequence[Path]) -> None:
+        """Report folders that are gone and whose files are also in the folders just read."""
+        listed = map(Path, self.store.meta().get("roots", []))
+        for former in [one for one in listed if one not in roots and not one.exists()]:
+            rows = self.store.database.execute("SELECT path, sha256 FROM files").fetchall()
+            sums = {sha256 for path, sha256 in rows if under(path, former)}
+            for root in roots:
+                copies = sum(sha256 in sums and under(path, root) for path, sha256 in rows)
+                if copies:
+                    reason = f"no longer exists, and {root} holds copies (files: {copies:,}); if it"
+                    reason += f" was moved: bertsmith index --out {self.store.root} --move {former}"
+                    reason += f" {root}"
+                    self.update.problems.append({"file": str(former), "reason": reason})
+
+    # -------------------------------------------------------------- folders that moved
+
+    def move(self, old: Path, new: Path) -> Update:
+        """Record that a folder, or what is above some folders, has another place now."""
+        meta = self.store.meta()
+
+        def moved(path: str) -> str:
+            return text_key(new) + path[len(text_key(old)) :] if under(path, old) else path
+
+        roots = [moved(root) for root in meta.get("roots", [])]
+        if not any(under(text_key(new), root) for root in roots):
+            roots.append(text_key(new))
+        kept = {moved(root): value for root, value in meta.get("patterns", {}).items()}
+        with self.store.transaction():
+            for number, path in self._below(old):
+                target = moved(path)
+                row = self.store.database.execute("SELECT 1 FROM files WHERE path = ?", (target,))
+                if row.fetchone():  # the new folder was indexed too
+                    self.store.remove_file(number)
+                    self.update.removed += 1
+                else:
+                    values = (target, number)
+                    self.store.database.execute("UPDATE files SET path = ? WHERE id = ?", values)
+                    self.update.moved += 1
+            self.store.set_meta(roots=list(dict.fromkeys(roots)), patterns=kept)
+        self.store.seal()
+        return self.update
+
+    def drop(self, folder: Path) -> Update:
+        """Remove a folder and its files from the index."""
+        with self.store.transaction():
+            for number, _ in self._below(folder):
+                self.store.remove_file(number)
+                self.update.removed += 1
+            roots = self.store.meta().get("roots", [])
+            self.store.set_meta(roots=[root for root in roots if not under(root, folder)])
+        self.store.seal()
+        return self.update
+
+    def _below(self, folder: Path) -> list[tuple[int, str]]:
+        """The files of a folder; an error if the index has none and was not built from it."""
+        rows = self.store.database.execute(
+            "SELECT id, path FROM files WHERE kind != ?", (ADDED,)
+        ).fetchall()
+        below = [(number, path) for number, path in rows if under(path, folder)]
+        roots = self.store.meta().get("roots", [])
+        if not below and not any(under(root, folder) for root in roots):
+            raise BertsmithError(
+                f"{folder}: not in the index {self.store.root}; its folders: {', '.join(roots)}"
+            )
+        return below
 
     def _one_file(self, file: SourceFile, known: tuple[int, int, int, str] | None) -> None:
         """Read a file again; if that fails, keep its old passages."""
@@ -144,6 +261,7 @@ class Updater:
                 )
                 self.update.unchanged += 1
                 return
+            self._embed_ahead(file)
             kept.execute("SAVEPOINT one_file")
             try:
                 former = self._take_vectors(known[0]) if known else {}
@@ -168,6 +286,10 @@ class Updater:
             self._forget_above(floor)
             self.store.rolled_back()
             self.update.passages, self.update.embedded, self.written = counts
+            if known and MINIFIED in str(error):  # written by an earlier version
+                self.store.remove_file(known[0])
+                self.update.removed += 1
+                known = None
             self._problem(file, error, known is not None)
             return
         if known:
@@ -181,15 +303,20 @@ class Updater:
 
     def _forget_above(self, floor: int) -> None:
         """Drop pending passages with ids above `floor`, those of a file that failed."""
-        self.texts = [(number, text) for number, text in self.texts if number <= floor]
+
+        def kept(number: int | bytes) -> bool:
+            return isinstance(number, bytes) or number <= floor
+
+        self.texts = [(number, text) for number, text in self.texts if kept(number)]
         for passages in (self.rows, *(passages for _, passages in self.ready)):
-            passages[:] = [number if number <= floor else -1 for number in passages]
+            passages[:] = [number if kept(number) else -1 for number in passages]
 
     def _problem(self, file: SourceFile, error: BertsmithError, known: bool) -> None:
-        if BINARY in str(error):
-            self.ledger.note("files that hold no text (binary), left out")
-            if not known:
-                return
+        for reason, what in LEFT_OUT.items():
+            if reason in str(error):
+                self.ledger.note(f"{what}, left out")
+                if not known:
+                    return
         reason = str(error).removeprefix(f"{file.path}: ")
         if known:
             reason += "; its former content is kept"
@@ -249,8 +376,7 @@ class Updater:
         self, file: int, document: Document, former: dict[bytes, tuple[int, int]]
     ) -> None:
         for passage in cut(document, self.chunking):
-            text = joined_text(document.title, passage.heading, passage.text)
-            key = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
+            text, key = _content(document, passage)
             place = former.get(key) or self.store.vector_of(key)
             values = (
                 document.id,
@@ -272,6 +398,27 @@ class Updater:
                 if len(self.texts) >= BATCH:
                     self._embed()
             self.read = min(self.read + len(passage.text), self.file_end)
+
+    def _embed_ahead(self, file: SourceFile) -> None:
+        """Embed a large file in parts, and commit the vectors of each by the keys of passages.
+
+        The file itself is written afterwards, in one transaction: readers see all of it or nothing,
+        and an interrupted run finds the vectors again.
+        """
+        if self.encoder is None or _weight(file) < LARGE:
+            return
+        self._commit()  # what came before
+        for document in read_documents(file.path, Ledger()):
+            for passage in cut(document, self.chunking):
+                text, key = _content(document, passage)
+                self.read = min(self.read + len(passage.text), self.file_end)
+                if self.store.vector_of(key) is None:
+                    self.texts.append((key, text))
+                if len(self.texts) >= BATCH:
+                    self._embed()
+                    if self._late() or len(self.rows) >= COMMIT_PASSAGES:
+                        self._commit()
+        self._commit()
 
     def _take_vectors(self, file: int) -> dict[bytes, tuple[int, int]]:
         """Return where the vectors of a file's passages are, before the file is read again."""
@@ -317,8 +464,11 @@ class Updater:
         self._write_segment()
         for (name, sha256, rows, dimension), passages in self.ready:
             segment = self.store.add_segment(name, sha256, rows, dimension, self.dtype)
-            pairs = enumerate(passages)
-            self.store.set_vectors((number, segment, row) for row, number in pairs if number >= 0)
+            for row, number in enumerate(passages):
+                if isinstance(number, bytes):
+                    self.store.set_pending(number, segment, row)
+                elif number >= 0:
+                    self.store.set_vectors([(number, segment, row)])
         self.ready = []
 
     @contextmanager
@@ -326,16 +476,22 @@ class Updater:
         """A transaction that is committed at intervals, always at the end of a file."""
 
         def end_of_file() -> None:
-            late = time.monotonic() - self.since > COMMIT_SECONDS
-            if self.written >= COMMIT_PASSAGES or (late and self.written):
-                self._flush()
-                self.store.commit()
-                self.written, self.since = 0, time.monotonic()
-                self.store.begin()
+            if self.written >= COMMIT_PASSAGES or (self._late() and self.written):
+                self._commit()
 
         with self.store.transaction():  # the last transaction is committed or rolled back
             yield end_of_file
             self._flush()
+
+    def _late(self) -> bool:
+        return time.monotonic() - self.since > COMMIT_SECONDS
+
+    def _commit(self) -> None:
+        """Commit all that was done, and begin the next transaction."""
+        self._flush()
+        self.store.commit()
+        self.written, self.since = 0, time.monotonic()
+        self.store.begin()
 
     # -------------------------------------------------------------- repair and merging
 
@@ -345,14 +501,16 @@ class Updater:
         damaged = []
         for segment in self.store.segments():
             try:
-                open_segment(self.store.folder, segment)
+                open_segment(self.store.folder, segment, verify=True)
             except DamagedSegmentError as error:
                 damaged.append(error)
         if damaged:
             with self.store.transaction():
                 for one in damaged:
                     number = (one.segment.id,)
-                    self.store.database.execute("DELETE FROM vectors WHERE segment = ?", number)
+                    for table in ("vectors", "pending"):
+                        sql = f"DELETE FROM {table} WHERE segment = ?"
+                        self.store.database.execute(sql, number)
                     self.store.database.execute("DELETE FROM segments WHERE id = ?", number)
                 # A new file of the same content takes the place of the damaged one.
                 self._fill()
@@ -396,7 +554,9 @@ class Updater:
                 "SELECT segment, count(DISTINCT row) FROM vectors GROUP BY segment"
             )
         )
-        segments = self.store.segments()
+        rows = self.store.database.execute("SELECT DISTINCT segment FROM pending")
+        pending = {segment for (segment,) in rows}
+        segments = [one for one in self.store.segments() if one.id not in pending]
         unused = [one for one in segments if not used.get(one.id)]
         small = [one for one in segments if used.get(one.id) and one.rows < SEGMENT_ROWS]
         sparse = [one for one in segments if 0 < 2 * used.get(one.id, 0) < one.rows]
@@ -419,12 +579,18 @@ class Updater:
         rows = self.store.database.execute(
             "SELECT passage, row FROM vectors WHERE segment = ? ORDER BY row", (segment.id,)
         ).fetchall()
-        matrix = open_segment(self.store.folder, segment)
+        matrix = open_segment(self.store.folder, segment, verify=True)
         self.vectors.append(matrix[[row for _, row in rows]])
         self.rows += [passage for passage, _ in rows]
         width = segment.dimension * (2 if self.dtype == "float16" else 4)
         if len(self.rows) * width >= MERGED_BYTES:
             self._write_segment()
+
+
+def _content(document: Document, passage: Passage) -> tuple[str, bytes]:
+    """Return the text of a passage that is embedded, and its key: equal texts share a vector."""
+    text = joined_text(document.title, passage.heading, passage.text)
+    return text, hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
 
 
 def _weight(file: SourceFile) -> int:

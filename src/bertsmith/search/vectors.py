@@ -9,13 +9,14 @@ import numpy as np
 from bertsmith.errors import BertsmithError
 from bertsmith.files import atomic, write_json
 from bertsmith.foreign import read_json
-from bertsmith.search.database import file_sum
-from bertsmith.search.segments import Matrix, open_segment
+from bertsmith.search.database import DATABASE, damaged, file_sum
+from bertsmith.search.segments import DamagedSegmentError, Matrix, open_segment
 from bertsmith.search.store import Store
 
 Ids = np.ndarray[Any, np.dtype[np.int64]]
 BLOCK_BYTES = 32 << 20  # of float32 vectors that are multiplied at once
 GRAPH_FROM = 1_000_000  # passages from which an HNSW graph is used, if faiss is installed
+LARGEST_COSINE = 1.01  # of unit vectors, in half precision; larger ones show damage
 NEIGHBOURS, BREADTH = 32, 128  # of a node of the graph; how many are looked at
 
 
@@ -25,18 +26,22 @@ class VectorTable:
     def __init__(self, store: Store, graph_from: int = GRAPH_FROM) -> None:
         self.generation = store.generation()
         self.folder = store.folder
+        self.segments = store.segments()
         self.parts: list[tuple[Matrix, Any, Ids]] = []  # vectors, rows in use, their passages
         rows = store.database.execute("SELECT segment, row, passage FROM vectors").fetchall()
-        table = np.array(rows, dtype=np.int64).reshape(-1, 3)
+        try:
+            table = np.array(rows, dtype=np.int64).reshape(-1, 3)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise damaged(store.folder / DATABASE, f"the rows of vectors: {error}") from error
         table = table[np.lexsort((table[:, 1], table[:, 0]))]
-        for segment in store.segments():
+        for segment in self.segments:
             low, high = np.searchsorted(table[:, 0], [segment.id, segment.id + 1])
             if low == high:
                 continue
             mine = table[low:high]
             matrix = open_segment(store.folder, segment)
-            if mine[-1, 1] >= len(matrix):
-                raise BertsmithError(f"{store.folder / segment.name}: has too few vectors")
+            if mine[0, 1] < 0 or mine[-1, 1] >= len(matrix):
+                raise DamagedSegmentError(segment, f"{store.folder / segment.name}: is too short")
             whole = len(mine) == len(matrix) and np.array_equal(mine[:, 1], np.arange(len(mine)))
             self.parts.append((matrix, None if whole else mine[:, 1], mine[:, 2]))
         ids = [part[2] for part in self.parts]
@@ -87,6 +92,9 @@ class VectorTable:
             if (near := self._from_graph(query, top)) is not None:
                 return near
         scores, ids = self.scores(query), self.ids
+        if not np.all(np.abs(scores) <= LARGEST_COSINE):  # NaN too
+            for segment in self.segments:
+                open_segment(self.folder, segment, verify=True)
         if allowed is not None:
             chosen = np.isin(ids, allowed)
             scores, ids = scores[chosen], ids[chosen]

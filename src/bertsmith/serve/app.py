@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -65,14 +66,14 @@ def create_app(
         playground_routes(work, index),
     ):
         app.include_router(router)
-    _health_routes(app, work, state)
+    _health_routes(app, work, state, index)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _http_error)
     app.add_middleware(Gate, admission=app.state.admission)
     return app
 
 
-def _health_routes(app: FastAPI, work: Work, state: State) -> None:
+def _health_routes(app: FastAPI, work: Work, state: State, index: Index | None) -> None:
     """Routes for liveness (the workers run) and readiness (requests are accepted)."""
 
     def alive() -> bool:
@@ -89,10 +90,13 @@ def _health_routes(app: FastAPI, work: Work, state: State) -> None:
     @app.get("/health", tags=["health"])
     @app.get("/ping", tags=["health"])
     async def ready() -> Any:
-        """200 while requests are accepted; 503 while the server shuts down."""
-        if alive() and not state.draining:
+        """200 while requests are accepted; 503 during shutdown, or if the index fails."""
+        problem = await asyncio.to_thread(index.problem) if index is not None else None
+        if not alive() or state.draining:
+            problem = "the server is shutting down"
+        if problem is None:
             return answer({"status": "ready"})
-        return failure(ServeError(503, "the server is shutting down"), shape_of("/ready"))
+        return failure(ServeError(503, problem), shape_of("/ready"))
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Protocol
 from fastapi import APIRouter
 from pydantic import Field
 
+from bertsmith.errors import BertsmithError
+from bertsmith.serve.errors import ServeError
 from bertsmith.serve.route import Body, JsonRoute
 from bertsmith.serve.work import USAGE, Work
 
@@ -17,6 +19,9 @@ class Index(Protocol):
 
     def search(self, query: str, top: int = ...) -> Any:
         """The best passages for a query."""
+
+    def problem(self) -> str | None:
+        """Why the index cannot be searched now; None if it can."""
 
 
 class SearchBody(Body):
@@ -39,9 +44,14 @@ def search_routes(work: Work, index: Index | None) -> APIRouter:
         work.check([body.query])
         loop = asyncio.get_running_loop()
         async with lock:
-            hits = await loop.run_in_executor(
-                work.threads, lambda: index.search(body.query, top=body.top)
-            )
+            try:
+                hits = await loop.run_in_executor(
+                    work.threads, lambda: index.search(body.query, top=body.top)
+                )
+            except BertsmithError as error:
+                if await asyncio.to_thread(index.problem):
+                    raise ServeError(503, str(error)) from error
+                raise
         USAGE.get().model = "index"
         return {"results": [_plain(hit) for hit in hits]}
 
