@@ -12,7 +12,7 @@ import torch
 from bertsmith import Bert
 from bertsmith.batch import Batch as TokenBatch
 from bertsmith.model import Hidden
-from bertsmith.serve.batcher import Batch, Batcher, NotFinite
+from bertsmith.serve.batcher import Batch, Batcher, NotFinite, once
 from bertsmith.serve.errors import Overloaded, ServeError
 from bertsmith.tasks.embedding import embed
 from bertsmith.tasks.run import EncoderPass
@@ -180,7 +180,7 @@ def test_only_the_guilty_request_fails(
 
 def test_calls_run_alone_and_are_not_starved(bert: Bert) -> None:
     async def ask(batcher: Batcher) -> str:
-        call = batcher.submit_call(lambda: threading.current_thread().name, 500)
+        call = batcher.submit_call(once(lambda: threading.current_thread().name), 500)
         count = 0
         while not call.future.done():
             await asyncio.gather(*(batcher.submit(job(5)).future for _ in range(4)))

@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Security
 from fastapi.exceptions import RequestValidationError
+from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,6 +17,7 @@ from bertsmith import __version__
 from bertsmith.serve.cohere import cohere_routes
 from bertsmith.serve.errors import ServeError, shape_of
 from bertsmith.serve.gate import Admission, Gate, State
+from bertsmith.serve.hub import hub_routes
 from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.models import Models
 from bertsmith.serve.openai import openai_routes
@@ -53,10 +55,13 @@ def create_app(
         version=__version__,
         summary="Encoder models over HTTP: every task, and the dialects of other servers.",
         lifespan=lifespan,
+        # The button "Authorize" of /docs; the gate is what asks for the key.
+        dependencies=[Security(HTTPBearer(auto_error=False))] if chosen.api_key else [],
     )
     app.state.work, app.state.admission = work, Admission(work, chosen, state)
     for router in (
         own_routes(work),
+        hub_routes(work),
         tei_routes(work),
         openai_routes(work),
         cohere_routes(work),
@@ -66,6 +71,7 @@ def create_app(
     ):
         app.include_router(router)
     _health_routes(app, work, state)
+    app.state.admission.routes = {getattr(route, "path", "") for route in app.routes}
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _http_error)
     app.add_middleware(Gate, admission=app.state.admission)
