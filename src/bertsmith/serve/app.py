@@ -59,7 +59,7 @@ def create_app(
         dependencies=[Security(HTTPBearer(auto_error=False))] if chosen.api_key else [],
     )
     app.state.work, app.state.admission = work, Admission(work, chosen, state)
-    for router in (
+    routers = (
         own_routes(work),
         hub_routes(work),
         tei_routes(work),
@@ -68,10 +68,12 @@ def create_app(
         vllm_routes(work),
         search_routes(work, index),
         playground_routes(work, index),
-    ):
+    )
+    for router in routers:
         app.include_router(router)
     _health_routes(app, work, state)
-    app.state.admission.routes = {getattr(route, "path", "") for route in app.routes}
+    paths = {getattr(one, "path", "") for some in (app, *routers) for one in some.routes}
+    app.state.admission.routes = paths
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _http_error)
     app.add_middleware(Gate, admission=app.state.admission)
