@@ -57,7 +57,8 @@ class State:
         """Give requests that are not received in full a last moment."""
         self._end = asyncio.get_running_loop().time() + GRACE
         for limit in self._reading:
-            limit.reschedule(min(limit.when() or self._end, self._end))
+            if not limit.expired():
+                limit.reschedule(min(limit.when() or self._end, self._end))
 
 
 class Admission:

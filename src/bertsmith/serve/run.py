@@ -32,7 +32,7 @@ LAST = 5  # seconds that clients then have to read their answers
 BACKLOG = 2048  # connections that wait to be accepted
 SWITCH = 0.0005  # seconds after which the event loop yields the GIL to the workers
 FAILED = 2  # the exit status of a worker that could not start
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+HANGUP = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has none
 
 Build = Callable[[State], Any]  # creates the application, in the process that serves it
 
@@ -62,8 +62,8 @@ class Server(uvicorn.Server):
         """Handle SIGHUP as well, unless it is ignored (nohup)."""
         with super().capture_signals():
             main = threading.current_thread() is threading.main_thread()
-            if main and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
-                signal.signal(signal.SIGHUP, self.handle_exit)
+            if main and signal.getsignal(HANGUP) == signal.SIG_DFL:
+                signal.signal(HANGUP, self.handle_exit)
             yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -152,7 +152,7 @@ def _supervise(
 ) -> None:
     """Keep so many processes running until a signal; each then drains by itself."""
     stop, failed = threading.Event(), False
-    for number in SIGNALS:
+    for number in (signal.SIGTERM, signal.SIGINT, HANGUP):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, lambda *_: stop.set())
     processes = [start() for _ in range(count)]
