@@ -109,7 +109,7 @@ class Models:
                 bert,
                 budget=settings.batch_tokens,
                 queue_batches=settings.queue_batches,
-                patience=settings.timeout / 2,
+                patience=0.75 * settings.timeout,
                 exact=settings.exact,
                 turn=turns.setdefault(bert.device, threading.Lock()),
                 watch=_watch(metrics, name),
