@@ -138,7 +138,7 @@ def paced(model: str, port: int) -> None:
     import bertsmith as bs
     from bertsmith.batch import Batch
     from bertsmith.model import Hidden
-    from bertsmith.serve import batcher
+    from bertsmith.serve import Settings, batcher
     from bertsmith.serve.app import create_app
     from bertsmith.serve.run import listen, serve
 
@@ -151,7 +151,8 @@ def paced(model: str, port: int) -> None:
         return Hidden(states, states, context), batch  # type: ignore[arg-type]
 
     batcher.encode = encode  # type: ignore[assignment]
-    serve(lambda state: create_app({"paced": bert}, state=state), listen("127.0.0.1", port))
+    short = Settings(queue_batches=1)
+    serve(lambda state: create_app({"paced": bert}, short, state=state), listen("127.0.0.1", port))
 
 
 # ------------------------------------------------------------------ the run
@@ -223,7 +224,7 @@ def main() -> None:
         return
     port, seconds = chosen.port, chosen.seconds
     ours = ["-m", "bertsmith.cli", "serve", chosen.model, "--port", str(port)]
-    ours += ["--threads", str(chosen.threads)]
+    ours += ["--threads", str(chosen.threads), "--queue-batches", "1"]
     baselines = {
         name: [__file__, chosen.model, "--baseline", kind, "--port", str(port), "--threads",
                str(chosen.threads)]

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from bertsmith.cli.serve import serve
+from bertsmith.cli.serve import _hosts, serve
 from bertsmith.errors import BertsmithError
 from serve.live import tiny
 
@@ -146,3 +146,28 @@ def test_mistakes_are_one_line(models: list[str], options: dict[str, Any], messa
     with pytest.raises(BertsmithError, match=message) as error:
         serve(models, **{"port": 0, **options})
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("host", "key", "warned"),
+    [("0.0.0.0", False, True), ("0.0.0.0", True, False), ("127.0.0.1", False, False)],
+)
+def test_a_server_that_everyone_can_use_says_so(
+    host: str,
+    key: bool,
+    warned: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("bertsmith.serve.run.serve", lambda build, listener, **_: listener.close())
+    (tmp_path / "key").write_text("secret")
+    serve(["x"], host=host, port=0, api_key_file=tmp_path / "key" if key else None)
+    assert ("no API key is set" in capsys.readouterr().err) is warned
+
+
+def test_named_hosts_are_added_to_those_of_this_machine() -> None:
+    assert _hosts("127.0.0.1", None) == ("127.0.0.1", "localhost", "[::1]")
+    assert {"a.example", "localhost"} <= {*_hosts("127.0.0.1", ["a.example"])}
+    assert _hosts("0.0.0.0", ["a.example"]) == ("a.example",)
+    assert _hosts("0.0.0.0", None) == _hosts("127.0.0.1", ["*"]) == ()

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from bertsmith import Bert
 from bertsmith.batch import Batch as TokenBatch
 from bertsmith.model import Hidden
-from bertsmith.serve.batcher import Batch, Batcher, NotFinite
+from bertsmith.serve.batcher import Batch, Batcher, NotFinite, once
 from bertsmith.serve.errors import Overloaded, ServeError
 from bertsmith.tasks.embedding import embed
 from bertsmith.tasks.run import EncoderPass
@@ -126,6 +126,81 @@ def test_a_full_queue_refuses(bert: Bert) -> None:
         asyncio.run(ask(batcher))
 
 
+def test_large_jobs_do_not_close_the_queue_to_small_ones(bert: Bert) -> None:
+    async def ask(batcher: Batcher) -> None:
+        with held(batcher):
+            large = [batcher.submit(job(*[60] * 40)) for _ in range(3)]
+            while not any(one.taken for one in large):
+                await asyncio.sleep(0.001)
+            assert not batcher.full
+            small = [batcher.submit(job(4)) for _ in range(10)]
+        for one in (*small, *large):
+            await one.future
+        assert (batcher.waiting, batcher.waiting_large) == (0, 0)
+
+    with batching(bert, budget=64, queue_batches=1) as (batcher, _):
+        asyncio.run(ask(batcher))
+
+
+def test_large_jobs_take_turns(bert: Bert) -> None:
+    taken: list[tuple[int, int]] = []
+
+    async def ask(batcher: Batcher) -> None:
+        with held(batcher):
+            jobs = [batcher.submit(job(*[60] * 40)) for _ in range(2)]
+            batcher.watch = lambda _: taken.append((jobs[0].taken, jobs[1].taken))
+        await asyncio.gather(*(one.future for one in jobs))
+
+    with batching(bert, budget=240, queue_batches=1) as (batcher, _):
+        asyncio.run(ask(batcher))
+    assert all(abs(one - other) <= 8 for one, other in taken)  # at most two batches apart
+    assert taken[-1] == (40, 40)
+
+
+def test_large_jobs_are_refused_when_they_would_time_out(bert: Bert) -> None:
+    async def ask(batcher: Batcher) -> None:
+        await batcher.submit(job(5)).future
+        with held(batcher):
+            batcher.speed = 100.0
+            first = batcher.submit(job(*[60] * 100))  # one is always accepted
+            with pytest.raises(Overloaded) as refusal:
+                batcher.submit(job(*[60] * 10))
+            assert 1 < int(refusal.value.headers["Retry-After"]) <= 60
+            batcher.cancel(first)
+            accepted = [batcher.submit(job(*[60] * 10)) for _ in range(4)]
+        for one in accepted:
+            await one.future
+
+    with batching(bert, budget=64, patience=30) as (batcher, _):
+        asyncio.run(ask(batcher))
+
+
+def test_calls_take_turns_with_small_jobs(bert: Bert) -> None:
+    order: list[str] = []
+
+    def steps() -> Generator[None, None, str]:
+        for _ in range(4):
+            order.append("step")
+            yield
+        return "done"
+
+    async def ask(batcher: Batcher) -> str:
+        with held(batcher):
+            call = batcher.submit_call(steps(), 500)
+            while call.turn < 2:  # the worker waits with its first step
+                await asyncio.sleep(0.001)
+            small = batcher.submit(job(4))
+            batcher.watch = lambda _: order.append("small")
+        await small.future
+        return str(await call.future)
+
+    with batching(bert, budget=64) as (batcher, _):
+        assert asyncio.run(ask(batcher)) == "done"
+        assert (batcher.waiting, batcher.waiting_large) == (0, 0)
+    assert order.count("step") == 4
+    assert order.index("small") <= 2
+
+
 def test_what_is_cancelled_is_not_computed(bert: Bert) -> None:
     async def ask(batcher: Batcher) -> None:
         with held(batcher):
@@ -180,7 +255,7 @@ def test_only_the_guilty_request_fails(
 
 def test_calls_run_alone_and_are_not_starved(bert: Bert) -> None:
     async def ask(batcher: Batcher) -> str:
-        call = batcher.submit_call(lambda: threading.current_thread().name, 500)
+        call = batcher.submit_call(once(lambda: threading.current_thread().name), 500)
         count = 0
         while not call.future.done():
             await asyncio.gather(*(batcher.submit(job(5)).future for _ in range(4)))

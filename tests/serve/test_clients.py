@@ -1,5 +1,7 @@
 """Clients that people already have get the answers of `bs.load`."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -9,6 +11,7 @@ import pytest
 import bertsmith as bs
 from bertsmith import Bert
 from bertsmith.errors import BertsmithError
+from serve.live import serving
 
 TEXTS = ["The river flows.", "", "Anna lives in Kraków 😀", "bees " * 90]
 
@@ -39,6 +42,38 @@ def test_openai(http: httpx.Client, bert: Bert) -> None:
     ids = bert.tokenizer.encode("The river flows.").ids
     answer = client.embeddings.create(input=[ids], model="tiny")
     assert np.abs(np.asarray(answer.data[0].embedding) - expected[0]).max() < 1e-5
+
+
+def test_openai_keys_and_models(http: httpx.Client) -> None:
+    body = {"input": "a", "model": "tiny"}
+    plain = http.post("/v1/embeddings", json=body).json()
+    for more in ({"encoding_format": None}, {"dimensions": None}, {"input_type": "query"}):
+        answer = http.post("/v1/embeddings", json={**body, **more})
+        assert (answer.status_code, answer.json()["data"]) == (200, plain["data"])
+    assert http.get("/v1/models/tiny").json() == http.get("/v1/models").json()["data"][0]
+    missing = http.get("/v1/models/org/other")
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")
+    openai = pytest.importorskip("openai")
+    client = openai.OpenAI(base_url=f"{http.base_url}/v1", api_key="none")
+    assert client.models.retrieve("tiny").id == "tiny"
+
+
+def test_ingestion_by_eight_workers_is_not_refused(bert: Bert) -> None:
+    documents = [" ".join(["bees make honey"] * 50)] * 16
+    with serving({"tiny": bert}) as http, ThreadPoolExecutor(8) as workers:
+        batcher = next(iter(http.app.state.work.models)).batcher  # type: ignore[attr-defined]
+
+        def ask(_: int) -> int:
+            body = {"input": documents, "model": "tiny"}
+            return http.post("/v1/embeddings", json=body, timeout=60).status_code
+
+        with batcher._turn:  # nothing is computed before all have arrived
+            asked = [workers.submit(ask, number) for number in range(8)]
+            end = time.monotonic() + 30
+            while len(batcher.jobs) < 8 and time.monotonic() < end:
+                time.sleep(0.01)
+                assert not any(one.done() for one in asked), [one.result() for one in asked]
+        assert [one.result() for one in asked] == [200] * 8
 
 
 @pytest.mark.slow

@@ -2,16 +2,19 @@
 
 import json
 import socket
+import threading
 import time
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic_core import to_json
 
 from bertsmith import Bert
-from bertsmith.serve import Settings
+from bertsmith.serve import Settings, route
 from serve.live import serving
 
 BAD: list[tuple[str, bytes, int]] = [
@@ -233,3 +236,122 @@ def test_metrics_and_request_ids(http: httpx.Client) -> None:
     assert 'te_request_inference_duration_count{model="tiny",route="/embed"}' in text
     assert 'te_queue_size{model="tiny"} 0.0' in text
     assert 'te_batch_next_tokens_count{model="tiny"}' in text
+
+
+HEAD = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
+
+
+@pytest.mark.parametrize("sent", [b"", HEAD[:30], HEAD, HEAD + b"{"])
+def test_requests_that_do_not_arrive_are_given_up(bert: Bert, sent: bytes) -> None:
+    with serving({"tiny": bert}, Settings(timeout=0.3)) as http:
+        address = (http.base_url.host, http.base_url.port)
+        with socket.create_connection(address, timeout=20) as client:
+            client.sendall(sent)
+            answer = client.recv(1000)
+            assert answer.startswith(b"HTTP/1.1 408") if sent.startswith(HEAD) else not answer
+            while answer:
+                answer = client.recv(1000)  # to the end: the connection is closed
+        assert http.post("/embed", json={"inputs": "a"}).is_success
+
+
+def test_a_request_that_trickles_in_is_given_up(bert: Bert) -> None:
+    with serving({"tiny": bert}, Settings(timeout=0.5)) as http:
+        address = (http.base_url.host, http.base_url.port)
+        with socket.create_connection(address, timeout=20) as client:
+            end = time.monotonic() + 20
+            for letter in HEAD[:30] * 1000:
+                try:
+                    client.sendall(bytes([letter]))
+                except OSError:
+                    break
+                assert time.monotonic() < end, "it is still read"
+                time.sleep(0.02)
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/json", "text/html"])
+def test_pages_of_other_sites_are_refused(http: httpx.Client, kind: str) -> None:
+    def status(origin: str | None) -> int:
+        headers = {"Content-Type": kind} | ({} if origin is None else {"Origin": origin})
+        return http.post("/embed", content=b'{"inputs": "a"}', headers=headers).status_code
+
+    own = f"http://127.0.0.1:{http.base_url.port}"
+    assert [status(None), status(own)] == [200, 200]
+    assert {status(one) for one in ("http://evil.example", "null", "http://127.0.0.1:1")} == {403}
+
+
+def test_pages_of_named_sites_are_answered(bert: Bert) -> None:
+    with serving({"tiny": bert}, Settings(hosts=("127.0.0.1", "good.example"))) as http:
+        for origin, status in (("https://good.example", 200), ("https://bad.example", 403)):
+            response = http.post("/embed", json={"inputs": "a"}, headers={"Origin": origin})
+            assert response.status_code == status
+
+
+def test_the_documentation_is_open_and_asks_for_the_key(bert: Bert) -> None:
+    with serving({"tiny": bert}, Settings(api_key="secret")) as http:
+        assert "swagger" in http.get("/docs").text
+        schema = http.get("/openapi.json").json()
+        assert schema["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
+        assert schema["paths"]["/embed"]["post"]["security"]
+        assert http.get("/models").status_code == 401
+        assert http.post("/embed", json={"inputs": "a"}).status_code == 401
+        assert http.get("/live").is_success
+        assert (
+            'te_request_count_total{route="/embed",status="401"} 1.0' in http.get("/metrics").text
+        )
+
+
+def test_refusals_are_counted_by_route(bert: Bert) -> None:
+    with serving({"tiny": bert}, Settings(batch_tokens=16, queue_batches=1)) as http:
+        batcher = next(iter(http.app.state.work.models)).batcher  # type: ignore[attr-defined]
+        batcher.waiting += 1000
+        try:
+            body = {"input": "a", "model": "tiny"}
+            for headers in ({}, {"Expect": "nothing"}):  # before and after HTTP is parsed
+                refused = http.post("/v1/embeddings", json=body, headers=headers)
+                assert refused.status_code == 429
+            assert http.post("/nothing", json=body).status_code == 429
+        finally:
+            batcher.waiting -= 1000
+        text = http.get("/metrics").text
+        assert 'te_request_count_total{route="/v1/embeddings",status="429"} 2.0' in text
+        assert 'te_request_count_total{route="other",status="429"} 1.0' in text
+
+
+def test_large_answers_are_encoded_beside_the_event_loop(
+    http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+
+    def recorded(value: Any) -> bytes:
+        threads.append(threading.current_thread().name)
+        return to_json(value)
+
+    monkeypatch.setattr(route, "to_json", recorded)
+    texts = ["bees " * 50] * 50
+    for path in ("/embed_all", "/states"):
+        threads.clear()
+        answer = http.post(path, json={"inputs": texts, "model": "tiny"}).json()
+        assert len(answer if path == "/embed_all" else answer["results"]) == 50
+        inline = [name for name in threads if not name.startswith("asyncio_")]
+        assert len(inline) <= route.INLINE < len(threads)
+    tokens = http.post("/tokenize", json={"inputs": "bees " * 3000}).json()[0]
+    assert len(tokens) > 3000
+
+
+@given(JSON)
+def test_pieces_are_json(value: Any) -> None:
+    try:
+        expected = json.dumps(value, allow_nan=False)
+    except ValueError:
+        with pytest.raises(ValueError, match="JSON compliant"):
+            b"".join(route.json_pieces(value))
+    else:
+        assert json.loads(b"".join(route.json_pieces(value))) == json.loads(expected)
+
+
+def test_arrays_are_json() -> None:
+    arrays = {"a": np.zeros((2, 0, 3)), "b": [np.ones((2, 2)), (1, 2)], "c": np.arange(3)}
+    expected = {"a": [[], []], "b": [[[1, 1], [1, 1]], [1, 2]], "c": [0, 1, 2]}
+    assert json.loads(b"".join(route.json_pieces(arrays))) == expected
+    with pytest.raises(ValueError, match="not a number"):
+        b"".join(route.json_pieces([np.asarray([np.nan])]))

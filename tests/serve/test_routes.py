@@ -9,6 +9,9 @@ import pytest
 
 import bertsmith as bs
 from bertsmith import Bert
+from bertsmith.errors import BertsmithError
+from bertsmith.search.rerank import Reranker
+from bertsmith.tasks.classification import relevance
 from serve.live import serving, tiny
 
 TEXTS = ["The river flows.", "Anna lives in Kraków 😀", "bees " * 90]
@@ -131,6 +134,28 @@ def test_rerank_in_three_dialects(http: httpx.Client) -> None:
     assert len(cosine) == 3
     wrong = http.post("/rerank", json={"query": "a", "texts": TEXTS, "model": "tiny"})
     assert (wrong.status_code, wrong.json()["error_type"]) == (424, "Backend")
+
+
+def test_a_two_label_classifier_reranks_as_in_search(http: httpx.Client) -> None:
+    pairs = tiny(("classify",), seed=3, id2label={"0": "no", "1": "yes"})
+    expected = relevance(pairs, ["who"] * 3, TEXTS)
+    order = sorted(range(3), key=lambda n: -expected[n])
+    with serving({"pairs": pairs}) as alone:
+        ranked = post(alone, "/rerank", query="who", texts=TEXTS)
+        assert [row["index"] for row in ranked] == order
+        close([row["score"] for row in ranked], [expected[n] for n in order])
+        raw = post(alone, "/rerank", query="who", texts=TEXTS, raw_scores=True)
+        odds = [1 / (1 + np.exp(-row["score"])) for row in raw]
+        close(odds, [expected[n] for n in order])
+        assert len(post(alone, "/v1/rerank", query="who", documents=TEXTS)["results"]) == 3
+        assert "classifier" in alone.get("/info").json()["model_type"]
+    with serving({"pairs": pairs, "plain": tiny(())}) as both:  # vectors, unless it is named
+        assert post(both, "/v1/rerank", query="who", documents=TEXTS)["model"] == "plain"
+        named = post(both, "/v1/rerank", query="who", documents=TEXTS, model="pairs")
+        assert [row["index"] for row in named["results"]] == order
+    assert Reranker(pairs).scale.startswith("probability of 'yes'")
+    with pytest.raises(BertsmithError, match="has 3 labels"):
+        relevance(tiny(("classify",)), ["who"], ["a"])
 
 
 def test_vllm_classify(http: httpx.Client, bert: Bert) -> None:

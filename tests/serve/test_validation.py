@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 CASES: list[tuple[str, Any, str]] = [
-    ("/embed", {}, "inputs is missing (keys of this route: model, "),
+    ("/embed", {}, "inputs is missing (keys of this route: "),
     ("/embed", [], "the body must be an object, not a list of 0"),
     ("/embed", {"inputs": 5}, "inputs must be a string or a list, not 5"),
     ("/embed", {"inputs": ["a", 1]}, "inputs[1] must be a string or a list, not 1"),

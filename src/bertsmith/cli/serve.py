@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from bertsmith.serve import Settings
 
 KEY = "BERTSMITH_API_KEY"
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 def serve(
@@ -44,8 +43,9 @@ def serve(
         int | None, typer.Option(help="Tokens in a batch; default: by device.", min=1)
     ] = None,
     queue_batches: Annotated[
-        float, typer.Option(help="Full batches that may wait before requests get 429.", min=0.1)
-    ] = 1.0,
+        float | None,
+        typer.Option(help="Full batches that may wait before 429; default: by device.", min=0.1),
+    ] = None,
     max_body: Annotated[
         int, typer.Option(help="Largest request body, in bytes.", min=1)
     ] = 2_000_000,
@@ -59,11 +59,13 @@ def serve(
         int, typer.Option(help="Maximum number of tokens in a request.", min=1)
     ] = 131_072,
     timeout: Annotated[
-        float, typer.Option(help="Time limit of a request, in seconds.", min=0.1)
+        float, typer.Option(help="Seconds to receive a request, and to answer it.", min=0.1)
     ] = 60.0,
     drain: Annotated[
         float,
-        typer.Option(help="Seconds for which requests are still accepted after SIGTERM.", min=0),
+        typer.Option(
+            help="Seconds for which requests are accepted after SIGTERM or SIGHUP.", min=0
+        ),
     ] = 1.0,
     api_key_file: Annotated[
         Path | None,
@@ -72,7 +74,8 @@ def serve(
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
-            help="Accept requests for this host name; * for all; repeatable.", show_default=False
+            help="Accept requests for this host name, and from its pages; * for any; repeatable.",
+            show_default=False,
         ),
     ] = None,
     json_logs: Annotated[
@@ -119,6 +122,12 @@ def serve(
     )
     places = named(models)
     listener = listen(host, port)
+    if settings.api_key is None and not _local(host):
+        typer.echo(
+            f"warning: no API key is set, so everyone who can reach {host} can use this server: "
+            "add --api-key-file FILE, or listen on 127.0.0.1 only",
+            err=True,
+        )
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{listener.getsockname()[1]}"
     share = threads or (max(1, (os.cpu_count() or 1) // workers) if workers > 1 else None)
@@ -186,6 +195,12 @@ def _hosts(host: str, allowed: list[str] | None) -> tuple[str, ...]:
 
     Otherwise a web page could read answers by having its own name point to this machine.
     """
-    if allowed:
-        return () if "*" in allowed else tuple(allowed)
-    return LOOPBACK if host in ("127.0.0.1", "localhost", "::1") else ()
+    from bertsmith.serve.settings import LOOPBACK
+
+    names = (*(allowed or ()), *(LOOPBACK if _local(host) else ()))
+    return () if "*" in names else names
+
+
+def _local(host: str) -> bool:
+    """Whether an address can be reached from this machine only."""
+    return host in ("localhost", "::1") or host.startswith("127.")

@@ -13,7 +13,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.search.hits import Hit, place_of
 from bertsmith.search.passages import joined_text
 from bertsmith.tasks.answering import find_answers
-from bertsmith.tasks.classification import classify, positive
+from bertsmith.tasks.classification import relevance, relevant
 from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.opening import open_model
 from bertsmith.tasks.states import hidden_states
@@ -42,7 +42,7 @@ class Reranker:
         labels = self.model.checkpoint.labels
         if len(labels) == 1:
             return "output of the pair classifier; higher is better"
-        return f"probability of {positive(labels) or labels[-1]!r} by the pair classifier"
+        return f"probability of {relevant(labels)!r} by the pair classifier"
 
     def rerank(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
         """Return the first hits reranked, followed by the others in their old order."""
@@ -51,17 +51,10 @@ class Reranker:
             return rest
         texts = [joined_text(hit.title, hit.heading, hit.text) for hit in head]
         query = query[:LONGEST_QUERY]
-        scores = self._pairs(query, texts) if self.pairs else self._late(query, texts)
+        asked = [query] * len(texts)
+        scores = relevance(self.model, asked, texts) if self.pairs else self._late(query, texts)
         order = sorted(range(len(head)), key=lambda place: (-scores[place], place))
         return [replace(head[place], score=scores[place]) for place in order] + rest
-
-    def _pairs(self, query: str, texts: list[str]) -> list[float]:
-        labels = self.model.checkpoint.labels
-        results = classify(self.model, [query] * len(texts), texts)
-        if len(labels) == 1:
-            return [one.score for one in results]
-        label = positive(labels) or labels[-1]
-        return [one.scores[label] for one in results]
 
     def _late(self, query: str, texts: list[str]) -> list[float]:
         depth = [len(self.model.checkpoint.config.plan)]

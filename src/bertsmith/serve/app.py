@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Security
 from fastapi.exceptions import RequestValidationError
+from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,6 +18,7 @@ from bertsmith import __version__
 from bertsmith.serve.cohere import cohere_routes
 from bertsmith.serve.errors import ServeError, shape_of
 from bertsmith.serve.gate import Admission, Gate, State
+from bertsmith.serve.hub import hub_routes
 from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.models import Models
 from bertsmith.serve.openai import openai_routes
@@ -54,19 +56,25 @@ def create_app(
         version=__version__,
         summary="Encoder models over HTTP: every task, and the dialects of other servers.",
         lifespan=lifespan,
+        # The button "Authorize" of /docs; the gate is what asks for the key.
+        dependencies=[Security(HTTPBearer(auto_error=False))] if chosen.api_key else [],
     )
     app.state.work, app.state.admission = work, Admission(work, chosen, state)
-    for router in (
+    routers = (
         own_routes(work),
+        hub_routes(work),
         tei_routes(work),
         openai_routes(work),
         cohere_routes(work),
         vllm_routes(work),
         search_routes(work, index),
         playground_routes(work, index),
-    ):
+    )
+    for router in routers:
         app.include_router(router)
     _health_routes(app, work, state, index)
+    paths = {getattr(one, "path", "") for some in (app, *routers) for one in some.routes}
+    app.state.admission.routes = paths
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _http_error)
     app.add_middleware(Gate, admission=app.state.admission)

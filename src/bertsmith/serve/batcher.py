@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -20,25 +21,29 @@ from bertsmith.tasks.windows import Window
 # Tokens in a batch. On a CPU larger batches are hardly faster (7% at four times the size, MiniLM),
 # and every request waits for the current batch.
 BUDGETS = {"cpu": 512, "cuda": 65536}
+QUEUES = {"cpu": 16.0}  # full batches of small requests that may wait; 1 on other devices
 SLACK = 0.5  # factor by which the last window may exceed a batch instead of waiting
-RESERVED = 0.25  # share of a batch that is reserved for the oldest job, to avoid starvation
+RESERVED = 0.25  # share of a batch that is reserved for large jobs, to avoid starvation
+Result = TypeVar("Result")
 
 
 @dataclass(eq=False)
 class Job:
-    """A request's windows, or a call that has the model to itself."""
+    """A request's windows, or a call that has the model to itself for each of its steps."""
 
     future: asyncio.Future[Any]
     tokens: int
+    large: bool  # it does not fit into one batch
     windows: Sequence[Window] = ()
     needed: EncoderPass | None = None
-    call: Callable[[], Any] | None = None
+    steps: Generator[None, None, Any] | None = None
     arrived: float = field(default_factory=perf_counter)
     started: float = 0.0
     compute: float = 0.0  # seconds in batches that it was part of
     taken: int = 0  # windows that are in a batch or done
     done: int = 0
     left: int = 0  # tokens that are not in a batch yet
+    turn: int = 0  # when it was last part of a batch
     results: list[Any] = field(default_factory=list)
     cancelled: bool = False
 
@@ -75,7 +80,8 @@ class Batcher:
         model: LoadedModel,
         *,
         budget: int | None = None,
-        queue_batches: float = 1.0,
+        queue_batches: float | None = None,
+        patience: float = 30.0,
         exact: bool = False,
         turn: threading.Lock | None = None,
         watch: Callable[[Batch], None] | None = None,
@@ -83,11 +89,15 @@ class Batcher:
         self.model, self.exact, self.watch = model, exact, watch
         self._turn = turn or threading.Lock()  # models of one device compute in turns
         self.budget = budget or model.budget or BUDGETS.get(model.device.type, 512)
-        self.most = int(self.budget * queue_batches)  # tokens that may wait
-        self.jobs: deque[Job] = deque()
-        self.waiting = 0  # tokens that are not in a batch yet
+        batches = queue_batches or QUEUES.get(model.device.type, 1.0)
+        self.most = int(self.budget * batches)  # tokens of small jobs that may wait
+        self.patience = patience  # seconds of work in large jobs that may wait
+        self.jobs: deque[Job] = deque()  # by arrival
+        self.waiting = 0  # tokens of small jobs that are not in a batch yet
+        self.waiting_large = 0  # those of large jobs
         self.speed = 0.0  # tokens per second of recent batches
-        self._skipped = False  # the last batch had nothing of the oldest job
+        self._turns = count(1)
+        self._skipped = False  # the last batch had nothing of the large job whose turn it was
         self._closed = False
         self._ready = threading.Condition()
         self._thread = threading.Thread(target=self._work, name="encoder", daemon=True)
@@ -102,38 +112,40 @@ class Batcher:
 
     @property
     def full(self) -> bool:
-        """Whether a new request would be refused."""
+        """Whether new requests are refused, whatever their size.
+
+        Large jobs do not count: they take turns with small ones, and do not delay them.
+        """
         return self.waiting >= self.most
 
-    def overloaded(self) -> Overloaded:
+    def overloaded(self, tokens: int | None = None) -> Overloaded:
         """Return the error for a full queue, with the estimated time until it is empty."""
-        return Overloaded(self.waiting / self.speed if self.speed else 1.0)
+        waiting = self.waiting if tokens is None else tokens
+        return Overloaded(waiting / self.speed if self.speed else 1.0)
 
     def submit(self, needed: EncoderPass) -> Job:
         """Queue the windows of a request; its future receives a result for each."""
         tokens = sum(len(window.ids) for window in needed.windows)
         future = asyncio.get_running_loop().create_future()
-        job = Job(future, tokens, needed.windows, needed)
-        job.left, job.results = tokens, [None] * len(needed.windows)
+        job = Job(future, tokens, tokens > self.budget, needed.windows, needed)
+        job.results = [None] * len(needed.windows)
         if not job.windows:
             future.set_result([])
             return job
         return self._add(job)
 
-    def submit_call(self, call: Callable[[], Any], tokens: int) -> Job:
-        """Queue a call for the worker thread, for example one that returns attention maps."""
-        job = Job(asyncio.get_running_loop().create_future(), tokens, call=call)
-        job.left = tokens
-        return self._add(job)
+    def submit_call(self, steps: Generator[None, None, Any], tokens: int) -> Job:
+        """Queue a call for the worker thread; between its steps other requests have their turn."""
+        future = asyncio.get_running_loop().create_future()
+        return self._add(Job(future, tokens, tokens > self.budget, steps=steps))
 
     def cancel(self, job: Job) -> None:
-        """Remove the remaining windows of a job."""
+        """Remove what is left of a job."""
         with self._ready:
             job.cancelled = True
             if job in self.jobs:
                 self.jobs.remove(job)
-                self.waiting -= job.left
-                job.left = 0
+                self._count(job, -job.left)
 
     def close(self) -> None:
         """Stop the worker when the queue is empty."""
@@ -146,12 +158,24 @@ class Batcher:
         with self._ready:
             if self._closed:
                 raise ServeError(503, "the server is shutting down")
-            if self.full:
+            large = self.waiting_large
+            if job.large and large and large + job.tokens > self.speed * self.patience > 0:
+                raise self.overloaded(large)
+            if not job.large and self.full:
                 raise self.overloaded()
             self.jobs.append(job)
-            self.waiting += job.left
+            self._count(job, job.tokens)
+            job.turn = next(self._turns)
             self._ready.notify()
         return job
+
+    def _count(self, job: Job, tokens: int) -> None:
+        """Add tokens to those of a job, and of all jobs, that wait."""
+        job.left += tokens
+        if job.large:
+            self.waiting_large += tokens
+        else:
+            self.waiting += tokens
 
     # ------------------------------------------------------------------ the worker's side
 
@@ -166,13 +190,14 @@ class Batcher:
             self._run(batch)
 
     def _pick(self) -> list[Place]:
-        """The next batch: a share for the oldest job, then small jobs by arrival, then large ones.
+        """The next batch: a share for a large job, then small jobs by arrival, then large ones.
 
-        A job is large if it does not fit into one batch. It delays a small job by at most the
-        batch that is running when the small job arrives.
+        Large jobs take turns. They delay a small job by at most the batch that is running when it
+        arrives.
         """
-        oldest = self.jobs[0]
-        ordered = sorted(self.jobs, key=lambda job: job.left > self.budget)  # each by arrival
+        small = [job for job in self.jobs if not job.large]
+        large = sorted((job for job in self.jobs if job.large), key=lambda job: job.turn)
+        first = large[0] if large else None
         batch: list[Place] = []
         total = 0
 
@@ -186,26 +211,26 @@ class Batcher:
                 batch.append(Place(job, job.taken))
                 job.taken += 1
                 tokens += length
-            job.left -= tokens
-            self.waiting -= tokens
+            self._count(job, -tokens)
             return tokens
 
-        alone = oldest if self._skipped and oldest.call else ordered[0]
-        if alone.call is not None:
-            self.waiting -= alone.left
-            alone.left = 0
+        alone = first if first and (self._skipped or not small) else small[0]
+        if alone.steps is not None:
             batch.append(Place(alone, 0))
-        elif oldest.call is None:
-            total += take(oldest, self.budget if self._skipped else int(self.budget * RESERVED))
-        for job in ordered if alone.call is None else ():
-            if total >= self.budget:
-                break
-            total += take(job, self.budget - total, int(self.budget * SLACK))
-        self._skipped = all(place.job is not oldest for place in batch)
-        chosen = {place.job for place in batch}
-        for job in chosen:
+            self._count(alone, -min(alone.left, self.budget))
+        else:
+            if first is not None:
+                share = 1 if self._skipped else RESERVED
+                total += take(first, int(self.budget * share))
+            for job in (*small, *large):
+                if total >= self.budget:
+                    break
+                total += take(job, self.budget - total, int(self.budget * SLACK))
+        self._skipped = first is not None and all(place.job is not first for place in batch)
+        for job in {place.job for place in batch}:
             job.started = job.started or perf_counter()
-            if job.call is not None or job.taken == len(job.windows):
+            job.turn = next(self._turns)
+            if job.steps is None and job.taken == len(job.windows):
                 self.jobs.remove(job)
         return batch
 
@@ -216,9 +241,9 @@ class Batcher:
         start = perf_counter()
         jobs = {place.job for place in batch}
         finished: list[tuple[Job, BaseException | None]] = []
-        if batch[0].job.call is not None:
-            finished.append((batch[0].job, self._call(batch[0].job)))
-            tokens = batch[0].job.tokens
+        tokens = 0
+        if batch[0].job.steps is not None:
+            finished += self._step(batch[0].job, batch[0].job.steps)
         else:
             batch.sort(key=lambda place: -len(place.window.ids))
             tokens = sum(len(place.window.ids) for place in batch)
@@ -233,21 +258,29 @@ class Batcher:
         seconds = perf_counter() - start
         for job in jobs:
             job.compute += seconds
-        rate = tokens / max(seconds, 1e-6)
-        self.speed = rate if not self.speed else 0.8 * self.speed + 0.2 * rate
-        if self.watch is not None:
-            self.watch(Batch(len(jobs), tokens, seconds))
+        if tokens:
+            rate = tokens / max(seconds, 1e-6)
+            self.speed = rate if not self.speed else 0.8 * self.speed + 0.2 * rate
+            if self.watch is not None:
+                self.watch(Batch(len(jobs), tokens, seconds))
         if finished:
             _deliver(finished)
 
-    def _call(self, job: Job) -> BaseException | None:
+    def _step(
+        self, job: Job, steps: Generator[None, None, Any]
+    ) -> list[tuple[Job, BaseException | None]]:
+        """Run one step of a call; return the call if it has ended."""
+        failure: BaseException | None = None
         try:
-            assert job.call is not None
             with self._turn, torch.inference_mode():
-                job.results = job.call()
+                next(steps)
+            return []
+        except StopIteration as stop:
+            job.results = stop.value
         except Exception as error:  # noqa: BLE001 - the request that caused it shows it
-            return error
-        return None
+            failure = error
+        self.cancel(job)
+        return [(job, failure)]
 
     def _encode(self, places: Sequence[Place]) -> Iterator[tuple[Job, BaseException]]:
         """Encode windows; a failing batch is bisected until the faulty windows are isolated."""
@@ -282,6 +315,12 @@ class Batcher:
             assert job.needed is not None
             job.results[number] = outputs[job.needed.key][row]
             job.done += 1
+
+
+def once(call: Callable[[], Result]) -> Generator[None, None, Result]:
+    """Return a call of a single step."""
+    yield from ()
+    return call()
 
 
 def _deliver(finished: Sequence[tuple[Job, BaseException | None]]) -> None:

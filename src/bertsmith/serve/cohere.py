@@ -12,6 +12,7 @@ from bertsmith.serve.errors import ServeError
 from bertsmith.serve.models import ServedModel
 from bertsmith.serve.route import JsonRoute, Loose, ModelName, Read, Truncate
 from bertsmith.serve.work import USAGE, Work
+from bertsmith.tasks.registry import task_of
 
 
 class Document(Loose):
@@ -59,13 +60,24 @@ async def cohere_rerank(work: Work, body: CohereRerank) -> dict[str, Any]:
 
 
 def reranker(work: Work, name: str | None) -> ServedModel:
-    """Return the model of this name; without a name, a cross-encoder if there is one."""
-    cross = next((one for one in work.models if one.reranks), None)
-    served = work.models.pick(name, "embed") if name or cross is None else cross
+    """Return the model of this name; without a name, the one that suits best.
+
+    That is a cross-encoder, else a model without labels, whose vectors are compared, else a
+    classifier with a label that may mean relevant.
+    """
+
+    def order(one: ServedModel) -> int:
+        if "classify" in one.can:
+            return 0 if one.cross_encoder else 3 if one.reranks else 4
+        return 1 if task_of(one.bert).name == "similarity" else 2
+
+    served = work.models.named(name) if name else min(work.models, key=order)
     if "classify" in served.can and not served.reranks:
         count = len(served.bert.checkpoint.labels)
         raise ServeError(
-            424, f"the model {served.name} has {count} labels; one that reranks has a single score"
+            424,
+            f"the model {served.name} has {count} labels; one that reranks has a single score or "
+            "two labels",
         )
     return served
 

@@ -14,6 +14,7 @@ KINDS = {  # TEI's error_type and OpenAI's type for each status
     403: ("Forbidden", "invalid_request_error"),
     404: ("NotFound", "invalid_request_error"),
     405: ("Validation", "invalid_request_error"),
+    408: ("Timeout", "invalid_request_error"),
     413: ("Validation", "invalid_request_error"),
     422: ("Validation", "invalid_request_error"),
     424: ("Backend", "server_error"),
@@ -47,7 +48,7 @@ class Overloaded(ServeError):  # noqa: N818 - as TEI names it
     """The queue is full."""
 
     def __init__(self, seconds: float) -> None:
-        wait = str(max(1, math.ceil(seconds)))
+        wait = str(min(60, max(1, math.ceil(seconds))))  # clients ignore longer times
         message = f"the server is busy: try again in {wait} s"
         super().__init__(429, message, code="overloaded", headers={"Retry-After": wait})
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import json
 import logging
+import math
 import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from time import perf_counter
@@ -16,14 +18,17 @@ from starlette.responses import Response
 
 from bertsmith.serve.errors import ServeError, shape_of
 from bertsmith.serve.route import failure
-from bertsmith.serve.settings import Settings
+from bertsmith.serve.settings import LOOPBACK, Settings
 from bertsmith.serve.work import USAGE, Usage, Work
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-OPEN = {"/", "/health", "/live", "/ready", "/ping", "/metrics"}  # no key is needed to GET them
+# No key is needed to GET these.
+OPEN = {"/", "/health", "/live", "/ready", "/ping", "/metrics", "/docs", "/openapi.json"}
+READING = ("GET", "HEAD", "OPTIONS")  # methods that ask for no work
 REQUEST_ID = re.compile(rb"[\w.:-]{1,128}", re.ASCII)
+GRACE = 0.5  # seconds for the rest of a request after a server has stopped to accept others
 LOG = logging.getLogger("bertsmith.serve")
 
 
@@ -33,6 +38,27 @@ class State:
     def __init__(self) -> None:
         self.draining = False
         self.active = 0  # requests that are being answered
+        self._reading: set[asyncio.Timeout] = set()  # time limits of requests being received
+        self._end = math.inf  # of the event loop's clock: nothing is received any more
+
+    async def read(self, receive: Receive, until: float) -> Message:
+        """Return the next part of a request; one that does not arrive in time is an error."""
+        try:
+            async with asyncio.timeout_at(min(until, self._end)) as limit:
+                self._reading.add(limit)
+                return await receive()
+        except TimeoutError:
+            more = {"Connection": "close"}
+            raise ServeError(408, "the request did not arrive in time", headers=more) from None
+        finally:
+            self._reading.discard(limit)
+
+    def stop_reading(self) -> None:
+        """Give requests that are not received in full a last moment."""
+        self._end = asyncio.get_running_loop().time() + GRACE
+        for limit in self._reading:
+            if not limit.expired():
+                limit.reschedule(min(limit.when() or self._end, self._end))
 
 
 class Admission:
@@ -43,15 +69,18 @@ class Admission:
         key = settings.api_key
         self.key = None if key is None else hashlib.sha256(b"Bearer " + key.encode()).digest()
         self.hosts = {host.lower().encode() for host in settings.hosts}
+        self.sites = self.hosts - {host.encode() for host in LOOPBACK}  # whose pages may ask
+        self.routes: set[str] = set()  # paths that metrics name
 
     def refusal(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> ServeError | None:
         """Return the error of a request that is refused before its body is read, if any."""
         host = headers.get(b"host", b"").lower()
-        name = host[: host.rfind(b"]") + 1] or host.split(b":")[0]
-        if self.hosts and name not in self.hosts:
+        if self.hosts and _name(host) not in self.hosts:
             return ServeError(403, "this host name is not served here: see serve --allow-host")
-        if method == "OPTIONS" or (method in ("GET", "HEAD") and path in OPEN):
+        if method == "OPTIONS" or (method in READING and path in OPEN):
             return None
+        if method not in READING and not self._own_page(headers.get(b"origin"), host):
+            return ServeError(403, "pages of other sites are refused: see serve --allow-host")
         if self.key is not None:
             given = hashlib.sha256(headers.get(b"authorization", b"")).digest()
             if not hmac.compare_digest(given, self.key):
@@ -64,6 +93,14 @@ class Admission:
             return next(iter(self.work.models)).batcher.overloaded()
         return None
 
+    def _own_page(self, origin: bytes | None, host: bytes) -> bool:
+        """Whether a request is no browser's, or from a page of this server.
+
+        A browser lets a page of any site send text/plain to any server, without asking it first.
+        """
+        site = None if origin is None else origin.lower().partition(b"://")[2]
+        return site is None or site == host or _name(site) in self.sites
+
     def too_large(self) -> ServeError:
         """Return the error for a body that exceeds the limit."""
         most = self.settings.max_body
@@ -73,7 +110,8 @@ class Admission:
         self, method: str, path: str, usage: Usage, status: int, seconds: float, number: bytes
     ) -> None:
         """Count and log a finished request."""
-        metrics, route = self.work.metrics, usage.route or "other"
+        metrics = self.work.metrics
+        route = usage.route or (path if path in self.routes else "other")
         metrics.requests.labels(route, str(status)).inc()
         metrics.duration.labels(route).observe(seconds)
         if usage.model:
@@ -114,12 +152,14 @@ class Gate:
         USAGE.set(usage)
         number = request_id(headers)
         status = 500
-        size = 0
+        size, whole = 0, False
+        until = asyncio.get_running_loop().time() + self.settings.timeout
 
         async def counted() -> Message:
-            nonlocal size
-            message = await receive()
+            nonlocal size, whole
+            message = await (receive() if whole else self.state.read(receive, until))
             if message["type"] == "http.request":
+                whole = not message.get("more_body", False)
                 size += len(message.get("body", b""))
                 if size > self.settings.max_body:
                     raise self.admission.too_large()
@@ -167,6 +207,11 @@ class Gate:
             response = failure(ServeError(500, "the server failed"), shape_of(scope["path"]))
         if not started:
             await response(scope, receive, send)
+
+
+def _name(host: bytes) -> bytes:
+    """A host without its port."""
+    return host[: host.rfind(b"]") + 1] or host.split(b":")[0]
 
 
 def request_id(headers: Mapping[bytes, bytes]) -> bytes:

@@ -112,7 +112,7 @@ class Metrics:
         """Return all metrics in Prometheus' text format, and the content type."""
         for name, batcher in self.queues:
             self.size.labels(name).set(len(batcher.jobs))
-            self.waiting.labels(name).set(batcher.waiting)
+            self.waiting.labels(name).set(batcher.waiting + batcher.waiting_large)
         registry = self.registry
         if FOLDER in os.environ:
             registry = CollectorRegistry()

@@ -17,6 +17,7 @@ from bertsmith.serve.batcher import Batch, Batcher
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.settings import Settings
+from bertsmith.tasks.classification import relevant
 from bertsmith.tasks.embedding import embed
 from bertsmith.tasks.following import HEADS as PAIR_HEADS
 from bertsmith.tasks.loaded import LoadedModel
@@ -55,8 +56,13 @@ class ServedModel:
 
     @property
     def reranks(self) -> bool:
-        """Whether the model is a cross-encoder: one score for a pair of texts."""
-        return "classify" in self.can and len(self.bert.checkpoint.labels) == 1
+        """Whether the model scores pairs of texts: one output, or a label that means relevant."""
+        return "classify" in self.can and relevant(self.bert.checkpoint.labels) is not None
+
+    @property
+    def cross_encoder(self) -> bool:
+        """Whether the model has one output for a pair of texts."""
+        return self.reranks and len(self.bert.checkpoint.labels) == 1
 
     @property
     def max_length(self) -> int:
@@ -66,7 +72,7 @@ class ServedModel:
     def for_request(self, long: str) -> LoadedModel:
         """Return the model with a separate ledger and a rule for long texts."""
         own = copy.copy(self.bert)
-        own.ledger, own.long = Ledger(), long
+        own.ledger, own.long, own.budget = Ledger(), long, self.batcher.budget
         return own
 
     def describe(self) -> dict[str, Any]:
@@ -103,6 +109,7 @@ class Models:
                 bert,
                 budget=settings.batch_tokens,
                 queue_batches=settings.queue_batches,
+                patience=0.75 * settings.timeout,
                 exact=settings.exact,
                 turn=turns.setdefault(bert.device, threading.Lock()),
                 watch=_watch(metrics, name),
@@ -134,6 +141,14 @@ class Models:
             if not able:
                 raise ServeError(424, f"no model of this server can {ability}")
             return able[0]
+        served = self.named(name)
+        if ability not in served.can:
+            can = ", ".join(served.can)
+            raise ServeError(424, f"the model {name} cannot {ability}; it can {can}", param="model")
+        return served
+
+    def named(self, name: str) -> ServedModel:
+        """Return the model of this name."""
         if name not in self.served:
             known = ", ".join(self.served)
             raise ServeError(
@@ -142,9 +157,6 @@ class Models:
                 param="model",
                 code="model_not_found",
             )
-        if ability not in self.served[name].can:
-            can = ", ".join(self.served[name].can)
-            raise ServeError(424, f"the model {name} cannot {ability}; it can {can}", param="model")
         return self.served[name]
 
     def close(self) -> None:

@@ -10,14 +10,14 @@ from pydantic import Field
 
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.models import ServedModel
-from bertsmith.serve.route import Body, JsonRoute, Read, Truncate, vectors_answer
-from bertsmith.serve.work import USAGE, Work, tokens_to_text
+from bertsmith.serve.route import JsonRoute, Loose, Read, Truncate
+from bertsmith.serve.work import USAGE, Work
 
 Ids = Annotated[list[int], Field(min_length=1)]
 
 
-class EmbeddingsBody(Body):
-    """Texts to embed."""
+class EmbeddingsBody(Loose):
+    """Texts to embed. Keys of other servers (`input_type`, …) are ignored, as they do."""
 
     input: (
         str
@@ -26,7 +26,7 @@ class EmbeddingsBody(Body):
         | Annotated[list[Ids], Field(min_length=1)]
     )
     model: str
-    encoding_format: Literal["float", "base64"] = "float"
+    encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Field(ge=1)] | None = None
     user: str | None = None
     truncate: Truncate = False
@@ -34,7 +34,7 @@ class EmbeddingsBody(Body):
 
 
 def openai_routes(work: Work) -> APIRouter:
-    """/v1/embeddings and /v1/models."""
+    """/v1/embeddings, /v1/models and /v1/models/NAME."""
     router = APIRouter(route_class=JsonRoute, tags=["OpenAI"])
 
     @router.post("/v1/embeddings")
@@ -42,28 +42,33 @@ def openai_routes(work: Work) -> APIRouter:
         """A vector for every input, as floats or base64 of little-endian float32."""
         served = work.models.pick(body.model, "embed")
         _check_dimensions(served, body.dimensions)
+        several = not isinstance(body.input, str) and not isinstance(body.input[0], int)
         vectors = await work.embed(
             served,
-            _texts(work, served, body.input),
+            await work.texts(served, body.input if several else [body.input], whole=True),
             normalise=True,
             long="cut" if body.truncate else None,
             dimensions=body.dimensions,
         )
         usage, data = USAGE.get(), []
         for index, vector in enumerate(vectors):
-            content: Any = vector.tolist()
+            content: Any = vector
             if body.encoding_format == "base64":
                 content = base64.b64encode(vector.astype("<f4").tobytes()).decode()
             read = {"read": usage.read[index]} if body.read else {}
             data.append({"object": "embedding", "index": index, "embedding": content, **read})
         counts = {"prompt_tokens": usage.tokens, "total_tokens": usage.tokens}
-        answer = {"object": "list", "data": data, "model": served.name, "usage": counts}
-        return vectors_answer(answer)  # type: ignore[return-value]
+        return {"object": "list", "data": data, "model": served.name, "usage": counts}
 
     @router.get("/v1/models")
     async def models() -> dict[str, Any]:
         """The models of this server."""
         return {"object": "list", "data": [_listed(one) for one in work.models]}
+
+    @router.get("/v1/models/{name:path}")
+    async def model(name: str) -> dict[str, Any]:
+        """One model of this server."""
+        return _listed(work.models.named(name))
 
     return router
 
@@ -76,18 +81,6 @@ def _listed(served: ServedModel) -> dict[str, Any]:
         "owned_by": "bertsmith",
         "max_model_len": served.bert.max_length,
     }
-
-
-def _texts(work: Work, served: ServedModel, inputs: Any) -> list[str]:
-    tokenizer = served.bert.tokenizer
-    if isinstance(inputs, str):
-        return [inputs]
-    if isinstance(inputs[0], int):
-        return [tokens_to_text(tokenizer, inputs, whole=True)]
-    work.check([""] * len(inputs))
-    if isinstance(inputs[0], str):
-        return list(inputs)
-    return [tokens_to_text(tokenizer, one, whole=True) for one in inputs]
 
 
 def _check_dimensions(served: ServedModel, dimensions: int | None) -> None:

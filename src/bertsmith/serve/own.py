@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter
@@ -13,7 +13,8 @@ from bertsmith.serve.route import Body, JsonRoute, ModelName, Read, Top
 from bertsmith.serve.vllm import VllmClassify, vllm_classify
 from bertsmith.serve.work import USAGE, Work
 from bertsmith.tasks import answering, choice, classification, filling, following, tagging
-from bertsmith.tasks.states import all_depths, hidden_states
+from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.states import all_depths, hidden_state_steps
 
 Long = Annotated[
     Literal["window", "refuse", "cut"] | None,
@@ -200,14 +201,17 @@ def own_routes(work: Work) -> APIRouter:
         """Hidden states of tokens, words or texts at any depth."""
         served, texts = work.models.pick(body.model, "embed"), listed(body.inputs)
         depths = body.depths or [all_depths(served.bert)[-1]]
-        work.count(served, texts, len(depths))
-        rows = await work.alone(
-            served,
-            texts,
-            lambda bert: list(hidden_states(bert, texts, depths, body.pool, body.special)),
-        )
-        found = [{"spans": one.spans, "vectors": one.vectors.tolist()} for one in rows]
-        return result(found, None)
+
+        def steps(bert: LoadedModel) -> Generator[None, None, list[dict[str, Any]]]:
+            rows = []
+            for one in hidden_state_steps(bert, texts, depths, body.pool, body.special):
+                if one is None:
+                    yield
+                else:
+                    rows.append({"spans": one.spans, "vectors": one.vectors})
+            return rows
+
+        return result(await work.alone(served, texts, steps, len(depths)), None)
 
     @router.post("/attention")
     async def attention(body: AttentionBody) -> Any:
@@ -252,5 +256,5 @@ def _weights(view: Any) -> dict[str, Any]:
         "tokens": tokens,
         "layers": list(view.layers),
         "heads": list(view.heads),
-        "weights": view.maps().round(5).tolist(),
+        "weights": view.maps().round(5),
     }

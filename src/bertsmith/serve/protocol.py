@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from time import perf_counter
 from typing import Any
@@ -26,19 +27,47 @@ def refusing(admission: Admission) -> type[H11Protocol]:
     """
 
     class Protocol(H11Protocol):
-        """A connection."""
+        """A connection; one that does not send a request in full in time is closed."""
+
+        late: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            """Wait for the first request."""
+            super().connection_made(transport)
+            self._watch()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            """Stop waiting."""
+            super().connection_lost(exc)
+            if self.late is not None:
+                self.late.cancel()
 
         def data_received(self, data: bytes) -> None:
             """Refuse a complete request if the queues are full; else pass the bytes on."""
             response = self._refusal(data) if admission.work.models.full else None
             if response is None:
                 super().data_received(data)
-                return
-            self._unset_keepalive_if_required()
-            self.transport.write(response)
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
+            else:
+                self._unset_keepalive_if_required()
+                self.transport.write(response)
+            self._watch()
+
+        def _watch(self) -> None:
+            """Start the clock when a request is expected, stop it when it is received in full."""
+            state = self.conn.their_state
+            idle = state is h11.IDLE and not self.conn.trailing_data[0]
+            waiting = state in (h11.IDLE, h11.SEND_BODY)
+            if self.late is not None and (idle or not waiting):
+                self.late.cancel()
+                self.late = None
+            if waiting and self.late is None:
+                self.late = self.loop.call_later(admission.settings.timeout, self._close_late)
+
+        def _close_late(self) -> None:
+            # While a request is being answered, the gate waits for the rest of it.
+            if self.cycle is None or self.cycle.response_complete:
+                self.transport.close()
+            self.late = None
 
         def _refusal(self, data: bytes) -> bytes | None:
             """Return the response to a request that is certainly refused; else None."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Annotated, Any, get_type_hints
 
+import numpy as np
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from bertsmith.errors import BertsmithError
 from bertsmith.serve.errors import (
@@ -31,6 +34,11 @@ Read = Annotated[bool, Field(description="Also say which characters were read.")
 Truncate = Annotated[
     bool, Field(description="Cut long texts; otherwise they are read in windows, or refused.")
 ]
+
+
+INLINE = 64  # pieces of an answer that are encoded on the event loop: faster than a thread switch
+CHUNK = 1 << 18  # bytes of an answer that are sent at once
+NESTED = (dict, list, tuple, np.ndarray)
 
 
 class Body(BaseModel):
@@ -71,13 +79,13 @@ class JsonRoute(APIRoute):
             usage.route = path
             try:
                 if adapter is None:
-                    value = await endpoint()
+                    value = await endpoint(**request.path_params)
                 else:
                     body = await request.body()
                     shape = _shape(path, body)
                     parsed = adapter.validate_json(body)
                     value = await _attended(request, endpoint(parsed), usage.seconds)
-                return value if isinstance(value, Response) else answer(value)
+                return value if isinstance(value, Response) else await encoded(value)
             except ServeError as error:
                 return failure(error, shape)
             except ValidationError as error:
@@ -120,19 +128,84 @@ async def _attended(request: Request, work: Coroutine[Any, Any, Any], seconds: f
         watch.cancel()
 
 
-def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Return a value as JSON; NaN is an error."""
+class ChunkedResponse(Response):
+    """JSON in pieces, so that sending a large answer does not block the event loop."""
+
+    media_type = "application/json"
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self.pieces = pieces
+        super().__init__(headers={"content-length": str(sum(map(len, pieces)))})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send one piece after the other, as fast as the client reads."""
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await send(start)
+        for piece in self.pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def encoded(value: Any) -> Response:
+    """Return a value as JSON; all but the beginning of a large one is encoded in a thread."""
+    pieces = json_pieces(value)
     try:
-        content = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        data = content.encode()
+        first = [*islice(pieces, INLINE)]
+        if len(first) < INLINE:
+            return Response(b"".join(first), media_type="application/json")
+        return ChunkedResponse([*first, *await asyncio.to_thread(_chunks, pieces)])
     except ValueError as error:
         raise ServeError(424, "the model's output is not a number") from error
-    return Response(data, status, headers, media_type="application/json")
 
 
-def vectors_answer(value: Any) -> Response:
-    """The same for many floats that are known to be finite, several times as fast."""
-    return Response(to_json(value), media_type="application/json")
+def _chunks(pieces: Iterable[bytes]) -> list[bytes]:
+    """Join pieces to chunks of a size that is sent at once."""
+    chunks, chunk = [], bytearray()
+    for piece in pieces:
+        chunk += piece
+        if len(chunk) >= CHUNK:
+            chunks.append(bytes(chunk))
+            chunk.clear()
+    return [*chunks, bytes(chunk)] if chunk else chunks
+
+
+def json_pieces(value: Any) -> Iterator[bytes]:
+    """JSON of a value in small pieces: between them, other threads can run. NaN is an error.
+
+    Arrays are lists of numbers.
+    """
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        if not np.isfinite(value).all():
+            raise ValueError("not a number")
+        yield to_json(value.tolist())
+    elif isinstance(value, dict) and any(isinstance(one, NESTED) for one in value.values()):
+        for number, (key, one) in enumerate(value.items()):
+            yield (b"," if number else b"{") + to_json(str(key)) + b":"
+            yield from json_pieces(one)
+        yield b"}"
+    elif isinstance(value, NESTED) and not isinstance(value, dict) and len(value):
+        plain = not isinstance(value, np.ndarray) and not isinstance(value[0], NESTED)
+        step = 256 if plain else 1
+        for start in range(0, len(value), step):
+            yield b"," if start else b"["
+            if plain:
+                yield _plain(value[start : start + step])[1:-1]
+            else:
+                yield from json_pieces(value[start])
+        yield b"]"
+    else:
+        yield _plain(value.tolist() if isinstance(value, np.ndarray) else value)
+
+
+def _plain(value: Any) -> bytes:
+    content = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return content.encode()
+
+
+def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return a small value as JSON."""
+    return Response(_plain(value), status, headers, media_type="application/json")
 
 
 def failure(error: ServeError, shape: Shape) -> Response:

@@ -13,7 +13,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -27,32 +28,50 @@ from bertsmith.serve.protocol import refusing
 
 LOG = logging.getLogger("bertsmith.serve")
 QUIET = 10  # twentieths of a second without a request after which a closing server ends
-LAST = 60.0  # seconds after which it ends with requests left
+LAST = 5  # seconds that clients then have to read their answers
 BACKLOG = 2048  # connections that wait to be accepted
 SWITCH = 0.0005  # seconds after which the event loop yields the GIL to the workers
 FAILED = 2  # the exit status of a worker that could not start
+HANGUP = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has none
 
 Build = Callable[[State], Any]  # creates the application, in the process that serves it
 
 
 class Server(uvicorn.Server):
-    """A server that drains on SIGTERM: it accepts requests for a moment, then finishes them.
+    """A server that drains on SIGTERM or SIGHUP: it accepts requests for a moment, then finishes.
 
     Meanwhile it reports not ready, and responses close their connections, so that no client
     sends a request on a connection that is about to be closed. Then it stops accepting
-    connections, answers the requests on open ones, and exits.
+    connections, answers the requests on open ones, and exits. A request that is not received in
+    full by then gets 408; others have the time limit of a request, whatever their clients do.
     """
 
     def __init__(
-        self, config: uvicorn.Config, state: State, drain: float, listener: socket.socket
+        self,
+        config: uvicorn.Config,
+        state: State,
+        drain: float,
+        listener: socket.socket,
+        timeout: float = 60.0,
     ) -> None:
         super().__init__(config)
-        self.serving, self.drain, self.listener = state, drain, listener
+        self.serving, self.drain, self.listener, self.timeout = state, drain, listener, timeout
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Handle SIGHUP as well, unless it is ignored (nohup)."""
+        with super().capture_signals():
+            main = threading.current_thread() is threading.main_thread()
+            if main and signal.getsignal(HANGUP) == signal.SIG_DFL:
+                signal.signal(HANGUP, self.handle_exit)
+            yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Start draining; a second signal exits at once."""
-        if self.serving.draining or not self.started:
+        """Start draining; a second Ctrl-C exits at once."""
+        if not self.started or (self.serving.draining and sig == signal.SIGINT):
             super().handle_exit(sig, frame)
+            return
+        if self.serving.draining:  # a signal to the process group, then one from the supervisor
             return
         self.serving.draining = True
         if sig == signal.SIGINT and not self.serving.active:
@@ -67,13 +86,14 @@ class Server(uvicorn.Server):
         asyncio.get_running_loop().call_later(0.2, self._close)
 
     def _close(self) -> None:
-        """Stop accepting connections; open ones have a moment to finish."""
+        """Stop accepting connections; what is received in full on open ones is answered."""
         for server in self.servers:
             server.close()
+        self.serving.stop_reading()
         self._waiting = asyncio.get_running_loop().create_task(self._wait())
 
     async def _wait(self) -> None:
-        quiet, end = 0, time.monotonic() + LAST
+        quiet, end = 0, time.monotonic() + self.timeout
         while quiet < QUIET and time.monotonic() < end:
             await asyncio.sleep(0.05)
             quiet = 0 if self.serving.active else quiet + 1
@@ -86,7 +106,9 @@ class Server(uvicorn.Server):
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket, or raise a one-line error."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sets TCP_NODELAY only where the protocol is named; without it, each answer on a
+    # connection that is kept alive waits 40 ms for the client's delayed acknowledgement.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
@@ -130,8 +152,9 @@ def _supervise(
 ) -> None:
     """Keep so many processes running until a signal; each then drains by itself."""
     stop, failed = threading.Event(), False
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    for number in (signal.SIGTERM, signal.SIGINT, HANGUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda *_: stop.set())
     processes = [start() for _ in range(count)]
     while not stop.wait(0.5):
         for place, process in enumerate(processes):
@@ -165,7 +188,8 @@ def work(listener: socket.socket, build: Build, drain: float, log_level: str) ->
         LOG.error("bertsmith: %s", error)
         sys.exit(FAILED)
     sys.setswitchinterval(SWITCH)
-    Server(config(app, log_level), state, drain, listener).run(sockets=[listener])
+    timeout = app.state.admission.settings.timeout
+    Server(config(app, log_level), state, drain, listener, timeout).run(sockets=[listener])
 
 
 def config(app: Any, log_level: str = "warning") -> uvicorn.Config:
@@ -179,6 +203,7 @@ def config(app: Any, log_level: str = "warning") -> uvicorn.Config:
         date_header=False,
         backlog=BACKLOG,
         timeout_keep_alive=75,
+        timeout_graceful_shutdown=LAST,
         lifespan="on",
     )
 

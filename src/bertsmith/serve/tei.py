@@ -1,11 +1,12 @@
-"""The routes of text-embeddings-inference (TEI), and `POST /` of huggingface_hub's client."""
+"""The routes of text-embeddings-inference (TEI)."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from fastapi import APIRouter
 from starlette.responses import Response
 
@@ -14,9 +15,8 @@ from bertsmith.serve.cohere import CohereRerank, cohere_rerank, reranker
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.models import ServedModel
 from bertsmith.serve.own import listed
-from bertsmith.serve.route import JsonRoute, vectors_answer
+from bertsmith.serve.route import JsonRoute
 from bertsmith.serve.tei_bodies import (
-    AnyBody,
     DecodeBody,
     EmbedAllBody,
     EmbedBody,
@@ -25,13 +25,15 @@ from bertsmith.serve.tei_bodies import (
     RerankBody,
     Similarity,
     SimilarityBody,
+    SimilarityParameters,
     TokenizeBody,
     TokenSimilarityBody,
 )
-from bertsmith.serve.work import USAGE, Work, tokens_to_text
-from bertsmith.tasks import answering, filling, tagging
-from bertsmith.tasks.classification import activation, raw
+from bertsmith.serve.work import USAGE, Work
+from bertsmith.tasks.classification import activation, raw, softmax
 from bertsmith.tasks.labels import vote
+
+ACTIVATIONS = {"sigmoid": torch.sigmoid, "softmax": softmax, "none": raw}
 
 
 class Tei:
@@ -40,20 +42,16 @@ class Tei:
     def __init__(self, work: Work) -> None:
         self.work = work
 
-    def texts(self, served: ServedModel, inputs: Any) -> list[str]:
+    async def texts(self, served: ServedModel, inputs: Any) -> list[str]:
         """Return inputs as texts; token ids are decoded, or an error if they are not a text."""
         several = not isinstance(inputs, str) and not isinstance(inputs[0], int)
-        tokenizer = served.bert.tokenizer
-        self.work.check([""] * (len(inputs) if several else 1))
-        return [
-            one if isinstance(one, str) else tokens_to_text(tokenizer, one, whole=False)
-            for one in (inputs if several else [inputs])
-        ]
+        rows = inputs if several else [inputs]
+        return await self.work.texts(served, rows, whole=False)
 
     async def embed(self, body: EmbedBody) -> Any:
         """A vector for every input."""
         served = self.work.models.pick(body.model, "embed")
-        texts = self.texts(served, body.inputs)
+        texts = await self.texts(served, body.inputs)
         vectors = await self.work.embed(
             served,
             texts,
@@ -63,52 +61,15 @@ class Tei:
             dimensions=body.dimensions,
             prompt=prompt(served, body.prompt_name),
         )
-        if body.read:
-            return {"embeddings": vectors.tolist(), "read": USAGE.get().read}
-        return vectors_answer(vectors.tolist())
+        return {"embeddings": vectors, "read": USAGE.get().read} if body.read else vectors
 
     async def predict(self, body: PredictBody) -> Any:
         """Labels with scores, best first."""
         served = self.work.models.pick(body.model, "classify")
         single = isinstance(body.inputs, str) or isinstance(body.inputs[0], str)
         rows: Any = [listed(body.inputs)] if single else body.inputs  # type: ignore[arg-type]
-        self.work.check([text for row in rows for text in row])
-        how = raw if body.raw_scores else activation(served.bert.checkpoint)
-        if len(served.bert.checkpoint.labels) == 1 and not body.raw_scores:
-            how = sigmoid
-        scores: dict[int, list[float]] = {}
-        groups = {size: [n for n, row in enumerate(rows) if len(row) == size] for size in (1, 2)}
-        jobs = []
-        for size, numbers in groups.items():
-            if numbers:
-                texts = [rows[n][0] for n in numbers]
-                pairs = [rows[n][1] for n in numbers] if size == 2 else None
-                jobs.append(
-                    self.work.run(
-                        served,
-                        vote,
-                        texts,
-                        pairs,
-                        how,
-                        texts=texts,
-                        seconds=pairs or (),
-                        long=body.long,
-                    )
-                )
-        results = await self.work.gather(*jobs)
-        for numbers, found in zip(filter(None, groups.values()), results, strict=True):
-            scores.update(zip(numbers, found, strict=True))
-        labels = served.bert.checkpoint.labels
-        ranked: list[list[dict[str, Any]]] = [
-            sorted(
-                (
-                    {"score": score, "label": label}
-                    for score, label in zip(scores[n], labels, strict=True)
-                ),
-                key=lambda one: -one["score"],
-            )
-            for n in range(len(rows))
-        ]
+        how = "none" if body.raw_scores else None
+        ranked = await label_scores(self.work, served, rows, how, body.long)
         return ranked[0] if single else ranked
 
     async def rerank(self, body: RerankBody) -> Any:
@@ -136,8 +97,9 @@ class Tei:
         """Cosines of a sentence and others."""
         served = self.work.models.pick(body.model, "embed")
         texts = [body.inputs.source_sentence, *body.inputs.sentences]
-        long = "cut" if (body.parameters or {}).get("truncate") is True else None
-        vectors = await self.work.embed(served, texts, normalise=True, long=long)
+        how = body.parameters or SimilarityParameters()
+        start = prompt(served, how.prompt_name)
+        vectors = await self.work.embed(served, texts, normalise=True, long=how.long, prompt=start)
         return [float(one) for one in vectors[1:] @ vectors[0]]
 
     async def token_similarity(self, body: TokenSimilarityBody) -> dict[str, Any]:
@@ -157,7 +119,7 @@ class Tei:
             "similarity": float(vectors[0] @ vectors[1]),
             "first": _spelled(body.first, tokens[0]),
             "second": _spelled(body.second, tokens[1]),
-            "tokens": (unit[0] @ unit[1].T).round(5).tolist(),
+            "tokens": (unit[0] @ unit[1].T).round(5),
         }
 
     async def tokenize(self, body: TokenizeBody) -> list[list[dict[str, Any]]]:
@@ -166,28 +128,24 @@ class Tei:
         texts = listed(body.inputs)
         self.work.check(texts)
         start = prompt(served, body.prompt_name) or ""
-        tokenizer, rows = served.bert.tokenizer, []
+        tokenizer = served.bert.tokenizer
 
-        def encode(text: str) -> Any:
-            return tokenizer.encode(start + text, special=body.add_special_tokens)
-
-        for text in texts:
-            encoding = await self.work.call(len(text), partial(encode, text))
-            row = []
+        def tokens(text: str) -> list[dict[str, Any]]:
+            encoding = tokenizer.encode(start + text, special=body.add_special_tokens)
             parts = zip(encoding.ids, encoding.offsets, encoding.sources, strict=True)
-            for number, (begin, end), source in parts:
-                special = source is None
-                row.append(
-                    {
-                        "id": number,
-                        "text": tokenizer.token(number),
-                        "special": special,
-                        "start": None if special else begin,
-                        "stop": None if special else end,
-                    }
-                )
-            USAGE.get().tokens += len(row)
-            rows.append(row)
+            return [
+                {
+                    "id": number,
+                    "text": tokenizer.token(number),
+                    "special": source is None,
+                    "start": None if source is None else begin,
+                    "stop": None if source is None else end,
+                }
+                for number, (begin, end), source in parts
+            ]
+
+        rows = await self.work.call(sum(map(len, texts)), lambda: [*map(tokens, texts)])
+        USAGE.get().tokens += sum(map(len, rows))
         return rows
 
     async def decode(self, body: DecodeBody) -> list[str]:
@@ -195,69 +153,9 @@ class Tei:
         served = self.work.models.pick(body.model, "embed")
         rows: Any = [body.ids] if isinstance(body.ids[0], int) else body.ids
         self.work.check([""] * len(rows))
-        decode = served.bert.tokenizer.decode
-        return [decode(row, skip_special=body.skip_special_tokens) for row in rows]
-
-    async def any(self, body: AnyBody) -> Any:
-        """Answer huggingface_hub's client, which sends inputs of all tasks to one URL."""
-        fields = body.model_fields_set - {"parameters"}
-        given = {name: getattr(body, name) for name in fields}
-        inputs, models = body.inputs, self.work.models
-        if isinstance(inputs, dict) and "source_sentence" in inputs:
-            return await self.similarity(SimilarityBody.model_validate(given))
-        if isinstance(inputs, dict) and {"question", "context"} <= {*inputs}:
-            return await self._question(inputs, body)
-        served = models.pick(body.model, "embed") if body.model else next(iter(models))
-        text = inputs if isinstance(inputs, str) else None
-        if "classify" in served.can:
-            labels = await self.predict(PredictBody.model_validate(given))
-            return [labels] if isinstance(labels[0], dict) else labels  # nested, as the hub does
-        if "tag" in served.can and text is not None:
-            rows = await self.work.run(served, tagging.tag, [text], texts=[text], long=body.long)
-            return [
-                {
-                    "entity_group": one.label,
-                    "score": one.score,
-                    "word": one.text,
-                    "start": one.start,
-                    "end": one.end,
-                }
-                for one in rows[0]
-            ]
-        mask = served.bert.tokenizer.mask_token
-        if "fill-mask" in served.can and text is not None and mask is not None and mask in text:
-            top = (body.parameters or {}).get("top_k", 5)
-            if type(top) is not int or not 1 <= top <= 1000:
-                raise ServeError(422, "parameters.top_k must be from 1 to 1000")
-            self.work.check_guesses(served, [text], top)
-            guesses = await self.work.run(
-                served, filling.fill_mask, [text], top, texts=[text], long=body.long
-            )
-            return [
-                {"score": one.score, "token": one.id, "token_str": one.token, "sequence": one.text}
-                for one in guesses[0]
-            ]
-        return await self.embed(EmbedBody.model_validate(given))
-
-    async def _question(self, inputs: Any, body: AnyBody) -> Any:
-        question, passage = inputs["question"], inputs["context"]
-        if not isinstance(question, str) or not isinstance(passage, str):
-            raise ServeError(422, "inputs.question and inputs.context must be strings")
-        served = self.work.models.pick(body.model, "answer")
-        rows = await self.work.run(
-            served,
-            answering.answer,
-            question,
-            passage,
-            1,
-            30,
-            None,
-            texts=[question],
-            seconds=[passage],
-            long=body.long,
-        )
-        first = rows[0] if rows else answering.Answer("", 0, 0, 0.0)
-        return {"answer": first.text, "score": first.score, "start": first.start, "end": first.end}
+        decode, skip = served.bert.tokenizer.decode, body.skip_special_tokens
+        size = sum(map(len, rows))
+        return await self.work.call(size, lambda: [decode(row, skip_special=skip) for row in rows])
 
     def info(self) -> dict[str, Any]:
         """Return TEI's description of the server."""
@@ -268,7 +166,7 @@ class Tei:
             "id2label": {str(n): one for n, one in labels.items()},
             "label2id": {one: n for n, one in labels.items()},
         }
-        if served.reranks:
+        if served.cross_encoder:
             kind: dict[str, Any] = {"reranker": names}
         elif "classify" in served.can:
             kind = {"classifier": names}
@@ -293,6 +191,30 @@ class Tei:
         }
 
 
+async def label_scores(
+    work: Work, served: ServedModel, rows: Sequence[list[str]], how: str | None, long: str | None
+) -> list[list[dict[str, Any]]]:
+    """The labels of each text or pair with their scores, best first; `how` makes logits scores."""
+    work.check([text for row in rows for text in row])
+    labels = served.bert.checkpoint.labels
+    usual = torch.sigmoid if len(labels) == 1 else activation(served.bert.checkpoint)
+    activate = usual if how is None else ACTIVATIONS[how]
+    sizes = sorted({*map(len, rows)})  # 1: texts, 2: pairs
+    groups = [[n for n, row in enumerate(rows) if len(row) == size] for size in sizes]
+    jobs = []
+    for numbers in groups:
+        texts, *pairs = ([rows[n][side] for n in numbers] for side in range(len(rows[numbers[0]])))
+        second = pairs[0] if pairs else None
+        args = (texts, second, activate)
+        jobs.append(work.run(served, vote, *args, texts=texts, seconds=second or (), long=long))
+    ranked: dict[int, list[dict[str, Any]]] = {}
+    for numbers, found in zip(groups, await work.gather(*jobs), strict=True):
+        for number, scores in zip(numbers, found, strict=True):
+            named = [{"score": s, "label": name} for s, name in zip(scores, labels, strict=True)]
+            ranked[number] = sorted(named, key=lambda one: -one["score"])
+    return [ranked[number] for number in range(len(rows))]
+
+
 def prompt(served: ServedModel, name: str | None) -> str | None:
     """The model's prompt of this name."""
     if name is None:
@@ -302,11 +224,6 @@ def prompt(served: ServedModel, name: str | None) -> str | None:
         known = ", ".join(prompts) or "none"
         raise ServeError(422, f"the model has no prompt {name[:100]!r}; it has: {known}")
     return str(prompts[name])
-
-
-def sigmoid(logits: Any) -> Any:
-    """The probability of a single output."""
-    return logits.sigmoid()
 
 
 def _spelled(text: str, tokens: Any) -> list[dict[str, Any]]:
@@ -322,11 +239,6 @@ def tei_routes(work: Work) -> APIRouter:
     router = APIRouter(route_class=JsonRoute, tags=["text-embeddings-inference"])
     tei = Tei(work)
 
-    @router.post("/", response_model=None)
-    async def any_task(body: AnyBody) -> Any:
-        """Inputs of whatever task the model is for (huggingface_hub's InferenceClient)."""
-        return await tei.any(body)
-
     @router.post("/embed")
     async def embed(body: EmbedBody) -> list[list[float]]:
         """A vector for every input; with `read`, an object with `embeddings` and `read`."""
@@ -336,9 +248,9 @@ def tei_routes(work: Work) -> APIRouter:
     async def embed_all(body: EmbedAllBody) -> list[list[list[float]]]:
         """A vector for every token of every input."""
         served = work.models.pick(body.model, "embed")
-        texts = tei.texts(served, body.inputs)
+        texts = await tei.texts(served, body.inputs)
         rows = await work.tokens(served, texts, body.long)
-        return vectors_answer([one.vectors.tolist() for one in rows])  # type: ignore[return-value]
+        return [one.vectors for one in rows]  # type: ignore[misc]
 
     if "classify" in work.models.can:
 

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import BaseModel, Discriminator, Field, Tag
 
 from bertsmith.serve.cohere import CohereRerank
 from bertsmith.serve.own import OwnBody
-from bertsmith.serve.route import Loose, ModelName, Read, Truncate
+from bertsmith.serve.route import Body, Loose, ModelName, Read, Truncate
 
 Ids = Annotated[list[int], Field(min_length=1)]
 Input = str | Ids | Annotated[list[str | Ids], Field(min_length=1)]
 Direction = Literal["right", "left", "Right", "Left"]
 
 
-class TeiBody(Loose):
-    """The fields that most routes of TEI accept; `model` and `read` are additions."""
+class Truncation(BaseModel):
+    """The fields that say how long texts are handled."""
 
-    model: ModelName = None
     truncate: Truncate | None = None
     truncation_direction: Direction = "right"
-    prompt_name: str | None = None
 
     @property
     def long(self) -> str | None:
@@ -29,6 +27,13 @@ class TeiBody(Loose):
         if not self.truncate:
             return None
         return "cut" if self.truncation_direction.lower() == "right" else "cut_left"
+
+
+class TeiBody(Truncation, Loose):
+    """The fields that most routes of TEI accept; `model` and `read` are additions."""
+
+    model: ModelName = None
+    prompt_name: str | None = None
 
 
 class EmbedBody(TeiBody):
@@ -74,12 +79,18 @@ class Sentences(Loose):
     sentences: Annotated[list[str], Field(min_length=1)]
 
 
+class SimilarityParameters(Truncation, Body):
+    """How sentences are read."""
+
+    prompt_name: str | None = None
+
+
 class SimilarityBody(Loose):
     """Sentences to compare, as TEI asks."""
 
     model: ModelName = None
     inputs: Sentences
-    parameters: dict[str, Any] | None = None
+    parameters: SimilarityParameters | None = None
 
 
 class TokenSimilarityBody(OwnBody):
@@ -104,16 +115,6 @@ class DecodeBody(Loose):
     model: ModelName = None
     ids: Ids | Annotated[list[Ids], Field(min_length=1)]
     skip_special_tokens: bool = True
-
-
-class AnyBody(TeiBody):
-    """Inputs of whatever task the model is for."""
-
-    inputs: Any
-    normalize: bool | None = None
-    dimensions: Annotated[int, Field(ge=1)] | None = None
-    raw_scores: bool = False
-    parameters: dict[str, Any] | None = None
 
 
 def kind_by(key: str, one: str, other: str) -> Any:

@@ -29,7 +29,13 @@ LIMITS = {
     "less_than_equal": ("at most", "le"),
 }
 NAMED = ("missing", "extra_forbidden")  # errors about a key, not about its value
-FIELDS = {"source_sentence", "sentences", "text"}  # keys of objects within bodies
+FIELDS = {
+    "source_sentence",
+    "sentences",
+    "text",
+    "question",
+    "context",
+}  # keys of objects within bodies
 MOST = 3  # problems in one message
 
 

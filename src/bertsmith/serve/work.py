@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,7 @@ import numpy as np
 from bertsmith.analysis.attention import AttentionView
 from bertsmith.analysis.attention import attention as look_at_attention
 from bertsmith.errors import BertsmithError
-from bertsmith.serve.batcher import Job, NotFinite
+from bertsmith.serve.batcher import Job, NotFinite, once
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.models import Models, ServedModel
@@ -23,9 +23,8 @@ from bertsmith.serve.read import Spans, read_spans
 from bertsmith.serve.settings import Settings
 from bertsmith.serve.tokens import TokenVectors, token_vectors
 from bertsmith.tasks import embedding
-from bertsmith.tasks.classification import raw
+from bertsmith.tasks.classification import activation, raw, relevance
 from bertsmith.tasks.embedding import Vectors
-from bertsmith.tasks.labels import vote
 from bertsmith.tasks.loaded import EncoderTask, LoadedModel
 from bertsmith.tasks.run import Steps
 from bertsmith.tokenizer import Tokenizer
@@ -105,16 +104,18 @@ class Work:
         return value
 
     async def alone(
-        self, served: ServedModel, texts: Sequence[str], call: Callable[[LoadedModel], Result]
+        self,
+        served: ServedModel,
+        texts: Sequence[str],
+        steps: Callable[[LoadedModel], Generator[None, None, Result]],
+        depths: int = 1,
     ) -> Result:
-        """Run a call with exclusive use of the model."""
+        """Run a call that has the model to itself for each of its steps."""
         usage = USAGE.get()
         usage.model = served.name
-        self.check(texts)
-        tokens = self.count(served, texts)
+        tokens = await self.count(served, texts, depths)
         usage.tokens += tokens
-        bert = served.for_request("refuse")
-        job = served.batcher.submit_call(lambda: call(bert), tokens)
+        job = served.batcher.submit_call(steps(served.for_request("refuse")), tokens)
         usage.read += [[(0, len(text))] for text in texts]
         value: Result = await self._wait(served, job)
         return value
@@ -142,6 +143,19 @@ class Work:
         if characters <= INLINE:
             return call()
         return await asyncio.get_running_loop().run_in_executor(self.threads, call)
+
+    async def texts(self, served: ServedModel, inputs: Sequence[Any], *, whole: bool) -> list[str]:
+        """Return inputs as texts; see `tokens_to_text` for token ids."""
+        self.check([""] * len(inputs))
+        tokenizer = served.bert.tokenizer
+        size = sum(len(one) for one in inputs if not isinstance(one, str))
+        return await self.call(
+            size,
+            lambda: [
+                one if isinstance(one, str) else tokens_to_text(tokenizer, one, whole=whole)
+                for one in inputs
+            ],
+        )
 
     def check(self, texts: Sequence[str]) -> None:
         """Raise an error for too many texts or characters."""
@@ -208,11 +222,14 @@ class Work:
         A cross-encoder reads both together; of other models it is the cosine of their vectors.
         """
         if served.reranks:
-            rows = await self.run(
-                served, vote, firsts, seconds, raw, texts=firsts, seconds=seconds, long=long
+            outputs = await self.run(
+                served, relevance, firsts, seconds, texts=firsts, seconds=seconds, long=long
             )
-            logits = np.asarray(rows, dtype=np.float64)[:, 0]
-            scores = logits if raw_scores else 1 / (1 + np.exp(-np.clip(logits, -700, 700)))
+            scores = np.asarray(outputs, dtype=np.float64)
+            if activation(served.bert.checkpoint) is raw:  # logits, else probabilities
+                scores = scores if raw_scores else 1 / (1 + np.exp(-np.clip(scores, -700, 700)))
+            elif raw_scores:
+                scores = np.log(np.maximum(scores, 1e-9) / np.maximum(1 - scores, 1e-9))
             return [float(one) for one in scores]
         unique = list(dict.fromkeys([*firsts, *seconds]))
         self.check([*firsts, *seconds])
@@ -222,10 +239,11 @@ class Work:
         pairs = zip(firsts, seconds, strict=True)
         return [float(vectors[place[one]] @ vectors[place[two]]) for one, two in pairs]
 
-    def count(self, served: ServedModel, texts: Sequence[str], depths: int = 1) -> int:
+    async def count(self, served: ServedModel, texts: Sequence[str], depths: int = 1) -> int:
         """Return the number of tokens; an error if there are too many for one response."""
         self.check(texts)
-        tokens = sum(map(len, served.bert.token_ids(texts)))
+        ids = await self.call(sum(map(len, texts)), lambda: served.bert.token_ids(texts))
+        tokens = sum(map(len, ids))
         if tokens * depths * served.bert.checkpoint.config.width > MOST_NUMBERS:
             raise ServeError(413, f"the states of {tokens:,} tokens are too many for one answer")
         return tokens
@@ -241,7 +259,7 @@ class Work:
         self, served: ServedModel, texts: Sequence[str], long: str | None = None
     ) -> list[TokenVectors]:
         """The final state of every token of every text."""
-        self.count(served, texts)
+        await self.count(served, texts)
         return await self.run(served, token_vectors, texts, texts=texts, long=long)
 
     async def attention(
@@ -265,7 +283,8 @@ class Work:
                 )
             return use(view)
 
-        return await self.alone(served, [text, *([] if pair is None else [pair])], call)
+        texts = [text, *([] if pair is None else [pair])]
+        return await self.alone(served, texts, lambda bert: once(lambda: call(bert)))
 
     async def gather(self, *jobs: Awaitable[Any]) -> list[Any]:
         """Await several parts of one request; if one fails, the others are cancelled."""

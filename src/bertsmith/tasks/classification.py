@@ -258,4 +258,27 @@ def positive(labels: Sequence[str]) -> str | None:
     return known[0] if len(known) == 1 else sorted(labels)[1]
 
 
+def relevant(labels: Sequence[str]) -> str | None:
+    """The label that says that the second text of a pair is relevant to the first.
+
+    The only one, or of two the positive one; None: the model cannot rank texts.
+    """
+    return labels[0] if len(labels) == 1 else positive(labels)
+
+
+@EncoderTask
+def relevance(
+    bert: LoadedModel, queries: Sequence[str], texts: Sequence[str]
+) -> Steps[list[float]]:
+    """How relevant each text is to its query: the output or probability of the label above."""
+    labels = bert.checkpoint.labels
+    label = relevant(labels)
+    if label is None:
+        raise BertsmithError(
+            f"the model has {len(labels)} labels; one that reranks has a single score or two labels"
+        )
+    rows = yield from vote.steps(bert, queries, texts, activation(bert.checkpoint))
+    return [row[labels.index(label)] for row in rows]
+
+
 CLASSIFICATION = ClassificationTask()

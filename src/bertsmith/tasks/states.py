@@ -62,6 +62,19 @@ def hidden_states(
     (`pool="mean"`), or over each of the text's `spans`. Special tokens are left out unless
     `special`. A span without tokens has NaN. Long texts are read in overlapping windows.
     """
+    steps = hidden_state_steps(loaded, texts, depths, pool, special, spans)
+    return (one for one in steps if one is not None)
+
+
+def hidden_state_steps(
+    loaded: LoadedModel,
+    texts: Iterable[str],
+    depths: Sequence[int] | None = None,
+    pool: str | None = None,
+    special: bool = False,
+    spans: Sequence[Sequence[Span]] | None = None,
+) -> Iterator[TextStates | None]:
+    """The same with a None after each batch, so that others can use the model in between."""
     if pool not in POOLS:
         raise BertsmithError(f'pool must be None, "words" or "mean", not {pool!r}')
     if spans is not None and pool is not None:
@@ -164,7 +177,9 @@ def _groups(jobs: Iterable[_Job], numbers: int) -> Iterator[list[_Job]]:
         yield group
 
 
-def _run(loaded: LoadedModel, jobs: Sequence[_Job], depths: Sequence[int]) -> Iterator[TextStates]:
+def _run(
+    loaded: LoadedModel, jobs: Sequence[_Job], depths: Sequence[int]
+) -> Iterator[TextStates | None]:
     """Read the windows that matter, longest first; hand the texts on in their order."""
     width, last = loaded.checkpoint.config.width, all_depths(loaded)[-1]
     states = [np.zeros((len(depths), len(job.rows), width), np.float32) for job in jobs]
@@ -197,6 +212,7 @@ def _run(loaded: LoadedModel, jobs: Sequence[_Job], depths: Sequence[int]) -> It
                 for part in group:
                     states[part.job][number, part.rows] += rows[done : done + len(part.rows)]
                     done += len(part.rows)
+        yield None
     for number, job in enumerate(jobs):
         states[number][:, [not places for places in job.rows]] = np.nan
         yield TextStates(job.text, job.spans, states[number])
