@@ -79,5 +79,5 @@ def test_a_line_of_fifty_megabytes(text: str, saved: Path, tmp_path: Path) -> No
     source.write_text(f"First line.\n{text * (50_000_000 // len(text))}\n\nThe end.\n")
     most, (tokens, kept) = peak(saved, tmp_path / "out", source)
     assert kept == 2
-    assert tokens > 700
+    assert tokens > 50  # at least one for each cut line of a million characters
     assert most < 1.2e9

@@ -264,7 +264,7 @@ def test_a_document_larger_than_pieces_and_lines_of_any_length(
     sizes = [[len(sentence) for sentence in document] for document in stored(tmp_path / "out")]
     assert sizes[1] == [len(words.encode_ids(["The end."])[0])]
     whole = 2 * len(words.encode_ids([line])[0])
-    assert sum(sizes[0]) == whole + 4, "and four unknown tokens, one for each stretch of x"
+    assert sum(sizes[0]) == whole + 1, "and an unknown token for the word of x"
 
 
 def test_several_frames_and_streams_in_one_file(words: Tokenizer, tmp_path: Path) -> None:
