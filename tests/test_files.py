@@ -608,3 +608,12 @@ def test_compressed_bombs_are_refused(suffix: str, tmp_path: Path) -> None:
     with pytest.raises(BertsmithError, match="decompresses to more than 300 times its size"):
         files.read_whole(bomb)
     assert files.read_whole(large)[:100_000] == noise
+
+
+def test_half_characters_are_escaped(tmp_path: Path) -> None:
+    """As in file names that are not UTF-8, which reports and cards repeat."""
+    files.write_text(tmp_path / "a", "\udcff.csv")
+    with files.atomic(tmp_path / "b", "w") as stream:
+        stream.write("\udcff.csv")
+    for name in ("a", "b"):
+        assert (tmp_path / name).read_text("utf-8") == "\\udcff.csv"

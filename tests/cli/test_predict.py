@@ -63,7 +63,7 @@ def test_every_column_is_kept(run: Run, classifier: Path, tmp_path: Path) -> Non
     done = run("predict", classifier, source, "--out", tmp_path / "out.csv")
     with (tmp_path / "out.csv").open(newline="", encoding="utf-8") as stream:
         found = list(csv.DictReader(stream))
-    assert list(found[0]) == [*rows[0], "label_predicted", "scores"]
+    assert list(found[0]) == [*rows[0], "label_predicted", "scores", "confidence"]
     assert [row["id"] for row in found] == ["0", "1", "2", "9", "10", "11"]
     assert {row["label_predicted"] for row in found[:3]} <= {"a", "b"}
     assert {row["label_predicted"] for row in found[3:]} == {""}
@@ -73,6 +73,22 @@ def test_every_column_is_kept(run: Run, classifier: Path, tmp_path: Path) -> Non
     piped = run("predict", classifier, "-", text=source.read_bytes())
     assert [row["id"] for row in piped.rows] == ["0", "1", "2", "9", "10", "11"]
     assert piped.rows[3]["label_predicted"] is None
+
+
+def test_csv_stays_as_it_is(run: Run, classifier: Path, tmp_path: Path) -> None:
+    """Semicolons stay, and there is a confidence of a readable length."""
+    source = tmp_path / "reviews.csv"
+    source.write_text("id;review\n" + "".join(f"{n};{text}\n" for n, text in enumerate(TEXTS)))
+    run("predict", classifier, source, "--out", tmp_path / "out.csv")
+    header, *rows = (tmp_path / "out.csv").read_text("utf-8").splitlines()
+    assert header == "id;review;label;scores;confidence"
+    assert [row.split(";")[1] for row in rows] == TEXTS
+    for row in rows:
+        label, scores, confidence = next(csv.reader([row], delimiter=";"))[2:]
+        assert 0.5 <= float(confidence) == json.loads(scores)[label]
+        assert len(confidence) <= 9
+    run("predict", classifier, source, "--out", tmp_path / "out.tsv")
+    assert (tmp_path / "out.tsv").read_text("utf-8").startswith("id\treview\tlabel")
 
 
 def test_texts(run: Run, classifier: Path) -> None:

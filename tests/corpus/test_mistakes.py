@@ -208,3 +208,10 @@ def test_text_is_given_as_files(words: Tokenizer, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text(as_text(documents(3)))
     assert prepare(str(path), words, tmp_path / "out", held_out=0, workers=0).splits["train"]
+
+
+def test_two_parquet_columns_of_one_name(words: Tokenizer, tmp_path: Path) -> None:
+    columns = [pyarrow.array(["a", "b"]), pyarrow.array(["c", "d"])]
+    table = pyarrow.Table.from_arrays(columns, names=["text", "text"])
+    parquet.write_table(table, tmp_path / "a.parquet")
+    refused("two columns are called 'text'", [tmp_path / "a.parquet"], words, tmp_path / "out")

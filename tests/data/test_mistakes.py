@@ -22,6 +22,7 @@ from bertsmith.errors import BertsmithError
         ("a.tsv", b"text\tlabel\na\tx\nb\n", None, "line 3: 1 columns where the header has 2"),
         ("a.csv", b'text,label\n"a,x\nb,y\n', None, "line 2: unbalanced quotes in this row"),
         ("a.csv", b"text,text\na,b\n", None, "two columns are called 'text'"),
+        ("a.csv", b"text,score\na,1e308\nb,-1e308\n", "regression", "line 2: 'score' is '1e308', "),
         ("a.csv", b"text,label\na,x\ncaf\xe9,y\n", None, "line 3: the byte 0xe9 is not UTF-8"),
         ("a.csv", "text,label\na,x\n".encode("utf-16")[:-1], None, "cannot be read (not utf-16"),
         ("a.csv", b"wrds,lbl\na,x\nb,y\n", None, "name it with --column text=NAME"),

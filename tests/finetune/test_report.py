@@ -132,6 +132,7 @@ def test_every_task_has_a_report(base: Base, write: Write, tmp_path: Path) -> No
         card = (out / "README.md").read_text("utf-8")
         assert f"\n# {number}\n" in card
         assert "AutoModelFor" in card or "SentenceTransformer(" in card
+        assert ('aggregation_strategy="first"' in card) == (file.name == "tags.jsonl")
         json.loads((out / "report.json").read_text("utf-8"))
 
 

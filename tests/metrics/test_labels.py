@@ -1,5 +1,6 @@
 """Scores of labels, against scikit-learn on random inputs."""
 
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -19,6 +20,7 @@ from bertsmith.metrics import (
     multilabel_f1,
     per_label,
 )
+from bertsmith.metrics.labels import label_scores
 
 NAMES = ["neg", "pos", "neutral", "10", "9"]
 pairs = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)), min_size=1)
@@ -103,3 +105,18 @@ def test_the_order_of_labels_can_be_told() -> None:
 def test_mistakes(call, fault: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(BertsmithError, match=fault):
         call()
+
+
+def test_ten_thousand_labels_are_counted_one_by_one() -> None:
+    """A table of all pairs of labels would have a hundred million cells for each resampling."""
+    gold = [f"label {n}" for n in range(10_000)]
+    predicted = [gold[0], *gold[:-1]]
+    tracemalloc.start()
+    scores = label_scores(gold, predicted)(np.ones(len(gold)))
+    classes = per_label(gold, predicted)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert scores["accuracy"] == 1e-4
+    assert classes["label 0"].recall == 1.0
+    assert mcc(gold, predicted) == pytest.approx(0.0, abs=1e-3)
+    assert most < 64 << 20

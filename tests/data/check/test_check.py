@@ -333,8 +333,103 @@ def test_shattered_words(lint: Lint) -> None:
     assert finding.what == (
         "train: 20% of the words are split into letters (4.0 tokens per word): Donaudampfschiff"
     )
-    foreign = [{"text": f"Donaudampfschiff {n}", "label": "ab"[n % 2]} for n in range(10)]
-    assert only(lint(reader=reader, train=foreign), "wrong-language")
+
+
+GERMAN = (
+    "Gestern haben wir lange auf den Zug gewartet, weil niemand wusste, wann er ankommen würde. "
+    "Die Mannschaft konnte trotz vieler Versuche nicht mehr gewinnen und verlor deutlich. "
+    "Wer sein Konto sperren möchte, sollte sofort anrufen und die geheime Nummer ändern lassen."
+)
+FRENCH = (
+    "Nous avons longtemps attendu le train parce que personne ne savait quand il arriverait. "
+    "Malgré plusieurs tentatives, cette équipe n'a jamais réussi à gagner pendant la saison. "
+    "Pour bloquer votre carte bancaire, appelez immédiatement notre service et changez votre code."
+)
+GREEK = "Χθες περιμέναμε πολλή ώρα το τρένο επειδή κανείς δεν ήξερε πότε έρχεται στον σταθμό. " * 2
+ENGLISH = (
+    "yesterday we waited a long time for the train because nobody knew when it would arrive. "
+    "lol that team couldn't win a single match this season, what a waste of everyone's money "
+    "please tell me how to freeze my card, somebody changed the passcode without permission"
+)
+
+
+def test_a_language_that_is_not_in_the_vocabulary(lint: Lint) -> None:
+    """English models warn of German, French and Greek, and of no kind of English."""
+    reader = open_reader("bertsmith-small")
+    for text in (GERMAN, FRENCH, GREEK):
+        rows = [{"text": f"{text} {n}", "label": "ab"[n % 2]} for n in range(6)]
+        finding = only(lint(reader=reader, train=rows), "wrong-language")
+        assert finding.severity == "warning"
+        assert "of the plain words are not in the model's vocabulary" in finding.what
+        assert any(
+            "wrong-language" in line or "language" in line
+            for line in quick({"train": read_data(rows)}, reader)
+        )
+    rows = [{"text": f"{ENGLISH} {n}", "label": "ab"[n % 2]} for n in range(6)]
+    assert "wrong-language" not in {one.code for one in lint(reader=reader, train=rows).findings}
+
+
+class Multilingual:
+    """A vocabulary of several alphabets, in which no word of a text is whole."""
+
+    size, unk_id = 9000, None
+
+    def __init__(self, *words: str) -> None:
+        self.backend = self
+        self.words = words
+
+    def encode_ids(self, texts: list[str]) -> list[list[int]]:
+        return [[0] * (len(text) // 2) for text in texts]
+
+    def decode_batch(self, ids: list[list[int]]) -> list[str]:
+        return [self.words[number % len(self.words)] for (number,) in ids]
+
+    def special_count(self, pair: bool) -> int:
+        return 2
+
+
+def test_multilingual_vocabularies_do_not_warn(lint: Lint) -> None:
+    rows = [{"text": f"{GERMAN} {n}", "label": "ab"[n % 2]} for n in range(6)]
+    for words, expected in ((("und", "слово", "λέξη"), set()), (("and", "or"), {"wrong-language"})):
+        reader = Reader(Multilingual(*words), 640)  # type: ignore[arg-type]
+        codes = {one.code for one in lint(reader=reader, train=rows).findings}
+        assert codes & {"wrong-language"} == expected
+
+
+def test_scripts_without_spaces_are_judged_by_their_characters(lint: Lint) -> None:
+    rows = [
+        {"text": f"我住在北京市朝阳区，今天天气很好。{n}", "label": "ab"[n % 2]} for n in range(9)
+    ]
+
+    class Characters(Multilingual):
+        def encode_ids(self, texts: list[str]) -> list[list[int]]:
+            return [[0] * len(text) for text in texts]
+
+    reader = Reader(Characters("我"), 64)  # type: ignore[arg-type]
+    assert "wrong-language" not in {one.code for one in lint(reader=reader, train=rows).findings}
+    assert only(lint(reader=open_reader("bertsmith-small"), train=rows), "wrong-language")
+
+
+@pytest.mark.parametrize("missing", ["n/a", "N/A", "NULL", "#N/A"])
+def test_a_label_that_says_there_is_none(missing: str, lint: Lint) -> None:
+    """In any format; the names of classes may say otherwise."""
+    rows = [{"text": f"a text {n}", "label": ("a", "b", missing)[n % 3]} for n in range(30)]
+    dataset = read_data(rows)
+    assert dataset.labels == ("a", "b")
+    assert only(lint(train=rows), "missing-label").count == 10
+    named = [{**row, "label": n % 3} for n, row in enumerate(rows)]
+    assert read_data(named, label_names=("a", "b", missing)).labels == tuple(
+        sorted(("a", "b", missing))
+    )
+
+
+def test_labels_that_may_say_there_is_none(lint: Lint) -> None:
+    rows = [{"text": f"a text {n}", "label": ("a", "b", "None")[n % 3]} for n in range(30)]
+    finding = only(lint(train=rows), "label-missing-value")
+    assert (finding.severity, finding.count) == ("warning", 10)
+    assert any(
+        "'None', which is read as a class" in line for line in quick({"train": read_data(rows)})
+    )
 
 
 def test_imbalance_and_quick_warnings() -> None:
