@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ import pytest
 from bertsmith.errors import BertsmithError
 from bertsmith.search import update
 from bertsmith.search.build import Settings, update_folders
+from bertsmith.search.database import current
 from bertsmith.search.index import Index
+from bertsmith.search.store import Store
 from search.conftest import HashedWords
 
 
 def names(index: Index) -> set[str]:
-    with index._latest() as store:
+    with closing(Store.open(index.path)) as store:
         rows = store.database.execute("SELECT path FROM files").fetchall()
     return {Path(path).name for (path,) in rows}
 
@@ -268,8 +271,7 @@ def test_an_interrupted_large_file_goes_on(tmp_path: Path, monkeypatch: pytest.M
 def test_files_of_an_earlier_version_are_read_again(
     index: Index, folder: Path, encoder: HashedWords
 ) -> None:
-    with index._latest() as store:
-        path = store.folder / "index.db"
+    path = current(index.path) / "index.db"
     index.close()
     (path.parent / "index.sum").write_text("{}")
     database = sqlite3.connect(path)
