@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,7 @@ import pytest
 
 from bertsmith.corpus import Corpus, prepare
 from bertsmith.corpus.pieces import Piece
-from bertsmith.corpus.settings import Settings
-from bertsmith.corpus.worker import Job, send
+from bertsmith.corpus.worker import WATCH
 from bertsmith.corpus.workshop import Outcome, Workshop
 from bertsmith.errors import BertsmithError
 from bertsmith.tokenizer import Tokenizer
@@ -247,24 +245,26 @@ def test_a_worker_that_dies(case: tuple[Path, Path, Path], tmp_path: Path) -> No
     assert files(tmp_path / "out") == files(case[2])
 
 
-def test_workers_end_with_their_parent_in_the_middle_of_a_piece(words: Tokenizer) -> None:
-    """The end of standard input is noticed while a piece is processed, which may take long."""
-    busy = """
-import time
-from bertsmith.corpus import worker
-worker.Workshop.process = lambda *_: time.sleep(600)
-worker.main()
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks into /proc")
+def test_workers_end_with_their_parent_whatever_they_do() -> None:
+    """Not only when they read their next message: a piece may take long."""
+    start_busy = f"""
+import os, subprocess, sys, time
+busy = {WATCH!r} + "time.sleep(600)"
+print(subprocess.Popen([sys.executable, "-c", busy, str(os.getpid())]).pid, flush=True)
+time.sleep(600)
 """
-    process = subprocess.Popen([sys.executable, "-c", busy], stdin=subprocess.PIPE)
-    assert process.stdin
-    job = Job(Settings(), words.reader("text").to_str(), (), words.unk_id, "<u2")
-    send(process.stdin, {"job": asdict(job)}, [])
-    send(process.stdin, {"number": 0, "parts": []}, [])
-    process.stdin.close()  # as when the parent is killed
+    parent = subprocess.Popen([sys.executable, "-c", start_busy], stdout=subprocess.PIPE)
+    assert parent.stdout
+    worker = int(parent.stdout.readline())
+    assert not zombie(worker)
+    parent.kill()
+    parent.wait()
     try:
-        process.wait(120)
+        assert all_gone([worker], within=60)
     finally:
-        process.kill()
+        if not all_gone([worker], within=0.01):
+            os.kill(worker, signal.SIGKILL)
 
 
 def test_an_older_version_is_not_continued(case: tuple[Path, Path, Path], tmp_path: Path) -> None:

@@ -15,8 +15,6 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from queue import SimpleQueue
-from threading import Thread
 from typing import IO, Any
 
 from bertsmith.corpus.pieces import Part, Piece
@@ -25,6 +23,16 @@ from bertsmith.corpus.workshop import Workshop
 from bertsmith.errors import BertsmithError
 
 Message = tuple[dict[str, Any], list[bytes]]
+# Ends a process whose parent was killed, also in the middle of a piece or of its imports.
+WATCH = """
+import os, sys, threading, time
+def watch():
+    while os.getppid() == int(sys.argv[1]):
+        time.sleep(0.1)
+    os._exit(1)
+threading.Thread(target=watch, daemon=True).start()
+"""
+MAIN = "from bertsmith.corpus.worker import main; main()"
 
 
 @dataclass(frozen=True)
@@ -49,7 +57,7 @@ class Worker:
         # One thread each: there are as many workers as cores.
         quiet = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", "from bertsmith.corpus.worker import main; main()"],
+            [sys.executable, "-c", WATCH + MAIN, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **quiet},
@@ -111,36 +119,26 @@ def receive(stream: IO[bytes]) -> Message:
 
 
 def main() -> None:
-    """Do pieces of work from standard input until it ends, which ends the process at once."""
+    """Do pieces of work from standard input until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
-    messages: SimpleQueue[Message] = SimpleQueue()
-    Thread(target=_listen, args=[messages], daemon=True).start()
+    source = sys.stdin.buffer
     # Output of libraries must not mix with the messages.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    job = messages.get()[0]["job"]
-    workshop = Job(**{**job, "settings": Settings(**job["settings"])}).workshop()
-    with suppress(BrokenPipeError):
-        while True:
-            send(answers, *_answer(workshop, *messages.get()))
-
-
-def _answer(workshop: Workshop, head: dict[str, Any], data: list[bytes]) -> Message:
     try:
-        return {}, [workshop.process(_piece(head, data)).to_bytes()]
-    except BertsmithError as error:
-        return {"mistake": str(error)}, []
-    except Exception:  # noqa: BLE001 - the parent shows it
-        return {"failure": traceback.format_exc()}, []
-
-
-def _listen(messages: SimpleQueue[Message]) -> None:
-    """Read messages while work is done, to notice the end of the parent in the middle of it."""
-    try:
+        job = receive(source)[0]["job"]
+        workshop = Job(**{**job, "settings": Settings(**job["settings"])}).workshop()
         while True:
-            messages.put(receive(sys.stdin.buffer))
-    finally:
-        os._exit(0)
+            head, data = receive(source)
+            try:
+                outcome = workshop.process(_piece(head, data)).to_bytes()
+                send(answers, {}, [outcome])
+            except BertsmithError as error:
+                send(answers, {"mistake": str(error)}, [])
+            except Exception:  # noqa: BLE001 - the parent shows it
+                send(answers, {"failure": traceback.format_exc()}, [])
+    except (EOFError, BrokenPipeError):
+        return
 
 
 def _piece(head: dict[str, Any], data: list[bytes]) -> Piece:
