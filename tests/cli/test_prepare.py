@@ -61,9 +61,13 @@ def test_short_documents_of_a_folder(run: Run, model: Path, tmp_path: Path) -> N
 
 
 def test_a_tokenizer_of_another_language(run: Run, model: Path, tmp_path: Path) -> None:
-    text = write(tmp_path / "a.txt", [["नदी पुराने घर के पास बहती है।"]] * 20)
-    shown = run("prepare", text, "--tokenizer", model, "--out", tmp_path / "out", "--workers", "0")
+    words = ["--tokenizer", model, "--out", tmp_path / "out", "--workers", "0"]
+    text = write(tmp_path / "a.txt", [["नदी पुराने घर के पास बहती है, the river."]] * 20)
+    shown = run("prepare", text, *words)
     assert "of the tokens are unknown: is this the tokenizer of this text?" in shown.err
+    text = write(tmp_path / "b.txt", [["नदी पुराने घर के पास बहती है।"]] * 20)
+    with pytest.raises(BertsmithError, match="documents of unknown tokens only, left out: 20"):
+        run("prepare", text, *words[:3], tmp_path / "other", *words[4:])
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.json", "a.tsv.gz", "A.PDF"])
@@ -108,7 +112,9 @@ def test_check(run: Run, model: Path, source: Path, tmp_path: Path) -> None:
     shard.write_bytes(data)
     shown = run("prepare", "--check", out)
     assert shown.status == 1
-    assert shown.out == f"{shard} is damaged: its SHA-256 sum is not the manifest's\n"
+    assert shown.out == f"{shard} is damaged: its SHA-256 sum is not the manifest's;" + (
+        " restore the file, or prepare the corpus again\n"
+    )
     (row,) = run("prepare", "--check", out, "--json").rows
     assert row["damaged"] == [shown.out.strip()]
 
