@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.data import Splits, read_data
+from bertsmith.data import Dataset, Labelled, Splits, Where, read_data
 from bertsmith.finetune import finetune
 from bertsmith.finetune.baseline import baseline, verdict
 from finetune.conftest import Write, labelled
@@ -53,3 +53,13 @@ def test_it_is_left_out_where_it_cannot_be(write: Write, monkeypatch: pytest.Mon
     few = {"dev": {"accuracy": 0.0, "count": 1.0}}
     assert "too few to compare" in verdict({"scores": few}, few, "accuracy")
     assert baseline(Splits(data)) is None
+
+
+def test_thousands_of_labels_have_no_baseline() -> None:
+    """It has a classifier for each label: minutes for what a table would do."""
+    examples = [Labelled(f"text {n}", None, f"label {n}", Where("x", n + 1)) for n in range(2300)]
+    data = Dataset(Path("x"), "classification", examples)
+    assert baseline(Splits(data, data, None, [])) == {
+        "name": "TF-IDF + logistic regression",
+        "note": "no TF-IDF baseline: 2,300 labels are too many for it",
+    }

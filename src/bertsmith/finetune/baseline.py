@@ -31,6 +31,8 @@ def baseline(splits: Splits) -> dict[str, Any] | None:
     """
     if splits.train.task not in TASKS or (splits.dev is None and splits.test is None):
         return None
+    if (labels := len(splits.train.labels)) * min(MOST, len(splits.train)) > PRODUCT:
+        return {"name": NAME, "note": f"no TF-IDF baseline: {labels:,} labels are too many for it"}
     try:
         import sklearn  # noqa: F401
     except ImportError:
@@ -41,8 +43,6 @@ def baseline(splits: Splits) -> dict[str, Any] | None:
     began = time.perf_counter()
     examples = splits.train.gold()
     notes = []
-    if (labels := len(splits.train.labels)) * min(MOST, len(examples)) > PRODUCT:
-        return {"name": NAME, "note": f"no TF-IDF baseline: {labels:,} labels are too many for it"}
     if len(examples) > MOST:
         order = shuffled(np.arange(len(examples)), len(examples), 0, "baseline")
         notes.append(f"fitted on {MOST:,} of {len(examples):,} training examples")
