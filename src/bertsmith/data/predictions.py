@@ -133,7 +133,7 @@ class _Delimited:
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
         if not self.names:  # the source is being read, and its delimiter known
-            mark: str = self.delimiter or getattr(self.data, "delimiter", ",")
+            mark = str(self.delimiter or getattr(self.data, "delimiter", ","))
             self.writer = csv.writer(self.stream, delimiter=mark, lineterminator="\n")
             self.names = list(dict.fromkeys(name for row in rows for name in row))
             self.writer.writerow(map(self._cell, self.names))
