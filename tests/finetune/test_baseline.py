@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.data import Splits, read_data
+from bertsmith.data import Dataset, Labelled, Splits, Where, read_data
 from bertsmith.finetune import finetune
 from bertsmith.finetune.baseline import baseline, verdict
 from finetune.conftest import Write, labelled
@@ -99,3 +99,13 @@ def test_single_texts_with_scores_have_no_baseline(write: Write) -> None:
     rows = [{"text": f"text {n}", "score": n / 3} for n in range(6)]
     data = read_data(write("n.jsonl", rows), "regression")
     assert baseline(Splits(data, data)) is None
+
+
+def test_thousands_of_labels_have_no_baseline() -> None:
+    """It has a classifier for each label: minutes for what a table would do."""
+    examples = [Labelled(f"text {n}", None, f"label {n}", Where("x", n + 1)) for n in range(2300)]
+    data = Dataset(Path("x"), "classification", examples)
+    assert baseline(Splits(data, data, None, [])) == {
+        "name": "TF-IDF + logistic regression",
+        "note": "no TF-IDF baseline: 2,300 labels are too many for it",
+    }

@@ -42,6 +42,8 @@ def baseline(
         return _of_vectors(splits, device)
     if task not in TASKS:
         return None
+    if (labels := len(splits.train.labels)) * min(MOST, len(splits.train)) > PRODUCT:
+        return {"name": NAME, "note": f"no TF-IDF baseline: {labels:,} labels are too many for it"}
     try:
         import sklearn  # noqa: F401
     except ImportError:
@@ -53,8 +55,6 @@ def baseline(
     began = time.perf_counter()
     examples = splits.train.gold()
     notes = []
-    if (labels := len(splits.train.labels)) * min(MOST, len(examples)) > PRODUCT:
-        return {"name": NAME, "note": f"no TF-IDF baseline: {labels:,} labels are too many for it"}
     if len(examples) > MOST:
         order = shuffled(np.arange(len(examples)), len(examples), 0, "baseline")
         notes.append(f"fitted on {MOST:,} of {len(examples):,} training examples")
