@@ -115,10 +115,10 @@ def test_evaluate_and_compare(
     done = run("evaluate", trained, file, "--json", "--report", tmp_path / "page.html")
     (found,) = done.rows
     assert found["models"][0]["scores"]["accuracy"] == 1.0
-    assert found["interval"]["low"] == found["interval"]["high"] == 1.0
+    assert 0.8 < found["interval"]["low"] < found["interval"]["high"] == 1.0  # few are correct
     content = (tmp_path / "page.html").read_text("utf-8")
     assert "Confusion matrix" in content
-    assert "95% interval 1.0000 to 1.0000" in content
+    assert f"95% interval {found['interval']['low']:.4f} to 1.0000" in content
     weak = tmp_path / "weak"
     run("finetune", model, file, "--out", weak, "--epochs", "1", "--learning-rate", "1e-8")
     (both,) = run("evaluate", weak, file, "--against", trained, "--json", "--draws", "200").rows

@@ -135,7 +135,8 @@ def test_embed_fits_the_terminal(run: Run, model: Path) -> None:
 
 def test_embed_says_what_became_of_long_texts(run: Run, model: Path) -> None:
     long = "river " * 100
-    assert run("embed", model, long).err == "note: long texts read in windows: 1\n"
+    advice = "note: --long cut reads only the beginning of long texts, which is faster\n"
+    assert run("embed", model, long).err == advice + "note: long texts read in windows: 1\n"
     assert run("embed", model, long, "--long", "cut").err == "note: long texts cut: 1\n"
     with pytest.raises(BertsmithError, match="input 1 has 100 tokens, but the model reads 62 at"):
         run("embed", model, "a", long, "--long", "refuse")

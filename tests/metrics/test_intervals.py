@@ -31,6 +31,13 @@ def test_quantiles_are_those_of_scipy(degrees: int) -> None:
         assert t_quantile(confidence, degrees) == pytest.approx(expected)
 
 
+def test_equal_seeds_have_no_interval() -> None:
+    for scores in ([0.8], [1.0, 1.0, 1.0]):
+        found = over_seeds(scores)
+        assert (found.mean, found.deviation) == (scores[0], 0.0)
+        assert np.isnan([found.low, found.high]).all()
+
+
 @pytest.mark.parametrize("seeds", [2, 5])
 def test_intervals_over_seeds_hold_the_truth(seeds: int) -> None:
     random = np.random.default_rng(0)

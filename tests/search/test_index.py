@@ -145,6 +145,24 @@ def test_a_mixed_phrase_is_highlighted(index: Index) -> None:
     assert [hit.text[a:b] for a, b in hit.highlights] == ["東京", "tower"]
 
 
+@pytest.mark.parametrize(
+    ("query", "spans"),
+    [
+        ("950", ["950"]),
+        ("950만", ["950만"]),
+        ('"950만 명"', ["950만", "명"]),
+        ("GPU", ["GPU"]),
+        ('"GPT-4는"', ["GPT", "4는"]),
+    ],
+)
+def test_numbers_beside_scripts_without_spaces_are_highlighted(
+    query: str, spans: list[str], index: Index
+) -> None:
+    index.add([{"id": "k", "text": "서울에 950만 명이 산다. GPU로 GPT-4는 계산한다."}])
+    hit = next(hit for hit in index.search(query, mode="keywords") if hit.document == "k")
+    assert [hit.text[a:b] for a, b in hit.highlights] == spans
+
+
 def test_scripts_without_spaces_are_highlighted(index: Index) -> None:
     hit = index.search("日本の首都", mode="keywords")[0]
     assert [hit.text[a:b] for a, b in hit.highlights] == ["日本の首都"]

@@ -194,7 +194,7 @@ def _show_table(rows: Sequence[Row]) -> None:
     over_seeds = ("median", "mean", "deviation", "95 %") if several else ("value",)
     table = []
     for row, name, one in scores:
-        spread = (f"± {one.deviation:.4f}", f"{one.low:.4f} to {one.high:.4f}")
+        spread = (f"± {one.deviation:.4f}", one.interval)
         values = (one.median, one.mean, *spread) if several else (one.mean,)
         table.append((row.task, name, *values, row.train, row.scored))
     tasks.show_table(("task", "score", *over_seeds, "trained on", "scored on"), table)

@@ -262,7 +262,7 @@ def _show(result: Result, as_json: bool, told: Collection[str]) -> None:
         if summary is not None and len(result.seeds) > 1:
             typer.echo(
                 f"{split} {result.metric} over {summary.count} seeds: {summary.mean:.4f} ± "
-                f"{summary.deviation:.4f} (95 %: {summary.low:.4f} to {summary.high:.4f})"
+                f"{summary.deviation:.4f} (95 %: {summary.interval})"
             )
     for line in [*result.notes, *kept.bert.ledger.lines()]:
         if line not in told:

@@ -22,9 +22,14 @@ class Summary:
     median: float
     deviation: float  # of the sample (n - 1); 0 of a single run
     low: float
-    high: float  # the interval holds the true value with this confidence; NaN of a single run
+    high: float  # the interval holds the true value with this confidence; NaN where it is unknown
     count: int
     confidence: float
+
+    @property
+    def interval(self) -> str:
+        """The interval as a person reads it."""
+        return "unknown" if math.isnan(self.low) else f"{self.low:.4f} to {self.high:.4f}"
 
 
 def over_seeds(
@@ -40,9 +45,9 @@ def over_seeds(
         raise BertsmithError("no scores to summarise")
     _check(confidence)
     count, mean, median = len(values), float(values.mean()), float(np.median(values))
-    if count == 1:
+    deviation = float(values.std(ddof=1)) if count > 1 else 0.0
+    if deviation == 0:  # one seed, or equal scores: they do not say how much seeds differ
         return Summary(mean, median, 0.0, math.nan, math.nan, count, confidence)
-    deviation = float(values.std(ddof=1))
     margin = t_quantile(confidence, count - 1) * deviation / math.sqrt(count)
     return Summary(mean, median, deviation, mean - margin, mean + margin, count, confidence)
 

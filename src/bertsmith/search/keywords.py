@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -201,13 +202,14 @@ class Analyzer:
         if plain:
             self.database.execute("DELETE FROM t")
             clean = text.replace("\1", " ").replace("\2", " ").replace("\0", " ")
-            self.database.execute("INSERT INTO t(rowid, x) VALUES (1, ?)", (clean,))
+            apart, spaces = _apart(clean)
+            self.database.execute("INSERT INTO t(rowid, x) VALUES (1, ?)", (apart,))
             row = self.database.execute(
                 "SELECT highlight(t, 0, char(1), char(2)) FROM t WHERE t MATCH ?",
                 (" OR ".join(plain[: 2 * MOST_TERMS]),),
             ).fetchone()
-            if row:
-                spans += _spans(row[0])
+            for start, end in _spans(row[0]) if row else ():
+                spans.append((start - bisect_left(spaces, start), end - bisect_left(spaces, end)))
         return _merged(spans)
 
 
@@ -215,7 +217,16 @@ def _without_runs(clause: str) -> list[str]:
     """Return a clause, or the words of a phrase that also has scripts without spaces."""
     if not RUNS.search(clause):
         return [clause]
-    return [quoted(word) for word in _words(clause) if not RUNS.search(word)]
+    return [quoted(word) for word in _words(RUNS.sub(" ", clause))]
+
+
+def _apart(text: str) -> tuple[str, list[int]]:
+    """A text with spaces around runs of scripts without spaces, and where these spaces are."""
+    borders = sorted(
+        {place for run in RUNS.finditer(text) for place in run.span()} - {0, len(text)}
+    )
+    parts = (text[a:b] for a, b in zip([0, *borders], [*borders, len(text)], strict=True))
+    return " ".join(parts), [place + number for number, place in enumerate(borders)]
 
 
 def _spans(text: str) -> list[tuple[int, int]]:

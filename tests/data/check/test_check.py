@@ -333,6 +333,10 @@ def test_shattered_words(lint: Lint) -> None:
     assert finding.what == (
         "train: 20% of the words are split into letters (4.0 tokens per word): Donaudampfschiff"
     )
+    # What is between two spaces of a Chinese text is no word.
+    chinese = [{"text": "我住在北京市朝阳区，天气很好。", "label": "ab"[n % 2]} for n in range(10)]
+    rules = {one.code for one in lint(reader=reader, train=chinese).findings}
+    assert "shattered-words" not in rules
 
 
 GERMAN = (

@@ -132,7 +132,8 @@ def _words_in_pieces(
     name: str, texts: Sequence[str], reader: Reader, unknown: int, share: float
 ) -> Iterator[Finding]:
     """Unknown tokens, and words that are split into single letters."""
-    counts = Counter(word for text in texts for word in text.split())
+    words = (word for text in texts for word in text.split() if not UNSPACED.search(word))
+    counts = Counter(words)  # in scripts without spaces, what is between spaces is no word
     common = dict(counts.most_common(COMMON))
     pieces = reader.tokenizer.encode_ids(list(common)) if common else []
     total = sum(common.values())
