@@ -86,7 +86,7 @@ def test_a_new_task_is_one_value(
     assert "is it a city?" in (tmp_path / "model" / "README.md").read_text("utf-8")
     assert task_of(result.kept.bert).name == "yes-no"
     scored = evaluate(result.kept.bert, data)
-    assert interval(scored, "agreement", 20).low == 1.0
+    assert 0.8 < interval(scored, "agreement", 20).low < 1.0  # all of 48
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)

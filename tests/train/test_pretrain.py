@@ -105,7 +105,7 @@ def test_a_run_leaves_a_model_that_transformers_opens(recipe: Make, tmp_path: Pa
     theirs = transformers.AutoModelForPreTraining.from_pretrained(tmp_path / "run" / "model").eval()
     ours = bs.load(tmp_path / "run" / "model")
     text = "The [MASK] statement is used to wrap the execution of a block."
-    encoded = ours.tokenizer.encode(text)
+    encoded = ours.tokenizer.encode(text, spelled="mask")
     with torch.no_grad():
         logits = theirs(torch.tensor([encoded.ids])).prediction_logits[0]
     place = encoded.ids.index(ours.tokenizer.mask_id)

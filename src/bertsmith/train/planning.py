@@ -344,7 +344,9 @@ def random_example(sequences: int, length: int, recipe: Recipe, vocabulary: int)
     rows = torch.randperm(total, generator=random)[: max(1, int(recipe.masking.rate * total))]
     rows = rows.sort().values
     labels = torch.randint(0, 2, (sequences,), generator=random)
-    labels = torch.arange(sequences) // 2 if pairs else labels
+    numbers = torch.arange(sequences)
     return Example(
-        Batch(ids, torch.zeros_like(ids), layout), rows, ids[rows], labels, sequences, total
+        Batch(ids, torch.zeros_like(ids), layout),
+        *(rows, ids[rows], numbers // 2 if pairs else labels, sequences, total),
+        pairs=torch.stack([numbers // 2, numbers], 1) if pairs else None,
     ).partly_filled(recipe.generator.fills)
