@@ -63,7 +63,7 @@ class Live:
 
 @asynccontextmanager
 async def live(bert: Bert) -> AsyncIterator[Live]:
-    before = signal.getsignal(signal.SIGHUP)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
     one = Live(bert)
     while not one.server.started:
         await asyncio.sleep(0.01)
