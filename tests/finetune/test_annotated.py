@@ -16,7 +16,7 @@ from bertsmith.finetune import finetune
 from bertsmith.ledger import Ledger
 from bertsmith.tasks.evaluate import evaluate
 from bertsmith.tasks.spans import words
-from bertsmith.tasks.tagging import first_tokens, in_words, spans_of
+from bertsmith.tasks.tagging import TAGGING, first_tokens, in_words, spans_of
 from bertsmith.tokenizer import Tokenizer, train
 from finetune.conftest import FAST, Write
 from parity.compare import make
@@ -100,6 +100,9 @@ def test_entities_inside_a_clause_are_learned_scored_and_predicted(
         assert row["words"] == prediction.output["words"] == list(example.text)
         tagged = bert.tag(example.text)
         assert [(x.start, x.end, x.label) for x in tagged] == list(example.spans)
+    for example, prediction in list(zip(gold, found.predictions, strict=True))[:4]:
+        explained = TAGGING.explain(bert, example, prediction, steps=2)
+        assert [(x["start"], x["end"], x["label"]) for x in explained] == list(example.spans)
     report = (out / "report.html").read_text("utf-8")
     assert "100.0" in report
 

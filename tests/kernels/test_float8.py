@@ -13,9 +13,9 @@ from torch.fx import Graph
 pytest.importorskip("triton", reason="Triton comes with torch's CUDA builds")
 
 from bertsmith.errors import BertsmithError
-from bertsmith.kernels import add_norm, fused, graphs, up_gelu
+from bertsmith.kernels import add_norm, fused, products, up_gelu
 from bertsmith.kernels.float8 import gelu_back_float8, gelu_float8, has_float8, to_float8
-from bertsmith.kernels.graphs import ATEN, OURS, MultiplyInFloat8
+from bertsmith.kernels.products import ATEN, OURS, MultiplyInFloat8
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 WIDTH, ROWS = 32, 64
@@ -106,7 +106,7 @@ def count(graph: Graph, target: Any) -> int:
 @pytest.fixture
 def kernels_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fused, "fits_fused", lambda x: torch.compiler.is_compiling())
-    monkeypatch.setattr(graphs, "ROWS", 32)
+    monkeypatch.setattr(products, "ROWS", 32)
 
 
 def gradients(call: Any, model: nn.Module, x: Tensor, push: Tensor) -> list[Tensor]:

@@ -195,7 +195,7 @@ def train_head(
 def shuffled_batches(
     training: Training, samples: Sequence[Sample], settings: Settings, name: str, epoch: int
 ) -> Iterator[list[Sample]]:
-    """The samples of one epoch in a random order that depends on nothing but the seed.
+    """The samples of one epoch in a random order, which is a function of the seed.
 
     Samples that share a key are put in different batches, where one of the next has room.
     """

@@ -7,7 +7,8 @@ ragged    attention in sequences of any length: torch's, by boundaries on the GP
 fused     residual sums with norms and biases with GELUs in one pass each way, in Triton, likewise
 entropy   cross entropy over a vocabulary, in Triton, likewise
 lookup    rows of small tables, whose gradient is a matrix multiplication
-graphs    passes over compiled graphs: sums of gradients in `fused`, matrix multiplications in FP8
+graphs    a pass over compiled graphs that moves sums of gradients into `fused`
+products  a pass over compiled graphs that multiplies by weights in FP8
 dropout   for CPUs
 """
 

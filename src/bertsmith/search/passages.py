@@ -102,7 +102,7 @@ def _sections(document: Document) -> list[Section]:
 
 
 def _is_bare(text: str, heading: str) -> bool:
-    """Whether a text holds nothing but its heading, with the marks of Markdown."""
+    """Whether a text is only its heading, with or without Markdown's marks."""
     return " ".join(text.strip("#=- \t\r\n").split()) == heading.strip("#=- ")
 
 

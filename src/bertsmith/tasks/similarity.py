@@ -95,7 +95,7 @@ class VectorTraining(Training):
 
 
 class Texts(NamedTuple):
-    """What is known of an item's texts: the anchor, its positives, its negatives."""
+    """The anchor of an item, its positives and its negatives."""
 
     keys: tuple[int, ...]  # of every text; equal texts have equal keys
     positives: int

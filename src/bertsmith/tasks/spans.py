@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import groupby, pairwise
 from unicodedata import category
 
 from bertsmith.tokenizer import Encoding
-
-# Scripts that are written without spaces: Thai, Lao, Burmese, Khmer, kana, Han.
-UNSPACED = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
-    "\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
-)
+from bertsmith.tokenizer.scripts import UNSPACED
 
 
 def trimmed(text: str, start: int, end: int) -> tuple[int, int]:

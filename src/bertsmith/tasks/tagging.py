@@ -439,9 +439,12 @@ def _explained(
     if isinstance(example, Tagged):
         firsts = first_tokens(example.text, encoding, example.offsets)
         places = [(one, *place) for one, place in zip(firsts, example.offsets, strict=True)]
+    predicted = prediction.value
+    if isinstance(example, Annotated):  # whose prediction is spans
+        predicted = tags_of_spans([place[1:] for place in places], predicted, Ledger())
     tagged = [
         (token, start, end, label)
-        for (token, start, end), label in zip(places, prediction.value, strict=True)
+        for (token, start, end), label in zip(places, predicted, strict=True)
         if token is not None
     ]
     listed = prediction.output.get("entities")

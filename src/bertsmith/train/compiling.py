@@ -43,7 +43,8 @@ def compile_rows(
     If attention needs the lengths on the host (on a CPU, or if not `half`: in float32), the parts
     before and after it are compiled. `float8`: matrix multiplications by weights are in FP8.
     """
-    from bertsmith.kernels.graphs import FuseSums, MultiplyInFloat8
+    from bertsmith.kernels.graphs import FuseSums
+    from bertsmith.kernels.products import MultiplyInFloat8
 
     # Asked by attention inside the graph. A decorator would import the compiler with the package.
     torch.compiler.assume_constant_result(is_ampere)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from unicodedata import name as name_of
 from bertsmith.data import Dataset, Labelled, MultiLabelled, Options, Question, Scored
 from bertsmith.data.check.findings import Finding, Lengths, Splits, found
 from bertsmith.tokenizer import Tokenizer
+from bertsmith.tokenizer.scripts import UNSPACED
 
 FEW_WORDS = 20  # below which shares of words say little
 UNKNOWN = 0.02  # the share of unknown tokens above which the tokenizer does not fit
@@ -25,9 +25,6 @@ SMALL = 1000  # tokens of a vocabulary of letters (proteins, DNA), which shatter
 FOREIGN = 0.5
 ENOUGH, LEARNED = 40, 8000  # words, and tokens of a vocabulary, from which on that share says much
 ALPHABETS = 3  # with a hundredth of the vocabulary each, which make it multilingual
-UNSPACED = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff]"
-)
 SCRIPTS = ("CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA")  # which one language may mix
 
 
