@@ -33,7 +33,7 @@ import bertsmith as bs
 from bertsmith.analysis import attention
 from bertsmith.analysis.heads import measure, parsed
 from bertsmith.batch import Batch
-from bertsmith.data import read_treebank
+from bertsmith.tasks.tagging.conll import read_treebank
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 

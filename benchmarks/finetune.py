@@ -69,11 +69,12 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-from bertsmith.data import GLUE, glue_folders, read_data, read_glue  # noqa: E402
 from bertsmith.finetune import Splits, finetune, settings_for, split_off  # noqa: E402
 from bertsmith.model import prepare  # noqa: E402
 from bertsmith.tasks.evaluate import score  # noqa: E402
+from bertsmith.tasks.glue import GLUE, glue_folders, read_glue  # noqa: E402
 from bertsmith.tasks.predict import predict  # noqa: E402
+from bertsmith.tasks.read import read_data  # noqa: E402
 
 torch.set_num_threads(options.threads)
 SPEED = ["sst2", "conll2003_en"]

@@ -24,9 +24,10 @@ from typing import Any
 import torch
 
 from bertsmith.checkpoint import Sentence, create, locate, save
-from bertsmith.data import read_data, read_glue
 from bertsmith.families import preset
 from bertsmith.finetune import Splits, finetune, loop, settings_for, steps
+from bertsmith.tasks.glue import read_glue
+from bertsmith.tasks.read import read_data
 from bertsmith.tokenizer import Tokenizer
 
 sys.path.insert(0, str(Path(__file__).parent))

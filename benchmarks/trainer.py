@@ -16,10 +16,10 @@ import numpy as np
 import transformers
 from transformers import Trainer, TrainingArguments
 
-from bertsmith.data import Dataset
 from bertsmith.finetune import Settings
-from bertsmith.tasks.answering import token_span
-from bertsmith.tasks.tagging import first_tokens
+from bertsmith.tasks.answering.task import token_span
+from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.tagging.task import first_tokens
 
 LONGEST, STRIDE = 512, 128
 BEST, ANSWER = 20, 30  # starts and ends that are tried, and tokens in an answer

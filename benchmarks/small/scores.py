@@ -152,8 +152,8 @@ def one(asked: argparse.Namespace, run: Run) -> dict[str, float]:
 
 def more_settings(asked: argparse.Namespace, run: Run, given: Run) -> Run:
     """The settings that --settings names; steps become epochs, and only pairs have two orders."""
-    from bertsmith.data import glue_folders, read_glue
     from bertsmith.finetune import settings_for
+    from bertsmith.tasks.glue import glue_folders, read_glue
 
     parts = (part.partition("=") for part in filter(None, run["settings"].split(",")))
     more: Run = {

@@ -13,20 +13,16 @@ from bertsmith.analysis import attention as look_at_attention
 from bertsmith.analysis.attention import AttentionView
 from bertsmith.errors import BertsmithError
 from bertsmith.explorer import explorer as write_explorer
-from bertsmith.tasks import (
-    answering,
-    choice,
-    classification,
-    embedding,
-    filling,
-    following,
-    tagging,
-)
-from bertsmith.tasks.loaded import LoadedModel, positive
-from bertsmith.tasks.opening import open_model
-from bertsmith.tasks.states import TextStates, all_depths, hidden_states
+from bertsmith.infer.loaded import LoadedModel, positive
+from bertsmith.infer.opening import open_model
+from bertsmith.infer.states import TextStates, all_depths, hidden_states
+from bertsmith.infer.texts import listed_strings
+from bertsmith.tasks import embedding, filling, following
+from bertsmith.tasks.answering import task as answering
+from bertsmith.tasks.choice import task as choice
+from bertsmith.tasks.classification import task as classification
 from bertsmith.tasks.stream import predict_source
-from bertsmith.tasks.texts import listed_strings
+from bertsmith.tasks.tagging import task as tagging
 
 Texts = list[str] | tuple[str, ...]
 LONGEST_NAME = 255  # bytes of a file's name; a system raises an error for longer ones
@@ -44,8 +40,8 @@ def predict(
     """Predict every row of a source (a file, a table, a list, ...); return rows with all columns.
 
     With `out` (.jsonl, .csv, .tsv or .parquet), rows are written to that file in portions and an
-    empty list is returned. `options` are those of `bertsmith.data.open_data`: `columns`, `header`,
-    ...
+    empty list is returned. `options` are those of `bertsmith.tasks.read.open_data`: `columns`,
+    `header`, ...
     """
     if (
         isinstance(source, str)

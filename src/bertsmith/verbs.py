@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.bert import Bert, load
-from bertsmith.data import read_data
 from bertsmith.files import finite
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.pages.results import framed, score_table
 from bertsmith.tasks import evaluate as evaluation
-from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_of
 from bertsmith.train import load_recipe
 from bertsmith.train import pretrain as train
@@ -72,7 +72,7 @@ def evaluate(
 ) -> Evaluated:
     """Score a model on labelled data: a file, a table or a list of rows.
 
-    `options` are those of `bertsmith.data.open_data`, such as `columns={"text": "review"}`.
+    `options` are those of `bertsmith.tasks.read.open_data`, such as `columns={"text": "review"}`.
     """
     bert = _opened(model, device)
     dataset = read_data(data, task_of(bert).name, **{"usual": bert.columns, **options})

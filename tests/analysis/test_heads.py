@@ -16,8 +16,8 @@ from bertsmith import Bert
 from bertsmith.analysis import heads as module
 from bertsmith.analysis.heads import METRICS, HeadNumbers, measure, parsed, texts
 from bertsmith.analysis.pages import heads_page
-from bertsmith.data import Treebank, read_treebank
 from bertsmith.errors import BertsmithError
+from bertsmith.tasks.tagging.conll import Treebank, read_treebank
 
 TEXT = "the river , the river flows ; flows ."
 

@@ -9,7 +9,7 @@ from analysis.conftest import KINDS, Small
 from bertsmith import load
 from bertsmith.analysis.layers import alike, cka, few_texts, lens
 from bertsmith.errors import BertsmithError
-from bertsmith.tasks.states import hidden_states
+from bertsmith.infer.states import hidden_states
 from tasks.words import LINES
 
 TEXTS = LINES.split("\n")

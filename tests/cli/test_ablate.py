@@ -9,8 +9,8 @@ from bertsmith import load
 from bertsmith.analysis.ablation import ablated, loss, masked_words
 from bertsmith.analysis.maps import head_counts
 from bertsmith.analysis.scoring import scores
-from bertsmith.data import read_data
 from bertsmith.errors import BertsmithError
+from bertsmith.tasks.read import read_data
 from cli.conftest import Run
 from conftest import made
 from tasks.models import Maker

@@ -175,7 +175,7 @@ def test_a_file_is_predicted_portion_by_portion(
     run: Run, trained: Path, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Never more than one portion is held, and the output does not depend on its size."""
-    from bertsmith.data import read
+    from bertsmith.tasks import read
     from bertsmith.tasks import stream as predicting
 
     whole = run("predict", trained, file, "--column", "text=text").rows

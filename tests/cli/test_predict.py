@@ -117,7 +117,7 @@ def test_from_python(classifier: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["spacy", "prodigy", "doccano"])
 def test_spans_are_written_back(kind: str, run: Run, tagger: Path, tmp_path: Path) -> None:
-    from bertsmith.data import read_data
+    from bertsmith.tasks.read import read_data
 
     source, out = tmp_path / "texts.txt", tmp_path / "out.jsonl"
     source.write_text("\n".join(TEXTS), "utf-8")
@@ -164,7 +164,7 @@ def test_embed_reads_questions_and_tagged_words(run: Run, model: Path, tmp_path:
 
 def test_embed_holds_a_portion(run: Run, model: Path, tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     """Memory does not grow with the file."""
-    from bertsmith.data import read
+    from bertsmith.tasks import read
 
     monkeypatch.setattr(read, "PORTION", 64)
     peaks = []

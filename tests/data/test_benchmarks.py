@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.data import GLUE, glue_folders, read_glue
 from bertsmith.errors import BertsmithError
+from bertsmith.tasks.glue import GLUE, glue_folders, read_glue
 
 HEADERS = {
     "sst2": ("SST-2", "sentence\tlabel", 'it is "fine\t1'),

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from bertsmith.data import find_splits, read_data
-from bertsmith.data.examples import Related
+from bertsmith.data.folders import find_splits
 from bertsmith.errors import BertsmithError
+from bertsmith.tasks.examples import Related
+from bertsmith.tasks.read import read_data
 
 
 def write(path: Path, *rows: dict[str, Any]) -> Path:

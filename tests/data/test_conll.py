@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.data import Tagged, read_data
 from bertsmith.errors import BertsmithError
+from bertsmith.tasks.examples import Tagged
+from bertsmith.tasks.read import read_data
 
 CONLL_2003 = """-DOCSTART- -X- -X- O
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bertsmith import BertsmithError
-from bertsmith.data import Portion, open_data, read_data
+from bertsmith.tasks.read import Portion, open_data, read_data
 
 
 def portions(path: Path, task: str, size: int | None = None, **options: Any) -> list[Portion]:

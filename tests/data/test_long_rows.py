@@ -6,9 +6,9 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from bertsmith.data import open_data, read_data
 from bertsmith.data.tables import HEAVY
 from bertsmith.ledger import Ledger
+from bertsmith.tasks.read import open_data, read_data
 
 
 def test_long_repeated_rows_of_parquet_come_a_few_at_a_time(tmp_path: Path) -> None:

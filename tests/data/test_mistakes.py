@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.data import read_data
 from bertsmith.errors import BertsmithError
+from bertsmith.tasks.read import read_data
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from bertsmith.data import open_data, read_data
 from bertsmith.data.delimited import ABSENT
 from bertsmith.errors import BertsmithError
+from bertsmith.tasks.read import open_data, read_data
 
 same_folder = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25

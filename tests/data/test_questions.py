@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from bertsmith.data import Span, read_data
 from bertsmith.errors import BertsmithError
+from bertsmith.tasks.examples import Span
+from bertsmith.tasks.read import read_data
 
 PASSAGE = "The cat sat. The cat ran."
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.data import GLUE, Tagged, glue_folders, read_data, read_glue
+from bertsmith.tasks.examples import Tagged
+from bertsmith.tasks.glue import GLUE, glue_folders, read_glue
+from bertsmith.tasks.read import read_data
 
 
 def stated(folder: Path, file: str, unit: str = "rows") -> int:

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import BILOU, IOB2, IOBES, Tokens
 
-from bertsmith.data.schemes import (
+from bertsmith.errors import BertsmithError
+from bertsmith.metrics.schemes import (
     SCHEMES,
     Chunk,
     chunks,
@@ -16,7 +17,6 @@ from bertsmith.data.schemes import (
     spell,
     strict_chunks,
 )
-from bertsmith.errors import BertsmithError
 
 TYPES = ["PER", "LOC", "a-b"]
 STRICT = {"bio": ("BI", IOB2), "iobes": ("BIES", IOBES), "bilou": ("BILU", BILOU)}

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from bertsmith import files
-from bertsmith.data import find_splits, open_data, read_data, read_splits, read_texts
+from bertsmith.data.folders import find_splits
 from bertsmith.errors import BertsmithError
+from bertsmith.tasks.read import open_data, read_data, read_texts
+from bertsmith.tasks.splits import read_splits
 
 GOOD = [("I loved it", "positive"), ("I hated it", "negative"), ("What a film", "positive")]
 

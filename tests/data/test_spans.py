@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.data import read_data
-from bertsmith.data.examples import Where
-from bertsmith.data.schemes import chunks
-from bertsmith.data.spans import read_spans, spans_record, tags_of_spans
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
+from bertsmith.metrics.schemes import chunks
+from bertsmith.tasks.examples import Where
+from bertsmith.tasks.read import read_data
+from bertsmith.tasks.tagging.characters import read_spans, spans_record, tags_of_spans
 
 TEXT = "Ada Lovelace met Charles in London."
 SPANS = [[0, 12, "PER"], [17, 24, "PER"], [28, 34, "LOC"]]

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.data import Dataset, Labelled, Where, read_splits, split_off
-from bertsmith.data.splits import grouped
 from bertsmith.errors import BertsmithError
+from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.examples import Labelled, Where
+from bertsmith.tasks.splits import grouped, read_splits, split_off
 
 pairs = st.lists(
     st.tuples(st.integers(0, 12), st.integers(0, 200), st.sampled_from("abc")), max_size=60

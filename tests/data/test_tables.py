@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from bertsmith.data import Labelled, Where, read_data
+from bertsmith.tasks.examples import Labelled, Where
+from bertsmith.tasks.read import read_data
 
 ROWS = [
     {"text": 'He said "no", then left.', "label": "neg"},

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.data import read_data
 from bertsmith.demo.labels import (
     area_items,
     capitals,
@@ -17,6 +16,7 @@ from bertsmith.demo.labels import (
 )
 from bertsmith.demo.text import Document, Passage
 from bertsmith.errors import BertsmithError
+from bertsmith.tasks.read import read_data
 
 TAGGED = [
     ("Return path or None.", {"path"}, {"path", "None"}),

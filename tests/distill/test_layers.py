@@ -13,7 +13,7 @@ import bertsmith as bs
 from bertsmith import BertsmithError, create
 from bertsmith.batch import Batch
 from bertsmith.checkpoint import keep_layers, read, spread_layers
-from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.infer.loaded import LoadedModel
 from tasks.models import STEMS, Maker, tokenizer
 
 FAMILIES = ["bert", "roberta", "albert", "deberta", "deberta-v2", "modernbert"]

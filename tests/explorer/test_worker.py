@@ -13,8 +13,8 @@ from bertsmith import Bert
 from bertsmith.analysis.layers import lens
 from bertsmith.batch import Batch
 from bertsmith.explorer import explorer
+from bertsmith.infer.spans import trimmed
 from bertsmith.model import Trace
-from bertsmith.tasks.spans import trimmed
 from bertsmith.tokenizer import Tokenizer
 from explorer.models import MODELS, tiny
 from explorer.node import worker

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.data import Dataset, Labelled, Splits, Where, read_data
 from bertsmith.finetune import finetune
 from bertsmith.finetune.baseline import baseline, verdict
+from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.examples import Labelled, Where
+from bertsmith.tasks.read import read_data
+from bertsmith.tasks.splits import Splits
 from finetune.conftest import Write, labelled
 from tasks.models import Made
 

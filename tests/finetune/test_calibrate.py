@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from bertsmith import BertsmithError, load
-from bertsmith.data import read_data
 from bertsmith.distill import distill
 from bertsmith.finetune import finetune
 from bertsmith.finetune.calibrate import _best, _candidates, fit_temperature
 from bertsmith.tasks.evaluate import evaluate
+from bertsmith.tasks.read import read_data
 from finetune.conftest import Write, labelled
 from tasks.models import Made
 

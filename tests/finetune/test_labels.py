@@ -11,11 +11,11 @@ import torch
 import transformers
 
 from bertsmith import BertsmithError, load
-from bertsmith.data import read_data
 from bertsmith.finetune import finetune, settings_for
 from bertsmith.finetune.batches import batch_of
 from bertsmith.finetune.setup import open_fresh
 from bertsmith.tasks.evaluate import evaluate
+from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.training import TrainingItem, binary_loss, class_loss, class_weights
 from finetune.conftest import FAST, Write, labelled, texts

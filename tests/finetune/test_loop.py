@@ -12,7 +12,6 @@ import torch
 from transformers import AutoTokenizer
 
 from bertsmith import BertsmithError, Classifier, load
-from bertsmith.data import read_data
 from bertsmith.finetune import finetune, read_splits, settings_for, split_off
 from bertsmith.finetune.activations import CachedEncoder
 from bertsmith.finetune.batches import micro_batches
@@ -21,6 +20,7 @@ from bertsmith.finetune.optimizer import groups, optimizer_for
 from bertsmith.finetune.settings import matrix_rate_for, rate_for
 from bertsmith.finetune.setup import open_fresh
 from bertsmith.model.attention import Attention
+from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.training import Training
 from bertsmith.train import tables

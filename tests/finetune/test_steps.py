@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from bertsmith import BertsmithError
 from bertsmith.batch import Batch, Layout
-from bertsmith.data import read_data
 from bertsmith.finetune import loop, settings_for, steps
 from bertsmith.finetune.batches import padded_lengths
 from bertsmith.finetune.learner import _kernel
 from bertsmith.finetune.setup import open_fresh
+from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_named
 from bertsmith.train import compiling
 from bertsmith.train.captured import pack, unpack

@@ -14,14 +14,14 @@ import torch
 
 from bertsmith import BertsmithError, load
 from bertsmith.checkpoint.dense import Dense
-from bertsmith.data import read_data
 from bertsmith.finetune import finetune, settings_for
 from bertsmith.finetune.batches import batch_of
 from bertsmith.finetune.loop import shuffled_batches
 from bertsmith.finetune.setup import open_fresh
 from bertsmith.tasks.embedding import embed
+from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_named
-from bertsmith.tasks.similarity import partner_ranks
+from bertsmith.tasks.similarity.task import partner_ranks
 from bertsmith.tasks.training import Training
 from finetune.conftest import CITIES, FAST, OTHERS, Write
 from tasks.models import Made

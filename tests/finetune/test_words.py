@@ -14,15 +14,15 @@ import transformers
 from bertsmith import BertsmithError, load
 from bertsmith.batch import Batch
 from bertsmith.bert import Bert
-from bertsmith.data import read_data
 from bertsmith.finetune import finetune, settings_for
 from bertsmith.finetune.batches import batch_of, filled
 from bertsmith.finetune.learner import Learner
 from bertsmith.finetune.setup import open_fresh
-from bertsmith.tasks.answering import AnsweringTraining
+from bertsmith.tasks.answering.task import AnsweringTraining
 from bertsmith.tasks.evaluate import evaluate
+from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_named
-from bertsmith.tasks.tagging import first_tokens
+from bertsmith.tasks.tagging.task import first_tokens
 from bertsmith.tasks.training import Sample, Training
 from bertsmith.tokenizer import Encoding
 from finetune.conftest import CITIES, FAST, OTHERS, Write

@@ -6,10 +6,10 @@ import pytest
 
 from bertsmith.distill.result import Distilled
 from bertsmith.finetune.result import Result, Run
-from bertsmith.tasks.answering import Answer, Answers
-from bertsmith.tasks.classification import Classification
+from bertsmith.tasks.answering.task import Answer, Answers
+from bertsmith.tasks.classification.task import Classification
 from bertsmith.tasks.filling import Guess, Guesses
-from bertsmith.tasks.tagging import Entities, Entity
+from bertsmith.tasks.tagging.task import Entities, Entity
 from bertsmith.tokenizer.tokenizer import Piece, Split
 
 EVIL = "<script>alert(1)</script>"

@@ -11,12 +11,12 @@ import torch
 
 from bertsmith import Bert
 from bertsmith.batch import Batch as TokenBatch
+from bertsmith.infer.run import EncoderPass
+from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden
 from bertsmith.serve.batcher import Batch, Batcher, NotFinite, once
 from bertsmith.serve.errors import Overloaded, ServeError
 from bertsmith.tasks.embedding import embed
-from bertsmith.tasks.run import EncoderPass
-from bertsmith.tasks.windows import Window
 
 
 def lengths_of(hidden: Hidden, batch: TokenBatch, windows: Sequence[Window]) -> list[int]:

@@ -10,7 +10,7 @@ import torch
 
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
-from bertsmith.tasks.spans import trimmed
+from bertsmith.infer.spans import trimmed
 from tasks.models import LINES, STEMS, Made, Maker, save
 
 QUESTION = "Where does Anna Karlsson live?"

@@ -11,7 +11,7 @@ import torch
 from bertsmith import Bert, create, load
 from bertsmith.checkpoint import Sentence, locate, read_sentence
 from bertsmith.errors import BertsmithError
-from bertsmith.tasks.loaded import pick_device, pick_dtype
+from bertsmith.infer.loaded import pick_device, pick_dtype
 from tasks.models import Made, Maker, save, tokenizer
 
 

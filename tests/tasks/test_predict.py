@@ -13,21 +13,13 @@ import torch
 
 from bertsmith import BertsmithError
 from bertsmith.batch import Batch
-from bertsmith.data import (
-    Dataset,
-    Labelled,
-    Options,
-    Question,
-    Related,
-    Tagged,
-    Where,
-    open_data,
-    read_data,
-)
-from bertsmith.tasks.answering import find_answers
+from bertsmith.infer.explain import attribute
+from bertsmith.tasks.answering.task import find_answers
+from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import compare, evaluate, interval
-from bertsmith.tasks.explain import attribute
+from bertsmith.tasks.examples import Labelled, Options, Question, Related, Tagged, Where
 from bertsmith.tasks.predict import predict
+from bertsmith.tasks.read import open_data, read_data
 from bertsmith.tasks.registry import task_of
 from bertsmith.tasks.task import Prediction
 from tasks.models import LINES, Maker

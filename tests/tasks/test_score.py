@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from bertsmith.data import Dataset, read_data
 from bertsmith.errors import BertsmithError
+from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import score
+from bertsmith.tasks.read import read_data
 
 
 def dataset(folder: Path, *rows: dict[str, Any], task: str | None = None) -> Dataset[Any]:

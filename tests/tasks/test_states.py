@@ -8,9 +8,9 @@ from analysis.conftest import KINDS, Small, small
 from bertsmith import Bert
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
+from bertsmith.infer import states as module
+from bertsmith.infer.states import hidden_states
 from bertsmith.model import Trace
-from bertsmith.tasks import states as module
-from bertsmith.tasks.states import hidden_states
 from tasks.words import LINES
 
 __all__ = ["small"]

@@ -14,9 +14,8 @@ from tokenizers.normalizers import NFKC
 
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
-from bertsmith.tasks import Entity
-from bertsmith.tasks.spans import trimmed
-from bertsmith.tasks.tagging import entities, words
+from bertsmith.infer.spans import trimmed
+from bertsmith.tasks.tagging.task import Entity, entities, words
 from tasks.models import STEMS, Maker, save, tokenizer
 
 BIO = {"id2label": dict(enumerate(["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]))}

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from bertsmith.data import TASKS as READABLE
-from bertsmith.data import Dataset, Labelled, Where
 from bertsmith.finetune import Splits, finetune
 from bertsmith.finetune.settings import TASK_OPTIONS
 from bertsmith.tasks import registry
+from bertsmith.tasks.dataset import TASKS as READABLE
+from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import evaluate, interval
+from bertsmith.tasks.examples import Labelled, Where
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of, vote
 from bertsmith.tasks.registry import TASKS, task_of
 from bertsmith.tasks.task import Prediction, Scorer, Task, weighted_mean

@@ -9,7 +9,7 @@ import pytest
 
 import bertsmith as bs
 from bertsmith.errors import BertsmithError
-from bertsmith.tasks.texts import listed, listed_strings
+from bertsmith.infer.texts import listed, listed_strings
 
 
 class Table:

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.run import packed
+from bertsmith.infer.windows import Windower, clearest, cut
 from bertsmith.ledger import Ledger
-from bertsmith.tasks.run import packed
-from bertsmith.tasks.windows import Windower, clearest, cut
 from tasks.models import STEMS, tokenizer
 
 Case = tuple[int, int, int]

@@ -20,13 +20,13 @@ from torch import Tensor
 from bertsmith.analysis.maps import Floats, by_layer, head_counts
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.run import BUDGETS, packed
+from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden, Trace
 from bertsmith.model.attention import Change
-from bertsmith.tasks.run import BUDGETS, packed
-from bertsmith.tasks.windows import Window
 
 if TYPE_CHECKING:
-    from bertsmith.tasks.loaded import LoadedModel
+    from bertsmith.infer.loaded import LoadedModel
 
 Heads = Iterable[tuple[int, int]]  # layer, head
 

@@ -11,11 +11,11 @@ from bertsmith.analysis.importance import explained
 from bertsmith.analysis.maps import AttentionMaps, Token, head_counts
 from bertsmith.analysis.page import AttentionPage
 from bertsmith.errors import BertsmithError
-from bertsmith.tasks.spans import trimmed
+from bertsmith.infer.spans import trimmed
 from bertsmith.tokenizer import Encoding, Tokenizer
 
 if TYPE_CHECKING:
-    from bertsmith.tasks.loaded import LoadedModel
+    from bertsmith.infer.loaded import LoadedModel
 
 BLANKS = ("▁", "Ġ")  # how vocabularies spell a space that is a token by itself
 

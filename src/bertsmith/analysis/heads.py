@@ -14,14 +14,14 @@ from torch import Tensor
 
 from bertsmith.analysis.maps import Floats, by_layer, head_counts
 from bertsmith.batch import Batch
-from bertsmith.data import Treebank
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.run import packed
+from bertsmith.infer.spans import wordless
 from bertsmith.model import Trace
-from bertsmith.tasks.run import packed
-from bertsmith.tasks.spans import wordless
+from bertsmith.tasks.tagging.conll import Treebank
 
 if TYPE_CHECKING:
-    from bertsmith.tasks.loaded import LoadedModel
+    from bertsmith.infer.loaded import LoadedModel
 
 # The metrics of a head, means over all tokens that are not special.
 METRICS = {

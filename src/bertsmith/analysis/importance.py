@@ -10,16 +10,16 @@ from torch.nn.functional import logsigmoid
 
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.spans import words
+from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden
-from bertsmith.tasks.answering import Answer, find_answers
-from bertsmith.tasks.classification import Classification, classify
+from bertsmith.tasks.answering.task import Answer, find_answers
+from bertsmith.tasks.classification.task import Classification, classify
 from bertsmith.tasks.registry import task_of
-from bertsmith.tasks.spans import words
-from bertsmith.tasks.windows import Window
 from bertsmith.tokenizer import Encoding
 
 if TYPE_CHECKING:
-    from bertsmith.tasks.loaded import LoadedModel
+    from bertsmith.infer.loaded import LoadedModel
 
 Score = Callable[[Hidden, Batch, Sequence[Window]], Sequence[float]]
 

@@ -12,12 +12,12 @@ import torch
 from bertsmith.analysis.maps import Floats
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.states import hidden_states
+from bertsmith.infer.texts import listed_strings
 from bertsmith.model import Hidden, Trace
-from bertsmith.tasks.states import hidden_states
-from bertsmith.tasks.texts import listed_strings
 
 if TYPE_CHECKING:
-    from bertsmith.tasks.loaded import LoadedModel
+    from bertsmith.infer.loaded import LoadedModel
 
 
 @dataclass(frozen=True)

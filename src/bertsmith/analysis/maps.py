@@ -20,7 +20,7 @@ from bertsmith.model import Scores, Trace
 from bertsmith.model.attention import Look
 
 if TYPE_CHECKING:
-    from bertsmith.tasks.loaded import LoadedModel
+    from bertsmith.infer.loaded import LoadedModel
 
 Floats = NDArray[np.float32]
 LONG = 2048  # tokens from which on memory is watched

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.analysis.maps import Floats
-from bertsmith.data import Tagged
 from bertsmith.errors import BertsmithError
-from bertsmith.tasks.states import hidden_states
-from bertsmith.tasks.tagging import in_words
+from bertsmith.infer.states import hidden_states
+from bertsmith.tasks.examples import Tagged
+from bertsmith.tasks.tagging.task import in_words
 
 if TYPE_CHECKING:
-    from bertsmith.tasks.loaded import LoadedModel
+    from bertsmith.infer.loaded import LoadedModel
 
 Integers = NDArray[np.int64]
 DECAY, ROUNDS = 1e-3, 100

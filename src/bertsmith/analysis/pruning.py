@@ -18,8 +18,8 @@ from bertsmith.checkpoint.names import Translation
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
+    from bertsmith.infer.loaded import LoadedModel
     from bertsmith.model.config import Config
-    from bertsmith.tasks.loaded import LoadedModel
 
 # A block's attention in the names of parameters, and what is below it.
 INSIDE = re.compile(r"encoder\.blocks\.(\d+)\.(?:block\.)?attention\.(.+)")

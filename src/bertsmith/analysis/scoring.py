@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from bertsmith.analysis.ablation import Material, labelled
-from bertsmith.data import Dataset
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import LoadedModel
+from bertsmith.infer.windows import Window
+from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import evaluate
-from bertsmith.tasks.loaded import LoadedModel
-from bertsmith.tasks.windows import Window
 
 
 def scores(bert: LoadedModel, dataset: Dataset[Any]) -> dict[str, float]:

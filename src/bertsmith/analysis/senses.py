@@ -18,10 +18,10 @@ from bertsmith.analysis.clusters import clusters, unit
 from bertsmith.analysis.maps import Floats
 from bertsmith.errors import BertsmithError
 from bertsmith.files import atomic, write_text, writing
-from bertsmith.tasks.states import all_depths, check_depth, hidden_states
+from bertsmith.infer.states import all_depths, check_depth, hidden_states
 
 if TYPE_CHECKING:
-    from bertsmith.tasks.loaded import LoadedModel
+    from bertsmith.infer.loaded import LoadedModel
 
 FOLDS = 5
 

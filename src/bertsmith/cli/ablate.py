@@ -16,8 +16,8 @@ from bertsmith.numbers import parse_whole, whole_number
 
 if TYPE_CHECKING:
     from bertsmith.analysis.ablation import Material
-    from bertsmith.tasks import LoadedModel
-    from bertsmith.tasks.windows import Window
+    from bertsmith.infer.loaded import LoadedModel
+    from bertsmith.infer.windows import Window
 
 
 class Measure(StrEnum):
@@ -150,7 +150,7 @@ def _labels(bert: LoadedModel, file: Path, limit: int, seed: int) -> Bench:
     from dataclasses import replace
 
     from bertsmith.analysis import scoring
-    from bertsmith.data import read_data
+    from bertsmith.tasks.read import read_data
     from bertsmith.tasks.registry import task_of
 
     task = task_of(bert)

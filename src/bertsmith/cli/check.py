@@ -13,8 +13,8 @@ from bertsmith.cli import tasks
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
-    from bertsmith.data import Dataset
-    from bertsmith.data.check import Finding, Report
+    from bertsmith.tasks.check import Finding, Report
+    from bertsmith.tasks.dataset import Dataset
 
 MOST = 20  # labels that the table shows
 
@@ -37,9 +37,9 @@ def check(
     columns: Any = None,
 ) -> None:
     """Lint data files: labels, duplicates, leaks, lengths, tags."""
-    from bertsmith.data.check import check as lint
-    from bertsmith.data.check import open_reader
-    from bertsmith.data.splits import split_sources
+    from bertsmith.tasks.check import check as lint
+    from bertsmith.tasks.check import open_reader
+    from bertsmith.tasks.splits import split_sources
 
     files = split_sources(train, dev, test)
     splits = _read(files, task, tasks.reading(columns), label_names)
@@ -59,7 +59,7 @@ def _read(
     label_names: str | None,
 ) -> dict[str, Dataset[Any]]:
     """Every split; the others are of the task that the first is of."""
-    from bertsmith.data import read_data
+    from bertsmith.tasks.read import read_data
 
     names = tasks.names_of(label_names)
     splits: dict[str, Dataset[Any]] = {}

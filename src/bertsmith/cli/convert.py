@@ -29,7 +29,7 @@ def convert(
     compared tensor by tensor.
     """
     from bertsmith.checkpoint import convert as rewrite
-    from bertsmith.tasks.loaded import pick_dtype
+    from bertsmith.infer.loaded import pick_dtype
 
     kind = pick_dtype(dtype) if dtype else None
     done = rewrite(model, out, dtype=kind, family=family, overwrite=overwrite)

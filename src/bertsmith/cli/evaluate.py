@@ -17,7 +17,7 @@ from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
     from bertsmith.bert import Bert
-    from bertsmith.data import Dataset
+    from bertsmith.tasks.dataset import Dataset
     from bertsmith.tasks.evaluate import Evaluation
 
 PAIRED = ("similarity", "regression")  # tasks that are scored by how alike two texts are
@@ -70,12 +70,12 @@ def evaluate(
     text (one text a line, or documents between blank lines) a masked-LM model is scored by its
     loss, accuracy and perplexity.
     """
-    from bertsmith.data import read_data
     from bertsmith.files import finite
     from bertsmith.tasks.evaluate import compare, interval, sample_of
     from bertsmith.tasks.evaluate import evaluate as score
+    from bertsmith.tasks.read import read_data
     from bertsmith.tasks.registry import task_of
-    from bertsmith.tasks.similarity import no_task_head
+    from bertsmith.tasks.similarity.task import no_task_head
 
     names = [str(model), *([against] if against else [])]
     if limit < 0:
@@ -142,8 +142,8 @@ def evaluate(
 
 def _is_for_masked_lm(bert: Bert, file: str, columns: Any) -> bool:
     """Is masked LM the model's only head, and does the file hold texts without labels?"""
-    from bertsmith.data import read_data
     from bertsmith.tasks.masked_lm import is_plain_text
+    from bertsmith.tasks.read import read_data
     from bertsmith.tasks.registry import task_of
 
     if task_of(bert).name != "similarity" or "masked_lm" not in bert.model.heads:

@@ -13,7 +13,7 @@ from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
 
 if TYPE_CHECKING:
-    from bertsmith.tasks import Guess
+    from bertsmith.tasks.filling import Guess
 
 
 @tasks.takes(tasks.COLUMNS, "columns")

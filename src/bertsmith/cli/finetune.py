@@ -16,8 +16,8 @@ from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_number, parse_whole
 
 if TYPE_CHECKING:
-    from bertsmith.data import Splits
     from bertsmith.finetune import Result
+    from bertsmith.tasks.splits import Splits
 
 
 def _option(kind: Any, help: str) -> tuple[Any, Any]:
@@ -185,8 +185,8 @@ def _numbers(text: str, parse: Any, option: str) -> list[Any]:
 
 def _reading(model: str, splits: Splits, given: Mapping[str, Any], swept: bool) -> Iterator[str]:
     """How the data was read, how settings were chosen, and what `check` warns of."""
-    from bertsmith.data.check import open_reader, quick
     from bertsmith.finetune.defaults import SWEPT, chosen_settings
+    from bertsmith.tasks.check import open_reader, quick
 
     yield from tasks.understood(splits.train)
     yield from chosen_settings(model, splits, given, swept=SWEPT if swept else ())[1]

@@ -49,7 +49,7 @@ def follows(
 
 
 def _read(file: Path) -> list[tuple[str, str]]:
-    from bertsmith.data import open_data
+    from bertsmith.tasks.read import open_data
 
     data = open_data(file, "classification")
     pairs = []

@@ -40,9 +40,9 @@ def heads(
     inspection.check_out(out)
     from bertsmith.analysis.heads import measure, parsed, texts
     from bertsmith.analysis.pages import heads_page
-    from bertsmith.data import read_treebank
     from bertsmith.files import write_text
     from bertsmith.ledger import Ledger
+    from bertsmith.tasks.tagging.conll import read_treebank
 
     ledger = Ledger()
     if ".conllu" in file.suffixes:

@@ -16,7 +16,7 @@ from bertsmith.errors import BertsmithError, printable
 
 if TYPE_CHECKING:
     from bertsmith.bert import Bert
-    from bertsmith.data import Data
+    from bertsmith.tasks.read import Data
 
 OWN = "bertsmith-small, bertsmith-classic, bertsmith-embed"  # models that come with the package
 TOKENIZER_HELP = f"A model directory, {OWN}, or a tokenizer file."
@@ -75,8 +75,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 def open_texts(texts: list[str] | None, file: Path | None, columns: Any = None) -> Data:
     """The texts of the command line, of a file, or of standard input, as a source of data."""
     from bertsmith.cli import tasks
-    from bertsmith.data import open_data
     from bertsmith.data.sources import files_of
+    from bertsmith.tasks.read import open_data
 
     if texts and file:
         raise BertsmithError("give texts or --file, not both")
@@ -100,7 +100,7 @@ def read_texts(
 
     With a limit, a random sample of them without blank ones, in the original order.
     """
-    from bertsmith.data import draw
+    from bertsmith.data.tables import draw
 
     data = open_texts(texts, file, columns)
     listed = list(data.texts() if limit is None else draw(data.texts(), limit, seed))

@@ -55,9 +55,9 @@ def predict(
     Each row is written with all of its columns and the prediction, in the same order. Files are
     read and written in portions, so that they can be of any size.
     """
-    from bertsmith.data import open_data
     from bertsmith.data.predictions import format_of, open_predictions
     from bertsmith.files import check_writable
+    from bertsmith.tasks.read import open_data
     from bertsmith.tasks.registry import task_of
     from bertsmith.tasks.stream import predict_rows
 

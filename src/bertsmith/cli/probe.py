@@ -43,7 +43,7 @@ def probe(
     depth k that of block k.
     """
     from bertsmith.analysis.probes import probe as fit
-    from bertsmith.data import read_data
+    from bertsmith.tasks.read import read_data
 
     learn, judge = (
         inspection.sample(read_data(file, "tagging").gold(), limit, seed) for file in (train, test)

@@ -13,7 +13,7 @@ from bertsmith.cli.terminal import console
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
-    from bertsmith.data import Dataset
+    from bertsmith.tasks.dataset import Dataset
 
 TaskName = Literal[
     "classification", "multilabel", "regression", "tagging", "answering", "choice", "similarity"

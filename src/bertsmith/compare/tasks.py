@@ -10,21 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.compare.spec import Spec, TaskPart
-from bertsmith.data import GLUE as GLUE_TASKS
-from bertsmith.data import (
-    Dataset,
-    Splits,
-    find_splits,
-    glue_folders,
-    read_data,
-    read_glue,
-    read_splits,
-    split_off,
-)
+from bertsmith.data.folders import find_splits
 from bertsmith.errors import BertsmithError, nearest
 from bertsmith.finetune.settings import settings_for
+from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import labelled, sample_of
+from bertsmith.tasks.glue import GLUE as GLUE_TASKS
+from bertsmith.tasks.glue import glue_folders, read_glue
+from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_named
+from bertsmith.tasks.splits import Splits, read_splits, split_off
 
 HOME = "BERTSMITH_DATA"  # the environment variable that names a folder of benchmarks
 FOLDERS = {

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from bertsmith.data.examples import Where
 from bertsmith.data.tables import Row, Table, is_absent, sample, shown, text_cell
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_number
+from bertsmith.tasks.examples import Where
 
 # Two texts that belong together, as known data sets name them. The first that is there is used.
 COUPLES = (

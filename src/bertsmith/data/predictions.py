@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from bertsmith.data.spans import SPAN_FORMATS, spans_record
 from bertsmith.data.streams import STANDARD_INPUT
 from bertsmith.errors import BertsmithError
 from bertsmith.files import atomic, finite, one_line
 from bertsmith.ledger import Ledger
+from bertsmith.tasks.tagging.characters import SPAN_FORMATS, spans_record
 
 TABLES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
 TABLES |= {".parquet": "parquet", ".pq": "parquet"}

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bertsmith.data.examples import Where
 from bertsmith.data.streams import Stream
 from bertsmith.data.tables import Row, Table, portions
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
+from bertsmith.tasks.examples import Where
 
 SPLITS = {"train": "train", "val": "dev", "dev": "dev", "valid": "dev", "validation": "dev"}
 SPLITS |= {"test": "test"}

@@ -11,16 +11,16 @@ from typing import Any
 
 from bertsmith.data.columnar import arrow_tables, frame_tables, parquet_tables, sheet_tables
 from bertsmith.data.columns import KNOWN, plain
-from bertsmith.data.conll import conll_tables, conllu_tables, looks_like_conll
 from bertsmith.data.delimited import delimited_tables
 from bertsmith.data.folders import find_splits
 from bertsmith.data.records import document_table, json_lines_tables, list_tables, read_document
-from bertsmith.data.squad import is_squad, squad_table
 from bertsmith.data.streams import STANDARD_INPUT, Stream, suffix_of
 from bertsmith.data.tables import PORTION, Row, Table, portions
 from bertsmith.errors import BertsmithError
 from bertsmith.files import PACKED
 from bertsmith.ledger import Ledger
+from bertsmith.tasks.answering.reading import is_squad, squad_table
+from bertsmith.tasks.tagging.conll import conll_tables, conllu_tables, looks_like_conll
 
 ENDINGS = {
     **dict.fromkeys((".csv",), "csv"),

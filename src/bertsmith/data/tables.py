@@ -11,8 +11,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from bertsmith.data.examples import Where
 from bertsmith.errors import BertsmithError
+from bertsmith.tasks.examples import Where
 
 PORTION = 2048  # rows that are read, predicted and written at once
 HEAVY = 16 << 20  # characters after which a portion ends with fewer rows

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bertsmith.data import Dataset, Splits, read_data
 from bertsmith.demo.meeting import MODEL
 from bertsmith.demo.pace import Pace
 from bertsmith.demo.tuning import RATE
 from bertsmith.finetune import finetune
 from bertsmith.finetune.loop import Watcher
+from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.read import read_data
+from bertsmith.tasks.splits import Splits
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from bertsmith.errors import BertsmithError
 from bertsmith.files import finite, write_json
 from bertsmith.finetune.setup import open_model
 from bertsmith.finetune.work import Interrupted
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.objectives import MaskedTokens, MultiObjective
 from bertsmith.tasks.embedding import embed
-from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.train import Recipe, load_recipe, pretrain
 from bertsmith.train.building import examples_of, open_corpus
 from bertsmith.train.distributed import Ranks

@@ -12,8 +12,8 @@ from bertsmith import __version__
 from bertsmith.checkpoint import save
 from bertsmith.files import finite, write_json, write_text
 from bertsmith.folders import replace_directory
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.pages.results import score_table
-from bertsmith.tasks.loaded import LoadedModel
 
 
 @dataclass(repr=False)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bertsmith.data import Splits, read_data
 from bertsmith.distill.pretraining import distill_text, is_corpus, taught_recipe
 from bertsmith.distill.result import Distilled, rows, write_distilled
 from bertsmith.distill.speed import compare_speed, random_texts, size_of
@@ -29,11 +28,13 @@ from bertsmith.finetune.settings import Settings, settings_for
 from bertsmith.finetune.setup import open_model
 from bertsmith.finetune.work import check_out, terminable
 from bertsmith.folders import reserved
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.numbers import real_number
 from bertsmith.tasks.embedding import embed
 from bertsmith.tasks.evaluate import labelled
-from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_of
+from bertsmith.tasks.splits import Splits
 
 TEMPERATURE = 2.0
 LEARN = ("task", "vectors")

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import LoadedModel
+from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden, Model
 from bertsmith.objectives.distilled import soft_cross_entropy
 from bertsmith.tasks.labels import texts_of, vote
-from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.training import Sample, Targets, Training, TrainingItem, zero_padded
-from bertsmith.tasks.windows import Window
 
 ABSENT = -1e4  # the logit of what cannot be chosen: finite, so that 0 × its logarithm is 0
 LABEL_TASKS = ("classification", "multilabel", "regression")  # one output for a text or pair

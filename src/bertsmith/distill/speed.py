@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from bertsmith.examples.draw import bits
-from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.infer.loaded import LoadedModel
 
 ROUNDS = 5  # in which teacher and student take turns, so that both see the same load
 SECONDS = 0.2  # that a model runs in a round, at least

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from bertsmith.batch import Batch
 from bertsmith.checkpoint import Sentence, create
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import LoadedModel
+from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden
 from bertsmith.model.pooling import POOLS
 from bertsmith.numbers import real_number, whole_number
-from bertsmith.tasks.loaded import LoadedModel
-from bertsmith.tasks.windows import Window
 
 Array = NDArray[np.float64]
 

@@ -8,20 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.checkpoint import check_layers, keep_layers, read, spread_layers
-from bertsmith.data import (
-    Annotated,
-    Dataset,
-    Labelled,
-    MultiLabelled,
-    Scored,
-    Splits,
-    Tagged,
-    open_data,
-    read_data,
-    split_off,
-)
-from bertsmith.data.dataset import has_gold
-from bertsmith.data.examples import Span
 from bertsmith.distill.result import rows
 from bertsmith.distill.soft import LOSSES, SoftTraining, demand_label_task, same_tokens
 from bertsmith.distill.speed import compare_speed, size_of
@@ -31,11 +17,15 @@ from bertsmith.finetune.run import Command
 from bertsmith.finetune.settings import Settings
 from bertsmith.finetune.setup import find_encoder, freeze, open_fresh, open_model, reinitialise
 from bertsmith.finetune.trials import model_sum
+from bertsmith.infer.loaded import LoadedModel, pick_device
 from bertsmith.model import Config
+from bertsmith.tasks.dataset import Dataset, has_gold
 from bertsmith.tasks.evaluate import Evaluation, compare, evaluate, labelled
-from bertsmith.tasks.loaded import LoadedModel, pick_device
+from bertsmith.tasks.examples import Annotated, Labelled, MultiLabelled, Scored, Span, Tagged
+from bertsmith.tasks.read import open_data, read_data
 from bertsmith.tasks.registry import task_named
-from bertsmith.tasks.tagging import tag_words
+from bertsmith.tasks.splits import Splits, split_off
+from bertsmith.tasks.tagging.task import tag_words
 from bertsmith.tasks.task import Prediction
 from bertsmith.tasks.training import Training
 from bertsmith.tokenizer import Tokenizer

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertsmith.batch import Batch
-from bertsmith.data import Dataset, Scored, open_data
 from bertsmith.distill.result import rows
 from bertsmith.distill.speed import compare_speed, size_of
 from bertsmith.distill.static import principal_components
@@ -23,12 +22,15 @@ from bertsmith.finetune.result import Result, Run
 from bertsmith.finetune.run import Command
 from bertsmith.finetune.settings import Settings
 from bertsmith.finetune.trials import model_sum
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics import spearman
 from bertsmith.model import Model
+from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.embedding import embed
 from bertsmith.tasks.evaluate import evaluate
-from bertsmith.tasks.loaded import LoadedModel
-from bertsmith.tasks.similarity import VectorTraining
+from bertsmith.tasks.examples import Scored
+from bertsmith.tasks.read import open_data
+from bertsmith.tasks.similarity.task import VectorTraining
 from bertsmith.tasks.training import Sample, Targets, TaskOptions, TrainingItem
 
 MOST_HELD = 1000  # texts that the agreement with the teacher is measured on

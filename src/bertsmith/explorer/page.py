@@ -13,13 +13,13 @@ from bertsmith.errors import BertsmithError
 from bertsmith.explorer.tokenizer import tokenizer_settings
 from bertsmith.explorer.weights import Packed, pack
 from bertsmith.files import write_text
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.kernels import distance_rows
 from bertsmith.model import Disentangled, Rotary
 from bertsmith.pages import page
-from bertsmith.tasks.answering import stored_threshold
-from bertsmith.tasks.classification import activation, raw, softmax
+from bertsmith.tasks.answering.task import stored_threshold
+from bertsmith.tasks.classification.task import activation, raw, softmax
 from bertsmith.tasks.embedding import embed
-from bertsmith.tasks.loaded import LoadedModel
 
 LONGEST = 256  # tokens that the page reads at once; a browser takes seconds for more
 LARGEST = 1_500_000_000  # bytes of weights: a browser does not open a much larger page

@@ -8,11 +8,11 @@ from inspect import signature
 from types import ModuleType
 from typing import Any
 
-from bertsmith.data import Splits, read_splits, split_off
 from bertsmith.finetune.result import Result, Run
 from bertsmith.finetune.run import finetune
 from bertsmith.finetune.settings import Settings, settings_for
 from bertsmith.finetune.work import Interrupted
+from bertsmith.tasks.splits import Splits, read_splits, split_off
 
 __all__ = ["Interrupted", "Result", "Run", "Settings", "Splits", "finetune", "read_splits"]
 __all__ += ["settings_for", "split_off"]

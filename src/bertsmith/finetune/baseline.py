@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.data import Dataset, Splits, label_names
 from bertsmith.examples.draw import shuffled
+from bertsmith.infer.opening import open_model
+from bertsmith.tasks.dataset import Dataset, label_names
 from bertsmith.tasks.evaluate import evaluate, labelled
-from bertsmith.tasks.opening import open_model
 from bertsmith.tasks.registry import task_named
+from bertsmith.tasks.splits import Splits
 from bertsmith.tasks.task import Prediction
 from bertsmith.tasks.training import class_weights as weigh_classes
 from bertsmith.tasks.training import label_weights

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
 
-from bertsmith.data import GLUE, Dataset, find_splits, glue_folders, read_data, read_glue
+from bertsmith.data.folders import find_splits
 from bertsmith.errors import BertsmithError
 from bertsmith.finetune import Settings, Splits, finetune, settings_for, split_off
 from bertsmith.finetune.defaults import (
@@ -27,6 +27,9 @@ from bertsmith.finetune.loop import Watcher
 from bertsmith.finetune.settings import check_seeds
 from bertsmith.finetune.trials import Trial, TrialFile, sum_of
 from bertsmith.metrics import Summary, over_seeds
+from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.glue import GLUE, glue_folders, read_glue
+from bertsmith.tasks.read import read_data
 
 VERSIONS = ("1.1", "2.0")  # of SQuAD
 HELD = 0.2  # of the articles, where SQuAD's training file is not there

@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from bertsmith.data import Dataset
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics import calibration
 from bertsmith.metrics.labels import score
-from bertsmith.tasks.classification import positive
+from bertsmith.tasks.classification.task import positive
+from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import Evaluation, evaluate, keep_settings
-from bertsmith.tasks.loaded import LoadedModel
 
 SCALED = ("classification", "choice")  # whose probabilities one temperature scales
 TASKS = (*SCALED, "multilabel")

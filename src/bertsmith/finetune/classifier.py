@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.data import Dataset, Labelled, Where
 from bertsmith.errors import BertsmithError
 from bertsmith.finetune import Splits, finetune
 from bertsmith.finetune.setup import open_model
-from bertsmith.tasks.classification import classify
-from bertsmith.tasks.loaded import LoadedModel
-from bertsmith.tasks.texts import listed
+from bertsmith.infer.loaded import LoadedModel
+from bertsmith.infer.texts import listed
+from bertsmith.tasks.classification.task import classify
+from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.examples import Labelled, Where
 
 try:  # scikit-learn asks its estimators for more than fit and predict, and more every year
     from sklearn.base import BaseEstimator, ClassifierMixin

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.checkpoint import read_config, read_notes
-from bertsmith.data import Dataset, Splits
 from bertsmith.errors import BertsmithError
 from bertsmith.finetune.settings import Settings, rate_for, settings_for, spoken
 from bertsmith.finetune.setup import find_encoder
+from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.registry import task_named
+from bertsmith.tasks.splits import Splits
 
 STORABLE = (
     "learning_rate",

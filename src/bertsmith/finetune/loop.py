@@ -18,8 +18,8 @@ from bertsmith.finetune.session import History, Session
 from bertsmith.finetune.settings import Settings
 from bertsmith.finetune.setup import freeze
 from bertsmith.finetune.steps import EagerSteps, steps_for
-from bertsmith.tasks.loaded import LoadedModel
-from bertsmith.tasks.run import bar_of
+from bertsmith.infer.loaded import LoadedModel
+from bertsmith.infer.run import bar_of
 from bertsmith.tasks.training import Sample, Training
 from bertsmith.train.guard import PATIENCE
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.checkpoint import save
-from bertsmith.data import Splits
 from bertsmith.errors import BertsmithError
 from bertsmith.files import finite, write_json
 from bertsmith.finetune.card import write_result_card
@@ -17,10 +16,11 @@ from bertsmith.finetune.report import write_report
 from bertsmith.finetune.session import History
 from bertsmith.finetune.settings import Settings, matrix_rate_for
 from bertsmith.folders import replace_directory
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics import Summary, over_seeds
 from bertsmith.pages.results import score_table
 from bertsmith.tasks.evaluate import Evaluation, interval
-from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.splits import Splits
 
 
 @dataclass

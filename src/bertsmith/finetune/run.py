@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from bertsmith.checkpoint import built_in
-from bertsmith.data import Dataset, Splits, read_splits
 from bertsmith.errors import BertsmithError
 from bertsmith.finetune.baseline import baseline, verdict
 from bertsmith.finetune.calibrate import calibrate as fit
@@ -33,10 +32,12 @@ from bertsmith.finetune.work import (
     terminable,
 )
 from bertsmith.folders import reserved
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.ledger import Ledger
+from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import Evaluation, evaluate, keep_settings, labelled, tuned
-from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.registry import task_named
+from bertsmith.tasks.splits import Splits, read_splits
 from bertsmith.tasks.training import LEARNED, Training
 from bertsmith.train.distributed import Ranks
 

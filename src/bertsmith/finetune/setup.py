@@ -17,8 +17,8 @@ from bertsmith.checkpoint import (
 )
 from bertsmith.errors import BertsmithError
 from bertsmith.finetune.settings import Settings
+from bertsmith.infer.loaded import LoadedModel, pick_device, pick_dtype
 from bertsmith.model import Config, Model, initialise, prepare
-from bertsmith.tasks.loaded import LoadedModel, pick_device, pick_dtype
 from bertsmith.tasks.task import FITTED
 from bertsmith.tasks.training import Training
 from bertsmith.tokenizer import Tokenizer

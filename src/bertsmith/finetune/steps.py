@@ -18,8 +18,8 @@ from bertsmith.finetune.batches import batch_of, micro_batches, padded_lengths
 from bertsmith.finetune.learner import Learner
 from bertsmith.finetune.optimizer import optimizer_for
 from bertsmith.finetune.settings import Settings
-from bertsmith.tasks.loaded import LoadedModel
-from bertsmith.tasks.run import STEP
+from bertsmith.infer.loaded import LoadedModel
+from bertsmith.infer.run import STEP
 from bertsmith.tasks.training import Sample, Training, TrainingItem
 from bertsmith.train.captured import CapturedStep, Inputs, StepRow
 from bertsmith.train.compiling import reads_boundaries

@@ -17,12 +17,12 @@ from typing import Any
 
 from torch import nn
 
-from bertsmith.data import Splits
 from bertsmith.errors import BertsmithError
 from bertsmith.files import UNREADABLE, one_line, read_whole, write_json, write_text, writing
 from bertsmith.finetune.session import History, Session
 from bertsmith.finetune.settings import Settings
 from bertsmith.folders import check_replaceable
+from bertsmith.tasks.splits import Splits
 from bertsmith.train.distributed import Ranks, assign
 from bertsmith.train.state import Checkpoints
 

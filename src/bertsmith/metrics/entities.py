@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertsmith.data.schemes import chunks, strict_chunks
 from bertsmith.errors import BertsmithError
 from bertsmith.metrics.labels import Score, Scorer, Weights, paired, score
+from bertsmith.metrics.schemes import chunks, strict_chunks
 
 Spans = set[tuple[int, int, str]]  # start, end and type of every entity of a text
 

@@ -15,7 +15,7 @@ from bertsmith.files import reading
 from bertsmith.ledger import Ledger
 
 if TYPE_CHECKING:  # what imports PyTorch is imported when a model is needed
-    from bertsmith.tasks.loaded import LoadedModel
+    from bertsmith.infer.loaded import LoadedModel
 
 Vectors = np.ndarray[Any, np.dtype[np.float32]]
 DEFAULT_MODEL = "bertsmith-embed"
@@ -66,7 +66,7 @@ class Encoder:
     @cached_property
     def model(self) -> LoadedModel:
         """The model itself."""
-        from bertsmith.tasks.opening import open_model
+        from bertsmith.infer.opening import open_model
 
         model = open_model(self.name, device=self.device, dtype=self.dtype, progress=False)
         model.ledger = self.ledger or model.ledger

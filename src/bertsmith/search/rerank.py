@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import LoadedModel
+from bertsmith.infer.opening import open_model
+from bertsmith.infer.states import hidden_states
 from bertsmith.search.hits import Hit, place_of
 from bertsmith.search.passages import joined_text
-from bertsmith.tasks.answering import find_answers
-from bertsmith.tasks.classification import relevance, relevant
-from bertsmith.tasks.loaded import LoadedModel
-from bertsmith.tasks.opening import open_model
-from bertsmith.tasks.states import hidden_states
+from bertsmith.tasks.answering.task import find_answers
+from bertsmith.tasks.classification.task import relevance, relevant
 
 CANDIDATES = 50  # passages that are reranked
 LONGEST_QUERY = 400  # characters of a query that a reranker reads

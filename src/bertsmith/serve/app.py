@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bertsmith import __version__
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.serve.cohere import cohere_routes
 from bertsmith.serve.errors import ServeError, shape_of
 from bertsmith.serve.gate import Admission, Gate, State
@@ -30,7 +31,6 @@ from bertsmith.serve.settings import Settings
 from bertsmith.serve.tei import tei_routes
 from bertsmith.serve.vllm import vllm_routes
 from bertsmith.serve.work import Work
-from bertsmith.tasks.loaded import LoadedModel
 
 
 def create_app(

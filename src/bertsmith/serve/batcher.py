@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
+from bertsmith.infer.loaded import LoadedModel
+from bertsmith.infer.run import EncoderPass, encode
+from bertsmith.infer.windows import Window
 from bertsmith.serve.errors import Overloaded, ServeError
-from bertsmith.tasks.loaded import LoadedModel
-from bertsmith.tasks.run import EncoderPass, encode
-from bertsmith.tasks.windows import Window
 
 # Tokens in a batch. On a CPU larger batches are hardly faster (7% at four times the size, MiniLM),
 # and every request waits for the current batch.

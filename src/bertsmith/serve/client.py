@@ -16,13 +16,13 @@ import numpy as np
 
 from bertsmith.errors import BertsmithError
 from bertsmith.files import write_text
-from bertsmith.tasks.answering import Answer
-from bertsmith.tasks.choice import Choice
-from bertsmith.tasks.classification import Classification
+from bertsmith.infer.states import TextStates
+from bertsmith.tasks.answering.task import Answer
+from bertsmith.tasks.choice.task import Choice
+from bertsmith.tasks.classification.task import Classification
 from bertsmith.tasks.embedding import Vectors
 from bertsmith.tasks.filling import Guess
-from bertsmith.tasks.states import TextStates
-from bertsmith.tasks.tagging import Entity
+from bertsmith.tasks.tagging.task import Entity
 
 Result = TypeVar("Result")
 LARGEST = 1 << 30  # bytes of an answer

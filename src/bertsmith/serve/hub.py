@@ -19,7 +19,9 @@ from bertsmith.serve.tei import Tei, label_scores
 from bertsmith.serve.tei_bodies import EmbedBody, Input, Pair, Sentences, SimilarityBody, Truncation
 from bertsmith.serve.validation import invalid
 from bertsmith.serve.work import Work
-from bertsmith.tasks import answering, filling, tagging
+from bertsmith.tasks import filling
+from bertsmith.tasks.answering import task as answering
+from bertsmith.tasks.tagging import task as tagging
 
 Task = TypeVar("Task", bound="TaskBody")
 

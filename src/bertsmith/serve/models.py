@@ -12,15 +12,15 @@ from typing import Any
 import torch
 
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.ledger import Ledger
 from bertsmith.serve.batcher import Batch, Batcher
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.settings import Settings
-from bertsmith.tasks.classification import relevant
+from bertsmith.tasks.classification.task import relevant
 from bertsmith.tasks.embedding import embed
 from bertsmith.tasks.following import HEADS as PAIR_HEADS
-from bertsmith.tasks.loaded import LoadedModel
 from bertsmith.tasks.registry import task_of
 
 # Each task, and the heads of which a model needs one; empty: every model supports it.

@@ -9,12 +9,16 @@ from fastapi import APIRouter
 from pydantic import Discriminator, Field, Tag
 from starlette.responses import HTMLResponse
 
+from bertsmith.infer.loaded import LoadedModel
+from bertsmith.infer.states import all_depths, hidden_state_steps
 from bertsmith.serve.route import Body, JsonRoute, ModelName, Read, Top
 from bertsmith.serve.vllm import VllmClassify, vllm_classify
 from bertsmith.serve.work import USAGE, Work
-from bertsmith.tasks import answering, choice, classification, filling, following, tagging
-from bertsmith.tasks.loaded import LoadedModel
-from bertsmith.tasks.states import all_depths, hidden_state_steps
+from bertsmith.tasks import filling, following
+from bertsmith.tasks.answering import task as answering
+from bertsmith.tasks.choice import task as choice
+from bertsmith.tasks.classification import task as classification
+from bertsmith.tasks.tagging import task as tagging
 
 Long = Annotated[
     Literal["window", "refuse", "cut"] | None,

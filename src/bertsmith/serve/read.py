@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bertsmith.tasks.loaded import LoadedModel
-from bertsmith.tasks.windows import Window
+from bertsmith.infer.loaded import LoadedModel
+from bertsmith.infer.windows import Window
 from bertsmith.tokenizer import Spelled
 
 Spans = list[tuple[int, int]]  # text[start:end] of each part that was read

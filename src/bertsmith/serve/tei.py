@@ -30,7 +30,7 @@ from bertsmith.serve.tei_bodies import (
     TokenSimilarityBody,
 )
 from bertsmith.serve.work import USAGE, Work
-from bertsmith.tasks.classification import activation, raw, softmax
+from bertsmith.tasks.classification.task import activation, raw, softmax
 from bertsmith.tasks.labels import vote
 
 ACTIVATIONS = {"sigmoid": torch.sigmoid, "softmax": softmax, "none": raw}

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import torch
 
 from bertsmith.batch import Batch
+from bertsmith.infer.loaded import EncoderTask, LoadedModel
+from bertsmith.infer.run import EncoderPass, Steps
+from bertsmith.infer.windows import Window, clearest
 from bertsmith.model import Hidden
 from bertsmith.tasks.embedding import Vectors
-from bertsmith.tasks.loaded import EncoderTask, LoadedModel
-from bertsmith.tasks.run import EncoderPass, Steps
-from bertsmith.tasks.windows import Window, clearest
 
 
 class TokenVectors(NamedTuple):

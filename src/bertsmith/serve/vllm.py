@@ -13,7 +13,7 @@ from bertsmith.serve.cohere import reranker
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.route import JsonRoute, Loose, ModelName, Read, Truncate
 from bertsmith.serve.work import USAGE, Work
-from bertsmith.tasks import classification
+from bertsmith.tasks.classification import task as classification
 
 Texts = str | Annotated[list[str], Field(min_length=1)]
 

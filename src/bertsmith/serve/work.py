@@ -15,6 +15,8 @@ import numpy as np
 from bertsmith.analysis.attention import AttentionView
 from bertsmith.analysis.attention import attention as look_at_attention
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import EncoderTask, LoadedModel
+from bertsmith.infer.run import Steps
 from bertsmith.serve.batcher import Job, NotFinite, once
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.metrics import Metrics
@@ -23,10 +25,8 @@ from bertsmith.serve.read import Spans, read_spans
 from bertsmith.serve.settings import Settings
 from bertsmith.serve.tokens import TokenVectors, token_vectors
 from bertsmith.tasks import embedding
-from bertsmith.tasks.classification import activation, raw, relevance
+from bertsmith.tasks.classification.task import activation, raw, relevance
 from bertsmith.tasks.embedding import Vectors
-from bertsmith.tasks.loaded import EncoderTask, LoadedModel
-from bertsmith.tasks.run import Steps
 from bertsmith.tokenizer import Tokenizer
 
 Result = TypeVar("Result")

@@ -10,11 +10,11 @@ import torch
 
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import EncoderTask, LoadedModel
+from bertsmith.infer.run import EncoderPass, Steps
+from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden
 from bertsmith.model.pooling import POOLS
-from bertsmith.tasks.loaded import EncoderTask, LoadedModel
-from bertsmith.tasks.run import EncoderPass, Steps
-from bertsmith.tasks.windows import Window
 
 Vectors = np.ndarray[Any, np.dtype[np.float32]]
 NAMES = {"mean": "mean", "cls": "first"}

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.data import Dataset
 from bertsmith.errors import BertsmithError
 from bertsmith.examples.draw import shuffled
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics import Comparison, Summary, calibration, confusion, resample, resample_pair
 from bertsmith.metrics.labels import known, paired
-from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.registry import task_named, task_of
 from bertsmith.tasks.task import Prediction, Scorer, Task
 

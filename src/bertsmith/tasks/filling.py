@@ -10,13 +10,13 @@ import torch
 
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import EncoderTask, LoadedModel
+from bertsmith.infer.run import EncoderPass, Steps
+from bertsmith.infer.spans import trimmed
+from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden
 from bertsmith.pages.results import grouped_bars, score_bars
-from bertsmith.tasks.loaded import EncoderTask, LoadedModel
-from bertsmith.tasks.run import EncoderPass, Steps
-from bertsmith.tasks.spans import trimmed
 from bertsmith.tasks.task import Result
-from bertsmith.tasks.windows import Window
 from bertsmith.tokenizer import Tokenizer
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import EncoderTask, LoadedModel
+from bertsmith.infer.run import EncoderPass, Steps
+from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden
-from bertsmith.tasks.loaded import EncoderTask, LoadedModel
-from bertsmith.tasks.run import EncoderPass, Steps
-from bertsmith.tasks.windows import Window
 
 HEADS = ("next_sentence", "sentence_order")
 FOLLOWS = 0  # the output that stands for "follows", or "in order"

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from bertsmith.batch import Batch
-from bertsmith.data import Dataset
+from bertsmith.infer.explain import Explanation
+from bertsmith.infer.loaded import EncoderTask, LoadedModel
+from bertsmith.infer.run import EncoderPass, Steps
+from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden
-from bertsmith.tasks.explain import Explanation
-from bertsmith.tasks.loaded import EncoderTask, LoadedModel
-from bertsmith.tasks.run import EncoderPass, Steps
+from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.task import Rows, Task
 from bertsmith.tasks.training import (
     Sample,
@@ -22,7 +23,6 @@ from bertsmith.tasks.training import (
     TrainingItem,
     label_config,
 )
-from bertsmith.tasks.windows import Window
 
 Activation = Callable[[Tensor], Tensor]
 

@@ -14,17 +14,17 @@ import torch
 import torch.nn.functional as F
 
 from bertsmith.batch import Batch
-from bertsmith.data import open_data
 from bertsmith.data.sources import ENDINGS
 from bertsmith.data.streams import Stream, suffix_of
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Masking, Sequences
+from bertsmith.infer.run import run
+from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden
-from bertsmith.tasks.run import run
-from bertsmith.tasks.windows import Window
+from bertsmith.tasks.read import open_data
 
 if TYPE_CHECKING:
-    from bertsmith.tasks.loaded import LoadedModel
+    from bertsmith.infer.loaded import LoadedModel
 
 CHARACTERS, TOKENS = 1 << 20, 1 << 19  # that are held at once
 ROWS = 4096  # logits that are computed at once

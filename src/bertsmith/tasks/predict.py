@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.tasks.registry import task_of
 from bertsmith.tasks.task import Prediction
 

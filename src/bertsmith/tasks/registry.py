@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from bertsmith.errors import BertsmithError
-from bertsmith.tasks.answering import ANSWERING
-from bertsmith.tasks.choice import CHOICE
-from bertsmith.tasks.classification import CLASSIFICATION
-from bertsmith.tasks.loaded import LoadedModel
-from bertsmith.tasks.multilabel import MULTILABEL
-from bertsmith.tasks.regression import REGRESSION
-from bertsmith.tasks.similarity import SIMILARITY
-from bertsmith.tasks.tagging import TAGGING
+from bertsmith.infer.loaded import LoadedModel
+from bertsmith.tasks.answering.task import ANSWERING
+from bertsmith.tasks.choice.task import CHOICE
+from bertsmith.tasks.classification.task import CLASSIFICATION
+from bertsmith.tasks.multilabel.task import MULTILABEL
+from bertsmith.tasks.regression.task import REGRESSION
+from bertsmith.tasks.similarity.task import SIMILARITY
+from bertsmith.tasks.tagging.task import TAGGING
 from bertsmith.tasks.task import Task
 
 # In the order in which heads are looked for: every model can do the last.

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.data import Data, open_data
 from bertsmith.data.predictions import merged, open_predictions
 from bertsmith.tasks.predict import predict
+from bertsmith.tasks.read import Data, open_data
 from bertsmith.tasks.registry import task_of
 
 if TYPE_CHECKING:
-    from bertsmith.tasks.loaded import LoadedModel
+    from bertsmith.infer.loaded import LoadedModel
 
 FEW = 32  # examples at once that are explained, which takes long
 
@@ -66,7 +66,7 @@ def predict_source(
 ) -> Iterator[dict[str, Any]]:
     """Every row of a source with its prediction; with `out` they are written there as well.
 
-    `options` are those of `bertsmith.data.open_data`.
+    `options` are those of `bertsmith.tasks.read.open_data`.
     """
     options = {"usual": bert.columns, **options}
     data = open_data(source, task_of(bert).name, ledger=bert.ledger, **options)

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.checkpoint import Checkpoint
-from bertsmith.data import TASKS as READABLE
-from bertsmith.data import Dataset
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.labels import Score
-from bertsmith.tasks.loaded import LoadedModel
+from bertsmith.tasks.dataset import TASKS as READABLE
+from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.training import TaskOptions, Training
 
 # Entries of config.json that were fitted on a model's outputs: other weights make them wrong.

@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertsmith.batch import Batch
-from bertsmith.data import Dataset
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import LoadedModel
+from bertsmith.infer.windows import Window, Windower
 from bertsmith.model import Model
-from bertsmith.tasks.loaded import LoadedModel
-from bertsmith.tasks.windows import Window, Windower
+from bertsmith.tasks.dataset import Dataset
 
 Targets = dict[str, Tensor]
 LEARNED = 0.001  # the mean loss of an epoch below which a training file is learned

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bertsmith.data import read_data
-from bertsmith.data.check import Finding, Reader, Report, check, open_reader, quick
 from bertsmith.errors import BertsmithError
+from bertsmith.tasks.check import Finding, Reader, Report, check, open_reader, quick
+from bertsmith.tasks.read import read_data
 
 Rows = list[dict[str, Any]]
 Lint = Callable[..., Report]

@@ -20,7 +20,7 @@ PIPE = 1 << 20  # bytes of standard error
 IMPORTED = [
     "bertsmith.bert",
     "bertsmith.cli.app",
-    "bertsmith.data.check",
+    "bertsmith.tasks.check",
     "bertsmith.finetune",
     "bertsmith.tasks.stream",
     "huggingface_hub",

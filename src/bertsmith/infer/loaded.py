@@ -1,0 +1,234 @@
+"""A loaded model with its tokenizer: texts → tokens → windows → batches → results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import update_wrapper
+from pathlib import Path
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+import torch
+
+from bertsmith.checkpoint import Checkpoint, Sentence, save
+from bertsmith.errors import BertsmithError
+from bertsmith.infer.run import Compute, Steps, run
+from bertsmith.infer.windows import Window, Windower
+from bertsmith.ledger import Ledger
+from bertsmith.model import Model
+from bertsmith.tokenizer import SPELLED, Encoding, Spelled, Tokenizer
+
+Result = TypeVar("Result")
+Parameters = ParamSpec("Parameters")
+LONG = ("window", "refuse", "cut", "cut_left")
+VERBS = {
+    "masked_lm": "fill masks",
+    "classify": "classify",
+    "tag": "tag",
+    "answer": "answer questions",
+    "choose": "choose",
+}
+
+
+class LoadedModel:
+    """A model, its tokenizer and its windows, with a ledger of truncated inputs."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        tokenizer: Tokenizer,
+        *,
+        sentence: Sentence | None = None,
+        budget: int | None = None,
+        progress: bool | None = None,
+    ) -> None:
+        rows = checkpoint.config.vocabulary
+        if tokenizer.size > rows:
+            raise BertsmithError(
+                f"the tokenizer has {tokenizer.size:,} tokens, the model only {rows:,}: "
+                "they do not belong together"
+            )
+        self.checkpoint, self.tokenizer = checkpoint, tokenizer
+        self.sentence = sentence or Sentence()
+        if (
+            self.sentence.dense
+            and self.sentence.dense[0].weight.shape[1] != checkpoint.config.width
+        ):
+            raise BertsmithError(
+                f"the Dense module of this model reads vectors of width"
+                f" {self.sentence.dense[0].weight.shape[1]}, but its encoder has"
+                f" {checkpoint.config.width}"
+            )
+        self.budget = None if budget is None else positive(budget, "budget")
+        self.progress = progress
+        self.long = "window"  # what is done with inputs beyond the model's length
+        self.ledger = Ledger()
+
+    def __repr__(self) -> str:
+        config = self.checkpoint.config
+        count = sum(parameter.numel() for parameter in self.model.parameters())
+        return (
+            f"<{self.checkpoint.family.name} {config.layers}x{config.width}, {count / 1e6:.1f} M "
+            f"parameters, heads: {', '.join(self.checkpoint.entries) or 'none'}>"
+        )
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns of the file that the model was fine-tuned on: text, label and so on."""
+        stored = self.checkpoint.notes.get("columns")
+        pairs = stored.items() if isinstance(stored, dict) else ()
+        return {role: name for role, name in pairs if isinstance(name, str)}
+
+    @property
+    def model(self) -> Model:
+        """The torch module."""
+        return self.checkpoint.model
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the model."""
+        return next(self.model.parameters()).device
+
+    @property
+    def vector_width(self) -> int:
+        """The width of the vectors that `embed` returns."""
+        dense = self.sentence.dense
+        return dense[-1].weight.shape[0] if dense else self.checkpoint.config.width
+
+    @property
+    def max_length(self) -> int:
+        """The number of tokens that the model reads at once, special tokens included."""
+        return min(self.checkpoint.config.max_length, self.tokenizer.max_length or 10**9)
+
+    def save(self, directory: str | Path, dtype: str | torch.dtype | None = None) -> None:
+        """Write a directory that bertsmith, transformers and sentence-transformers open."""
+        stored = None if dtype is None else pick_dtype(dtype)
+        save(directory, self.checkpoint, self.tokenizer, self.sentence, stored)
+
+    def windower(
+        self, long: str | None = None, overlap: int | None = None, limit: int | None = None
+    ) -> Windower:
+        """Return how inputs are split into windows; `long` defaults to the model's setting."""
+        long = self.long if long is None else long
+        if long not in LONG:
+            raise BertsmithError(f'long must be "window", "refuse" or "cut", not {long!r}')
+        most = min(self.max_length, limit or self.max_length)
+        if most <= self.tokenizer.special_count(pair=True):
+            raise BertsmithError(f"this model reads {most} tokens at once: no room for a text")
+        shared = most // 4 if overlap is None else overlap
+        return Windower(self.tokenizer, most, shared, long, self.ledger)
+
+    def windows(
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
+        how: Windower | None = None,
+    ) -> list[Window]:
+        """Return the windows of texts, or of pairs of texts."""
+        windower = how or self.windower()
+        ids = self.token_ids(texts)
+        if pairs is None:
+            grouped = [windower.single(number, one) for number, one in enumerate(ids)]
+        else:
+            if len(pairs) != len(texts):
+                raise BertsmithError(f"{len(texts)} texts but {len(pairs)} second texts")
+            both = zip(ids, self.token_ids(pairs), strict=True)
+            grouped = [windower.pair(number, *pair) for number, pair in enumerate(both)]
+        return [window for group in grouped for window in group]
+
+    def encode(self, texts: Sequence[str], spelled: Spelled = "text") -> list[Encoding]:
+        """Encode texts to tokens with their characters, without special tokens around them."""
+        encoded = self.tokenizer.encode_many(texts, special=False, spelled=spelled)
+        self._known([one.ids for one in encoded])
+        if spelled == "text":
+            self._count_spelled(texts)
+        return encoded
+
+    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Encode texts to token ids only, without special tokens."""
+        ids = self._known(self.tokenizer.encode_ids(texts))
+        self._count_spelled(texts)
+        return ids
+
+    def _count_spelled(self, texts: Sequence[str]) -> None:
+        self.ledger.note(SPELLED, self.tokenizer.spelled(texts))
+
+    def _known(self, texts: list[list[int]]) -> list[list[int]]:
+        """The same ids; those that stand for unknown characters are counted."""
+        unknown = self.tokenizer.unk_id
+        if unknown is not None:
+            count = sum(ids.count(unknown) for ids in texts)
+            self.ledger.note("unknown tokens", count, sum(map(len, texts)))
+        return texts
+
+    def run(self, windows: Sequence[Window], compute: Compute[Result]) -> list[Result]:
+        """Run windows through the model."""
+        return run(
+            self.model,
+            windows,
+            compute,
+            device=self.device,
+            budget=self.budget,
+            progress=self.progress,
+        )
+
+    def demand_head(self, head: str) -> None:
+        """Raise an error if the model has no head for a task."""
+        if head not in self.model.heads:
+            has = ", ".join(self.checkpoint.entries) or "none"
+            raise BertsmithError(f"this model cannot {VERBS[head]}: no such head (it has: {has})")
+
+
+class EncoderTask(Generic[Parameters, Result]):
+    """A function of a model that needs encoder passes.
+
+    Calling it runs them one after the other. `steps` is the generator itself, for a server that
+    encodes the passes of many requests together.
+    """
+
+    def __init__(
+        self, steps: Callable[Concatenate[LoadedModel, Parameters], Steps[Result]]
+    ) -> None:
+        self.steps = steps
+        update_wrapper(self, steps)
+
+    def __call__(
+        self, bert: LoadedModel, *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> Result:
+        """Run all passes and return the result."""
+        steps = self.steps(bert, *args, **kwargs)
+        try:
+            needed = next(steps)
+            while True:
+                needed = steps.send(bert.run(needed.windows, needed.compute))
+        except StopIteration as stop:
+            result: Result = stop.value
+            return result
+
+
+def pick_device(device: str | torch.device | None) -> torch.device:
+    """The device that was asked for, else a GPU if there is one."""
+    try:
+        chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        torch.empty(0, device=chosen)
+    except (RuntimeError, TypeError, ValueError, AssertionError, ImportError) as error:
+        there = "cpu, cuda" if torch.cuda.is_available() else "cpu"
+        raise BertsmithError(f"device {device!r} is not available (available: {there})") from error
+    if chosen.type == "meta":
+        raise BertsmithError("device 'meta' holds no data (available: cpu)")
+    return chosen
+
+
+def pick_dtype(dtype: str | torch.dtype) -> torch.dtype:
+    """float32, bfloat16 or float16."""
+    names = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    chosen = names.get(dtype) if isinstance(dtype, str) else dtype
+    if chosen is None or chosen not in names.values():
+        raise BertsmithError(f"unknown dtype {dtype!r}; known: {', '.join(names)}")
+    return chosen
+
+
+def positive(number: Any, name: str) -> int:
+    """A whole number from 1 up."""
+    if type(number) is not int or number < 1:
+        raise BertsmithError(f"{name} must be a whole number of at least 1, not {number!r}")
+    return number

@@ -1,0 +1,251 @@
+"""Hidden states of texts at any depth: one vector for each token, word, span or text."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bertsmith.batch import Batch
+from bertsmith.errors import BertsmithError
+from bertsmith.infer.run import BUDGETS, packed, token_bar
+from bertsmith.infer.spans import words
+from bertsmith.infer.windows import Window, clearest
+from bertsmith.model import Trace
+from bertsmith.tokenizer import Encoding
+
+if TYPE_CHECKING:
+    from bertsmith.infer.loaded import LoadedModel
+
+Floats = NDArray[np.float32]
+Span = tuple[int, int]
+POOLS = (None, "words", "mean")
+CHUNK = 1024  # texts whose tokens are in memory at once
+MOST = 2**25  # numbers of states in memory at once: 128 MiB
+
+
+@dataclass(frozen=True)
+class TextStates:
+    """The states of one text: a row for each of its spans.
+
+    `vectors` is (rows, D), or (depths, rows, D) for several depths.
+    """
+
+    text: str
+    spans: list[Span]  # text[start:end] of each row; special tokens are empty
+    vectors: Floats
+
+    @property
+    def pieces(self) -> list[str]:
+        """The characters of each row."""
+        return [self.text[start:end] for start, end in self.spans]
+
+
+def hidden_states(
+    loaded: LoadedModel,
+    texts: Iterable[str],
+    depths: Sequence[int] | None = None,
+    pool: str | None = None,
+    special: bool = False,
+    spans: Sequence[Sequence[Span]] | None = None,
+) -> Iterator[TextStates]:
+    """Yield the states of each text in order: (depths, rows, D), in bounded memory.
+
+    Depth 0 is the output of the embeddings, depth k that of block k; by default all depths. A row
+    is a token, the mean over a word's tokens (`pool="words"`), over all tokens of the text
+    (`pool="mean"`), or over each of the text's `spans`. Special tokens are left out unless
+    `special`. A span without tokens has NaN. Long texts are read in overlapping windows.
+    """
+    steps = hidden_state_steps(loaded, texts, depths, pool, special, spans)
+    return (one for one in steps if one is not None)
+
+
+def hidden_state_steps(
+    loaded: LoadedModel,
+    texts: Iterable[str],
+    depths: Sequence[int] | None = None,
+    pool: str | None = None,
+    special: bool = False,
+    spans: Sequence[Sequence[Span]] | None = None,
+) -> Iterator[TextStates | None]:
+    """The same with a None after each batch, so that others can use the model in between."""
+    if pool not in POOLS:
+        raise BertsmithError(f'pool must be None, "words" or "mean", not {pool!r}')
+    if spans is not None and pool is not None:
+        raise BertsmithError("give spans or pool, not both")
+    chosen = all_depths(loaded) if depths is None else [check_depth(loaded, d) for d in depths]
+    numbered, start = iter(texts), 0
+    while chunk := list(islice(numbered, CHUNK)):
+        asked = None if spans is None else spans[start : start + len(chunk)]
+        jobs = _jobs(loaded, chunk, pool, special, asked)
+        for group in _groups(jobs, len(chosen) * loaded.checkpoint.config.width):
+            yield from _run(loaded, group, chosen)
+        start += len(chunk)
+
+
+def all_depths(loaded: LoadedModel) -> list[int]:
+    """Every depth of a model: the embeddings, and each of its blocks."""
+    return list(range(len(loaded.checkpoint.config.plan) + 1))
+
+
+def check_depth(loaded: LoadedModel, depth: Any) -> int:
+    """Return a depth of the model; raise an error for a depth that it does not have."""
+    last = all_depths(loaded)[-1]
+    if type(depth) is not int or not 0 <= depth <= last:
+        raise BertsmithError(
+            f"depth is {depth!r}, but this model has 0 (embeddings) to {last} (last block)"
+        )
+    return depth
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A text, its windows, and for each row the places (window, row in it) that are averaged."""
+
+    text: str
+    spans: list[Span]
+    windows: list[Window]
+    rows: list[list[tuple[int, int]]]
+
+
+def _jobs(
+    loaded: LoadedModel,
+    texts: Sequence[str],
+    pool: str | None,
+    special: bool,
+    spans: Sequence[Sequence[Span]] | None,
+) -> list[_Job]:
+    windower = loaded.windower()
+    jobs = []
+    for number, (text, encoding) in enumerate(zip(texts, loaded.encode(texts), strict=True)):
+        windows = windower.single(number, encoding.ids)
+        best = clearest([window.tokens for window in windows], len(encoding))
+        places = [
+            (at, windows[at].first + token - windows[at].tokens.start)
+            for token, at in enumerate(best)
+        ]
+        first, last = windows[0], windows[-1]
+        before = [(0, row) for row in range(first.first)]
+        end = last.first + len(last.tokens)
+        after = [(len(windows) - 1, row) for row in range(end, len(last.ids))]
+        if spans is not None:
+            named = list(spans[number])
+            rows = [[places[token] for token in inside] for inside in _inside(encoding, named)]
+        elif pool == "words":
+            named = [(start, stop) for _, start, stop in words(text, encoding)]
+            rows = [[places[token] for token in inside] for inside in _inside(encoding, named)]
+        elif pool == "mean":
+            named = [(0, len(text))]
+            plain = [*before, *places, *after] if special or not places else places
+            rows = [plain]
+        else:
+            named = [*encoding.offsets]
+            rows = [[place] for place in places]
+            if special:
+                named = [(0, 0)] * len(before) + named + [(len(text),) * 2] * len(after)
+                rows = [[place] for place in (*before, *places, *after)]
+        jobs.append(_Job(text, named, windows, rows))
+    return jobs
+
+
+def _inside(encoding: Encoding, spans: Sequence[Span]) -> Iterator[range]:
+    """For each span the tokens that share a character with it."""
+    starts = [start for start, _ in encoding.offsets]
+    ends = [end for _, end in encoding.offsets]
+    for start, end in spans:
+        yield range(bisect_right(ends, start), bisect_left(starts, end))
+
+
+def _groups(jobs: Iterable[_Job], numbers: int) -> Iterator[list[_Job]]:
+    """Texts whose states fit into memory together; `numbers` are those of one row."""
+    group: list[_Job] = []
+    total = 0
+    for job in jobs:
+        size = len(job.rows) * numbers
+        if group and total + size > MOST:
+            yield group
+            group, total = [], 0
+        group.append(job)
+        total += size
+    if group:
+        yield group
+
+
+def _run(
+    loaded: LoadedModel, jobs: Sequence[_Job], depths: Sequence[int]
+) -> Iterator[TextStates | None]:
+    """Read the windows that matter, longest first; hand the texts on in their order."""
+    width, last = loaded.checkpoint.config.width, all_depths(loaded)[-1]
+    states = [np.zeros((len(depths), len(job.rows), width), np.float32) for job in jobs]
+    parts = [part for number, job in enumerate(jobs) for part in _parts(number, job)]
+    budget = loaded.budget or BUDGETS.get(loaded.device.type, 2048)
+    lengths = [len(part.window.ids) for part in parts]
+    plan = list(packed(lengths, budget))
+    for chosen in _shown(plan, lengths, loaded.progress):
+        group = [parts[number] for number in chosen]
+        batch = Batch.of([one.window.ids for one in group], [one.window.segments for one in group])
+        starts = accumulate(batch.layout.lengths, initial=0)
+        source, target, weight, count = [], [], [], 0
+        for start, part in zip(starts, group, strict=False):
+            source += [start + row for row in part.source]
+            target += [count + place for place in part.target]
+            weight += part.weight
+            count += len(part.rows)
+        device = loaded.device
+        picked, place = torch.tensor(source, device=device), torch.tensor(target, device=device)
+        scale = torch.tensor(weight, device=device)[:, None]
+        trace = Trace(states=True)
+        with torch.inference_mode():
+            final = loaded.model.encoder(batch.to(device), trace).last
+            for number, depth in enumerate(depths):
+                hidden = final if depth == last else trace.hidden[depth]
+                pooled = torch.zeros(count, width, device=device)
+                pooled.index_add_(0, place, hidden[picked].float() * scale)
+                rows = pooled.cpu().numpy()
+                done = 0
+                for part in group:
+                    states[part.job][number, part.rows] += rows[done : done + len(part.rows)]
+                    done += len(part.rows)
+        yield None
+    for number, job in enumerate(jobs):
+        states[number][:, [not places for places in job.rows]] = np.nan
+        yield TextStates(job.text, job.spans, states[number])
+
+
+def _shown(plan: list[list[int]], lengths: list[int], progress: bool | None) -> Iterator[list[int]]:
+    """The groups of a plan, with a progress bar on a terminal."""
+    with token_bar(sum(lengths), len(plan), progress) as advance:
+        for chosen in plan:
+            yield chosen
+            advance(sum(lengths[number] for number in chosen))
+
+
+class _Part(NamedTuple):
+    """A window with what it adds to the rows of its text."""
+
+    job: int
+    window: Window
+    rows: list[int]  # of the text, to which it adds
+    source: list[int]  # rows of the window
+    target: list[int]  # for each of them the place in `rows`
+    weight: list[float]
+
+
+def _parts(number: int, job: _Job) -> Iterator[_Part]:
+    """The windows of a text that hold anything of its rows."""
+    parts: dict[int, _Part] = {}
+    for row, places in enumerate(job.rows):
+        for at, source in places:
+            part = parts.setdefault(at, _Part(number, job.windows[at], [], [], [], []))
+            if not part.rows or part.rows[-1] != row:
+                part.rows.append(row)
+            part.source.append(source)
+            part.target.append(len(part.rows) - 1)
+            part.weight.append(1 / len(places))
+    yield from parts.values()

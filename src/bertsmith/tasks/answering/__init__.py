@@ -1,0 +1,1 @@
+"""The part of a passage that answers a question."""

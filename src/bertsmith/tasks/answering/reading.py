@@ -1,0 +1,221 @@
+"""Extractive question answering: SQuAD's JSON (v1.1 and v2.0), and rows of question and passage."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bertsmith.data.columns import Finder
+from bertsmith.data.tables import Row, Table, is_absent, text_cell
+from bertsmith.errors import BertsmithError
+from bertsmith.ledger import Ledger
+from bertsmith.numbers import parse_whole
+from bertsmith.tasks.examples import Question, Span, Where
+
+NO_ANSWER = "ANSWERNOTFOUND"  # what SubjQA writes at the end of such a passage
+
+
+def is_squad(content: Any) -> bool:
+    """Is this JSON document in SQuAD's layout?"""
+    data = content.get("data") if isinstance(content, dict) else None
+    return isinstance(data, list) and any(isinstance(a, dict) and "paragraphs" in a for a in data)
+
+
+def read_squad(path: Path, content: Mapping[str, Any], ledger: Ledger) -> list[Question]:
+    """Every question of a SQuAD file."""
+    examples: list[Question] = []
+    for article in content["data"]:
+        for paragraph in _listed(article, "paragraphs", path, len(examples)):
+            for asked in _listed(paragraph, "qas", path, len(examples)):
+                where = Where(str(path), len(examples) + 1, "question")
+                passage = _string(paragraph, "context", where)
+                gold = None
+                if "answers" in asked or "is_impossible" in asked:
+                    answers = [] if asked.get("is_impossible") else asked.get("answers") or []
+                    if not isinstance(answers, list):
+                        raise BertsmithError(f"{where}: 'answers' is not a list")
+                    gold = tuple(_span(one, passage, where, ledger) for one in answers)
+                    if not gold and not asked.get("is_impossible"):
+                        gold = None  # v1.1 has no questions without an answer: it was left out
+                        ledger.note("questions without answers that are not marked as impossible")
+                examples.append(
+                    Question(
+                        id=name_cell(asked.get("id"), len(examples) + 1),
+                        question=_string(asked, "question", where),
+                        passage=passage,
+                        answers=gold,
+                        title=name_cell(article.get("title"), ""),
+                        where=where,
+                    )
+                )
+    return examples
+
+
+def squad_table(path: Path, content: Mapping[str, Any], ledger: Ledger) -> Table:
+    """The questions of a SQuAD file as rows."""
+    rows = []
+    for number, one in enumerate(read_squad(path, content, ledger), 1):
+        cells: dict[str, Any] = {"id": one.id, "title": one.title, "question": one.question}
+        rows.append(Row(number, {**cells, "context": one.passage}, one))
+    names = ("id", "title", "question", "context")
+    found = {"question": "question", "passage": "context", "answers": "answers"}
+    return Table(path, names, rows, unit="question", layout="squad", columns=found)
+
+
+def _listed(holder: Any, key: str, path: Path, done: int) -> Iterator[dict[str, Any]]:
+    value = holder.get(key) if isinstance(holder, dict) else None
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise BertsmithError(f"{path}: after question {done}, {key!r} is not a list of objects")
+    return iter(value)
+
+
+def _string(holder: Mapping[str, Any], key: str, where: Where) -> str:
+    if not isinstance(holder.get(key), str):
+        raise BertsmithError(f"{where}: no text field {key!r}")
+    return text_cell(holder[key], where, key)
+
+
+def name_cell(value: Any, default: object) -> str:
+    """An id or a title as text that can be written; lone surrogates are replaced."""
+    if not isinstance(value, str | int | float | bool) or value == "":
+        return str(default)
+    return str(value).encode("utf-8", "replace").decode() if isinstance(value, str) else f"{value}"
+
+
+def _span(answer: Any, passage: str, where: Where, ledger: Ledger) -> Span:
+    text = answer.get("text") if isinstance(answer, dict) else None
+    start = answer.get("answer_start") if isinstance(answer, dict) else None
+    return placed(_answer(text, where), _start(start, where), passage, ledger)
+
+
+def _answer(text: Any, where: Where) -> str:
+    if not isinstance(text, str | int | float):
+        raise BertsmithError(f"{where}: an answer needs a text and an answer_start")
+    return text_cell(text, where, "answer")
+
+
+def _start(value: Any, where: Where) -> int | None:
+    """Where an answer begins; None where the file does not say."""
+    if is_absent(value):
+        return None
+    number = parse_whole(value)
+    if number is None:
+        raise BertsmithError(f"{where}: an answer needs a text and an answer_start")
+    return number
+
+
+def placed(text: str, start: int | None, passage: str, ledger: Ledger) -> Span:
+    """An answer where its text stands: at `start`, else at the nearest place that has it."""
+    if start is not None and start >= 0 and passage.startswith(text, start):
+        return Span(text, start)
+    places = [match.start() for match in re.finditer(re.escape(text), passage)] if text else []
+    if not places:
+        ledger.note("answers that do not occur in their passage: scored, not trained on")
+        return Span(text, -1)
+    if start is None:
+        if len(places) > 1:
+            ledger.note("answers without a position: their first occurrence is used")
+        return Span(text, places[0])
+    ledger.note("answers moved to their nearest occurrence")
+    return Span(text, min(places, key=lambda place: abs(place - start)))
+
+
+# ------------------------------------------------------------------ rows
+
+
+def read_questions(table: Table, finder: Finder, ledger: Ledger) -> list[Question]:
+    """Rows with a question, a passage and answers: texts, or SQuAD's texts and starts."""
+    rows = question_rows(table, finder, ledger)
+    ledger.note("rows without a question or a passage, left out", rows.count(None))
+    return _merged([row for row in rows if row is not None], ledger)
+
+
+def question_rows(
+    table: Table, finder: Finder, ledger: Ledger, gold: bool = True
+) -> list[Question | None]:
+    """A question for each row; None for a row without a question or a passage."""
+    question, passage = finder.needed("question"), finder.needed("passage")
+    answers = finder.known("answers") if gold else None
+    starts = finder.known("start") if gold else None
+    name, title = finder.known("id"), finder.by_plain.get("title")
+    if title:
+        finder.used.add(title)
+    examples: list[Question | None] = []
+    for row in table.rows:
+        where = table.where(row)
+        if any(is_absent(row.cells.get(column)) for column in (question, passage)):
+            examples.append(None)
+            continue
+        read = passage_cell(row, where, passage, ledger)
+        spans = None
+        if answers is not None:
+            start = row.cells.get(starts) if starts else None
+            spans = _answers(row.cells.get(answers), start, read, where, ledger)
+        examples.append(
+            Question(
+                id=name_cell(row.cells.get(name) if name else None, row.number),
+                question=text_cell(row.cells.get(question), where, question),
+                passage=read,
+                answers=spans,
+                title=name_cell(row.cells.get(title) if title else None, ""),
+                where=where,
+            )
+        )
+    return examples
+
+
+def passage_cell(row: Row, where: Where, column: str, ledger: Ledger) -> str:
+    """A passage, without what says at its end that nothing is found in it."""
+    read = text_cell(row.cells.get(column), where, column)
+    if read.endswith(NO_ANSWER):
+        ledger.note(f"passages from whose end {NO_ANSWER} was removed")
+        read = read.removesuffix(NO_ANSWER).rstrip()
+    return read
+
+
+def _merged(examples: list[Question], ledger: Ledger) -> list[Question]:
+    """One question for each id: rows that repeat it add to its gold answers."""
+    groups: dict[tuple[str, str, str], list[Question]] = {}
+    for example in examples:
+        key = example.id, example.question, example.passage
+        groups.setdefault(key, []).append(example)
+    ledger.note(
+        "rows that repeat a question: their answers were added", len(examples) - len(groups)
+    )
+    merged = []
+    for group in groups.values():
+        answers = [one.answers for one in group if one.answers is not None]
+        spans = dict.fromkeys(span for several in answers for span in several)
+        merged.append(replace(group[0], answers=tuple(spans) if answers else None))
+    return merged
+
+
+def _answers(
+    value: Any, start: Any, passage: str, where: Where, ledger: Ledger
+) -> tuple[Span, ...]:
+    if isinstance(value, dict):  # as the `datasets` library stores SQuAD
+        texts, places = value.get("text"), value.get("answer_start")
+        if not isinstance(texts, list) or not isinstance(places, list) or len(texts) != len(places):
+            raise BertsmithError(f"{where}: answers need as many texts as answer_starts")
+        pairs = zip(texts, places, strict=True)
+        return tuple(
+            placed(_answer(text, where), _start(place, where), passage, ledger)
+            for text, place in pairs
+        )
+    if isinstance(value, list):
+        if all(isinstance(one, dict) for one in value):
+            return tuple(_span(one, passage, where, ledger) for one in value)
+        return tuple(placed(_answer(text, where), None, passage, ledger) for text in value)
+    text = text_cell(value, where, "answer").removesuffix(NO_ANSWER).rstrip()
+    if not text:
+        return ()
+    numbers = re.findall(r"[0-9]+", "" if start is None else str(start)[:100])
+    places = [number for number in map(parse_whole, numbers) if number is not None]
+    if len(places) == 2 and text not in passage and passage[slice(*places)].strip():
+        # Tokenised answers (ca n't) are spelled otherwise than the passage; the place is right.
+        ledger.note("answers replaced by the spelling in their passage")
+        return (Span(passage[slice(*places)], places[0]),)
+    return (placed(text, places[0] if places else None, passage, ledger),)

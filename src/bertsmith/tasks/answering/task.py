@@ -1,0 +1,408 @@
+"""Answering: the span of a passage that answers a question, or no answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from bertsmith.batch import Batch
+from bertsmith.errors import BertsmithError
+from bertsmith.infer.explain import Explanation
+from bertsmith.infer.loaded import EncoderTask, LoadedModel
+from bertsmith.infer.run import EncoderPass, Steps
+from bertsmith.infer.spans import trimmed
+from bertsmith.infer.windows import Window
+from bertsmith.metrics.answers import answer_overlap, best_threshold, question_scores
+from bertsmith.model import Hidden
+from bertsmith.numbers import parse_number
+from bertsmith.pages.results import marked_text, score_table
+from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.examples import Question
+from bertsmith.tasks.task import (
+    Display,
+    Mark,
+    Passage,
+    Prediction,
+    Result,
+    Rows,
+    Scorer,
+    Task,
+)
+from bertsmith.tasks.training import (
+    Sample,
+    Targets,
+    TaskOptions,
+    Training,
+    TrainingItem,
+    class_loss,
+    item_weights,
+)
+
+THRESHOLD = "no_answer_threshold"  # in config.json: the probability above which there is no answer
+NO_ANSWER = (0, 0)  # the first token stands for "no answer"
+
+
+@dataclass(frozen=True)
+class Answer(Result):
+    """An answer, passage[start:end]; the empty answer means that the passage has none."""
+
+    text: str
+    start: int
+    end: int
+    score: float  # probability among all spans of the passage
+
+
+class Answers(list[Answer]):
+    """The answers to a question, best first; notebooks highlight the best one in the passage."""
+
+    def __init__(self, answers: Iterable[Answer], passage: str) -> None:
+        super().__init__(answers)
+        self.passage = passage
+
+    def _repr_html_(self) -> str:
+        if not self or not self[0].text:
+            return score_table("no answer", [], [])
+        best = self[0]
+        return marked_text(self.passage, [(best.start, best.end, f"{best.score:.1%}")])
+
+
+@dataclass(frozen=True)
+class RankedAnswers:
+    """The spans that the windows of a passage predict, best first, and the score of no answer."""
+
+    passage: str
+    ranked: list[tuple[int, int, float]]  # start, end, score
+    nothing: float  # the score of "no answer"
+    total: float  # the logarithm of the sum over all spans
+
+    @property
+    def no_answer(self) -> float:
+        """The probability of "no answer" against the best answer."""
+        if not self.ranked:
+            return 1.0
+        return 1 / (1 + math.exp(min(700.0, self.ranked[0][2] - self.nothing)))
+
+    def answers(self, top: int, empty: bool) -> list[Answer]:
+        """Return the best answers; with `empty`, "no answer" is one of the candidates."""
+        total, ranked = self.total, self.ranked
+        if empty:
+            larger, smaller = max(total, self.nothing), min(total, self.nothing)
+            total = larger + math.log1p(math.exp(smaller - larger))
+            ranked = sorted([*ranked, (0, 0, self.nothing)], key=lambda one: -one[2])
+        return [
+            Answer(self.passage[start:end], start, end, math.exp(value - total))
+            for start, end, value in ranked[:top]
+        ]
+
+
+@EncoderTask
+def answer(
+    bert: LoadedModel, question: str, passage: str, top: int, longest: int, empty: bool | None
+) -> Steps[list[Answer]]:
+    """The `top` best parts of at most `longest` tokens, from all windows of the passage.
+
+    With `empty` "no answer" competes with them; None: as the threshold stored in the model says.
+    """
+    ranked = (yield from find_answers.steps(bert, [question], [passage], top, longest))[0]
+    threshold = stored_threshold(bert)
+    if empty is None and threshold is not None and ranked.no_answer > threshold:
+        return [Answer("", 0, 0, ranked.no_answer), *ranked.answers(top, False)][:top]
+    return ranked.answers(top, bool(empty))
+
+
+@EncoderTask
+def find_answers(
+    bert: LoadedModel,
+    questions: Sequence[str],
+    passages: Sequence[str],
+    top: int = 1,
+    longest: int = 30,
+) -> Steps[list[RankedAnswers]]:
+    """Many questions at once, each about its own passage."""
+    texts = [*questions, *passages]
+    # The tokenizer reports inputs that are not strings.
+    unique = list(dict.fromkeys(texts)) if all(isinstance(one, str) for one in texts) else texts
+    encoded = dict(zip(unique, bert.encode(unique), strict=True))
+    windower = bert.windower()
+    grouped = [
+        windower.pair(number, encoded[question].ids, encoded[passage].ids)
+        for number, (question, passage) in enumerate(zip(questions, passages, strict=True))
+    ]
+
+    def compute(hidden: Hidden, batch: Batch, _: Sequence[Window]) -> list[torch.Tensor]:
+        return list(batch.layout.split(bert.model.heads["answer"](hidden, batch).float().cpu()))
+
+    windows = [window for group in grouped for window in group]
+    scores = iter((yield EncoderPass(windows, compute, "answer")))
+    found = []
+    for passage, group in zip(passages, grouped, strict=True):
+        read = encoded[passage]
+        spans, nothing = _spans(group, scores, len(read), longest)
+        found.append(_ranked(passage, read.offsets, spans, nothing, top))
+    return found
+
+
+def _ranked(
+    passage: str,
+    offsets: Sequence[tuple[int, int]],
+    spans: torch.Tensor,
+    nothing: float,
+    top: int,
+) -> RankedAnswers:
+    """Return the best `top` spans of characters."""
+    best: dict[tuple[int, int], float] = {}
+    width = spans.shape[1]
+    # Spans that differ in spaces only are one answer, so more than `top` are read.
+    values, places = spans.flatten().topk(min(20 + 4 * top, spans.numel()))
+    for value, place in zip(values.tolist(), places.tolist(), strict=True):
+        first, more = divmod(place, width)
+        if value > -math.inf:
+            start, end = trimmed(passage, offsets[first][0], offsets[first + more][1])
+            if start < end:
+                best.setdefault((start, end), value)  # the best comes first
+    total = float(spans.flatten().double().logsumexp(0)) if spans.numel() else -math.inf
+    ranked = sorted(((*place, value) for place, value in best.items()), key=lambda one: -one[2])
+    return RankedAnswers(passage, ranked[:top], nothing, total)
+
+
+def _spans(
+    windows: Sequence[Window], found: Iterator[torch.Tensor], length: int, longest: int
+) -> tuple[torch.Tensor, float]:
+    """Return the score of every span of the passage (first token, length), and of no answer."""
+    longest = max(1, min(longest, length))
+    spans = torch.full((length, longest), -math.inf)
+    nothing = math.inf
+    for window in windows:
+        scores = next(found)
+        nothing = min(nothing, float(scores[0].sum()))  # there is none if no window has one
+        if window.tokens:
+            begins, stops = scores[window.first : window.first + len(window.tokens)].unbind(1)
+            ends = pad(stops, (0, longest - 1), value=-math.inf).unfold(0, longest, 1)
+            part = spans[window.tokens.start : window.tokens.stop]
+            part.copy_(part.maximum(begins[:, None] + ends))
+    return spans, nothing
+
+
+# ------------------------------------------------------------------ learning
+
+
+class AnsweringTraining(Training):
+    """A window that holds the answer learns its first and last token; others learn "none"."""
+
+    head = "answer"
+    each_token = True
+
+    def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
+        """A sample for each window, so that a batch size counts windows, as is usual."""
+        windower = self.windower(bert)
+        made: list[Sample] = []
+        unique = list(dict.fromkeys(text for example in examples for text in example.texts))
+        encoded = dict(zip(unique, bert.encode(unique), strict=True))
+        for number, example in enumerate(examples):
+            asked, read = encoded[example.question], encoded[example.passage]
+            span = token_span(example, read.offsets)
+            if span is None and not example.impossible:
+                bert.ledger.note("answers that are not in the passage, not trained on")
+                continue
+            windows = windower.pair(number, asked.ids, read.ids)
+            made += [(TrainingItem((window,), _inside(window, span)),) for window in windows]
+        return made
+
+    def targets(self, items: Sequence[TrainingItem]) -> Targets:
+        """Rows of first and last tokens within each window, and weights, each (N,)."""
+        starts, ends = (torch.tensor([item.target[side] for item in items]) for side in (0, 1))
+        return {"starts": starts, "ends": ends, "weights": item_weights(items)}
+
+    def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
+        """The mean of two cross entropies over all tokens of a window: of starts and of ends."""
+        layout = batch.layout
+        grid = outputs.new_full((len(layout.lengths), layout.longest, 2), float("-inf"))
+        grid = grid.index_put((layout.owner, layout.positions), outputs)
+        starts, ends = (
+            class_loss(grid[:, :, side], targets[name], focal=self.options.focal)
+            for side, name in enumerate(("starts", "ends"))
+        )
+        return ((starts + ends) / 2 * targets["weights"]).sum()
+
+
+def token_span(example: Question, offsets: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+    """The first and last token of the first gold answer that stands in the passage."""
+    for answer in example.answers or ():
+        if answer.start < 0:
+            continue
+        inside = [
+            token
+            for token, (start, end) in enumerate(offsets)
+            if end > answer.start and start < answer.end and end > start
+        ]
+        if inside:
+            return inside[0], inside[-1]
+    return None
+
+
+def _inside(window: Window, span: tuple[int, int] | None) -> tuple[int, int]:
+    """The rows of an answer in a window, if all of it lies there."""
+    if span is None or not (span[0] in window.tokens and span[1] in window.tokens):
+        return NO_ANSWER
+    shift = window.first - window.tokens.start
+    return span[0] + shift, span[1] + shift
+
+
+# ------------------------------------------------------------------ the task
+
+
+class AnsweringTask(Task):
+    """An answer that stands in a passage."""
+
+    name = "answering"
+    head = "answer"
+    hub_tag, opens_as = "question-answering", "QuestionAnswering"
+    usage = 'answer("A question?", "A passage.")'
+    defaults = MappingProxyType({"batch_size": 16, "epochs": 2})
+    options = frozenset({"focal"})
+    kinds = (Question,)
+
+    def training(self, dataset: Dataset[Any], options: TaskOptions) -> AnsweringTraining:
+        """Starts and ends of answers."""
+        return AnsweringTraining(dataset, options)
+
+    def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
+        """Answers; none where its probability is above the threshold stored in the model."""
+        return _predictions(bert, examples, top, stored_threshold(bert))
+
+    def tuned(
+        self, bert: LoadedModel, dataset: Dataset[Any], train: Dataset[Any]
+    ) -> tuple[list[Prediction], dict[str, Any]]:
+        """Answers under the threshold with the best F1, if training had unanswerable questions."""
+        if not any(one.impossible for one in train.examples):
+            return super().tuned(bert, dataset, train)
+        always = _predictions(bert, dataset.examples, 1, 1.0)
+        gold, names = _gold(dataset.examples), [one.id for one in dataset.examples]
+        chances = {name: one.output["no_answer"] for name, one in zip(names, always, strict=True)}
+        values = {name: one.value for name, one in zip(names, always, strict=True)}
+        limit = best_threshold(gold, values, chances).value
+        predictions = [
+            replace(one, value="", confidence=chance, output=one.output | {"answer": ""})
+            if (chance := one.output["no_answer"]) > limit
+            else one
+            for one in always
+        ]
+        return predictions, {THRESHOLD: limit}
+
+    def explain(
+        self, bert: LoadedModel, example: Any, prediction: Prediction, steps: int = 32
+    ) -> Rows:
+        """Contributions to an answer, or to there being none, in the window that decided on it."""
+        explanation = Explanation(bert, [example.question, example.passage])
+        windows = explanation.windows
+        spans = dict.fromkeys(range(len(windows)), NO_ANSWER)
+        if prediction.value:
+            start, end = (prediction.output["answers"][0][side] for side in ("start", "end"))
+            offsets = explanation.encodings[1].offsets
+            inside = [n for n, (s, e) in enumerate(offsets) if e > max(s, start) and s < end]
+            spans = {
+                number: (inside[0] + shift, inside[-1] + shift)
+                for number, window in enumerate(windows)
+                if inside[0] in window.tokens and inside[-1] in window.tokens
+                for shift in [window.first - window.tokens.start]
+            }
+        scores = bert.run(
+            windows,
+            lambda hidden, batch, _: batch.layout.split(bert.model.heads["answer"](hidden, batch)),
+        )
+        # An answer is as good as its best window says; there is none if no window has one.
+        pick = max if prediction.value else min
+        number = pick(spans, key=lambda n: float(scores[n][spans[n], (0, 1)].sum()))
+        first, last = spans[number]
+        explanation.add(windows[number], "answer", [(first, 0), (last, 1)], steps)
+        return explanation.words([windows[number]])
+
+    def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
+        """F1 of words decides."""
+        return "f1", "exact"
+
+    def label_of(self, example: Any) -> Any:
+        """Its answers' texts."""
+        return [span.text for span in example.answers or ()]
+
+    def correctness(self, example: Any, value: Any) -> float:
+        """F1 of the words."""
+        return answer_overlap(self.label_of(example), value)
+
+    def scorer(
+        self,
+        dataset: Dataset[Any],
+        predictions: Sequence[Prediction],
+        bert: LoadedModel | None = None,
+    ) -> Scorer:
+        """Exact match and F1 by the rules of SQuAD: v2.0 where a question has no answer."""
+        gold = _gold(dataset.examples)
+        return question_scores(list(gold.values()), [one.value for one in predictions])
+
+    def display(self, example: Any, prediction: Prediction) -> Display:
+        """The passage with the labelled answers and the predicted one."""
+        marks = []
+        best = next(iter(prediction.output.get("answers", ())), None)
+        places = {(span.start, span.end) for span in example.answers or () if span.start >= 0}
+        if best is not None and prediction.value:
+            place = best["start"], best["end"]
+            marks.append(Mark(*place, "correct" if place in places else "wrong", "predicted"))
+            places.discard(place)
+        marks += [Mark(start, end, "missed", "label") for start, end in places]
+        marks.sort(key=lambda mark: (mark.start, mark.end))
+        passages = (Passage(example.question, title=True), Passage(example.passage, tuple(marks)))
+        label, value = self.spoken(self.label_of(example)), self.spoken([prediction.value])
+        return Display(passages, label, value, prediction.confidence)
+
+    def spoken(self, value: Any) -> str:
+        """Different answers between bars."""
+        return " | ".join(dict.fromkeys(filter(None, value))) or "no answer"
+
+
+def stored_threshold(bert: LoadedModel) -> float | None:
+    """The probability of "no answer" above which a model gives none, if it was tuned."""
+    value = bert.checkpoint.settings.get(THRESHOLD)
+    if value is None:
+        return None
+    number = parse_number(value)
+    if number is None:
+        raise BertsmithError(f"config.json: {THRESHOLD} is {value!r}, not a number")
+    return number
+
+
+def _predictions(
+    bert: LoadedModel, examples: Sequence[Any], top: int, threshold: float | None
+) -> list[Prediction]:
+    questions, passages = ([getattr(e, n) for e in examples] for n in ("question", "passage"))
+    predictions = []
+    for ranked in find_answers(bert, questions, passages, top):
+        answers = ranked.answers(top, empty=False)
+        value = answers[0].text if answers else ""
+        sure = answers[0].score if answers else 0.0
+        output: dict[str, Any] = {"answer": value, "answers": [asdict(one) for one in answers]}
+        if threshold is not None:
+            output["no_answer"] = ranked.no_answer
+            if ranked.no_answer > threshold:
+                value = output["answer"] = ""
+            if not value:
+                sure = ranked.no_answer
+        predictions.append(Prediction(value, sure, output))
+    return predictions
+
+
+def _gold(examples: Sequence[Any]) -> dict[str, list[str]]:
+    """Question → its answers."""
+    gold = {one.id: [span.text for span in one.answers or ()] for one in examples}
+    if len(gold) != len(examples):
+        raise BertsmithError("two questions have the same id")
+    return gold
+
+
+ANSWERING = AnsweringTask()

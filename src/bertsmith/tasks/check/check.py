@@ -1,0 +1,82 @@
+"""`check` and `quick`: look at the data of one task before anything is trained on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from bertsmith.errors import BertsmithError
+from bertsmith.tasks.check import labels, spans, texts
+from bertsmith.tasks.check.findings import SEVERITIES, Finding, Report, Splits
+from bertsmith.tasks.check.lengths import Reader, measure
+from bertsmith.tasks.dataset import Dataset
+
+LINTS = (
+    labels.missing,
+    labels.placeholders,
+    labels.spelling,
+    labels.shares,
+    labels.unseen,
+    labels.numbered_tags,
+    labels.scores,
+    labels.choices,
+    spans.tags,
+    spans.answers,
+    texts.empty,
+    texts.broken,
+    texts.repeated,
+    texts.leaked,
+    texts.label_in_text,
+)
+
+
+SAMPLE = 20_000  # examples of a split that `quick` looks at
+
+
+def check(splits: Splits, reader: Reader | None = None) -> Report:
+    """Look for what would ruin training or flatter a score. There must be a split called train.
+
+    With a reader, lengths are counted in its tokens; `Report.refuse` turns what would ruin
+    training into an exception.
+    """
+    tasks = {dataset.task for dataset in splits.values()}
+    if "train" not in splits:
+        raise BertsmithError("no training data to check")
+    if len(tasks) > 1:
+        spoken = ", ".join(f"{dataset.path} {dataset.task}" for dataset in splits.values())
+        raise BertsmithError(f"the files are for different tasks: {spoken}; choose one with --task")
+    lengths, findings = measure(splits, reader)
+    found: list[Finding] = [*findings]
+    for lint in LINTS:
+        found.extend(lint(splits))
+    found.sort(key=lambda finding: SEVERITIES.index(finding.severity))
+    return Report(splits, labels.count(splits), lengths, found)
+
+
+def quick(splits: Any, reader: Reader | None = None) -> list[str]:
+    """The warnings of a check of at most 20,000 examples of each split, a line each.
+
+    `splits` is a `bertsmith.tasks.splits.Splits` or a dictionary of data sets. What would ruin training
+    is among the lines, too: fine-tuning itself refuses what it cannot learn from.
+    """
+    named = splits if isinstance(splits, Mapping) else vars(splits)
+    there = {name: one for name, one in named.items() if isinstance(one, Dataset) and len(one)}
+    if "train" not in there:
+        return []
+    sampled = {name: _sampled(dataset) for name, dataset in there.items()}
+    report = check(sampled, reader)
+    part = " (in a sample)" if any(sampled[n] is not one for n, one in there.items()) else ""
+    return [
+        f"{'error: ' if one.severity == 'error' else ''}{one.line()}{part}"
+        for one in report.findings
+        if one.severity != "note"
+    ]
+
+
+def _sampled(dataset: Dataset[Any]) -> Dataset[Any]:
+    if len(dataset) <= SAMPLE:
+        return dataset
+    chosen = sorted(Random(0).sample(range(len(dataset)), SAMPLE))
+    return replace(dataset, examples=[dataset.examples[number] for number in chosen])

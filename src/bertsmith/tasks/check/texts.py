@@ -1,0 +1,164 @@
+"""Checks of texts: empty, badly decoded, duplicated, or in two splits."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Hashable, Iterator
+from itertools import combinations
+from typing import Any
+
+from bertsmith.tasks.check.findings import Finding, Splits, found
+from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.examples import (
+    Annotated,
+    Example,
+    Labelled,
+    MultiLabelled,
+    Question,
+    Scored,
+    Tagged,
+    Where,
+)
+
+MOJIBAKE = re.compile("Ã[\x80-\xbf©¨¤¶¼±§ª]|â€[™œ\x9d“”¦]|Â[\xa0£§©®°»«]")
+CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+TAGS = re.compile(r"<(br|p|div|a|span|b|i|em|strong)\b[^>]*>", re.IGNORECASE)
+MOSTLY = 0.5  # a split that repeats so much of another measures nothing
+
+
+def empty(splits: Splits) -> Iterator[Finding]:
+    """Examples with an empty text."""
+    for name, dataset in splits.items():
+        places = [one.where for one in dataset.examples if not all(map(str.strip, one.texts))]
+        severity = "error" if len(places) == len(dataset) else "warning"
+        yield from found(
+            severity,
+            "empty-text",
+            name,
+            "examples with an empty text",
+            places,
+            "remove them, or check that the right column is read",
+        )
+
+
+def broken(splits: Splits) -> Iterator[Finding]:
+    """Signs that a text was read in the wrong encoding, or never cleaned."""
+    kinds = (
+        ("warning", "replacement", re.compile("�"), "with the replacement character �"),
+        ("warning", "mojibake", MOJIBAKE, "of UTF-8 text decoded with another encoding"),
+        ("warning", "control", CONTROL, "with control characters"),
+        ("note", "markup", TAGS, "with HTML tags"),
+    )
+    for name, dataset in splits.items():
+        for severity, code, pattern, what in kinds:
+            places = [one.where for one in dataset.examples if any(map(pattern.search, one.texts))]
+            yield from found(severity, code, name, f"examples {what}", places)
+
+
+def repeated(splits: Splits) -> Iterator[Finding]:
+    """Duplicates within a split, and texts with different labels."""
+    for name, dataset in splits.items():
+        groups: dict[Hashable, list[Any]] = defaultdict(list)
+        for one in dataset.examples:
+            groups[key(one)].append(one)
+        again = [one.where for group in groups.values() for one in group[1:]]
+        yield from found("note", "duplicate", name, "duplicates of earlier examples", again)
+        torn = [group[1].where for group in groups.values() if len(set(map(gold, group))) > 1]
+        yield from found(
+            "warning",
+            "contradiction",
+            name,
+            "texts with different labels in different rows",
+            torn,
+            "correct the labels; a model can predict only one of them",
+        )
+
+
+def leaked(splits: Splits) -> Iterator[Finding]:
+    """Examples of dev or test that are also in another split."""
+    for (one, first), (other, second) in combinations(splits.items(), 2):
+        known = {key(example) for example in first.examples}
+        places = [example.where for example in second.examples if key(example) in known]
+        share = len(places) / len(second)
+        severity = "error" if share > MOSTLY else "warning"
+        yield from found(
+            severity,
+            "leak",
+            other,
+            f"examples also in {one} ({share:.1%})",
+            places,
+            f"scores on {other} will be too optimistic",
+        )
+        yield from _passages(one, first, other, second)
+
+
+def _passages(one: str, first: Dataset[Any], other: str, second: Dataset[Any]) -> Iterator[Finding]:
+    """Passages that questions of both splits are about."""
+    known = {same(example.passage) for example in first.examples if isinstance(example, Question)}
+    places: dict[str, Where] = {}
+    for example in second.examples:
+        if isinstance(example, Question) and same(example.passage) in known:
+            places.setdefault(same(example.passage), example.where)
+    yield from found(
+        "warning",
+        "passage-leak",
+        other,
+        f"passages also in {one}",
+        places.values(),
+        "split the data by passage, or better by article",
+    )
+
+
+def label_in_text(splits: Splits) -> Iterator[Finding]:
+    """Texts that contain their own label."""
+    dataset = splits["train"]
+    rows = [one for one in dataset.examples if isinstance(one, Labelled) and one.label]
+    names = [name for name in dataset.labels if len(name) > 2 and not name.isdecimal()]
+    if len(names) < 2 or len(rows) < 20:
+        return
+    patterns = {name: re.compile(rf"\b{re.escape(name)}\b", re.IGNORECASE) for name in names}
+    own = [one for one in rows if one.label in patterns and _says(patterns[one.label], one)]
+    others = sum(
+        any(_says(patterns[name], one) for name in names[:20] if name != one.label)
+        for one in rows[:2000]
+    )
+    if len(own) > MOSTLY * len(rows) and others < 0.1 * min(2000, len(rows)):
+        yield from found(
+            "warning",
+            "label-in-text",
+            "train",
+            "texts that contain their own label",
+            [one.where for one in own],
+            "a model would only learn to find it; remove it from the texts",
+        )
+
+
+def _says(pattern: re.Pattern[str], example: Labelled) -> bool:
+    return any(map(pattern.search, example.texts))
+
+
+def key(example: Example) -> Hashable:
+    """The identity of an input: its texts without case and spaces."""
+    return tuple(map(same, example.texts))
+
+
+def same(text: str) -> str:
+    """A text without case and repeated spaces."""
+    return " ".join(text.casefold().split())
+
+
+def gold(example: Example) -> Hashable:
+    """The gold label, score or tags of an example."""
+    match example:
+        case Labelled(label=label):
+            return label
+        case MultiLabelled(labels=labels):
+            return None if labels is None else frozenset(labels)
+        case Scored(score=score):
+            return score
+        case Tagged(tags=tags):
+            return tags
+        case Annotated(spans=spans):
+            return spans
+    return None

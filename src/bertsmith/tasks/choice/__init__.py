@@ -1,0 +1,1 @@
+"""One of several choices for a prompt."""

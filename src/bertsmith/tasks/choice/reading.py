@@ -1,0 +1,125 @@
+"""Multiple choice (SWAG, OpenBookQA, COPA, …) from tables with one row per question."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from bertsmith.data.columns import Finder, nested_choices, plain
+from bertsmith.data.tables import Row, Table, is_absent, list_cell, text_cell
+from bertsmith.errors import BertsmithError
+from bertsmith.ledger import Ledger
+from bertsmith.numbers import parse_whole, shown
+from bertsmith.tasks.examples import Options, Where
+
+LETTERED = re.compile(r"\(([A-Z0-9])\)")  # OpenBookQA's table: (A) one (B) another
+KEYS = "ABCDEFGHIJ"
+# COPA asks one of two questions, by a word.
+ASKED = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
+
+
+def read_choices(table: Table, finder: Finder, ledger: Ledger) -> list[Options]:
+    """Rows with a prompt, the choices (in one column or several) and which of them is right."""
+    rows = choice_rows(table, finder)
+    ledger.note("rows without a text, left out", rows.count(None))
+    return [row for row in rows if row is not None]
+
+
+def choice_rows(table: Table, finder: Finder) -> list[Options | None]:
+    """An example for each row; None for a row without a prompt."""
+    nested = nested_choices(table)
+    several = [] if "options" in finder.given else finder.numbered()
+    if several:
+        finder.note("options", f"{several[0]} to {several[-1]}", *several)
+    prompt = finder.note("prompt", nested) if nested else finder.needed("prompt")
+    question = _question(finder, prompt)
+    single = "" if several or nested else finder.needed("options")
+    answer = finder.known("answer")
+    begins = finder.by_plain.get("sent2") if plain(prompt) == "sent1" else None  # SWAG's
+    if begins:
+        finder.used.add(begins)
+    examples: list[Options | None] = []
+    for row in table.rows:
+        where = table.where(row)
+        asked = row.cells.get(prompt)
+        keys: Sequence[str] = ()
+        if is_absent(asked):
+            examples.append(None)
+            continue
+        if nested:
+            if not isinstance(asked, dict):
+                raise BertsmithError(f"{where}: {prompt!r} has no stem and choices")
+            options, keys = _listed(asked.get("choices"), where, "choices")
+            asked = asked.get("stem")
+        elif several:
+            options = [text_cell(row.cells.get(name), where, name) for name in several]
+        else:
+            options, keys = _listed(row.cells.get(single), where, single)
+        if begins:
+            start = text_cell(row.cells.get(begins), where, begins)
+            options = [f"{start} {option}".strip() for option in options]
+        if len(options) < 2:
+            raise BertsmithError(f"{where}: {len(options)} choices; at least two are needed")
+        spelled = text_cell(asked, where, prompt)
+        if question:
+            more = text_cell(row.cells.get(question), where, question)
+            spelled = f"{spelled} {ASKED.get(more.strip().lower(), more)}".strip()
+        label = _label(row, answer, options, keys or KEYS, where)
+        examples.append(Options(spelled, tuple(options), label, where))
+    return examples
+
+
+def _question(finder: Finder, prompt: str) -> str | None:
+    """A question beside the prompt (COPA's cause or effect, RACE's question), which is joined."""
+    question = finder.by_plain.get("question")
+    if question is None or question in finder.used or "prompt" in finder.given:
+        return None
+    finder.note("prompt", f"{prompt} + {question}", prompt, question)
+    return question
+
+
+def _listed(value: Any, where: Where, column: str) -> tuple[list[str], Sequence[str]]:
+    """Choices and their keys, from the ways in which one cell holds several."""
+    if isinstance(value, dict) and isinstance(value.get("text"), list):
+        labels = value.get("label")
+        keys = [str(key) for key in labels] if isinstance(labels, list) else []
+        return [text_cell(text, where, column) for text in value["text"]], keys
+    if isinstance(value, str) and LETTERED.search(value) and not value.strip().startswith("["):
+        return _lettered(value)
+    listed = list_cell(value, where, column)
+    if listed and all(isinstance(one, dict) for one in listed):
+        keys = [str(one.get("label", "")) for one in listed]
+        return [text_cell(one.get("text"), where, column) for one in listed], keys
+    return [text_cell(one, where, column) for one in listed], ()
+
+
+def _lettered(value: str) -> tuple[list[str], Sequence[str]]:
+    """(A) one (B) another: only letters in their order begin a choice, so that it may hold some."""
+    marks: list[re.Match[str]] = []
+    for match in LETTERED.finditer(value):
+        before = ord(marks[-1][1]) if marks else ord(match[1]) - 1
+        if ord(match[1]) == before + 1:
+            marks.append(match)
+    ends = [*(mark.start() for mark in marks[1:]), len(value)]
+    options = [value[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True)]
+    return options, [mark[1] for mark in marks]
+
+
+def _label(
+    row: Row,
+    answer: str | None,
+    options: list[str],
+    keys: Sequence[str],
+    where: Where,
+) -> int | None:
+    """Which choice is right: by its letter, its number from 0, or its words."""
+    value = row.cells.get(answer) if answer else None
+    if is_absent(value) or value == "" or value == -1 or value == "-1":
+        return None
+    number = parse_whole(value) if isinstance(value, float) else None
+    spelled = text_cell(value if number is None else number, where, str(answer)).strip()
+    for names in (list(keys), [str(place) for place in range(len(options))], options):
+        if spelled in names and names.index(spelled) < len(options):
+            return names.index(spelled)
+    raise BertsmithError(f"{where}: {answer!r} is {shown(spelled)}, not one of the choices")

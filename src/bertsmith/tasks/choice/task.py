@@ -1,0 +1,216 @@
+"""Choice: the best of several choices for a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertsmith.batch import Batch
+from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import EncoderTask, LoadedModel
+from bertsmith.infer.run import EncoderPass, Steps
+from bertsmith.infer.windows import Window, Windower
+from bertsmith.metrics.calibration import calibration_error
+from bertsmith.model import Hidden
+from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.examples import Options
+from bertsmith.tasks.task import (
+    Display,
+    Mark,
+    Passage,
+    Prediction,
+    Result,
+    Scorer,
+    Task,
+    Weights,
+    abstained,
+    weighted_mean,
+)
+from bertsmith.tasks.training import (
+    Sample,
+    Targets,
+    TaskOptions,
+    Training,
+    TrainingItem,
+    class_loss,
+    item_weights,
+)
+
+
+@dataclass(frozen=True)
+class Choice(Result):
+    """The best choice, with the probability of each."""
+
+    index: int
+    text: str
+    scores: list[float]
+
+
+@EncoderTask
+def choose(bert: LoadedModel, prompt: str, choices: Sequence[str]) -> Steps[Choice]:
+    """The choice that goes best with the prompt."""
+    if not choices:
+        raise BertsmithError("no choices given")
+    return (yield from choose_many.steps(bert, [prompt], [choices]))[0]
+
+
+@EncoderTask
+def choose_many(
+    bert: LoadedModel, prompts: Sequence[str], choices: Sequence[Sequence[str]]
+) -> Steps[list[Choice]]:
+    """The best choice for each prompt. A long prompt is read in windows, each with the choice."""
+    grouped = choice_windows(bert, prompts, choices, bert.windower())
+
+    def compute(hidden: Hidden, batch: Batch, _: Sequence[Window]) -> list[float]:
+        return list(bert.model.heads["choose"](hidden, batch).float().flatten().tolist())
+
+    windows = [window for group in grouped for window in group]
+    scores = iter((yield EncoderPass(windows, compute, "choose")))
+    results = []
+    for group, texts in zip(grouped, choices, strict=True):
+        highest = [float("-inf")] * len(texts)
+        for window in group:  # what speaks for a choice may stand in any window
+            highest[window.number] = max(highest[window.number], next(scores))
+        probabilities = torch.tensor(highest).softmax(0).tolist()
+        best = max(range(len(texts)), key=probabilities.__getitem__)
+        results.append(Choice(best, texts[best], probabilities))
+    return results
+
+
+def choice_windows(
+    bert: LoadedModel, prompts: Sequence[str], choices: Sequence[Sequence[str]], how: Windower
+) -> list[list[Window]]:
+    """The windows of every prompt with each of its choices; a window's number is its choice's."""
+    asked = bert.token_ids(prompts)
+    flat = iter(bert.token_ids([text for texts in choices for text in texts]))
+    grouped = []
+    for number, (prompt, texts) in enumerate(zip(asked, choices, strict=True)):
+        group: list[Window] = []
+        for place in range(len(texts)):
+            group += [replace(one, number=place) for one in how.beside(number, prompt, next(flat))]
+        grouped.append(group)
+    return grouped
+
+
+class ChoiceTraining(Training):
+    """Cross entropy among the choices of each question; of a choice's windows the best counts."""
+
+    head = "choose"
+    exact = True
+
+    def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
+        """One item for each question: its choices compete, so they are in one batch."""
+        how = self.windower(bert)
+        prompts = [example.prompt for example in examples]
+        grouped = choice_windows(bert, prompts, [example.options for example in examples], how)
+        return [
+            (TrainingItem(tuple(windows), example.label),)
+            for windows, example in zip(grouped, examples, strict=True)
+        ]
+
+    def targets(self, items: Sequence[TrainingItem]) -> Targets:
+        """The question and the choice of every window (N,), the right choices and weights (Q,).
+
+        `width` has as many elements as the question with the most choices has choices.
+        """
+        questions = [number for number, item in enumerate(items) for _ in item.windows]
+        choices = [window.number for item in items for window in item.windows]
+        return {
+            "questions": torch.tensor(questions),
+            "choices": torch.tensor(choices),
+            "width": torch.empty(max(choices) + 1),
+            "classes": torch.tensor([item.target for item in items]),
+            "weights": item_weights(items),
+        }
+
+    def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
+        """Cross entropy among each question's choices; places without a choice never win."""
+        width, count = len(targets["width"]), len(targets["classes"])
+        places = targets["questions"] * width + targets["choices"]
+        empty = outputs.new_full((count * width,), float("-inf"))
+        grid = empty.scatter_reduce(0, places, outputs.flatten(), "amax").view(count, width)
+        loss = class_loss(grid, targets["classes"])
+        sure = (-loss).exp()
+        if smoothing := self.options.smoothing:
+            real = grid > float("-inf")
+            logs = grid.log_softmax(-1).masked_fill(~real, 0.0)
+            loss = (1 - smoothing) * loss - smoothing * logs.sum(-1) / real.sum(-1)
+        if self.options.focal:
+            loss = loss * (1 - sure) ** self.options.focal
+        return (loss * targets["weights"]).sum()
+
+
+class ChoiceTask(Task):
+    """One of several choices."""
+
+    name = "choice"
+    head = "choose"
+    hub_tag, opens_as = "multiple-choice", "MultipleChoice"
+    usage = 'choose("A prompt", ["one", "another"])'
+    defaults = MappingProxyType({"batch_size": 8})
+    options = frozenset({"focal", "smoothing"})
+    kinds = (Options,)
+
+    def training(self, dataset: Dataset[Any], options: TaskOptions) -> ChoiceTraining:
+        """Cross entropy among choices."""
+        return ChoiceTraining(dataset, options)
+
+    def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
+        """The index of the best choice."""
+        prompts = [example.prompt for example in examples]
+        return [
+            Prediction(
+                one.index,
+                one.scores[one.index],
+                {"choice": one.index, "text": one.text, "scores": one.scores}
+                | abstained(bert, one.scores[one.index]),
+            )
+            for one in choose_many(bert, prompts, [example.options for example in examples])
+        ]
+
+    def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
+        """Accuracy."""
+        return ("accuracy",)
+
+    def label_of(self, example: Any) -> Any:
+        """The index of the right choice."""
+        return example.label
+
+    def scorer(
+        self,
+        dataset: Dataset[Any],
+        predictions: Sequence[Prediction],
+        bert: LoadedModel | None = None,
+    ) -> Scorer:
+        """Accuracy and calibration error."""
+        right = np.asarray(self.correct(dataset, [one.value for one in predictions]))
+        sure = np.clip([one.confidence for one in predictions], 0, 1)
+
+        def scores(weights: Weights | None) -> dict[str, float]:
+            error = calibration_error(sure, right, weights)
+            return {"accuracy": weighted_mean(right, weights), "calibration_error": error}
+
+        return scores
+
+    def correct(self, dataset: Dataset[Any], values: Sequence[Any]) -> list[bool]:
+        """Equal indices."""
+        return [one.label == value for one, value in zip(dataset.examples, values, strict=True)]
+
+    def display(self, example: Any, prediction: Prediction) -> Display:
+        """The prompt and all choices, the right and the predicted one marked."""
+        passages = [Passage(example.prompt, title=True)]
+        for number, option in enumerate(example.options):
+            right, said = number == example.label, number == prediction.value
+            kind = "correct" if right and said else "missed" if right else "wrong"
+            marks = (Mark(0, len(option), kind),) if right or said else ()
+            passages.append(Passage(option, marks))
+        return Display(tuple(passages), confidence=prediction.confidence)
+
+
+CHOICE = ChoiceTask()

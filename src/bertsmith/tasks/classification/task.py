@@ -1,0 +1,285 @@
+"""Classification: one label for a text, or for a pair of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertsmith.batch import Batch
+from bertsmith.checkpoint import Checkpoint
+from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import EncoderTask, LoadedModel
+from bertsmith.infer.run import Steps
+from bertsmith.metrics.calibration import calibration_error
+from bertsmith.metrics.labels import Score, label_scores, per_label
+from bertsmith.numbers import shown
+from bertsmith.pages.results import score_bars, score_table
+from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.examples import Labelled, MultiLabelled, Scored
+from bertsmith.tasks.labels import Activation, LabelTask, LabelTraining, texts_of, vote
+from bertsmith.tasks.task import Prediction, Result, Scorer, Weights, abstained
+from bertsmith.tasks.training import (
+    Targets,
+    TaskOptions,
+    TrainingItem,
+    class_loss,
+    class_weights,
+    item_weights,
+)
+
+THRESHOLD = 0.5  # the probability from which a label of a multi-label model applies
+POSITIVE = ("1", "true", "yes", "positive", "pos", "entailment", "duplicate", "equivalent")
+
+
+@dataclass(frozen=True)
+class Classification(Result):
+    """The best label and its probability; for regression models, the value."""
+
+    label: str
+    score: float
+    scores: dict[str, float]  # of every label
+    labels: list[str] | None = None  # of a multi-label model: those that apply, if any
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain Python values; `labels` of multi-label models only."""
+        content = super().to_dict()
+        if self.labels is None:
+            del content["labels"]
+        return content
+
+    def _repr_html_(self) -> str:
+        ranked = sorted(self.scores.items(), key=lambda item: -item[1])
+        if len(ranked) == 1:  # a value, not a probability
+            return score_table("", [], ranked)
+        title = self.label if self.labels is None else ", ".join(self.labels) or "no label"
+        return score_bars(title, ranked)
+
+
+@EncoderTask
+def classify(
+    bert: LoadedModel, texts: Sequence[str], pairs: Sequence[str] | None = None
+) -> Steps[list[Classification]]:
+    """A label for every text or pair, from any model with a classification head."""
+    labels = bert.checkpoint.labels
+    rows = yield from vote.steps(bert, texts, pairs, activation(bert.checkpoint))
+    best = [_decided(bert.checkpoint, row) for row in rows]
+    named = [dict(zip(labels, row, strict=True)) for row in rows]
+    several = [_applying(bert.checkpoint, scores) for scores in named]
+    return [
+        Classification(labels[place], scores[labels[place]], scores, applying)
+        for place, scores, applying in zip(best, named, several, strict=True)
+    ]
+
+
+def _applying(checkpoint: Checkpoint, scores: dict[str, float]) -> list[str] | None:
+    """The labels above their thresholds, of a multi-label model."""
+    if checkpoint.settings.get("problem_type") != "multi_label_classification":
+        return None
+    stored = checkpoint.settings.get("label_thresholds")
+    limits: dict[str, float] = stored if isinstance(stored, dict) else {}
+    return [name for name, score in scores.items() if score > limits.get(name, THRESHOLD)]
+
+
+def _decided(checkpoint: Checkpoint, row: Sequence[float]) -> int:
+    """The index of the label: the likeliest, or of two labels by the model's threshold."""
+    stored = checkpoint.settings.get("decision_threshold")
+    if isinstance(stored, dict) and len(row) == 2 and stored.get("label") in checkpoint.labels:
+        place = checkpoint.labels.index(stored["label"])
+        return place if row[place] > float(stored["value"]) else 1 - place
+    return max(range(len(row)), key=row.__getitem__)
+
+
+def activation(checkpoint: Checkpoint) -> Activation:
+    """How the outputs of a classification head become scores."""
+    problem = checkpoint.settings.get("problem_type")
+    if problem == "multi_label_classification":
+        return torch.sigmoid
+    return raw if len(checkpoint.labels) == 1 or problem == "regression" else softmax
+
+
+def raw(logits: Tensor) -> Tensor:
+    """The outputs themselves."""
+    return logits
+
+
+def softmax(logits: Tensor) -> Tensor:
+    """Probabilities that add up to 1."""
+    return logits.softmax(-1)
+
+
+class ClassificationTraining(LabelTraining):
+    """Cross entropy."""
+
+    problem = "single_label_classification"
+
+    def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
+        super().__init__(dataset, options)
+        if len(self.labels) < 2:
+            only = ", ".join(map(repr, self.labels)) or "none"
+            raise BertsmithError(
+                f"{dataset.path}: training needs at least two labels, found: {only}"
+                " (without --dev a part of the file is held out)"
+            )
+        seen = (example.label for example in dataset.gold())
+        self.weights = class_weights(options.class_weights, self.labels, seen)
+
+    def target(self, example: Any) -> int:
+        """The index of its label."""
+        return self.index[example.label]
+
+    def weight(self, example: Any) -> float:
+        """The weight of its class."""
+        return self.weights[self.target(example)]
+
+    def targets(self, items: Sequence[TrainingItem]) -> Targets:
+        """Class indices and weights (N,)."""
+        classes = torch.tensor([item.target for item in items])
+        return {"classes": classes, "weights": item_weights(items)}
+
+    def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
+        """Cross entropy of each window, times its weight."""
+        focal, smoothing = self.options.focal, self.options.smoothing
+        loss = class_loss(outputs, targets["classes"], focal=focal, smoothing=smoothing)
+        return (loss * targets["weights"]).sum()
+
+
+class ClassificationTask(LabelTask):
+    """One label."""
+
+    name = "classification"
+    usage = 'classify("A text.")'
+    options = frozenset({"class_weights", "focal", "smoothing", "both_orders"})
+    kinds = (Labelled, MultiLabelled, Scored)
+
+    def fits(self, checkpoint: Checkpoint) -> bool:
+        """Is there a classification head that chooses among labels?"""
+        problem = checkpoint.settings.get("problem_type")
+        several = problem in ("multi_label_classification", "regression")
+        return super().fits(checkpoint) and not several and len(checkpoint.labels) > 1
+
+    def training(self, dataset: Dataset[Any], options: TaskOptions) -> ClassificationTraining:
+        """Cross entropy over the labels of the file."""
+        return ClassificationTraining(dataset, options)
+
+    def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
+        """The likeliest label."""
+        return [
+            Prediction(
+                one.label,
+                one.score,
+                {"label": one.label, "scores": one.scores} | abstained(bert, one.score),
+            )
+            for one in classify(bert, *texts_of(examples))
+        ]
+
+    def explained_outputs(self, bert: LoadedModel, value: Any) -> list[int]:
+        """That of the label."""
+        return [bert.checkpoint.labels.index(value)]
+
+    def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
+        """F1 of one label where there are two."""
+        binary = ("f1",) if len(dataset.labels) == 2 else ()
+        return ("accuracy", "macro_f1", "mcc", *binary)
+
+    def label_of(self, example: Any) -> Any:
+        """Its label."""
+        return example.label
+
+    def scorer(
+        self,
+        dataset: Dataset[Any],
+        predictions: Sequence[Prediction],
+        bert: LoadedModel | None = None,
+    ) -> Scorer:
+        """Accuracy, macro F1, MCC, calibration error; F1 of the positive of two labels."""
+        labels = dataset.labels if bert is None else bert.checkpoint.labels
+        values = [one.value for one in predictions]
+        score = label_scores([one.label for one in dataset.examples], values, positive(labels))
+        right = np.asarray(self.correct(dataset, values))
+        sure = np.clip([one.confidence for one in predictions], 0, 1)
+
+        def scores(weights: Weights | None) -> dict[str, float]:
+            return {**score(weights), "calibration_error": calibration_error(sure, right, weights)}
+
+        return scores
+
+    def demand_labels(self, bert: LoadedModel, dataset: Dataset[Any]) -> None:
+        """Refuse to score a model that knows none of the labels."""
+        known = bert.checkpoint.labels
+        if not {*known} & {*dataset.labels}:
+            own, there = (listed(names) for names in (known, dataset.labels))
+            raise BertsmithError(
+                f"the model knows none of the labels in {dataset.path}: it predicts {own}; "
+                f"the file has {there}"
+            )
+
+    def notes(self, bert: LoadedModel, dataset: Dataset[Any]) -> list[str]:
+        """Which label F1 is of, and labels that the model does not know."""
+        labels = bert.checkpoint.labels
+        counted = positive(labels)
+        notes = [] if counted is None else [f"f1 is that of the label {counted!r}"]
+        unknown = set(dataset.labels) - set(labels)
+        if unknown:
+            count = sum(example.label in unknown for example in dataset.examples)
+            notes.append(f"{count} examples have labels the model does not know: {listed(unknown)}")
+        return notes
+
+    def per_class(self, dataset: Dataset[Any], values: Sequence[Any]) -> dict[str, Score]:
+        """Every label."""
+        return per_label([example.label for example in dataset.examples], values)
+
+    def classes(
+        self, dataset: Dataset[Any], values: Sequence[Any]
+    ) -> tuple[list[str], list[str]] | None:
+        """Labels and predictions."""
+        return [example.label for example in dataset.examples], list(values)
+
+    def correct(self, dataset: Dataset[Any], values: Sequence[Any]) -> list[bool]:
+        """Equal labels."""
+        return [
+            example.label == value for example, value in zip(dataset.examples, values, strict=True)
+        ]
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first of some names, for a message."""
+    return ", ".join(shown(name).strip("'\"") for name in sorted(names)[:5])
+
+
+def positive(labels: Sequence[str]) -> str | None:
+    """The label of two whose F1 is reported."""
+    if len(labels) != 2:
+        return None
+    known = [name for name in labels if name.lower() in POSITIVE]
+    return known[0] if len(known) == 1 else sorted(labels)[1]
+
+
+def relevant(labels: Sequence[str]) -> str | None:
+    """The label that says that the second text of a pair is relevant to the first.
+
+    The only one, or of two the positive one; None: the model cannot rank texts.
+    """
+    return labels[0] if len(labels) == 1 else positive(labels)
+
+
+@EncoderTask
+def relevance(
+    bert: LoadedModel, queries: Sequence[str], texts: Sequence[str]
+) -> Steps[list[float]]:
+    """How relevant each text is to its query: the output or probability of the label above."""
+    labels = bert.checkpoint.labels
+    label = relevant(labels)
+    if label is None:
+        raise BertsmithError(
+            f"the model has {len(labels)} labels; one that reranks has a single score or two labels"
+        )
+    rows = yield from vote.steps(bert, queries, texts, activation(bert.checkpoint))
+    return [row[labels.index(label)] for row in rows]
+
+
+CLASSIFICATION = ClassificationTask()

@@ -1,0 +1,130 @@
+"""Multilabel: any number of labels for a text, or for a pair of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bertsmith.batch import Batch
+from bertsmith.checkpoint import Checkpoint
+from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import LoadedModel
+from bertsmith.metrics.labels import Score, multilabel_per_label, multilabel_scores
+from bertsmith.tasks.classification.task import classify
+from bertsmith.tasks.dataset import Dataset, label_names
+from bertsmith.tasks.examples import Labelled, MultiLabelled, Scored
+from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
+from bertsmith.tasks.task import Prediction, Scorer
+from bertsmith.tasks.training import (
+    Targets,
+    TaskOptions,
+    TrainingItem,
+    binary_loss,
+    item_weights,
+    label_weights,
+)
+
+
+class MultilabelTraining(LabelTraining):
+    """Binary cross entropy of every label."""
+
+    problem = "multi_label_classification"
+
+    def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
+        super().__init__(dataset, options)
+        if not self.labels:
+            raise BertsmithError(f"{dataset.path}: contains no labels")
+        seen = (name for example in dataset.gold() for name in label_names(example))
+        self.weights, self.otherwise = label_weights(
+            options.class_weights, self.labels, seen, len(dataset.gold())
+        )
+
+    def target(self, example: Any) -> tuple[int, ...]:
+        """The indices of its labels."""
+        return tuple(self.index[name] for name in example.labels)
+
+    def targets(self, items: Sequence[TrainingItem]) -> Targets:
+        """Which labels apply (N, labels), how much each counts (N, labels), and weights (N,)."""
+        applies = torch.zeros(len(items), len(self.labels))
+        for row, item in enumerate(items):
+            applies[row, list(item.target)] = 1.0
+        each = torch.where(applies > 0.5, torch.tensor(self.weights), torch.tensor(self.otherwise))
+        return {"applies": applies, "each": each, "weights": item_weights(items)}
+
+    def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
+        """The mean over labels, each by its weight."""
+        focal, smoothing = self.options.focal, self.options.smoothing
+        loss = binary_loss(outputs, targets["applies"], focal=focal, smoothing=smoothing)
+        return ((loss * targets["each"]).mean(-1) * targets["weights"]).sum()
+
+
+class MultilabelTask(LabelTask):
+    """Any number of labels."""
+
+    name = "multilabel"
+    usage = 'classify("A text.").labels'
+    defaults = MappingProxyType({"epochs": 4})
+    options = frozenset({"class_weights", "focal", "smoothing", "both_orders"})
+    kinds = (Labelled, MultiLabelled, Scored)
+
+    def fits(self, checkpoint: Checkpoint) -> bool:
+        """Does config.json say so?"""
+        problem = checkpoint.settings.get("problem_type")
+        return super().fits(checkpoint) and problem == "multi_label_classification"
+
+    def training(self, dataset: Dataset[Any], options: TaskOptions) -> MultilabelTraining:
+        """Binary cross entropy over the labels of the file."""
+        return MultilabelTraining(dataset, options)
+
+    def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
+        """The labels whose probability is above the threshold."""
+        predictions = []
+        for one in classify(bert, *texts_of(examples)):
+            chosen = tuple(one.labels or ())
+            # As sure as it is of the label that it is least sure of.
+            sure = min(max(score, 1 - score) for score in one.scores.values())
+            output = {"labels": list(chosen), "scores": one.scores}
+            predictions.append(Prediction(chosen, sure, output))
+        return predictions
+
+    def explained_outputs(self, bert: LoadedModel, value: Any) -> list[int]:
+        """Those of all predicted labels; of all labels where none is predicted."""
+        labels = bert.checkpoint.labels
+        return [labels.index(name) for name in value] or list(range(len(labels)))
+
+    def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
+        """Micro F1 decides."""
+        return "micro_f1", "macro_f1", "exact"
+
+    def label_of(self, example: Any) -> Any:
+        """Its labels."""
+        return example.labels
+
+    def correctness(self, example: Any, value: Any) -> float:
+        """Are all labels right, and none too many?"""
+        return float(set(value) == set(example.labels))
+
+    def scorer(
+        self,
+        dataset: Dataset[Any],
+        predictions: Sequence[Prediction],
+        bert: LoadedModel | None = None,
+    ) -> Scorer:
+        """Exact match, micro and macro F1."""
+        values = [one.value for one in predictions]
+        return multilabel_scores([example.labels for example in dataset.examples], values)
+
+    def per_class(self, dataset: Dataset[Any], values: Sequence[Any]) -> dict[str, Score]:
+        """Every label."""
+        return multilabel_per_label([example.labels for example in dataset.examples], values)
+
+    def spoken(self, value: Any) -> str:
+        """The labels between commas."""
+        return ", ".join(sorted(value or ())) or "none"
+
+
+MULTILABEL = MultilabelTask()

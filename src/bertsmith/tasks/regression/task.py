@@ -1,0 +1,137 @@
+"""Regression: a number for a text, or for a pair of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from statistics import fmean, pstdev
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bertsmith.batch import Batch
+from bertsmith.checkpoint import Checkpoint
+from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import LoadedModel
+from bertsmith.metrics.numbers import number_scores
+from bertsmith.model import Model
+from bertsmith.tasks.classification.task import classify
+from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.examples import Labelled, MultiLabelled, Scored
+from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
+from bertsmith.tasks.task import Prediction, Scorer
+from bertsmith.tasks.training import Targets, TaskOptions, TrainingItem, item_weights
+
+
+class RegressionTraining(LabelTraining):
+    """Squared error of standardised numbers.
+
+    The head learns deviations from the mean, whatever the unit; the output layer of the finished
+    model is rescaled to give the number itself.
+    """
+
+    problem = "regression"
+
+    def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
+        super().__init__(dataset, options)
+        scores = [example.score for example in dataset.gold()]
+        self.mean, self.deviation = fmean(scores), pstdev(scores)
+        if not self.deviation:
+            raise BertsmithError(f"{dataset.path}: all scores are {self.mean:g}: nothing to learn")
+        self.labels = ("score",)
+
+    def target(self, example: Any) -> float:
+        """Its score, in deviations from the mean."""
+        return float(example.score - self.mean) / self.deviation
+
+    def targets(self, items: Sequence[TrainingItem]) -> Targets:
+        """Numbers and weights (N,)."""
+        numbers = torch.tensor([item.target for item in items])
+        return {"numbers": numbers, "weights": item_weights(items)}
+
+    def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
+        """Squared error."""
+        return ((outputs[:, 0] - targets["numbers"]).square() * targets["weights"]).sum()
+
+    def start_from_used(self, model: Model) -> None:
+        """Rescale the output layer from the unit of the file to deviations from the mean."""
+        _scale(model, 1 / self.deviation, -self.mean / self.deviation)
+
+    @contextmanager
+    def as_used(self, model: Model) -> Iterator[None]:
+        """Rescale the output layer to the unit of the file."""
+        _scale(model, self.deviation, self.mean)
+        try:
+            yield
+        finally:
+            self.start_from_used(model)
+
+
+@torch.no_grad()
+def _scale(model: Model, factor: float, shift: float) -> None:
+    output = model.heads["classify"].output
+    assert isinstance(output, nn.Linear)
+    output.weight.mul_(factor)
+    output.bias.mul_(factor).add_(shift)
+
+
+class RegressionTask(LabelTask):
+    """A number."""
+
+    name = "regression"
+    usage = 'classify("A text.").score'
+    defaults = MappingProxyType({"epochs": 4})
+    kinds = (Labelled, MultiLabelled, Scored)
+    perfect = 0.0
+    confident = False
+    options = frozenset({"both_orders"})
+
+    def fits(self, checkpoint: Checkpoint) -> bool:
+        """Does config.json say so, or is there a single output?"""
+        problem = checkpoint.settings.get("problem_type")
+        single = len(checkpoint.labels) == 1 and problem != "multi_label_classification"
+        return super().fits(checkpoint) and (problem == "regression" or single)
+
+    def training(self, dataset: Dataset[Any], options: TaskOptions) -> RegressionTraining:
+        """Squared error."""
+        return RegressionTraining(dataset, options)
+
+    def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
+        """The output of the model."""
+        found = classify(bert, *texts_of(examples))
+        return [Prediction(one.score, 1.0, {"score": one.score}) for one in found]
+
+    def explained_outputs(self, bert: LoadedModel, value: Any) -> list[int]:
+        """The only one."""
+        return [0]
+
+    def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
+        """Pearson's correlation decides."""
+        return "pearson", "spearman"
+
+    def label_of(self, example: Any) -> Any:
+        """Its score."""
+        return example.score
+
+    def correctness(self, example: Any, value: Any) -> float:
+        """Minus the absolute error."""
+        return -abs(float(value) - float(example.score))
+
+    def scorer(
+        self,
+        dataset: Dataset[Any],
+        predictions: Sequence[Prediction],
+        bert: LoadedModel | None = None,
+    ) -> Scorer:
+        """Correlations and the mean squared error."""
+        values = [one.value for one in predictions]
+        return number_scores([example.score for example in dataset.examples], values)
+
+    def spoken(self, value: Any) -> str:
+        """Four digits."""
+        return f"{value:.4g}"
+
+
+REGRESSION = RegressionTask()

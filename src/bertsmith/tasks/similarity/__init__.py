@@ -1,0 +1,1 @@
+"""Vectors of texts that belong together."""

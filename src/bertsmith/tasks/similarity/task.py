@@ -1,0 +1,317 @@
+"""Similarity: sentence vectors trained on related texts, or on pairs with scores."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertsmith.batch import Batch
+from bertsmith.checkpoint import Checkpoint, Sentence
+from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import LoadedModel
+from bertsmith.metrics.numbers import number_scores
+from bertsmith.model import Model
+from bertsmith.model.pooling import POOLS
+from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.embedding import embed
+from bertsmith.tasks.examples import Labelled, Related, Scored
+from bertsmith.tasks.task import Prediction, Scorer, Task, Weights, weighted_mean
+from bertsmith.tasks.training import (
+    Sample,
+    Targets,
+    TaskOptions,
+    Training,
+    TrainingItem,
+    class_loss,
+    item_weights,
+)
+
+AT_ONCE = 1024  # rows of a matrix of similarities
+
+
+class VectorTraining(Training):
+    """One vector for each text: of a long one, the mean of its windows' by length."""
+
+    head = None
+    exact = True
+
+    def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
+        super().__init__(dataset, options)
+        self.sentence = Sentence()
+
+    def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
+        """An item with the texts of each example."""
+        self.sentence = bert.sentence
+        how = bert.windower(overlap=0, limit=bert.sentence.max_length)
+        samples: list[Sample] = []
+        for example in examples:
+            texts = [bert.sentence.prepared(text) for text in example.texts]
+            windows = tuple(bert.windows(texts, how=how))
+            samples.append((TrainingItem(windows, self.target(example)),))
+        return samples
+
+    def target(self, example: Any) -> Any:
+        """What is learned about an example's texts."""
+        raise NotImplementedError
+
+    def outputs(self, model: Model, batch: Batch) -> Tensor:
+        """A vector for each window (N, D)."""
+        return POOLS[self.sentence.pool](model.encoder(batch).last.float(), batch.layout, None)
+
+    def targets(self, items: Sequence[TrainingItem]) -> Targets:
+        """The text and the length of every window (N,), and each item's first text."""
+        owners, sizes, firsts, before = [], [], [], 0
+        for item in items:
+            firsts.append(before)
+            owners += [before + window.number for window in item.windows]
+            sizes += [float(len(window.ids)) for window in item.windows]
+            before += item.windows[-1].number + 1
+        return {
+            "owners": torch.tensor(owners),
+            "sizes": torch.tensor(sizes),
+            "texts": torch.empty(before),  # as many elements as there are texts
+            "first": torch.tensor(firsts),
+            "weights": item_weights(items),
+        }
+
+    def means(self, outputs: Tensor, targets: Targets) -> Tensor:
+        """The vectors of all texts (texts, D), of their windows' by length, as `embed` does it."""
+        owners, sizes, count = targets["owners"], targets["sizes"], len(targets["texts"])
+        sums = outputs.new_zeros(count, outputs.shape[1])
+        sums = sums.index_add(0, owners, outputs * sizes[:, None])
+        totals = sizes.new_zeros(count).index_add(0, owners, sizes)
+        return self.sentence.project(sums / totals[:, None])
+
+    def vectors(self, outputs: Tensor, targets: Targets) -> Tensor:
+        """The vectors of all texts, of length 1 (texts, D)."""
+        return F.normalize(self.means(outputs, targets), dim=-1)
+
+
+class Texts(NamedTuple):
+    """The anchor of an item, its positives and its negatives."""
+
+    keys: tuple[int, ...]  # of every text; equal texts have equal keys
+    positives: int
+
+
+class ContrastiveTraining(VectorTraining):
+    """Each anchor is to find its positives among all positives and negatives of a step.
+
+    Texts that are known to belong to an anchor are not its negatives: other positives of the same
+    anchor, in whichever row, texts equal to one of them, and the anchor itself.
+    """
+
+    together = True
+
+    def target(self, example: Related) -> Texts:
+        """Which of its texts belong together, and what they are."""
+        keys = tuple(hash_of(text) for text in example.texts)
+        return Texts(keys, len(example.positives))
+
+    def keys(self, sample: Sample) -> set[int]:
+        """The anchor and its positives: two samples with an equal text are not put in a batch."""
+        return {key for item in sample for key in item.target.keys[: 1 + item.target.positives]}
+
+    def targets(self, items: Sequence[TrainingItem]) -> Targets:
+        """Positives, then negatives as candidates (C,); the item of each positive (P,).
+
+        `known` (items, C) marks candidates that belong to an anchor. The positives of an item
+        share its weight.
+        """
+        targets = super().targets(items)
+        owners, near, far, near_keys, far_keys = (list[int]() for _ in range(5))
+        belongs: defaultdict[int, set[int]] = defaultdict(set)
+        for number, (item, first) in enumerate(zip(items, targets["first"].tolist(), strict=True)):
+            keys, count = item.target
+            owners += [number] * count
+            near += range(first + 1, first + 1 + count)
+            far += range(first + 1 + count, first + len(keys))
+            near_keys += keys[1 : 1 + count]
+            far_keys += keys[1 + count :]
+            belongs[keys[0]].update(keys[: 1 + count])
+        columns: defaultdict[int, list[int]] = defaultdict(list)
+        for column, key in enumerate(near_keys + far_keys):
+            columns[key].append(column)
+        known = torch.zeros(len(items), len(near) + len(far), dtype=torch.bool)
+        for number, item in enumerate(items):
+            known[number, [c for key in belongs[item.target.keys[0]] for c in columns[key]]] = True
+        shares = torch.tensor([item.weight / item.target.positives for item in items])
+        owner = torch.tensor(owners)
+        candidates = {"candidates": torch.tensor(near + far), "owner": owner, "known": known}
+        return {**targets, **candidates, "weights": shares[owner]}
+
+    def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
+        """Cross entropy of similarities, in both directions; negatives compete in the first."""
+        vectors = self.vectors(outputs, targets)
+        anchors, others = vectors[targets["first"]], vectors[targets["candidates"]]
+        owner, known = targets["owner"], targets["known"]
+        own = torch.arange(len(owner), device=outputs.device)  # positives come first
+        scores = anchors @ others.T / self.options.temperature  # (items, C)
+
+        def rows(scores: Tensor, known: Tensor, target: Tensor) -> Tensor:
+            places = torch.arange(scores.shape[1], device=scores.device)
+            hidden = known & (places != target[:, None])
+            return class_loss(scores.masked_fill(hidden, float("-inf")), target)
+
+        forth = rows(scores[owner], known[owner], own)
+        back = rows(scores.T[: len(owner)], known.T[: len(owner)], owner)
+        return ((forth + back) / 2 * targets["weights"]).sum()
+
+
+def hash_of(text: str) -> int:
+    """A number that equal texts share, in every process."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+class CosineTraining(VectorTraining):
+    """The cosine of two vectors is to be the score, scaled to 0 to 1."""
+
+    def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
+        super().__init__(dataset, options)
+        scores = [example.score for example in dataset.gold()]
+        self.low, self.high = min(scores), max(scores)
+        if self.low == self.high:
+            raise BertsmithError(f"{dataset.path}: all scores are {self.low:g}: nothing to learn")
+        if any(example.pair is None for example in dataset.examples):
+            raise BertsmithError(f"{dataset.path}: similarity needs two texts in every row")
+
+    def target(self, example: Any) -> float:
+        """The score from 0 to 1."""
+        return float(example.score - self.low) / (self.high - self.low)
+
+    def targets(self, items: Sequence[TrainingItem]) -> Targets:
+        """The scores (N,), too."""
+        return {**super().targets(items), "scores": torch.tensor([one.target for one in items])}
+
+    def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
+        """Squared error of cosines."""
+        vectors = self.vectors(outputs, targets)
+        cosines = (vectors[targets["first"]] * vectors[targets["first"] + 1]).sum(-1)
+        return ((cosines - targets["scores"]).square() * targets["weights"]).sum()
+
+
+class SimilarityTask(Task):
+    """Texts that belong together, or how near two texts are."""
+
+    name = "similarity"
+    head = None
+    hub_tag, opens_as = "sentence-similarity", ""
+    usage = 'embed(["A text.", "Another."])'
+    defaults = MappingProxyType({"batch_size": 64, "epochs": 1})
+    options = frozenset({"temperature"})
+    kinds = (Related, Scored, Labelled)
+    perfect = 0.0
+    confident = False
+
+    def fits(self, checkpoint: Checkpoint) -> bool:
+        """Every encoder makes vectors."""
+        return True
+
+    def training(self, dataset: Dataset[Any], options: TaskOptions) -> VectorTraining:
+        """Contrastive for texts that belong together, cosines for scores."""
+        related = isinstance(dataset.examples[0], Related)
+        return (ContrastiveTraining if related else CosineTraining)(dataset, options)
+
+    def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
+        """The cosine of the two texts of each example."""
+        if any(len(example.texts) < 2 for example in examples):
+            raise no_task_head(bert)
+        unique = list(dict.fromkeys(text for example in examples for text in example.texts))
+        vectors = dict(zip(unique, embed(bert, unique, normalise=True), strict=True))
+        predictions = []
+        for example in examples:
+            first, second, *_ = example.texts
+            cosine = float(np.dot(vectors[first], vectors[second]))
+            predictions.append(Prediction(cosine, 1.0, {"similarity": cosine}))
+        return predictions
+
+    def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
+        """Ranks of partners, or correlations with scores."""
+        if isinstance(dataset.examples[0], Related):
+            return "accuracy_at_1", "mean_reciprocal_rank"
+        return "spearman", "pearson"
+
+    def label_of(self, example: Any) -> Any:
+        """Its score; 1 for texts that belong together."""
+        return 1.0 if isinstance(example, Related) else example.score
+
+    def correctness(self, example: Any, value: Any) -> float:
+        """Minus the absolute difference."""
+        return -abs(float(value) - float(self.label_of(example)))
+
+    def scorer(
+        self,
+        dataset: Dataset[Any],
+        predictions: Sequence[Prediction],
+        bert: LoadedModel | None = None,
+    ) -> Scorer:
+        """Correlations of cosines and scores; or how high each text ranks its partner."""
+        if not isinstance(dataset.examples[0], Related):
+            values = [one.value for one in predictions]
+            correlations = number_scores([one.score for one in dataset.examples], values)
+
+            def numbers(weights: Weights | None) -> dict[str, float]:
+                scores = correlations(weights)
+                del scores["mean_squared_error"]  # a cosine has another unit than the file's scores
+                return scores
+
+            return numbers
+        if bert is None:
+            raise BertsmithError("retrieval ranks need the model, not only its predictions")
+        ranks = partner_ranks(bert, dataset.examples)
+
+        def scores(weights: Weights | None) -> dict[str, float]:
+            return {
+                "accuracy_at_1": weighted_mean(ranks == 1, weights),
+                "mean_reciprocal_rank": weighted_mean(1 / ranks, weights),
+            }
+
+        return scores
+
+    def spoken(self, value: Any) -> str:
+        """Four digits."""
+        return f"{value:.4g}"
+
+
+def partner_ranks(bert: LoadedModel, examples: Sequence[Related]) -> Any:
+    """The rank of the best partner of every text among all partners of the file, from 1.
+
+    Partners of the same text in other rows, and the text itself, do not compete.
+    """
+    firsts = embed(bert, [one.anchor for one in examples], normalise=True)
+    partners = list(dict.fromkeys(text for one in examples for text in one.positives))
+    place = {text: number for number, text in enumerate(partners)}
+    known: defaultdict[str, set[int]] = defaultdict(set)
+    for one in examples:
+        known[one.anchor].update(place[text] for text in one.positives)
+        known[one.anchor].update([place[one.anchor]] if one.anchor in place else [])
+    others = embed(bert, partners, normalise=True)
+    ranks: list[int] = []
+    for start in range(0, len(examples), AT_ONCE):
+        some = examples[start : start + AT_ONCE]
+        near = firsts[start : start + AT_ONCE] @ others.T
+        for row, one in zip(near, some, strict=True):
+            best = max(row[place[text]] for text in one.positives)
+            row[list(known[one.anchor])] = -np.inf
+            ranks.append(1 + int((row > best).sum()))
+    return np.asarray(ranks)
+
+
+def no_task_head(bert: LoadedModel) -> BertsmithError:
+    """The error for a model without a task head that is given single texts."""
+    has = ", ".join(bert.checkpoint.entries) or "none"
+    return BertsmithError(
+        f"this model has no task head (heads: {has}): train one with bertsmith finetune, "
+        "compare pairs of texts, or compute vectors with bertsmith embed"
+    )
+
+
+SIMILARITY = SimilarityTask()

@@ -1,0 +1,221 @@
+"""Training, dev and test data of a run, and the automatic hold-out."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertsmith.data.folders import find_splits
+from bertsmith.data.records import read_document, splits_of
+from bertsmith.data.streams import Stream, suffix_of
+from bertsmith.errors import BertsmithError
+from bertsmith.tasks.dataset import Dataset, label_names
+from bertsmith.tasks.examples import Example, Question
+from bertsmith.tasks.read import read_data
+
+MOSTLY_SHARED = "most examples share a text, so only whole examples are kept apart"
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Training, dev and test data of one task; dev and test are optional."""
+
+    train: Dataset[Any]
+    dev: Dataset[Any] | None = None
+    test: Dataset[Any] | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def read_splits(
+    train: Any,
+    dev: Any = None,
+    test: Any = None,
+    *,
+    task: str | None = None,
+    label_names: Sequence[str] | None = None,
+    hold_out: float = 0.1,
+    **options: Any,
+) -> Splits:
+    """Read the data of a run; a folder is searched for train, dev and test files.
+
+    Sources and `options` are those of `open_data`. Without a dev file, a fraction of the training
+    examples is held out (0: none).
+    """
+    if not 0 <= hold_out <= 0.9:
+        raise BertsmithError(f"hold_out must be a fraction from 0 to 0.9, not {hold_out:g}")
+    sources = split_sources(train, dev, test)
+    learned = _read(*sources["train"], task, label_names, options)
+    if not learned.gold():
+        raise BertsmithError(
+            f"{learned.path} has no labels to train on; name their column, as in "
+            "--column label=NAME"
+        )
+    if all(name.isdigit() for name in learned.columns.values()):  # no header: the same in all
+        options = {**options, "columns": learned.columns}
+    others: dict[str, Dataset[Any] | None] = {"dev": None, "test": None}
+    notes = []
+    for name in others:
+        if name not in sources:
+            continue
+        one = _read(*sources[name], learned.task, label_names, options)
+        if one.gold():
+            others[name] = one
+        else:
+            notes.append(f"the {name} file has no labels: it is not used")
+    if others["dev"] is None and hold_out:
+        learned, others["dev"], how = split_off(learned, hold_out)
+        notes.append(how)
+    return Splits(learned, others["dev"], others["test"], notes)
+
+
+def split_sources(
+    train: Any, dev: Any = None, test: Any = None
+) -> dict[str, tuple[Any, str | None]]:
+    """The source of each split that there is, and the key of the split inside of it."""
+    sources: dict[str, tuple[Any, str | None]] = {"train": (train, None)}
+    if isinstance(train, str | Path) and Path(train).is_dir():
+        sources = {name: (path, None) for name, path in find_splits(train).items()}
+    elif isinstance(train, str | Path) and suffix_of(Path(train)) == ".json":
+        if Path(train).is_file():  # CLINC150's document holds all splits
+            inside = splits_of(read_document(Stream(Path(train))))
+            sources = {name: (train, key) for name, key in inside.items()} or sources
+    for name, source in (("dev", dev), ("test", test)):
+        if source is not None:
+            sources[name] = (source, None)
+    return sources
+
+
+def _read(
+    source: Any,
+    split: str | None,
+    task: str | None,
+    label_names: Sequence[str] | None,
+    options: Mapping[str, Any],
+) -> Dataset[Any]:
+    chosen = {**options, "split": split} if split else options
+    return read_data(source, task, label_names=label_names, **chosen)
+
+
+def split_off(
+    dataset: Dataset[Any], share: float, seed: int = 0
+) -> tuple[Dataset[Any], Dataset[Any], str]:
+    """Split a data set in two so that no text is in both, stratified by label.
+
+    The only example of a label is not held out, unless there is nothing else. Questions are split
+    by article, or by passage if there are few articles.
+    """
+    examples = dataset.gold()
+    if not examples:
+        raise BertsmithError(f"{dataset.path}: too few different texts to hold some out")
+    articles = len({one.title for one in examples if isinstance(one, Question)}) > 4
+    keys = [_keys(example, articles) for example in examples]
+    groups = grouped(keys)
+    connected = max(map(len, groups)) > (1 - share) * len(examples)
+    if connected:  # a prompt before every text, say
+        groups = grouped([["\0".join(several)] for several in keys])
+    if len(groups) < 2:
+        raise BertsmithError(
+            f"{dataset.path}: too few different texts to hold some out; give a dev file"
+        )
+    held = _drawn(groups, examples, share, seed)
+    sides = [
+        [one for n, one in enumerate(examples) if (n in held) == side] for side in (False, True)
+    ]
+    unit = "text"
+    if isinstance(examples[0], Question):
+        unit = "article" if articles else "passage"
+    labelled = len({_stratum(example) for example in examples} - {""})
+    how = (
+        f"no dev file: {len(sides[1]):,} of {len(examples):,} examples are held out as dev data"
+        f"{' in proportion to their labels' if 0 < labelled <= len(sides[1]) else ''}; "
+    ) + (MOSTLY_SHARED if connected else f"no {unit} is in both")
+    rest, dev = (replace(dataset, examples=side) for side in sides)
+    return rest, dev, how
+
+
+def _keys(example: Example, articles: bool) -> list[str]:
+    """The texts that an example must not share with the other side."""
+    if isinstance(example, Question):
+        return [example.title if articles and example.title else example.passage]
+    return [" ".join(text.casefold().split()) for text in example.texts if text.strip()]
+
+
+def _stratum(example: Example) -> str:
+    """The label by which examples are held out in proportion; none for tags, scores and answers."""
+    names = label_names(example)
+    return names[0] if len(names) == 1 else "+".join(sorted(set(names))[:3])
+
+
+def grouped(keys: Sequence[Sequence[str]]) -> list[list[int]]:
+    """Numbers of items in groups that share no key, directly or through others (union-find)."""
+    parents = list(range(len(keys)))
+
+    def root(number: int) -> int:
+        while parents[number] != number:
+            parents[number] = parents[parents[number]]
+            number = parents[number]
+        return number
+
+    owners: dict[str, int] = {}
+    for number, several in enumerate(keys):
+        for key in several:
+            first, here = root(owners.setdefault(key, number)), root(number)
+            parents[max(first, here)] = min(first, here)
+    groups: dict[int, list[int]] = defaultdict(list)
+    for number in range(len(keys)):
+        groups[root(number)].append(number)
+    return list(groups.values())
+
+
+def _drawn(
+    groups: list[list[int]], examples: Sequence[Example], share: float, seed: int
+) -> set[int]:
+    """Whole groups, drawn until each stratum has its share of held-out examples."""
+    from bertsmith.examples.draw import shuffled  # its room imports PyTorch; reading data does not
+
+    strata = [_stratum(example) for example in examples]
+    labels = [set(label_names(example)) for example in examples]
+    learned = Counter(name for names in labels for name in names)  # examples left to learn from
+    total = len(strata)
+    counts = Counter(strata)
+    wanted = {name: share * count for name, count in counts.items()}
+    taken: Counter[str] = Counter()
+    goal = min(total - 1, max(1, round(share * total)))
+    held: set[int] = set()
+    left = len(groups)
+    later = []
+
+    def hold(group: list[int]) -> bool:
+        """Take a group, unless a label would have no example left."""
+        taken_away = Counter(name for number in group for name in labels[number])
+        if any(learned[name] == count for name, count in taken_away.items()):
+            return False
+        learned.subtract(taken_away)
+        held.update(group)
+        return True
+
+    for place in shuffled(np.arange(len(groups)), len(groups), seed, "hold out"):
+        group = groups[place]
+        if left == 1 or len(held) + len(group) > goal + len(group) // 2:
+            continue
+        short = sum(taken[strata[number]] + 0.5 < wanted[strata[number]] for number in group)
+        if 2 * short < len(group):
+            later.append(group)
+            continue
+        if hold(group):
+            taken.update(strata[number] for number in group)
+            left -= 1
+    for group in sorted(later, key=len) if len(held) < goal else ():
+        if len(held) >= goal or left == 1:
+            break
+        if len(held) + len(group) <= goal + len(group) // 2 and hold(group):
+            left -= 1
+    by_size = sorted(groups, key=len)
+    if not held and not any(map(hold, by_size)):  # every group is larger than the share
+        held.update(by_size[0])
+    return held

@@ -1,0 +1,1 @@
+"""A tag for every word, and the entities that tags spell."""

@@ -1,0 +1,461 @@
+"""Tagging: a tag for every word, and the entities that tags spell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bertsmith.batch import Batch
+from bertsmith.errors import BertsmithError
+from bertsmith.infer.explain import Explanation
+from bertsmith.infer.loaded import EncoderTask, LoadedModel
+from bertsmith.infer.run import EncoderPass, Steps
+from bertsmith.infer.spans import blank, words
+from bertsmith.infer.windows import Window, clearest
+from bertsmith.ledger import Ledger
+from bertsmith.metrics.entities import entity_scores, span_scores, tag_scores, type_scores
+from bertsmith.metrics.labels import Score, per_label
+from bertsmith.metrics.schemes import chunks, detect
+from bertsmith.model import Hidden
+from bertsmith.pages.results import marked_text
+from bertsmith.tasks.dataset import Dataset, label_names
+from bertsmith.tasks.examples import Annotated, Labelled, MultiLabelled, Tagged
+from bertsmith.tasks.tagging.characters import CharacterSpan, tags_of_spans
+from bertsmith.tasks.task import (
+    Display,
+    Mark,
+    Passage,
+    Prediction,
+    Result,
+    Rows,
+    Scorer,
+    Task,
+)
+from bertsmith.tasks.training import (
+    Sample,
+    Targets,
+    TaskOptions,
+    Training,
+    TrainingItem,
+    class_loss,
+    class_weights,
+    label_config,
+    sequence_starts,
+    zero_padded,
+)
+from bertsmith.tokenizer import Encoding
+
+
+@dataclass(frozen=True)
+class Entity(Result):
+    """A labelled span of a text: text[start:end]."""
+
+    label: str
+    text: str
+    start: int
+    end: int
+    score: float  # probability; of several words, their mean
+
+
+class Entities(list[Entity]):
+    """The entities of one text, highlighted in notebooks."""
+
+    def __init__(self, entities: Iterable[Entity], text: str) -> None:
+        super().__init__(entities)
+        self.text = text
+
+    def _repr_html_(self) -> str:
+        return marked_text(self.text, ((one.start, one.end, one.label) for one in self))
+
+
+Place = tuple[int | None, int, int]  # a word's first token, if it has one, and its characters
+
+
+@EncoderTask
+def tag_words(bert: LoadedModel, texts: Sequence[str]) -> Steps[list[list[Entity]]]:
+    """Every word of every text with its label: that of the word's first token."""
+    return (yield from _labelled(bert, texts, lambda number, one: words(texts[number], one)))
+
+
+@EncoderTask
+def tag_given(
+    bert: LoadedModel, texts: Sequence[str], given: Sequence[Sequence[tuple[int, int]]]
+) -> Steps[list[list[Entity]]]:
+    """The label of every word that is given by where it begins and ends.
+
+    A word that the tokenizer sees nothing in gets the label O, or the first, with probability 0.
+    """
+
+    def places(number: int, encoding: Encoding) -> Iterator[Place]:
+        firsts = first_tokens(texts[number], encoding, given[number])
+        for token, (start, end) in zip(firsts, given[number], strict=True):
+            yield token, start, end
+
+    return (yield from _labelled(bert, texts, places))
+
+
+def first_tokens(
+    text: str, encoding: Encoding, given: Sequence[tuple[int, int]]
+) -> list[int | None]:
+    """For each word (its characters) the first token that begins in it, else that touches it.
+
+    The space before a word is part of its first token, or a token before it, in some vocabularies.
+    """
+    found: list[int | None] = []
+    offsets, token = encoding.offsets, 0
+    for start, end in given:
+        while token < len(offsets) and offsets[token][1] <= start:
+            token += 1
+        touching = None
+        for place in range(token, len(offsets)):
+            left, right = offsets[place]
+            while left < min(start, right) and blank(text[left]):
+                left += 1
+            if left >= end:
+                break
+            if right > max(left, start):
+                touching = place if touching is None else touching
+                if left >= start:
+                    touching = place
+                    break
+        while touching and _leads(text, encoding, touching - 1):
+            touching -= 1
+        found.append(touching)
+    return found
+
+
+def _leads(text: str, encoding: Encoding, token: int) -> bool:
+    """Is a token only the space before the word of the next token?"""
+    bare = all(map(blank, text[slice(*encoding.offsets[token])]))
+    return bare and encoding.words[token] == encoding.words[token + 1] is not None
+
+
+def _labelled(
+    bert: LoadedModel, texts: Sequence[str], places: Callable[[int, Encoding], Iterable[Place]]
+) -> Steps[list[list[Entity]]]:
+    """The label of every word, read where it is clearest."""
+    encoded = bert.encode(texts)
+    windower, labels = bert.windower(), bert.checkpoint.labels
+    grouped = [windower.single(number, one.ids) for number, one in enumerate(encoded)]
+
+    def compute(hidden: Hidden, batch: Batch, _: Sequence[Window]) -> list[torch.Tensor]:
+        scores = bert.model.heads["tag"](hidden, batch).float().softmax(-1).cpu()
+        return list(batch.layout.split(scores))
+
+    windows = [window for group in grouped for window in group]
+    scores = iter((yield EncoderPass(windows, compute, "tag")))
+    missing = "O" if "O" in labels else labels[0]
+    results = []
+    for number, (text, encoding, group) in enumerate(zip(texts, encoded, grouped, strict=True)):
+        found = [next(scores)[w.first : w.first + len(w.tokens)] for w in group]
+        best = clearest([window.tokens for window in group], len(encoding))
+        row = []
+        for token, start, end in places(number, encoding):
+            if token is None:
+                bert.ledger.note("words without tokens")
+                row.append(Entity(missing, text[start:end], start, end, 0.0))
+                continue
+            inside = found[best[token]][token - group[best[token]].tokens.start]
+            score, label = inside.max(0)
+            row.append(Entity(labels[int(label)], text[start:end], start, end, float(score)))
+        results.append(row)
+    return results
+
+
+@EncoderTask
+def tag(bert: LoadedModel, texts: Sequence[str]) -> Steps[list[list[Entity]]]:
+    """The entities of every text; where labels have no B- and I-, every word and its label."""
+    spelled = spells_entities(bert.checkpoint.labels)
+    labelled = yield from tag_words.steps(bert, texts)
+    rows = zip(texts, labelled, strict=True)
+    return [entities(text, row) if spelled else row for text, row in rows]
+
+
+def entities(text: str, labelled: Sequence[Entity]) -> list[Entity]:
+    """Join words into entities by their B-, I-, E- and S- (or L- and U-) tags."""
+    found = []
+    # Whatever a model calls the outside, it has no type.
+    for chunk in chunks([word.label if "-" in word.label else "O" for word in labelled]):
+        group = labelled[chunk.start : chunk.stop]
+        start, end = group[0].start, group[-1].end
+        score = sum(word.score for word in group) / len(group)
+        found.append(Entity(chunk.type, text[start:end], start, end, score))
+    return found
+
+
+def spells_entities(labels: Iterable[str]) -> bool:
+    """Do labels spell entities, as B-PER does, or name words, as NOUN does?"""
+    return any(label[:2] in ("B-", "I-", "S-", "U-") for label in labels)
+
+
+def in_words(examples: Iterable[Any], encoded: Sequence[Encoding], ledger: Ledger) -> list[Tagged]:
+    """Texts with annotated spans as words with tags: the words that `tag` finds in them."""
+    tagged = []
+    for one, encoding in zip(examples, encoded, strict=True):
+        if isinstance(one, Annotated):
+            places = tuple((start, end) for _, start, end in words(one.text, encoding))
+            tags = None if one.spans is None else tags_of_spans(places, one.spans, ledger)
+            spelled = tuple(one.text[start:end] for start, end in places)
+            one = Tagged(one.text, spelled, places, tags, one.where)
+        tagged.append(one)
+    return tagged
+
+
+# ------------------------------------------------------------------ learning
+
+
+class TaggingTraining(Training):
+    """A word's first token learns its tag, in the window in which it has most context."""
+
+    head = "tag"
+    each_token = True
+
+    def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
+        super().__init__(dataset, options)
+        self.labels = dataset.labels
+        self.index = {name: number for number, name in enumerate(self.labels)}
+        if len(self.labels) < 2:
+            raise BertsmithError(f"{dataset.path}: training needs at least two different tags")
+        seen = (tag for example in dataset.gold() for tag in label_names(example))
+        self.weights = class_weights(options.class_weights, self.labels, seen)
+
+    def config_changes(self) -> dict[str, Any]:
+        """The names of the tags."""
+        return label_config(self.labels, None)
+
+    def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
+        """An item for each window that has words to learn."""
+        windower, made = self.windower(bert), []
+        encoded = bert.encode([example.text for example in examples])
+        tagged = in_words(examples, encoded, bert.ledger)
+        seen = (tag for example in tagged for tag in example.tags or ())
+        self.weights = class_weights(self.options.class_weights, self.labels, seen)
+        for number, (example, encoding) in enumerate(zip(tagged, encoded, strict=True)):
+            group = windower.single(number, encoding.ids)
+            best = clearest([window.tokens for window in group], len(encoding))
+            marks: list[list[tuple[int, int]]] = [[] for _ in group]
+            firsts = first_tokens(example.text, encoding, example.offsets)
+            bert.ledger.note("words without tokens, not trained on", firsts.count(None))
+            for token, tag in zip(firsts, example.tags or (), strict=True):
+                if token is not None:
+                    window = group[best[token]]
+                    row = window.first + token - window.tokens.start
+                    marks[best[token]].append((row, self.index[tag]))
+            items = [
+                TrainingItem((window,), own, sum(self.weights[label] for _, label in own))
+                for window, own in zip(group, marks, strict=True)
+                if own
+            ]
+            if items:
+                made.append(tuple(items))
+        return made
+
+    def targets(self, items: Sequence[TrainingItem]) -> Targets:
+        """The rows of words in the batch, their tags and weights, each (words,)."""
+        starts = sequence_starts(items)
+        marks = [
+            (start + row, label)
+            for start, item in zip(starts, items, strict=True)
+            for row, label in item.target
+        ]
+        rows, labels = (torch.tensor(one) for one in zip(*marks, strict=True))
+        return {"rows": rows, "classes": labels, "weights": torch.tensor(self.weights)[labels]}
+
+    def padded(self, targets: Targets, sequences: int, tokens: int) -> Targets:
+        """As many words as tokens; those that are added have no weight, and a row each."""
+        words = len(targets["rows"])
+        size = max(tokens, -(-words // tokens) * tokens)
+        more = {name: zero_padded(rows, size) for name, rows in targets.items()}
+        more["rows"][words:] = torch.arange(size - words) % tokens
+        return more
+
+    def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
+        """Cross entropy of every word, times the weight of its tag."""
+        focal, smoothing = self.options.focal, self.options.smoothing
+        logits = outputs[targets["rows"]]
+        loss = class_loss(logits, targets["classes"], focal=focal, smoothing=smoothing)
+        return (loss * targets["weights"]).sum()
+
+
+# ------------------------------------------------------------------ the task
+
+
+class TaggingTask(Task):
+    """A tag for every word."""
+
+    name = "tagging"
+    head = "tag"
+    hub_tag, opens_as = "token-classification", "TokenClassification"
+    usage = 'tag("Ada lived in London.")'
+    pipeline = 'aggregation_strategy="first"'  # a word has the label of its first token
+    defaults = MappingProxyType({"batch_size": 16})
+    options = frozenset({"class_weights", "focal", "smoothing"})
+    kinds = (Tagged, Annotated, Labelled, MultiLabelled)
+
+    def training(self, dataset: Dataset[Any], options: TaskOptions) -> TaggingTraining:
+        """Cross entropy over the tags of the file."""
+        return TaggingTraining(dataset, options)
+
+    def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
+        """Tags of the words that the file gives; of plain texts, of the words found in them."""
+        texts = [example.text for example in examples]
+        if isinstance(examples[0], Tagged):
+            rows = tag_given(bert, texts, [example.offsets for example in examples])
+        else:
+            rows = tag_words(bert, texts)
+        spelled = spells_entities(bert.checkpoint.labels)
+        predictions = []
+        for example, row in zip(examples, rows, strict=True):
+            tags = tuple(word.label for word in row)
+            sure = min((word.score for word in row), default=1.0)
+            output: dict[str, Any] = {"words": [word.text for word in row], "tags": list(tags)}
+            joined = entities(example.text, row)
+            if spelled:
+                output["entities"] = [asdict(one) for one in joined]
+            value: Any = tags
+            if isinstance(example, Annotated):
+                value = tuple((one.start, one.end, one.label) for one in joined)
+            predictions.append(Prediction(value, sure, output))
+        return predictions
+
+    def explain(
+        self, bert: LoadedModel, example: Any, prediction: Prediction, steps: int = 32
+    ) -> Rows:
+        """Every entity (or word) with the words that contributed to its tags.
+
+        They are read in the window in which the first word of the entity has most context.
+        """
+        explanation = Explanation(bert, [example.text])
+        encoding, windows = explanation.encodings[0], explanation.windows
+        best = clearest([window.tokens for window in windows], len(encoding))
+        rows = []
+        for entity, tags in _explained(bert, example, prediction, encoding):
+            window = windows[best[tags[0][0]]]
+            shift = window.first - window.tokens.start
+            outputs = [(token + shift, label) for token, label in tags if token in window.tokens]
+            explanation.totals = [[0.0] * len(encoding)]
+            explanation.add(window, "tag", outputs, steps)
+            rows.append({**entity, "words": explanation.words([window])})
+        return rows
+
+    def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
+        """Entity F1 where tags spell entities, else accuracy; annotated spans have no tags."""
+        if isinstance(dataset.examples[0], Annotated):
+            return ("f1", "precision", "recall")
+        return ("f1", "precision", "recall", "accuracy") if dataset.scheme else ("accuracy",)
+
+    def label_of(self, example: Any) -> Any:
+        """Its tags, or its annotated spans."""
+        return example.spans if isinstance(example, Annotated) else example.tags
+
+    def correctness(self, example: Any, value: Any) -> float:
+        """The share of words whose tag is right, or of labelled and predicted spans in both."""
+        if isinstance(example, Annotated):
+            right, said = spans_of(example), spans_of(example, value)
+            return len(right & said) / len(right | said) if right | said else 1.0
+        same = [one == other for one, other in zip(example.tags, value, strict=True)]
+        return sum(same) / max(1, len(same))
+
+    def scorer(
+        self,
+        dataset: Dataset[Any],
+        predictions: Sequence[Prediction],
+        bert: LoadedModel | None = None,
+    ) -> Scorer:
+        """Entity F1, precision and recall where tags spell entities; accuracy of tags."""
+        values = [one.value for one in predictions]
+        if isinstance(dataset.examples[0], Annotated):
+            return span_scores(*_sides(dataset, values))
+        # A file may hold no entity at all: then the labels of the model say whether tags spell any.
+        known = () if bert is None else bert.checkpoint.labels
+        spelled = dataset.scheme is not None or spells_entities(known)
+        return tag_scores([example.tags for example in dataset.examples], values, spelled)
+
+    def per_class(self, dataset: Dataset[Any], values: Sequence[Any]) -> dict[str, Score]:
+        """Every type of entity, or every tag."""
+        if isinstance(dataset.examples[0], Annotated):
+            return type_scores(*_sides(dataset, values))[1]
+        gold = [example.tags for example in dataset.examples]
+        if detect([*gold, *values]) is not None:
+            return entity_scores(gold, values).types
+        return per_label([tag for tags in gold for tag in tags], [tag for v in values for tag in v])
+
+    def notes(self, bert: LoadedModel, dataset: Dataset[Any]) -> list[str]:
+        """How many annotated spans no prediction can match."""
+        gold = [one for one in dataset.examples if isinstance(one, Annotated)]
+        ledger = Ledger()
+        in_words(gold, bert.encode([one.text for one in gold]), ledger)
+        lost, total = sum(ledger.counts.values()), sum(len(one.spans or ()) for one in gold)
+        return [f"{lost:,} of {total:,} entities are not words of this model: missed"] * (lost > 0)
+
+    def display(self, example: Any, prediction: Prediction) -> Display:
+        """The sentence with its entities, or with the words whose tag is wrong."""
+        gold, value = self.label_of(example) or (), prediction.value
+        marks = []
+        if "entities" in prediction.output:
+            right, said = spans_of(example), spans_of(example, value)
+            for span in right | said:
+                kind = "correct" if span in right & said else "missed"
+                kind = kind if span in right else "wrong"
+                marks.append(Mark(span[0], span[1], kind, span[2]))
+        else:
+            for place, (label, tag) in enumerate(zip(gold, value, strict=True)):
+                if label != tag:
+                    start, end = example.offsets[place]
+                    marks.append(Mark(start, end, "wrong", f"{tag}, not {label}"))
+        marks.sort(key=lambda mark: (mark.start, mark.end))
+        return Display((Passage(example.text, tuple(marks)),), confidence=prediction.confidence)
+
+    def spoken(self, value: Any) -> str:
+        """The tags between spaces, or the spans."""
+        return " ".join(one if isinstance(one, str) else "{}-{} {}".format(*one) for one in value)
+
+
+def spans_of(example: Any, value: Any = None) -> set[CharacterSpan]:
+    """The entities of an example by their characters: those predicted, or those labelled."""
+    if isinstance(example, Annotated):
+        spans = example.spans or () if value is None else value
+        return {(start, end, label) for start, end, label in spans}
+    offsets, found = example.offsets, chunks(example.tags or () if value is None else value)
+    return {(offsets[one.start][0], offsets[one.stop - 1][1], one.type) for one in found}
+
+
+def _sides(dataset: Dataset[Any], values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """The entities of every example, labelled and predicted."""
+    pairs = zip(dataset.examples, values, strict=True)
+    return [spans_of(one) for one in dataset.examples], [spans_of(*pair) for pair in pairs]
+
+
+def _explained(
+    bert: LoadedModel, example: Any, prediction: Prediction, encoding: Encoding
+) -> Iterator[tuple[dict[str, Any], list[tuple[int, int]]]]:
+    """Every entity (or word), with the first token and the label of each of its words."""
+    text, labels = example.text, bert.checkpoint.labels
+    places: list[Place] = list(words(text, encoding))
+    if isinstance(example, Tagged):
+        firsts = first_tokens(example.text, encoding, example.offsets)
+        places = [(one, *place) for one, place in zip(firsts, example.offsets, strict=True)]
+    predicted = prediction.value
+    if isinstance(example, Annotated):  # whose prediction is spans
+        predicted = tags_of_spans([place[1:] for place in places], predicted, Ledger())
+    tagged = [
+        (token, start, end, label)
+        for (token, start, end), label in zip(places, predicted, strict=True)
+        if token is not None
+    ]
+    listed = prediction.output.get("entities")
+    if listed is None:
+        listed = [{"label": label, "start": start, "end": end} for _, start, end, label in tagged]
+    for one in listed:
+        start, end = one["start"], one["end"]
+        tags = [(token, labels.index(tag)) for token, s, _, tag in tagged if start <= s < end]
+        if tags:
+            yield {"label": one["label"], "text": text[start:end], "start": start, "end": end}, tags
+
+
+TAGGING = TaggingTask()
