@@ -25,7 +25,7 @@ import torch
 
 from bertsmith.checkpoint import Sentence, create, locate, save
 from bertsmith.families import preset
-from bertsmith.finetune import Splits, finetune, loop, settings_for, steps
+from bertsmith.finetuning import Splits, finetune, loop, settings_for, steps
 from bertsmith.tasks.glue import read_glue
 from bertsmith.tasks.read import read_data
 from bertsmith.tokenizer import Tokenizer

@@ -16,7 +16,7 @@ import numpy as np
 import transformers
 from transformers import Trainer, TrainingArguments
 
-from bertsmith.finetune import Settings
+from bertsmith.finetuning import Settings
 from bertsmith.tasks.answering.task import token_span
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.tagging.task import first_tokens

@@ -130,7 +130,7 @@ def work(asked: argparse.Namespace, runs: Any, done: Any, end: float) -> None:
 def one(asked: argparse.Namespace, run: Run) -> dict[str, float]:
     """The scores of a run."""
     from bertsmith.checkpoint import locate
-    from bertsmith.finetune import benchmarks, settings_for
+    from bertsmith.finetuning import benchmarks, settings_for
 
     folders = dict(given.split("=", 1) for given in asked.models)
     model = pooled(locate(folders[run["model"]]), run["pool"])
@@ -152,7 +152,7 @@ def one(asked: argparse.Namespace, run: Run) -> dict[str, float]:
 
 def more_settings(asked: argparse.Namespace, run: Run, given: Run) -> Run:
     """The settings that --settings names; steps become epochs, and only pairs have two orders."""
-    from bertsmith.finetune import settings_for
+    from bertsmith.finetuning import settings_for
     from bertsmith.tasks.glue import glue_folders, read_glue
 
     parts = (part.partition("=") for part in filter(None, run["settings"].split(",")))

@@ -8,11 +8,11 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from bertsmith.bert import Bert, load, predict
     from bertsmith.checkpoint import create
-    from bertsmith.distill import distill
+    from bertsmith.distilling import distill
     from bertsmith.errors import BertsmithError
     from bertsmith.families import presets
-    from bertsmith.finetune import finetune
-    from bertsmith.finetune.classifier import Classifier
+    from bertsmith.finetuning import finetune
+    from bertsmith.finetuning.classifier import Classifier
     from bertsmith.search import Index
     from bertsmith.serve.client import connect
     from bertsmith.tokenizer import Tokenizer
@@ -27,7 +27,9 @@ _HOMES = {
     "Tokenizer": "tokenizer",
     "connect": "serve.client",
     "create": "checkpoint",
+    "distill": "distilling",
     "evaluate": "verbs",
+    "finetune": "finetuning",
     "load": "bert",
     "predict": "bert",
     "presets": "families",
@@ -42,10 +44,6 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "finetune":  # the room itself, which can be called
-        return import_module("bertsmith.finetune")
-    if name == "distill":
-        return import_module("bertsmith.distill")
     if name not in _HOMES:
         raise AttributeError(f"module 'bertsmith' has no attribute {name!r}")
     return getattr(import_module(f"bertsmith.{_HOMES[name]}"), name)

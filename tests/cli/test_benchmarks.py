@@ -13,8 +13,8 @@ import pytest
 from bertsmith import BertsmithError
 from bertsmith.cli.app import Interrupted
 from bertsmith.cli.benchmarks import Seeds
-from bertsmith.finetune import benchmarks
-from bertsmith.finetune.trials import Trial
+from bertsmith.finetuning import benchmarks
+from bertsmith.finetuning.trials import Trial
 from cli.conftest import Run
 from cli.told import told
 
@@ -90,8 +90,8 @@ def test_one_rule_for_all_tasks(
     run: Run, model: Path, glue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Epochs follow from the number of steps, and symmetric pairs are learned in both orders."""
-    monkeypatch.setattr("bertsmith.finetune.defaults.LEAST_STEPS", 5)
-    monkeypatch.setattr("bertsmith.finetune.defaults.MUON_STEPS", 6)
+    monkeypatch.setattr("bertsmith.finetuning.defaults.LEAST_STEPS", 5)
+    monkeypatch.setattr("bertsmith.finetuning.defaults.MUON_STEPS", 6)
     folder, file = tmp_path / "model", tmp_path / "seeds.jsonl"
     shutil.copytree(model, folder)
     (folder / "bertsmith.json").write_text(json.dumps({"finetune": {"optimizer": "muon"}}))

@@ -9,7 +9,7 @@ import pytest
 
 from bertsmith import BertsmithError, create
 from bertsmith.checkpoint import Sentence, save
-from bertsmith.distill import speed
+from bertsmith.distilling import speed
 from cli.conftest import Run
 from tasks.words import LINES, tokenizer
 

@@ -25,7 +25,7 @@ from bertsmith.compare.spec import Spec
 from bertsmith.compare.summary import summarised
 from bertsmith.compare.work import Stopped, Worker
 from bertsmith.errors import BertsmithError
-from bertsmith.finetune import finetune
+from bertsmith.finetuning import finetune
 from bertsmith.metrics import multi_bootstrap
 from bertsmith.tokenizer import Tokenizer
 

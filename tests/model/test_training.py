@@ -33,7 +33,7 @@ def tables(model: Model) -> Iterator[str]:
 
 
 def test_toys_cover_the_families() -> None:
-    with_layers = set(FAMILIES) - {"static"}  # which has none: tests/distill
+    with_layers = set(FAMILIES) - {"static"}  # which has none: tests/distilling
     assert {settings["model_type"] for settings in TINY.values()} == with_layers
 
 

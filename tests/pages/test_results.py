@@ -4,8 +4,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from bertsmith.distill.result import Distilled
-from bertsmith.finetune.result import Result, Run
+from bertsmith.distilling.result import Distilled
+from bertsmith.finetuning.result import Result, Run
 from bertsmith.tasks.answering.task import Answer, Answers
 from bertsmith.tasks.classification.task import Classification
 from bertsmith.tasks.filling import Guess, Guesses

@@ -11,8 +11,8 @@ from bertsmith.analysis.heads import measure, texts
 from bertsmith.analysis.senses import senses
 from bertsmith.checkpoint import write
 from bertsmith.demo.meeting import PAIRS, meet
-from bertsmith.finetune import finetune
-from bertsmith.finetune.defaults import default_settings
+from bertsmith.finetuning import finetune
+from bertsmith.finetuning.defaults import default_settings
 
 # A word that must be among the first five guesses.
 FACTS = {

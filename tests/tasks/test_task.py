@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from finetune.conftest import FAST, texts
 
-from bertsmith.finetune import Splits, finetune
-from bertsmith.finetune.settings import TASK_OPTIONS
+from bertsmith.finetuning import Splits, finetune
+from bertsmith.finetuning.settings import TASK_OPTIONS
 from bertsmith.tasks import registry
 from bertsmith.tasks.dataset import TASKS as READABLE
 from bertsmith.tasks.dataset import Dataset
@@ -21,7 +22,6 @@ from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of, vote
 from bertsmith.tasks.registry import TASKS, task_of
 from bertsmith.tasks.task import Prediction, Scorer, Task, weighted_mean
 from bertsmith.tasks.training import item_weights
-from finetune.conftest import FAST, texts
 from tasks.models import Maker
 
 

@@ -18,8 +18,8 @@ from bertsmith.errors import BertsmithError
 from bertsmith.files import finite
 
 if TYPE_CHECKING:
-    from bertsmith.finetune.benchmarks import Row
-    from bertsmith.finetune.trials import Trial
+    from bertsmith.finetuning.benchmarks import Row
+    from bertsmith.finetuning.trials import Trial
 
 HOME = "BERTSMITH_DATA"  # the environment variable that names a folder of benchmarks
 Data = Annotated[
@@ -80,7 +80,7 @@ def glue(
     training: Any = None,
 ) -> None:
     """Fine-tune and score a model on tasks of GLUE."""
-    from bertsmith.finetune.benchmarks import run_glue
+    from bertsmith.finetuning.benchmarks import run_glue
 
     rows = run_glue(model, _folder(data), task or (), **_checked(training))
     _show(rows, as_json, average=True)
@@ -97,7 +97,7 @@ def squad(
     training: Any = None,
 ) -> None:
     """Fine-tune and score a model on SQuAD."""
-    from bertsmith.finetune.benchmarks import run_squad
+    from bertsmith.finetuning.benchmarks import run_squad
 
     folder = _folder(data, "squad", "squad_dev")
     _show(run_squad(model, folder, version=version, **_checked(training)), as_json)
@@ -108,7 +108,7 @@ def conll(
     model: shared.Model, data: Data = None, as_json: shared.Json = False, training: Any = None
 ) -> None:
     """Fine-tune and score a model on tagged words."""
-    from bertsmith.finetune.benchmarks import run_conll
+    from bertsmith.finetuning.benchmarks import run_conll
 
     folder = _folder(data, "conll2003_en", "conll2003", "conll-2003")
     _show(run_conll(model, folder, **_checked(training)), as_json)
@@ -162,7 +162,7 @@ class Seeds(Progress):
 
 def _show(rows: Iterator[Row], as_json: bool, average: bool = False) -> None:
     """One table. What is absent is named, and there is no average over what is not there."""
-    from bertsmith.finetune.benchmarks import by_task
+    from bertsmith.finetuning.benchmarks import by_task
 
     done = []
     for row in rows:

@@ -15,7 +15,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_whole
 
 if TYPE_CHECKING:
-    from bertsmith.distill import Distilled
+    from bertsmith.distilling import Distilled
 
 # Settings of fine-tuning that mean the same here.
 NAMES = (
@@ -110,8 +110,8 @@ def distill(
     pre-trained by a recipe (DistilBERT's, MiniLM's). `--to static` needs no data: every entry of
     the vocabulary is encoded alone. Student and teacher are measured side by side.
     """
-    from bertsmith.distill import distill as make
-    from bertsmith.finetune import Interrupted
+    from bertsmith.distilling import distill as make
+    from bertsmith.finetuning import Interrupted
 
     try:
         result = make(

@@ -128,7 +128,7 @@ def evaluate(
     else:
         rows["interval"] = asdict(interval(found[0], chosen, draws))
     if report is not None:
-        from bertsmith.finetune.report import write_evaluation
+        from bertsmith.finetuning.report import write_evaluation
 
         write_evaluation(report, found[-1], names[-1], chosen, draws)
     if as_json:

@@ -16,7 +16,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_number, parse_whole
 
 if TYPE_CHECKING:
-    from bertsmith.finetune import Result
+    from bertsmith.finetuning import Result
     from bertsmith.tasks.splits import Splits
 
 
@@ -130,10 +130,10 @@ def finetune(
     held out. transformers can open the resulting directory, which also contains report.html. After
     Ctrl-C it contains the best epoch so far, and the same command with --resume continues.
     """
-    from bertsmith.finetune import Interrupted, read_splits
-    from bertsmith.finetune import finetune as train_on
-    from bertsmith.finetune.run import demand_data
-    from bertsmith.finetune.work import check_out
+    from bertsmith.finetuning import Interrupted, read_splits
+    from bertsmith.finetuning import finetune as train_on
+    from bertsmith.finetuning.run import demand_data
+    from bertsmith.finetuning.work import check_out
 
     check_out(out, overwrite, resume)
     demand_data(train)
@@ -185,7 +185,7 @@ def _numbers(text: str, parse: Any, option: str) -> list[Any]:
 
 def _reading(model: str, splits: Splits, given: Mapping[str, Any], swept: bool) -> Iterator[str]:
     """How the data was read, how settings were chosen, and what `check` warns of."""
-    from bertsmith.finetune.defaults import SWEPT, chosen_settings
+    from bertsmith.finetuning.defaults import SWEPT, chosen_settings
     from bertsmith.tasks.check import open_reader, quick
 
     yield from tasks.understood(splits.train)

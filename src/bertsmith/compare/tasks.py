@@ -12,7 +12,7 @@ from typing import Any
 from bertsmith.compare.spec import Spec, TaskPart
 from bertsmith.data.folders import find_splits
 from bertsmith.errors import BertsmithError, nearest
-from bertsmith.finetune.settings import settings_for
+from bertsmith.finetuning.settings import settings_for
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import labelled, sample_of
 from bertsmith.tasks.glue import GLUE as GLUE_TASKS

@@ -17,12 +17,12 @@ from bertsmith.compare.parts import PRETRAIN, RATE, Part, Store, best_rate, fing
 from bertsmith.compare.spec import QUARTERS, Spec
 from bertsmith.compare.tasks import finetune_settings, metric_of, read_task
 from bertsmith.corpus import Corpus
-from bertsmith.distill.static import WIDTH, to_static
+from bertsmith.distilling.static import WIDTH, to_static
 from bertsmith.files import digest
-from bertsmith.finetune import Splits, finetune
-from bertsmith.finetune.defaults import stored_settings
-from bertsmith.finetune.setup import open_model
-from bertsmith.finetune.work import data_sum
+from bertsmith.finetuning import Splits, finetune
+from bertsmith.finetuning.defaults import stored_settings
+from bertsmith.finetuning.setup import open_model
+from bertsmith.finetuning.work import data_sum
 from bertsmith.train import Recipe, pretrain
 from bertsmith.train.pretraining import store_checkpoint
 

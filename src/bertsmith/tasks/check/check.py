@@ -58,8 +58,8 @@ def check(splits: Splits, reader: Reader | None = None) -> Report:
 def quick(splits: Any, reader: Reader | None = None) -> list[str]:
     """The warnings of a check of at most 20,000 examples of each split, a line each.
 
-    `splits` is a `bertsmith.tasks.splits.Splits` or a dictionary of data sets. What would ruin training
-    is among the lines, too: fine-tuning itself refuses what it cannot learn from.
+    `splits` is a `bertsmith.tasks.splits.Splits` or a dictionary of data sets. What would ruin
+    training is among the lines, too: fine-tuning itself refuses what it cannot learn from.
     """
     named = splits if isinstance(splits, Mapping) else vars(splits)
     there = {name: one for name, one in named.items() if isinstance(one, Dataset) and len(one)}

@@ -1,0 +1,269 @@
+"""`distill`: a teacher, and text if there is any → the directory of a student."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bertsmith.distilling.pretraining import distill_text, is_corpus, taught_recipe
+from bertsmith.distilling.result import Distilled, rows, write_distilled
+from bertsmith.distilling.speed import compare_speed, random_texts, size_of
+from bertsmith.distilling.static import SMOOTHING, WIDTH, Projection, to_static, token_frequencies
+from bertsmith.distilling.task import (
+    DistillCommand,
+    Student,
+    demand_distillable,
+    demand_tokens,
+    teacher_splits,
+)
+from bertsmith.distilling.vectors import VectorCommand, headless, read_plain
+from bertsmith.errors import BertsmithError
+from bertsmith.finetuning.defaults import chosen_settings, default_settings, with_metric
+from bertsmith.finetuning.loop import Watcher
+from bertsmith.finetuning.run import Command
+from bertsmith.finetuning.settings import Settings, settings_for
+from bertsmith.finetuning.setup import open_model
+from bertsmith.finetuning.work import check_out, terminable
+from bertsmith.folders import reserved
+from bertsmith.infer.loaded import LoadedModel
+from bertsmith.numbers import real_number
+from bertsmith.tasks.embedding import embed
+from bertsmith.tasks.evaluate import labelled
+from bertsmith.tasks.read import read_data
+from bertsmith.tasks.registry import task_of
+from bertsmith.tasks.splits import Splits
+
+TEMPERATURE = 2.0
+LEARN = ("task", "vectors")
+TO = ("layers", "static")
+RATE = 0.01  # learning rate of static vectors that are tuned on text
+
+
+def distill(
+    teacher: str | Path,
+    data: Any = None,
+    out: str | Path | None = None,
+    *,
+    to: str = "layers",
+    layers: int | Sequence[int] | None = None,
+    student: str | Path | None = None,
+    learn: str | None = None,
+    dev: Any = None,
+    test: Any = None,
+    temperature: float = TEMPERATURE,
+    labels: float = 0.0,
+    loss: str = "cosine",
+    hold_out: float = 0.1,
+    width: int = WIDTH,
+    smoothing: float = SMOOTHING,
+    recipe: str | Path | None = None,
+    changes: Sequence[str] = (),
+    reading: dict[str, Any] | None = None,
+    device: str | None = None,
+    dtype: str = "float32",
+    overwrite: bool = False,
+    resume: bool = False,
+    watch: Watcher | None = None,
+    show: Any = None,
+    **given: Any,
+) -> Distilled:
+    """Train a smaller or faster student of a teacher, and measure it beside the teacher.
+
+    `to="static"` computes static vectors, without data or tuned on it. Otherwise the student keeps
+    some `layers` of the teacher (a number, spread evenly, or a list; half by default), or is
+    another model, and learns from the texts in `data`: the teacher's predictions for its task
+    (`learn="task"`, soft targets at a `temperature`; `labels` is the weight of the labels in the
+    file), or its vectors (`learn="vectors"`). `reading` has options of `open_data`; further
+    arguments are those of `finetune.Settings`.
+
+    With a corpus from `prepare`, the student is pre-trained with a `recipe` ("distilbert", "minilm"
+    or a file); `changes` overrides keys of the recipe, and `out` is the folder of the run.
+    """
+    _check(to, learn, loss, temperature, labels, hold_out)
+    if recipe is not None or is_corpus(data):
+        if out is None or data is None or to == "static":
+            raise BertsmithError(
+                "a recipe needs a corpus that `bertsmith prepare` wrote, and --out"
+            )
+        if given or dev is not None or test is not None or learn is not None:
+            names = ", ".join([*given, *(["dev or test"] if dev or test else [])]) or "learn"
+            raise BertsmithError(
+                f"a recipe sets {names}: change its keys with --set train.steps=100"
+            )
+        made = taught_recipe(teacher, data, recipe, changes, student=student, layers=layers)
+        return distill_text(made, Path(out), resume=resume, show=show)
+    if changes:
+        raise BertsmithError("--set changes keys of a recipe, which needs a prepared corpus")
+    if data is None and to != "static":
+        raise BertsmithError("give texts to learn from: a file, or --to static, which needs none")
+    if out is not None:
+        check_out(out, overwrite, resume)
+    opened = open_model(teacher, device, dtype if to == "static" and data is None else "float32")
+    if dtype != "float32" and data is not None:
+        given["dtype"] = dtype  # of the student's training: the teacher's outputs stay exact
+    asked = Asked(teacher, opened, data, dev, test, reading or {}, device, watch, given)
+    place = None if out is None else Path(out)
+    if to == "static":
+        if layers is not None or student is not None:
+            raise BertsmithError("--to static cannot be combined with --layers or --student")
+        return asked.static(place, width, smoothing, overwrite, resume)
+    chosen = Student.of(opened, teacher, student, layers)
+    task = task_of(opened).name
+    command: Command
+    if (learn or ("vectors" if task == "similarity" else "task")) == "vectors":
+        command = asked.vectors(chosen, loss)
+    else:
+        command = asked.task(chosen, task, temperature, labels, hold_out)
+    return _run(command, place, overwrite, resume)
+
+
+class Asked:
+    """What a person asks for, and the teacher opened."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        teacher: LoadedModel,
+        data: Any,
+        dev: Any,
+        test: Any,
+        reading: dict[str, Any],
+        device: str | None,
+        watch: Watcher | None,
+        given: dict[str, Any],
+    ) -> None:
+        self.path, self.teacher, self.device, self.watch = path, teacher, device, watch
+        self.data, self.dev, self.test, self.reading, self.given = data, dev, test, reading, given
+
+    def task(
+        self, student: Student, task: str, temperature: float, labels: float, hold_out: float
+    ) -> DistillCommand:
+        """Task distillation: the teacher's predictions for texts are learned."""
+        demand_distillable(task)
+        demand_tokens(self.teacher, student, task)
+        splits = teacher_splits(
+            self.teacher,
+            task,
+            self.data,
+            self.dev,
+            self.test,
+            labels=labels > 0,
+            hold_out=hold_out,
+            **self.reading,
+        )
+        settings, reasons = chosen_settings(
+            student.start, splits, self.given, examples=len(splits.train)
+        )
+        command = self.command(DistillCommand, student, splits, settings)
+        command.notes += reasons
+        command.temperature, command.label_weight = temperature, labels
+        command.pseudo = self.dev is None
+        return command
+
+    def vectors(
+        self,
+        student: Student,
+        loss: str,
+        project: Any = None,
+        texts: Any = None,
+        **defaults: Any,
+    ) -> VectorCommand:
+        """Vectors: those that the teacher gives to texts are learned."""
+        train, held = texts or read_plain(self.data, **self.reading)
+        others = [
+            None if one is None else labelled(read_data(one, "similarity"))
+            for one in (self.dev, self.test)
+        ]
+        self.teacher = headless(self.teacher)
+        splits = Splits(train, others[0], others[1])
+        usual = {**default_settings(student.start, self.given), **defaults}
+        settings = settings_for("similarity", usual, **self.given)
+        metric = with_metric(replace(splits, train=others[0] or train), settings).metric
+        command = self.command(VectorCommand, student, splits, settings.changed(metric=metric))
+        command.loss, command.project, command.held = loss, project, held
+        return command
+
+    def command(self, kind: Any, student: Student, splits: Splits, settings: Settings) -> Any:
+        """A command of a kind, with its teacher and student."""
+        command = kind(student.start, splits, settings, 1, [], self.device, self.watch)
+        command.teacher, command.student = self.teacher, student
+        return command
+
+    def static(
+        self, out: Path | None, width: int, smoothing: float, overwrite: bool, resume: bool
+    ) -> Distilled:
+        """Static vectors; with text, they are weighted by its frequencies and tuned on it."""
+        teacher, texts, counts = self.teacher, None, None
+        if self.data is not None:
+            texts = read_plain(self.data, **self.reading)
+            counts = token_frequencies(teacher, (one.text for one in texts[0].examples))
+        elif self.given or self.dev is not None or self.test is not None:
+            raise BertsmithError("training settings need texts to train on: name a file")
+        began = time.perf_counter()
+        vectors, projection = to_static(
+            teacher, width=width, smoothing=smoothing, frequencies=counts
+        )
+        seconds = round(time.perf_counter() - began, 1)
+        if texts is not None:
+            student = Student(self.path, made=lambda: _copied(vectors))
+            command = self.vectors(
+                student, "cosine", _centred(projection), texts, learning_rate=RATE, layer_decay=1.0
+            )
+            return _run(command, out, overwrite, resume)
+        content = {
+            "kind": "static",
+            "about": "static vectors, one for each token, of which a text's vector is the mean",
+            "teacher": size_of(teacher, str(self.path)),
+            "student": size_of(vectors),
+            "settings": {"width": width, "smoothing": smoothing},
+            "explained_variance": projection.explained,
+            "seconds": seconds,
+            "speed": compare_speed(teacher, vectors, embed, random_texts(teacher)),
+            "notes": ["speed was measured on texts of 24 random tokens"],
+        }
+        content["table"] = list(rows(content))
+        result = Distilled(vectors, content)
+        if out is not None:
+            with reserved(out):
+                write_distilled(result, out, overwrite)
+        return result
+
+
+def _run(command: Command, out: Path | None, overwrite: bool, resume: bool) -> Distilled:
+    """Train the student, and write it where it is asked for."""
+    if out is None:
+        result = command.result(command.train())
+    else:
+        with reserved(out), terminable():
+            result = command.write(out, overwrite, resume)
+    return Distilled(result.bert, result.extras["distillation"], out, list(result.notes))
+
+
+def _copied(model: LoadedModel) -> LoadedModel:
+    """The same model with weights of its own."""
+    from copy import deepcopy
+
+    checkpoint = replace(model.checkpoint, model=deepcopy(model.model))
+    return LoadedModel(checkpoint, model.tokenizer, sentence=model.sentence, progress=False)
+
+
+def _centred(projection: Projection) -> Callable[[Any], Any]:
+    """A projection of texts' vectors from their own centre, which is not that of single tokens."""
+    return lambda vectors: projection(vectors, vectors.mean(0, dtype="float64"))
+
+
+def _check(
+    to: str, learn: str | None, loss: str, temperature: float, labels: float, hold_out: float
+) -> None:
+    if to not in TO:
+        raise BertsmithError(f"to must be {' or '.join(TO)}, not {to!r:.40}")
+    if learn not in (None, *LEARN):
+        raise BertsmithError(f"learn must be {' or '.join(LEARN)}, not {learn!r:.40}")
+    if loss not in ("cosine", "mse"):
+        raise BertsmithError(f"loss must be cosine or mse, not {loss!r:.40}")
+    real_number(temperature, "temperature", 0.01, 1000)
+    real_number(labels, "labels", 0, 1)
+    real_number(hold_out, "hold_out", 0, 0.9)

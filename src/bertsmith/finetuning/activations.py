@@ -1,0 +1,82 @@
+"""Hidden states in training: recomputed in the backward pass, or cached (frozen encoder)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from bertsmith.batch import Batch
+from bertsmith.finetuning.batches import batch_of, micro_batches
+from bertsmith.model import Model
+from bertsmith.model.attention import Context
+from bertsmith.model.encoder import Hidden, Trace
+from bertsmith.tasks.training import Sample
+
+CACHE = 4 << 30  # bytes of hidden states that are kept for a frozen encoder
+
+
+def checkpoint_blocks(model: Model) -> None:
+    """Let each block recompute its activations in the backward pass instead of storing them."""
+    for block in model.encoder.blocks:
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+
+
+def restore_forward(model: Model) -> None:
+    """Undo `checkpoint_blocks` and `CachedEncoder`."""
+    for module in (model.encoder, *model.encoder.blocks):
+        module.__dict__.pop("forward", None)
+
+
+class CachedEncoder:
+    """Replaces the forward of a frozen encoder: in training, each text passes through it once.
+
+    States are those of evaluation, without dropout. What does not fit into `limit` bytes is
+    computed again each time.
+    """
+
+    def __init__(self, model: Model, limit: int = CACHE) -> None:
+        self.encoder, self.limit, self.bytes = model.encoder, limit, 0
+        self.forward = model.encoder.forward
+        self.states: dict[tuple[bytes, bytes], Tensor] = {}  # ids and segments → (length, D)
+        model.encoder.forward = self  # type: ignore[method-assign]
+
+    def fill(self, samples: Sequence[Sample], budget: int) -> None:
+        """Compute the states of all samples, in an order that a resumed run repeats."""
+        device = next(self.encoder.parameters()).device
+        for items in micro_batches(samples, budget):
+            if self.bytes >= self.limit:
+                return
+            self(batch_of(items, device))
+
+    def __call__(self, batch: Batch, trace: Trace | None = None) -> Hidden:
+        """Batch → hidden states (T, D)."""
+        if not self.encoder.training:
+            return self.forward(batch, trace)
+        lengths = batch.layout.lengths
+        ids, segments = (list(x.cpu().split(lengths)) for x in (batch.ids, batch.segments))
+        keys = [
+            (one.numpy().tobytes(), two.numpy().tobytes())
+            for one, two in zip(ids, segments, strict=True)
+        ]
+        new = [place for place, key in enumerate(keys) if key not in self.states]
+        fresh: dict[tuple[bytes, bytes], Tensor] = {}
+        if new:
+            missing = Batch.of(
+                [ids[place].tolist() for place in new], [segments[place].tolist() for place in new]
+            )
+            self.encoder.eval()
+            with torch.no_grad():
+                hidden = self.forward(missing.to(batch.ids.device))
+            self.encoder.train()
+            for place, rows in zip(new, hidden.last.split(missing.layout.lengths), strict=True):
+                fresh[keys[place]] = rows
+                size = rows.numel() * rows.element_size()
+                if keys[place] not in self.states and self.bytes + size <= self.limit:
+                    self.states[keys[place]] = rows.clone()
+                    self.bytes += size
+        last = torch.cat([fresh[key] if key in fresh else self.states[key] for key in keys])
+        return Hidden(last, last, Context(batch.layout, None, None, None))

@@ -1,0 +1,149 @@
+"""The settings of a run: given, of the model's bertsmith.json, or by the number of examples."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bertsmith.checkpoint import read_config, read_notes
+from bertsmith.errors import BertsmithError
+from bertsmith.finetuning.settings import Settings, rate_for, settings_for, spoken
+from bertsmith.finetuning.setup import find_encoder
+from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.registry import task_named
+from bertsmith.tasks.splits import Splits
+
+STORABLE = (
+    "learning_rate",
+    "optimizer",
+    "matrix_learning_rate",
+    "layer_decay",
+    "dropout",
+    "epochs",
+    "batch_size",
+)
+
+LABEL_TASKS = ("classification", "multilabel", "regression")  # of which this was measured:
+LEAST_STEPS = 500  # below, more steps are better on held-out data (docs/finetune.md)
+# Below so many steps, classifiers of a model whose default is Muon are better with AdamW, at twice
+# the learning rate and for so many steps (docs/bertsmith-small-experiments.md), but not for more
+# epochs than MOST: of hundreds of examples, LEAST_STEPS are enough.
+MUON_STEPS, FACTOR, MOST = 1000, 2, 20
+TOLD = ("epochs", "optimizer", "learning_rate")
+SWEPT = ("epochs", "learning_rate")  # of which a sweep tries several
+
+
+def chosen_settings(
+    model: str | Path,
+    splits: Splits,
+    given: Mapping[str, Any],
+    *,
+    examples: int | None = None,
+    swept: Collection[str] = (),
+    own: bool = True,
+) -> tuple[Settings, list[str]]:
+    """The settings of a run, and notes on those that the data or the model decided.
+
+    `examples` are those that are learned from, by default the labelled ones. Nothing is said about
+    settings that are `swept`. Without `own`, the model's bertsmith.json is not read.
+    """
+    defaults = default_settings(model, given, own)
+    usual = with_metric(splits, settings_for(splits.train.task, defaults, **given))
+    count = len(learned_from(splits.train, usual)) if examples is None else examples
+    settings = settings_by_steps(usual, splits.train.task, count, given, defaults)
+    notes = []
+    now = {name: getattr(settings, name) for name in STORABLE if name not in swept}
+    if other := {n: now[n] for n in TOLD if n in now and now[n] != getattr(usual, n)}:
+        notes.append(f"because of few examples: {spoken(other)}")
+    stored = stored_settings(model, given) if own else {}
+    if named := {n: value for n, value in stored.items() if n in now and now[n] == value}:
+        notes.append(f"settings in the model's bertsmith.json: {spoken(named)}")
+    return settings, notes
+
+
+def learned_from(train: Dataset[Any], settings: Settings) -> list[Any]:
+    """The labelled examples of a training file; with `both_orders`, every pair twice."""
+    examples = train.gold()
+    if not settings.both_orders:
+        return examples
+    if any(example.pair is None for example in examples):
+        raise BertsmithError(f"{train.path}: both_orders needs pairs of texts")
+    return examples + [replace(one, text=one.pair, pair=one.text) for one in examples]
+
+
+def with_metric(splits: Splits, settings: Settings) -> Settings:
+    """The settings with the score that decides, which must be one of the task's."""
+    known = task_named(splits.train.task).metrics(splits.train)
+    metric = settings.metric or known[0]
+    if metric not in known:
+        raise BertsmithError(f"cannot select by {metric!r}; known: {', '.join(known)}")
+    return settings.changed(metric=metric)
+
+
+def default_settings(
+    model: str | Path, given: Mapping[str, Any], own: bool = True
+) -> dict[str, Any]:
+    """The default settings of a model; see `stored_settings`."""
+    rate = {"learning_rate": rate_for(read_config(find_encoder(model)[0]).width)}
+    return rate | stored_settings(model, given) if own else rate
+
+
+def stored_settings(model: str | Path, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The table "finetune" of a model's bertsmith.json, without settings that are given."""
+    directory = find_encoder(model)[0]
+    where = directory / "bertsmith.json"
+    defaults = _checked(read_notes(directory).get("finetune", {}), f"{where}: finetune")
+    return {name: value for name, value in defaults.items() if given.get(name) is None}
+
+
+def settings_by_steps(
+    settings: Settings,
+    task: str,
+    examples: int,
+    given: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+) -> Settings:
+    """Settings for so many examples: few need more epochs, and AdamW instead of Muon.
+
+    Epochs that are given, or that a model names, stay, and so do a given optimizer and rate.
+    """
+    if task not in LABEL_TASKS:
+        return settings
+    each = max(1, -(-examples // settings.batch_size))  # steps in an epoch
+    least = LEAST_STEPS
+    if each * settings.epochs < MUON_STEPS and may_leave_muon(settings, task, given):
+        least = max(LEAST_STEPS, min(MUON_STEPS, MOST * each))
+        rate = settings.learning_rate * (FACTOR if given.get("learning_rate") is None else 1)
+        settings = settings.changed(optimizer="adamw", learning_rate=rate, matrix_learning_rate=0.0)
+    if fixes_epochs(given, defaults):
+        return settings
+    return settings.changed(epochs=min(10_000, max(settings.epochs, -(-least // each))))
+
+
+def fixes_epochs(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:
+    """Whether the number of epochs does not depend on the number of examples."""
+    return given.get("epochs") is not None or "epochs" in defaults
+
+
+def may_leave_muon(settings: Settings, task: str, given: Mapping[str, Any]) -> bool:
+    """Whether AdamW replaces Muon where there are few steps."""
+    chosen = any(given.get(name) is not None for name in ("optimizer", "matrix_learning_rate"))
+    return settings.optimizer == "muon" and task == "classification" and not chosen
+
+
+def _checked(named: Any, where: str) -> dict[str, Any]:
+    """The settings that a model names, checked."""
+    if not isinstance(named, dict):
+        raise BertsmithError(f"{where} is not a table of settings")
+    for name in named:
+        if name not in STORABLE:
+            raise BertsmithError(
+                f"{where}: a model may not set {name!r}, only {', '.join(STORABLE)}"
+            )
+    try:
+        settings_for("classification", **named)
+    except BertsmithError as error:
+        raise BertsmithError(f"{where}: {error}") from error
+    return dict(named)

@@ -1,0 +1,472 @@
+"""report.html: the report of a fine-tuning run, or of an evaluation on a file."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.files import write_text
+from bertsmith.finetuning.settings import TASK_OPTIONS
+from bertsmith.metrics import calibration
+from bertsmith.metrics.curves import PrecisionRecall, coverage, precision_recall
+from bertsmith.metrics.labels import known
+from bertsmith.metrics.numbers import ranks
+from bertsmith.pages import (
+    Part,
+    Series,
+    bar_list,
+    class_bars,
+    confusion_matrix,
+    highlighted,
+    line_chart,
+    page,
+    reliability,
+    smoothed,
+    table,
+)
+from bertsmith.tasks.classification.task import positive
+from bertsmith.tasks.evaluate import Evaluation, interval
+from bertsmith.tasks.registry import task_named
+from bertsmith.tasks.task import Mark, Passage
+
+if TYPE_CHECKING:  # what writes reports imports this file
+    from bertsmith.finetuning.session import History
+
+WORST = 300  # errors in the page
+CLASSES = 20  # bars of more classes are sorted by F1, and folded after these
+CONFUSIONS = 10  # pairs of classes that are confused most often
+LABELS = 40  # a larger matrix shows the labels with most errors
+EACH = 25  # examples behind a cell of the matrix
+ALL = 3000  # and behind all of them
+CURVES_OF = 500  # labels, each of which is compared with all examples
+CURVES = 6  # labels with a precision-recall curve: those with the lowest average precision
+POINTS = 200  # of a curve
+KINDS = {"correct": "good", "missed": "label", "wrong": "bad"}
+
+
+def write_report(
+    path: Path, content: Mapping[str, Any], found: Evaluation | None, history: History
+) -> None:
+    """Write the report of a run whose scores and settings are `content`."""
+    write_text(path, report_page(content, found, history))
+
+
+def write_evaluation(
+    path: Path, found: Evaluation, model: str, metric: str, draws: int = 1000
+) -> None:
+    """Write a page about one model on one file."""
+    between = asdict(interval(found, metric, draws))
+    content = {
+        "task": found.dataset.task,
+        "model": model,
+        "metric": metric,
+        "files": {"test": {"file": found.dataset.path.name, "examples": len(found.dataset)}},
+        "scores": {"dev": None, "test": found.scores},
+        "intervals": {"dev": None, "test": between if math.isfinite(between["low"]) else None},
+        "over_seeds": {"dev": None, "test": None},
+        "seeds": [],
+        "sweep": [],
+        "notes": found.notes,
+        "ledger": dict(found.dataset.ledger.counts),
+        "settings": {},
+    }
+    write_text(path, report_page(content, found, None))
+
+
+def report_page(
+    content: Mapping[str, Any], found: Evaluation | None, history: History | None
+) -> str:
+    """Render the page."""
+    metric = content["metric"]
+    sweep = [
+        (f"{one['learning_rate']:g}", one["epochs"], one["dev"][metric]) for one in content["sweep"]
+    ]
+    return page(
+        "report.html",
+        f"{content['task'].capitalize()}: {Path(content['model']).name}",
+        scripts=("page.js", "report.js"),
+        tiles=_tiles(content),
+        notes=content["notes"],
+        scores=_scores(content),
+        baseline=_baseline(content),
+        teacher=_teacher(content),
+        curves=[] if history is None else _curves(metric, history),
+        training=_training(content) if history is not None else "",
+        sweep=table(("learning rate", "epochs", f"dev {readable(metric)}"), sweep) if sweep else "",
+        classes=_classes(found),
+        matrix=_matrix(found),
+        thresholds=[] if found is None else [*_precision_recall(found), *_coverage(found)],
+        calibration=_calibration(found),
+        numbers=[] if found is None else _numbers(found),
+        errors=None if found is None else _errors(found),
+        ledger=content["ledger"],
+        settings=_used(content),
+    )
+
+
+def _used(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings without those of other tasks and of another optimizer."""
+    options = task_named(content["task"]).options
+    return {
+        name: value
+        for name, value in content["settings"].items()
+        if (name not in TASK_OPTIONS or name in options)
+        and (name != "matrix_learning_rate" or value)
+    }
+
+
+# ------------------------------------------------------------------ scores
+
+
+def _tiles(content: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    """The main score with its interval, and how many examples there were."""
+    split = "test" if content["scores"]["test"] else "dev"
+    scores, metric = content["scores"][split], content["metric"]
+    tiles = []
+    if scores:
+        value, more = f"{scores[metric]:.4f}", ""
+        if between := content["intervals"][split]:
+            more = f"95% interval {between['low']:.4f} to {between['high']:.4f}"
+        if summary := content["over_seeds"][split]:
+            value = f"{summary['mean']:.4f} ± {summary['deviation']:.4f}"
+            more = (
+                f"{summary['count']} seeds; 95% interval {summary['low']:.4f} to "
+                f"{summary['high']:.4f}"
+            )
+        tiles.append((f"{readable(metric)} ({split})", value, "", more))
+    for name, one in content["files"].items():
+        tiles.append((name, f"{one['examples']:,}", "examples", one["file"]))
+    return tiles
+
+
+def readable(metric: str) -> str:
+    """The name of a score for people: macro_f1 as "macro F1"."""
+    words = metric.replace("_", " ").replace("f1", "F1")
+    return {"mcc": "Matthews correlation", "count": "examples"}.get(words, words)
+
+
+def _scores(content: Mapping[str, Any]) -> list[Any]:
+    splits = {name: scores for name, scores in content["scores"].items() if scores}
+    names = list(dict.fromkeys(name for scores in splits.values() for name in scores))
+    tables = [
+        table(
+            ("", *splits),
+            [(readable(name), *(scores.get(name) for scores in splits.values())) for name in names],
+        )
+    ]
+    if len(content["seeds"]) > 1:
+        metric = content["metric"]
+        seeds = [
+            (str(one["seed"]), *(one[name][metric] if one[name] else None for name in splits))
+            for one in content["seeds"]
+        ]
+        tables.append(table(("seed", *(f"{readable(metric)} ({name})" for name in splits)), seeds))
+    return tables
+
+
+def _baseline(content: Mapping[str, Any]) -> Any:
+    """The main score as a bar, and that of the simple baseline below it."""
+    simple, metric = content.get("baseline") or {}, content["metric"]
+    for split in ("test", "dev"):
+        own = (content["scores"].get(split) or {}).get(metric)
+        other = ((simple.get("scores") or {}).get(split) or {}).get(metric)
+        if own is not None and other is not None:
+            rows = [("this model", own, f"{own:.4f}"), (simple["name"], other, f"{other:.4f}")]
+            return {
+                "title": f"{readable(metric)} ({split})",
+                "bars": bar_list(rows, most=max(1.0, own, other), weak=[1]),
+                "note": simple.get("note", ""),
+            }
+    return None
+
+
+def _teacher(content: Mapping[str, Any]) -> Any:
+    """A distilled model beside its teacher, and the paired comparison of their scores."""
+    one = content.get("distillation")
+    if not one:
+        return None
+    lines = [
+        f"{split} {two['metric']}: student less teacher is {two['difference']:+.4f} (95 %:"
+        f" {two['low']:+.4f} to {two['high']:+.4f}; paired bootstrap, p = {two['p_value']:.3g})"
+        for split, two in one["comparison"].items()
+    ]
+    rows = table(("", "teacher", "student"), [tuple(row) for row in one["table"]])
+    return {"about": one["about"], "rows": rows, "lines": lines + one["notes"]}
+
+
+def _curves(metric: str, history: History) -> list[Any]:
+    losses = [(float(step), loss) for step, loss in enumerate(history.losses, 1)]
+    drawn = [
+        line_chart("Training loss", [Series("loss", smoothed(losses))], x_label="step"),
+    ]
+    scores = [(float(n), row[metric]) for n, row in enumerate(history.epochs, 1) if metric in row]
+    if scores:
+        name = f"dev {readable(metric)}"
+        series = [Series(name, scores, dots=True)]
+        drawn.append(line_chart(f"D{name[1:]}", series, x_label="epoch"))
+    return drawn
+
+
+def _training(content: Mapping[str, Any]) -> str:
+    return (
+        f"Epoch {content['kept_epoch']} was kept; "
+        f"{content['examples_per_second']:,.1f} examples per second."
+    )
+
+
+def _classes(found: Evaluation | None) -> Any:
+    """Precision, recall and F1 of every label, or of every type of entity."""
+    scores = {} if found is None else found.task.per_class(found.dataset, found.values)
+    rows = [(name, one.precision, one.recall, one.f1, one.support) for name, one in scores.items()]
+    if not rows:
+        return None
+    most = max(row[-1] for row in rows)
+    if len(rows) > CLASSES:
+        rows.sort(key=lambda row: row[3])
+    first, rest = rows[:CLASSES], rows[CLASSES:]
+    return {
+        "first": class_bars(first, most),
+        "rest": class_bars(rest, most) if rest else "",
+        "count": len(rest),
+    }
+
+
+def _precision_recall(found: Evaluation) -> list[Any]:
+    """Precision-recall curves of labels; of two labels, that of the positive one and its F1."""
+    outputs = [one.output.get("scores") for one in found.predictions]
+    scores = [one for one in outputs if isinstance(one, dict)]
+    if not scores or len(scores) < len(outputs):
+        return []
+    names = list(scores[0])
+    binary = found.task.name == "classification" and len(names) == 2
+    if binary:
+        names = [positive(names) or names[1]]
+    if len(names) > CURVES_OF:
+        return []
+    labels = [found.task.label_of(example) for example in found.dataset.examples]
+    curves = {}
+    for name in names:
+        flags = [name == one if isinstance(one, str) else name in one for one in labels]
+        if any(flags):
+            curves[name] = precision_recall([one[name] for one in scores], flags)
+    shown = sorted(curves, key=lambda name: curves[name].average_precision)[:CURVES]
+    if not shown:
+        return []
+    rest = "" if len(shown) == len(curves) else f" of the {len(shown)} hardest classes"
+    charts = [_recall_chart(f"Precision and recall{rest}", {one: curves[one] for one in shown})]
+    if binary:
+        curve = curves[shown[0]]
+        lines = {"precision": curve.precision, "recall": curve.recall, "F1": curve.f1}
+        charts.append(
+            line_chart(
+                f"Threshold of {shown[0]}",
+                [Series(name, _curve(curve.thresholds, values)) for name, values in lines.items()],
+                x_label="threshold (%)",
+                unit="%",
+                from_zero=True,
+            )
+        )
+    return charts
+
+
+def _recall_chart(title: str, curves: Mapping[str, PrecisionRecall]) -> Any:
+    series = [
+        Series(
+            f"{name} (AP {one.average_precision:.3f})",
+            [(0.0, 100 * float(one.precision[0])), *_curve(one.recall, one.precision)],
+        )
+        for name, one in curves.items()
+    ]
+    return line_chart(
+        title, series, x_label="recall (%)", y_label="precision", unit="%", from_zero=True
+    )
+
+
+def _coverage(found: Evaluation) -> list[Any]:
+    """Accuracy, and the fraction of examples that is left, over the lowest confidence."""
+    correct = found.task.correct(found.dataset, found.values)
+    if correct is None:
+        return []
+    curve = coverage([one.confidence for one in found.predictions], correct)
+    lines = {"accuracy": curve.accuracy, "examples kept": curve.coverage}
+    return [
+        line_chart(
+            "Accuracy above a confidence",
+            [Series(name, _curve(curve.thresholds, values)) for name, values in lines.items()],
+            x_label="confidence threshold (%)",
+            unit="%",
+            from_zero=True,
+        )
+    ]
+
+
+def _curve(x: NDArray[Any], y: NDArray[Any]) -> list[tuple[float, float]]:
+    """Points of a curve in percent, at most POINTS of them."""
+    picks = np.unique(np.linspace(0, len(x) - 1, min(POINTS, len(x))).round().astype(int))
+    return [(100 * float(x[place]), 100 * float(y[place])) for place in picks]
+
+
+def _calibration(found: Evaluation | None) -> dict[str, Any] | None:
+    """How often predictions of each confidence are correct."""
+    correct = None if found is None else found.task.correct(found.dataset, found.values)
+    if found is None or correct is None:
+        return None
+    result = calibration([min(1.0, max(0.0, one.confidence)) for one in found.predictions], correct)
+    rows = [
+        (f"{one.low:.2f} to {one.high:.2f}", one.count, one.confidence, one.accuracy)
+        for one in result.bins
+    ]
+    return {
+        "error": f"{result.expected:.4f}",
+        "chart": reliability([(one.confidence, one.accuracy) for one in result.bins]),
+        "bins": table(("confidence", "predictions", "mean confidence", "accuracy"), rows),
+    }
+
+
+def _numeric(found: Evaluation) -> bool:
+    """Whether labels are numbers: predictions are then more or less far off, not wrong."""
+    return found.task.name in ("regression", "similarity")
+
+
+def _numbers(found: Evaluation) -> list[Any]:
+    """Predicted numbers over their labels."""
+    labels = [found.task.label_of(example) for example in found.dataset.examples]
+    if not _numeric(found) or len(set(labels)) < 2:
+        return []
+    pairs = list(zip(map(float, labels), map(float, found.values), strict=True))
+    what = "cosine" if found.task.name == "similarity" else "prediction"
+    series = [Series(what, sorted(pairs)[:: max(1, len(pairs) // POINTS)], bare=True)]
+    if found.task.name == "regression":  # a cosine has another unit than the labels
+        ends = (min(min(pair) for pair in pairs), max(max(pair) for pair in pairs))
+        series.append(Series("label", [(end, end) for end in ends], quiet=True, color=7))
+    return [line_chart("Predictions by label", series, x_label="label", y_label=what)]
+
+
+# ------------------------------------------------------------------ confusion matrix
+
+
+def _matrix(found: Evaluation | None) -> dict[str, Any] | None:
+    """The matrix, and a few examples of every cell, which are hidden until one is chosen."""
+    sides = None if found is None else found.task.classes(found.dataset, found.values)
+    if found is None or sides is None:
+        return None
+    everything, names = known(*sides), _most_confused(*sides)
+    counts = Counter(zip(*sides, strict=True))
+    labelled, guessed = (Counter(side) for side in sides)
+    place = {name: number for number, name in enumerate(names)}
+    cells: dict[tuple[int, int], list[int]] = {}
+    for number, (label, predicted) in enumerate(zip(*sides, strict=True)):
+        if label in place and predicted in place:
+            cells.setdefault((place[label], place[predicted]), []).append(number)
+    size = max(1, min(EACH, ALL // max(1, len(cells))))
+    return {
+        "table": confusion_matrix(
+            [[counts[a, b] for b in names] for a in names],
+            names,
+            [labelled[name] for name in names],
+            [guessed[name] for name in names],
+        ),
+        "confusions": _confusions(counts) if len(everything) > 2 else "",
+        "left_out": len(everything) - len(names),
+        "examples": [
+            {**_example(found, number), "cell": f"{row}-{column}"}
+            for (row, column), numbers in sorted(cells.items())
+            for number in numbers[:size]
+        ],
+    }
+
+
+def _confusions(counts: Counter[tuple[str, str]]) -> Any:
+    """The pairs of label and prediction with the most errors, as bars."""
+    pairs = [
+        (f"{label} → {predicted}", float(count), f"{count:,}")
+        for (label, predicted), count in sorted(counts.items())
+        if label != predicted and count > 1
+    ]
+    pairs.sort(key=lambda pair: -pair[1])
+    return bar_list(pairs[:CONFUSIONS]) if pairs else ""
+
+
+def _most_confused(labels: Sequence[str], predicted: Sequence[str]) -> list[str]:
+    """The labels that the matrix shows: all, or those with most errors."""
+    names = known(labels, predicted)
+    if len(names) <= LABELS:
+        return names
+    wrong = dict.fromkeys(names, 0)
+    for one, other in zip(labels, predicted, strict=True):
+        wrong[one] += one != other
+        wrong[other] += one != other
+    often = set(sorted(names, key=lambda name: -wrong[name])[:LABELS])
+    return [name for name in names if name in often]
+
+
+# ------------------------------------------------------------------ examples
+
+
+def _errors(found: Evaluation) -> dict[str, Any]:
+    """The worst errors, and how many there are in all."""
+    numbers = worst(found, len(found.dataset))
+    return {
+        "numeric": _numeric(found),
+        "examples": [_example(found, number) for number in numbers[:WORST]],
+        "count": len(numbers),
+        "total": len(found.dataset),
+    }
+
+
+def worst(found: Evaluation, most: int) -> list[int]:
+    """The errors: the wrongest first, and of those the ones with the highest confidence."""
+    rows = []
+    correctness: Sequence[float] = found.correctness()
+    labels = [found.task.label_of(example) for example in found.dataset.examples]
+    if found.task.name == "similarity" and len(set(labels)) > 1:
+        # Cosines and labels have different units: their ranks are compared.
+        correctness = (-abs(ranks(labels) - ranks(found.values))).tolist()
+    for number, (good, one) in enumerate(zip(correctness, found.predictions, strict=True)):
+        if good < found.task.perfect:
+            rows.append((good, -one.confidence, number))
+    return [number for _, _, number in sorted(rows)[:most]]
+
+
+def _example(found: Evaluation, number: int) -> dict[str, Any]:
+    """An example as the page shows it: where it is, its texts with marks, label and prediction."""
+    example = found.dataset.examples[number]
+    shown = found.task.display(example, found.predictions[number])
+    file = example.where.file.replace("\\", "/").rpartition("/")[2]
+    return {
+        "where": f"{file}, {example.where.unit} {example.where.number}",
+        "passages": [(one.title, _parts(one)) for one in shown.passages],
+        "label": shown.label,
+        "prediction": shown.prediction,
+        "correct": shown.label == shown.prediction,
+        "confidence": ""
+        if shown.confidence is None or _numeric(found)
+        else f"{shown.confidence:.3f}",
+        "kinds": sorted({_kind(mark) for one in shown.passages for mark in one.marks} - {""}),
+        "cell": "",
+    }
+
+
+def _kind(mark: Mark) -> str:
+    """The kind of an error in a text, such as "PER (missed)"; empty for a correct mark."""
+    return "" if mark.kind == "correct" else f"{mark.note} ({mark.kind})".strip()
+
+
+def _parts(passage: Passage) -> list[Part]:
+    spans = [
+        (
+            one.start,
+            one.end,
+            KINDS[one.kind],
+            _kind(one) or one.note,
+        )
+        for one in passage.marks
+    ]
+    return highlighted(passage.text, spans)

@@ -1,0 +1,205 @@
+"""The result of a fine-tuning command, and the model directory with its report."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from bertsmith.checkpoint import save
+from bertsmith.errors import BertsmithError
+from bertsmith.files import finite, write_json
+from bertsmith.finetuning.card import write_result_card
+from bertsmith.finetuning.report import write_report
+from bertsmith.finetuning.session import History
+from bertsmith.finetuning.settings import Settings, matrix_rate_for
+from bertsmith.folders import replace_directory
+from bertsmith.infer.loaded import LoadedModel
+from bertsmith.metrics import Summary, over_seeds
+from bertsmith.pages.results import score_table
+from bertsmith.tasks.evaluate import Evaluation, interval
+from bertsmith.tasks.splits import Splits
+
+
+@dataclass
+class Run:
+    """A training run: settings, history and scores; for the best run also the model."""
+
+    settings: Settings
+    history: History
+    scores: dict[str, dict[str, float] | None]  # of "dev" and "test"
+    model: LoadedModel | None = None
+    dev: Evaluation | None = None
+    test: Evaluation | None = None
+
+    @property
+    def bert(self) -> LoadedModel:
+        """The trained model, which only the best run keeps."""
+        if self.model is None:
+            raise BertsmithError("only the best run keeps its model")
+        return self.model
+
+    @property
+    def value(self) -> float:
+        """The score that selects the best run; minus infinity if it is not a number."""
+        score = (self.scores.get("dev") or {}).get(self.settings.metric, 0.0)
+        return float("-inf") if score is None or score != score else score
+
+    def release(self) -> None:
+        """Free the memory of the model."""
+        self.model = self.dev = self.test = None
+
+
+@dataclass
+class Result:
+    """All runs of one command; the best one is kept."""
+
+    task: str
+    metric: str
+    kept: Run
+    seeds: list[Run] = field(default_factory=list)
+    sweep: list[Run] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    out: Path | None = None
+    content: dict[str, Any] = field(default_factory=dict)  # report.json
+    extras: dict[str, Any] = field(default_factory=dict)  # parts of the report made elsewhere
+
+    @property
+    def bert(self) -> LoadedModel:
+        """The model of the best run."""
+        return self.kept.bert
+
+    @property
+    def model(self) -> Any:
+        """The model of the best run as a `Bert`."""
+        front: Any = sys.modules["bertsmith"]  # `Bert` stands above this room, which never needs it
+        bert = self.kept.bert
+        return front.Bert(bert.checkpoint, bert.tokenizer, sentence=bert.sentence)
+
+    def summary(self, split: str = "dev") -> Summary | None:
+        """Median, mean, standard deviation and interval of the main score over seeds."""
+        scores = [(run.scores.get(split) or {}).get(self.metric) for run in self.seeds]
+        numbers = [one for one in scores if one is not None and one == one]
+        return over_seeds(numbers) if numbers else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain values, as in report.json."""
+        content: dict[str, Any] = finite(self.content)
+        return content
+
+    def _repr_html_(self) -> str:
+        splits = {split: one for split, one in self.kept.scores.items() if one}
+        names = list(dict.fromkeys(name for one in splits.values() for name in one))
+        rows = [[name, *(one.get(name) for one in splits.values())] for name in names]
+        return score_table(f"{self.task} model", ["", *splits], rows)
+
+    def __repr__(self) -> str:
+        scores = {split: one for split, one in self.kept.scores.items() if one}
+        shown = ", ".join(f"{split} {one.get(self.metric)}" for split, one in scores.items())
+        runs = f", best of {len(self.seeds)} seeds" if len(self.seeds) > 1 else ""
+        place = f", in {self.out}" if self.out else ""
+        return f"<{self.task}: {self.metric} {shown or 'not scored'}{runs}{place}>"
+
+
+def write_result(result: Result, out: Path, overwrite: bool) -> None:
+    """Write the model directory with report.html, report.json and ledger.json, all at once."""
+    run, content = result.kept, result.content
+
+    notes = {**run.bert.checkpoint.notes, "columns": content.get("columns", {})}
+    checkpoint = replace(run.bert.checkpoint, notes=notes)
+
+    def write(folder: Path) -> None:
+        save(folder, checkpoint, run.bert.tokenizer, run.bert.sentence)
+        write_result_card(folder, run.bert.checkpoint, content)
+        write_json(folder / "report.json", finite(content))
+        write_json(folder / "ledger.json", dict(run.bert.ledger.counts))
+        if distilled := content.get("distillation"):
+            write_json(folder / "distill.json", finite(distilled))
+        write_report(folder / "report.html", content, run.test or run.dev, run.history)
+
+    replace_directory(out, write, overwrite)
+    result.out = out
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    """The settings of a run, with the learning rate of Muon where it follows from the steps."""
+    settings = run.settings.model_dump()
+    if run.settings.optimizer == "muon" and not run.settings.matrix_learning_rate:
+        settings["matrix_learning_rate"] = round(matrix_rate_for(run.history.planned), 5)
+    return settings
+
+
+def described(
+    result: Result, splits: Splits, model: str | Path, interrupted: bool = False
+) -> dict[str, Any]:
+    """The content of report.json."""
+    run = result.kept
+    files = {"train": splits.train, "dev": splits.dev, "test": splits.test}
+
+    def between(evaluation: Evaluation | None) -> dict[str, float] | None:
+        if evaluation is None:
+            return None
+        try:
+            drawn = interval(evaluation, result.metric, draws=200)
+        except BertsmithError:  # too few examples for any draw to have a score
+            return None
+        return {"low": drawn.low, "high": drawn.high}
+
+    def summary(split: str) -> dict[str, Any] | None:
+        over = result.summary(split)
+        return None if over is None or len(result.seeds) < 2 else asdict(over)
+
+    def details(evaluation: Evaluation | None) -> Mapping[str, Any] | None:
+        return None if evaluation is None else evaluation.details()
+
+    return {
+        "task": result.task,
+        "model": str(model),
+        "metric": result.metric,
+        "interrupted": (
+            {"epochs": len(run.history.epochs), "of": run.settings.epochs} if interrupted else None
+        ),
+        "settings": _settings(run),
+        "files": {
+            name: {"file": one.path.name, "examples": len(one), "with_gold": len(one.gold())}
+            for name, one in files.items()
+            if one is not None
+        },
+        "columns": dict(splits.train.columns),
+        "labels": list(splits.train.labels),
+        "scores": {"dev": run.scores.get("dev"), "test": run.scores.get("test")},
+        "intervals": {
+            "dev": between(run.dev) if run.test is None else None,
+            "test": between(run.test),
+        },
+        "details": {"dev": details(run.dev), "test": details(run.test)},
+        **result.extras,
+        "over_seeds": {"dev": summary("dev"), "test": summary("test")},
+        "epochs": run.history.epochs,
+        "kept_epoch": run.history.best,
+        "steps": run.history.steps,
+        "examples_per_second": round(run.history.speed, 2),
+        "seeds": [
+            {
+                "seed": one.settings.seed,
+                "dev": one.scores.get("dev"),
+                "test": one.scores.get("test"),
+            }
+            for one in result.seeds
+        ],
+        "sweep": [
+            {
+                "learning_rate": one.settings.learning_rate,
+                "epochs": one.settings.epochs,
+                "dev": one.scores.get("dev"),
+            }
+            for one in result.sweep
+        ],
+        "ledger": {
+            **{f"train file: {k}": v for k, v in splits.train.ledger.counts.items()},
+            **run.bert.ledger.counts,
+        },
+        "notes": result.notes,
+    }

@@ -1,0 +1,127 @@
+"""Model setup: read a checkpoint, give it a new head, freeze or reset layers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from bertsmith.checkpoint import (
+    Checkpoint,
+    Sentence,
+    locate,
+    read,
+    read_sentence,
+)
+from bertsmith.errors import BertsmithError
+from bertsmith.finetuning.settings import Settings
+from bertsmith.infer.loaded import LoadedModel, pick_device, pick_dtype
+from bertsmith.model import Config, Model, initialise, prepare
+from bertsmith.tasks.task import FITTED
+from bertsmith.tasks.training import Training
+from bertsmith.tokenizer import Tokenizer
+
+
+def open_fresh(
+    model: str | Path,
+    training: Training,
+    settings: Settings,
+    device: str | torch.device | None = None,
+) -> LoadedModel:
+    """Read a model and give it the head that a task needs."""
+    directory, sentence = find_encoder(model)
+    checkpoint = _read(directory, training, settings, pick_device(device))
+    tokenizer = Tokenizer.load(directory, family=checkpoint.family.name)
+    reinitialise(checkpoint.model, checkpoint.config, settings.reinitialise, settings.seed)
+    freeze(checkpoint.model, settings.freeze)
+    return LoadedModel(checkpoint, tokenizer, sentence=sentence, progress=False)
+
+
+def open_model(
+    model: str | Path, device: str | torch.device | None = None, dtype: str = "float32"
+) -> LoadedModel:
+    """Read a fine-tuned model as it is."""
+    directory, sentence = find_encoder(model)
+    checkpoint = read(directory, device=pick_device(device), dtype=pick_dtype(dtype))
+    prepare(checkpoint.model)
+    tokenizer = Tokenizer.load(directory, family=checkpoint.family.name)
+    return LoadedModel(checkpoint, tokenizer, sentence=sentence, progress=False)
+
+
+def forget_fitted(bert: LoadedModel) -> None:
+    """Drop thresholds that were fitted on the outputs of the model before it is trained further."""
+    kept = {name: x for name, x in bert.checkpoint.settings.items() if name not in FITTED}
+    bert.checkpoint = replace(bert.checkpoint, settings=kept)
+
+
+def limit_length(bert: LoadedModel, most: int) -> None:
+    """Read texts in windows of at most `most` tokens, in training and ever after; 0: as before."""
+    if most:
+        most = min(most, bert.checkpoint.config.max_length)
+        bert.tokenizer.max_length = most
+        bert.sentence = replace(bert.sentence, max_length=most)
+
+
+def find_encoder(model: str | Path) -> tuple[Path, Sentence]:
+    """The directory of the encoder, and how it makes vectors of texts."""
+    directory = locate(model)
+    return read_sentence(directory) or (directory, Sentence())
+
+
+def _read(
+    directory: Path, training: Training, settings: Settings, device: torch.device
+) -> Checkpoint:
+    if training.head is not None:
+        return read(
+            directory,
+            heads=(),
+            new=[training.head],
+            settings=training.config_changes(),
+            dropout=settings.dropout,
+            device=device,
+            seed=settings.seed,
+        )
+    checkpoint = read(directory, dropout=settings.dropout, device=device)
+    kept = [kind for kind in checkpoint.entries if kind == "pooler"]
+    if len(kept) == len(checkpoint.entries):
+        return checkpoint
+    return read(directory, heads=kept, dropout=settings.dropout, device=device)
+
+
+def freeze(model: Model, which: str) -> None:
+    """Freeze the embedding, that and the lowest layers, or the whole encoder."""
+    if which == "none":
+        return
+    encoder = model.encoder
+    frozen: list[nn.Module] = [encoder.embedding]
+    if which == "encoder":
+        frozen = [encoder]
+    elif which != "embedding":
+        depth = len(encoder.plan)
+        if int(which) > depth:
+            raise BertsmithError(f"{which} layers cannot be frozen: the model has {depth}")
+        lower = {number for number, _ in encoder.plan[: int(which)]}
+        if lower & {number for number, _ in encoder.plan[int(which) :]}:
+            raise BertsmithError("the layers of this model share their weights: freeze encoder")
+        frozen += [encoder.blocks[number] for number in sorted(lower)]
+    for module in frozen:
+        module.requires_grad_(False)
+
+
+def reinitialise(model: Model, config: Config, count: int, seed: int) -> None:
+    """Give the top layers new weights."""
+    if not count:
+        return
+    plan = [number for number, _ in model.encoder.plan]
+    if count > len(plan):
+        raise BertsmithError(f"{count} layers cannot be reinitialised: the model has {len(plan)}")
+    top = set(plan[len(plan) - count :])
+    if top & set(plan[: len(plan) - count]):
+        raise BertsmithError("the layers of this model share weights: reinitialise none of them")
+    prefixes = tuple(f"encoder.blocks.{number}." for number in top)
+    names = {name for name, _ in model.named_parameters() if name.startswith(prefixes)}
+    device = next(model.parameters()).device
+    generator = torch.Generator(device=device).manual_seed(seed)
+    initialise(model, config.initial_deviation, generator, only=names)

@@ -1,0 +1,16 @@
+"""Tiny teachers, and small files to distil them on."""
+
+import pytest
+from finetune.conftest import base, write
+
+from bertsmith.distilling import speed
+
+__all__ = ["base", "write"]
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Speeds are measured in no time, and mean nothing."""
+    monkeypatch.setattr(speed, "ROUNDS", 1)
+    monkeypatch.setattr(speed, "SECONDS", 0.0)
+    monkeypatch.setattr(speed, "MOST", 4)

@@ -1,0 +1,136 @@
+"""Temperature, thresholds and abstention: fitted on dev data, kept by the model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from finetune.conftest import Write, labelled
+
+from bertsmith import BertsmithError, load
+from bertsmith.distilling import distill
+from bertsmith.finetuning import finetune
+from bertsmith.finetuning.calibrate import _best, _candidates, fit_temperature
+from bertsmith.tasks.evaluate import evaluate
+from bertsmith.tasks.read import read_data
+from tasks.models import Made
+
+Base = Callable[..., Made]
+FEW = {"epochs": 3, "learning_rate": 3e-3, "batch_size": 8, "device": "cpu"}
+
+
+def test_the_temperature_is_that_of_the_data() -> None:
+    """Labels drawn from softmax(logits / 2.5), as scipy would minimise the cross entropy."""
+    optimize = pytest.importorskip("scipy.optimize")
+    random = np.random.default_rng(0)
+    logits = random.normal(0, 4, (800, 3))
+    chances = np.exp(logits / 2.5)
+    chances /= chances.sum(1, keepdims=True)
+    classes = [int(random.choice(3, p=row)) for row in chances]
+
+    def loss(temperature: float) -> float:
+        scaled = logits / temperature
+        top = scaled.max(1, keepdims=True)
+        logs = scaled - top - np.log(np.exp(scaled - top).sum(1, keepdims=True))
+        prior = (np.log(temperature) / 0.5) ** 2 / 2  # a normal one of the logarithm
+        return float(-logs[np.arange(800), classes].sum() + prior)
+
+    expected = optimize.minimize_scalar(loss, bounds=(0.05, 20), method="bounded").x
+    assert fit_temperature(list(logits), classes) == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_calibrated_model_keeps_it(base: Base, write: Write, tmp_path: Path) -> None:
+    rows = labelled(48)
+    for number in range(0, 48, 5):  # labels that cannot be learned
+        rows[number]["label"] = "city" if rows[number]["label"] == "thing" else "thing"
+    train, dev, out = write("t.jsonl", labelled(48)), write("d.jsonl", rows), tmp_path / "out"
+    result = finetune(
+        base().folder,
+        train,
+        out,
+        dev=dev,
+        test=dev,
+        calibrate=True,
+        abstain=0.9,
+        metric="f1",
+        **FEW,
+    )
+    content = json.loads((out / "report.json").read_text())["calibration"]
+    assert content["fitted_on"] == "d.jsonl"
+    assert content["temperature"] > 0
+    assert content["test_error_after"] < content["test_error_before"] + 0.05
+    assert content["decision_threshold"]["label"] == "thing"
+    bert = load(out, device="cpu")
+    again = evaluate(bert, read_data(dev))
+    assert again.scores["f1"] == pytest.approx(result.kept.scores["dev"]["f1"])  # type: ignore[index]
+    assert again.scores["coverage"] == pytest.approx(content["abstain"]["coverage"])
+    assert all("abstained" in one.output for one in again.predictions)
+    assert bert.classify("Paris").scores.keys() == {"city", "thing"}
+
+
+def test_thresholds_of_several_labels(base: Base, write: Write, tmp_path: Path) -> None:
+    rows = [
+        {"text": f"a {'red' if n % 2 else 'blue'} car {n}", "labels": ["red"] if n % 2 else []}
+        for n in range(24)
+    ] + [{"text": "a boat", "labels": ["boat"]}]
+    file, out = write("t.jsonl", rows), tmp_path / "out"
+    settings = {**FEW, "task": "multilabel", "dev": file}
+    plain = finetune(base().folder, file, **settings)
+    result = finetune(base().folder, file, out, calibrate=True, **settings)
+    before, after = (run.kept.scores["dev"] for run in (plain, result))
+    assert before is not None
+    assert after is not None
+    assert after["macro_f1"] >= before["macro_f1"]
+    stored = json.loads((out / "config.json").read_text())["label_thresholds"]
+    assert stored.keys() == {"red", "boat"}
+    loaded = evaluate(load(out, device="cpu"), read_data(file, "multilabel"))
+    assert loaded.scores["macro_f1"] == pytest.approx(after["macro_f1"])
+
+
+def test_a_few_easy_examples_do_not_make_a_model_certain() -> None:
+    logs = [np.log(np.array([0.9, 0.1]))] * 20
+    assert 0.5 < fit_temperature(logs, [0] * 20) < 1.0
+    truth = [0] * 18 + [1] * 2  # what it says: 90%
+    assert fit_temperature(logs, truth) == pytest.approx(1.0, abs=0.01)
+
+
+def test_thresholds_are_not_rounded() -> None:
+    chances = np.array([1e-5] * 99 + [4e-5])
+    wanted = np.arange(100) == 99
+    limit = _best(_candidates(chances), lambda one: float(((chances > one) == wanted).mean()))
+    assert ((chances > limit) == wanted).all()
+
+
+def test_thresholds_end_with_the_weights_they_were_fitted_for(
+    base: Base, write: Write, tmp_path: Path
+) -> None:
+    file, before = write("t.jsonl", labelled(24)), tmp_path / "before"
+    finetune(base().folder, file, before, dev=file, **FEW)
+    config = json.loads((before / "config.json").read_text())
+    stale = {
+        "decision_threshold": {"label": "city", "value": 0.97},
+        "label_thresholds": {"city": 0.97},
+        "no_answer_threshold": 0.1,
+        "abstain_below": 0.99,
+    }
+    (before / "config.json").write_text(json.dumps({**config, **stale}))
+    assert load(before, device="cpu").checkpoint.settings.keys() >= stale.keys()
+    result = finetune(before, file, dev=file, **FEW)
+    assert not result.kept.bert.checkpoint.settings.keys() & stale.keys()
+    assert "coverage" not in (result.kept.scores["dev"] or {})
+    student = distill(before, file, layers=1, dev=file, **FEW)
+    assert not student.model.checkpoint.settings.keys() & stale.keys()
+
+
+def test_what_cannot_be_calibrated(base: Base, write: Write) -> None:
+    numbers = write("n.jsonl", [{"text": f"a {n}", "score": n / 7} for n in range(9)])
+    with pytest.raises(BertsmithError, match="are for classification, choice, multilabel, not"):
+        finetune(base().folder, numbers, task="regression", calibrate=True)
+    labels = write("l.jsonl", labelled(8))
+    with pytest.raises(BertsmithError, match="needs a dev file"):
+        finetune(base().folder, labels, hold_out=0, calibrate=True)
+    with pytest.raises(BertsmithError, match="abstain must be an accuracy"):
+        finetune(base().folder, labels, abstain=1.5)
