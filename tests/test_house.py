@@ -28,8 +28,9 @@ LOCKS += ["requirements-docs.lock", "requirements-uv.lock"]
 DATA = {"batch", "tokenizer", "corpus", "examples"}
 MODEL = {"batch", "kernels", "model", "families"}
 TRAIN = DATA | MODEL | {"checkpoint", "objectives", "pages", "train"}
-TASKS = TRAIN | {"data", "metrics", "tasks"}
-LEARN = {"finetune", "distill", "analysis", "explorer"}
+INFER = TRAIN | {"data", "metrics", "infer"}
+TASKS = INFER | {"tasks", "reports"}
+LEARN = {"finetuning", "distilling", "analysis", "explorer"}
 USES = {"search", "compare", "serve"}
 WORK = TASKS | LEARN | USES
 MAY_IMPORT: dict[str, set[str]] = {
@@ -50,11 +51,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "objectives": DATA | MODEL,
     "pages": {"files"},
     "train": DATA | MODEL | {"checkpoint", "objectives", "pages"},
-    "data": TRAIN - {"train"},
-    "metrics": {"data"},
-    "tasks": TRAIN | {"data", "metrics"},
-    "finetune": TASKS,
-    "distill": TASKS | {"finetune"},  # task distillation trains with the same loop
+    "data": set(),
+    "metrics": set(),
+    "infer": TRAIN | {"data", "metrics"},
+    "tasks": INFER,
+    "reports": TASKS,
+    "finetuning": TASKS,
+    "distilling": TASKS | {"finetuning"},  # task distillation trains with the same loop
     "analysis": TASKS,
     "explorer": TASKS,
     "search": TASKS | LEARN,
@@ -104,7 +107,10 @@ def imported(path: Path, tree: ast.AST) -> Iterator[tuple[int, str]]:
             module = ".".join([*base, *filter(None, [node.module])])
             yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
         elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in IMPORTERS:
-            yield from ((node.lineno, name) for name in dynamic(tree, node))
+            found = dynamic(tree, node)
+            if room_of(path) == "tasks" and "f'bertsmith.tasks.{" in ast.unparse(node):
+                found = ["bertsmith.tasks"]  # the room finds its own tasks by looking
+            yield from ((node.lineno, name) for name in found)
 
 
 IMPORTERS = {"import_module", "__import__"}
@@ -274,6 +280,26 @@ def family_names(path: Path, tree: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             if id(node) not in spoken and name.search(node.value):
                 yield f"{shown(path)}:{node.lineno}: {node.value!r} names a family"
+
+
+def task_names() -> list[str]:
+    """Return the names of all tasks: those of the folders in tasks/ with a task.py."""
+    return sorted(path.parent.name for path in (HOUSE / "tasks").glob("*/task.py"))
+
+
+def named_tasks(path: Path) -> Iterator[str]:
+    """Complain of a task's name as a string, in Python or JavaScript: only its folder knows it."""
+    name = re.compile(rf"""(["'`])({"|".join(task_names())})\1""")
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        if found := name.search(line):
+            yield f"{shown(path)}:{number}: {found[0]} names a task"
+
+
+def back_doors(path: Path, tree: ast.AST) -> Iterator[str]:
+    """Complain of modules that are reached or changed through sys.modules."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.modules":
+            yield f"{shown(path)}:{node.lineno}: uses sys.modules"
 
 
 def unsafe(path: Path, tree: ast.AST) -> Iterator[str]:
@@ -466,6 +492,17 @@ def test_the_model_knows_no_family() -> None:
     assert complaints(family_names, HOUSE / "model") == []
 
 
+def test_only_its_folder_knows_a_task() -> None:
+    files = [path for kind in ("*.py", "*.js", "*.html") for path in HOUSE.rglob(kind)]
+    outside = [path for path in files if room_of(path) != "tasks"]
+    assert [text for path in sorted(outside) for text in named_tasks(path)] == []
+    assert {"classification", "tagging"} <= set(task_names())
+
+
+def test_no_room_has_a_back_door() -> None:
+    assert complaints(back_doors) == []
+
+
 def test_nothing_runs_a_strangers_code() -> None:
     assert complaints(unsafe) == []
 
@@ -556,7 +593,7 @@ def test_no_file_names_one_machine() -> None:
     assert {path: texts for path, texts in found.items() if texts} == {}
 
 
-@pytest.mark.parametrize("module", ["bertsmith", "bertsmith.cli"])
+@pytest.mark.parametrize("module", ["bertsmith", "bertsmith.cli", "bertsmith.tasks.read"])
 def test_torch_is_imported_late(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
@@ -625,6 +662,10 @@ LOADS = "def f(p):\n    import_module(p)\n"
         (family_names, "model/x.py", "'''BERT'''\nx = 'bertsmith'", False),
         (family_names, "model/x.py", "kind == 'roberta'", True),
         (family_names, "model/x.py", "kind.startswith(f'DeBERTa-{version}')", True),
+        (unseen_imports, "x.py", "import_module(f'bertsmith.tasks.{name}')", True),
+        (unseen_imports, "tasks/x.py", "import_module(f'bertsmith.tasks.{name}')", False),
+        (back_doors, "x.py", "sys.modules['bertsmith']", True),
+        (back_doors, "x.py", "sys.path", False),
         (unsafe, "x.py", "model.eval()", False),
         (unsafe, "x.py", "eval('1')", True),
         (unsafe, "x.py", "def f():\n    from transformers.models import bert", True),
@@ -697,7 +738,7 @@ def test_machine_paths_are_seen() -> None:
     assert not addresses(b"docs/work/x and the /workshop")
 
 
-@pytest.mark.parametrize("room", ["bertsmith.finetuning.report", "bertsmith.finetune"])
+@pytest.mark.parametrize("room", ["bertsmith.finetuning.report", "bertsmith.finetuning"])
 def test_rooms_that_know_each_other_can_be_entered_by_any_door(room: str) -> None:
     assert subprocess.run([sys.executable, "-c", f"import {room}"]).returncode == 0
 

@@ -18,7 +18,7 @@ from bertsmith.ledger import Ledger
 from bertsmith.tasks.evaluate import evaluate
 from bertsmith.tasks.examples import Annotated, Where
 from bertsmith.tasks.read import read_data
-from bertsmith.tasks.tagging.task import TAGGING, first_tokens, in_words, spans_of
+from bertsmith.tasks.tagging.task import TASK, first_tokens, in_words, spans_of
 from bertsmith.tokenizer import Tokenizer, train
 from parity.compare import make
 from tasks.models import SMALL
@@ -102,7 +102,7 @@ def test_entities_inside_a_clause_are_learned_scored_and_predicted(
         tagged = bert.tag(example.text)
         assert [(x.start, x.end, x.label) for x in tagged] == list(example.spans)
     for example, prediction in list(zip(gold, found.predictions, strict=True))[:4]:
-        explained = TAGGING.explain(bert, example, prediction, steps=2)
+        explained = TASK.explain(bert, example, prediction, steps=2)
         assert [(x["start"], x["end"], x["label"]) for x in explained] == list(example.spans)
     report = (out / "report.html").read_text("utf-8")
     assert "100.0" in report

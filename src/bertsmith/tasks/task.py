@@ -7,7 +7,7 @@ task. Adding a task is one file with one `Task`, listed in `tasks/registry.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -21,20 +21,13 @@ from bertsmith.metrics.labels import Score
 from bertsmith.tasks.dataset import TASKS as READABLE
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.training import TaskOptions, Training
+from bertsmith.tasks.use import Result
 
 # Entries of config.json that were fitted on a model's outputs: other weights make them wrong.
 FITTED = ("decision_threshold", "label_thresholds", "no_answer_threshold", "abstain_below")
 
 Weights = NDArray[np.float64]
 Rows = list[dict[str, Any]]
-
-
-class Result:
-    """Results that turn into JSON."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain Python values."""
-        return asdict(self)  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True)
@@ -88,6 +81,7 @@ class Task:
     """A task. All methods are functions of their arguments: there is one value for each task."""
 
     name: ClassVar[str]
+    order: ClassVar[int]  # its place in lists
     head: ClassVar[str | None]  # the head of the model that it needs
     hub_tag: ClassVar[str]  # the pipeline tag of the model card
     opens_as: ClassVar[str]  # transformers' AutoModelFor…; empty: sentence-transformers

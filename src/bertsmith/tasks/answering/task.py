@@ -262,6 +262,7 @@ class AnsweringTask(Task):
     """An answer that stands in a passage."""
 
     name = "answering"
+    order = 50
     head = "answer"
     hub_tag, opens_as = "question-answering", "QuestionAnswering"
     usage = 'answer("A question?", "A passage.")'
@@ -405,4 +406,4 @@ def _gold(examples: Sequence[Any]) -> dict[str, list[str]]:
     return gold
 
 
-ANSWERING = AnsweringTask()
+TASK = AnsweringTask()

@@ -150,6 +150,7 @@ class ChoiceTask(Task):
     """One of several choices."""
 
     name = "choice"
+    order = 60
     head = "choose"
     hub_tag, opens_as = "multiple-choice", "MultipleChoice"
     usage = 'choose("A prompt", ["one", "another"])'
@@ -213,4 +214,4 @@ class ChoiceTask(Task):
         return Display(tuple(passages), confidence=prediction.confidence)
 
 
-CHOICE = ChoiceTask()
+TASK = ChoiceTask()

@@ -152,6 +152,7 @@ class ClassificationTask(LabelTask):
     """One label."""
 
     name = "classification"
+    order = 10
     usage = 'classify("A text.")'
     options = frozenset({"class_weights", "focal", "smoothing", "both_orders"})
     kinds = (Labelled, MultiLabelled, Scored)
@@ -282,4 +283,4 @@ def relevance(
     return [row[labels.index(label)] for row in rows]
 
 
-CLASSIFICATION = ClassificationTask()
+TASK = ClassificationTask()

@@ -66,6 +66,7 @@ class MultilabelTask(LabelTask):
     """Any number of labels."""
 
     name = "multilabel"
+    order = 20
     usage = 'classify("A text.").labels'
     defaults = MappingProxyType({"epochs": 4})
     options = frozenset({"class_weights", "focal", "smoothing", "both_orders"})
@@ -127,4 +128,4 @@ class MultilabelTask(LabelTask):
         return ", ".join(sorted(value or ())) or "none"
 
 
-MULTILABEL = MultilabelTask()
+TASK = MultilabelTask()

@@ -81,6 +81,7 @@ class RegressionTask(LabelTask):
     """A number."""
 
     name = "regression"
+    order = 30
     usage = 'classify("A text.").score'
     defaults = MappingProxyType({"epochs": 4})
     kinds = (Labelled, MultiLabelled, Scored)
@@ -134,4 +135,4 @@ class RegressionTask(LabelTask):
         return f"{value:.4g}"
 
 
-REGRESSION = RegressionTask()
+TASK = RegressionTask()

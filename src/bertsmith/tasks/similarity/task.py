@@ -202,6 +202,7 @@ class SimilarityTask(Task):
     """Texts that belong together, or how near two texts are."""
 
     name = "similarity"
+    order = 70
     head = None
     hub_tag, opens_as = "sentence-similarity", ""
     usage = 'embed(["A text.", "Another."])'
@@ -314,4 +315,4 @@ def no_task_head(bert: LoadedModel) -> BertsmithError:
     )
 
 
-SIMILARITY = SimilarityTask()
+TASK = SimilarityTask()

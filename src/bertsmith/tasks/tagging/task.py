@@ -289,6 +289,7 @@ class TaggingTask(Task):
     """A tag for every word."""
 
     name = "tagging"
+    order = 40
     head = "tag"
     hub_tag, opens_as = "token-classification", "TokenClassification"
     usage = 'tag("Ada lived in London.")'
@@ -458,4 +459,4 @@ def _explained(
             yield {"label": one["label"], "text": text[start:end], "start": start, "end": end}, tags
 
 
-TAGGING = TaggingTask()
+TASK = TaggingTask()

@@ -1,0 +1,29 @@
+"""The tasks that are there: every folder (or file) of this room that has one, found by looking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+
+def task_folders() -> list[str]:
+    """Return the names of all tasks that can be learned: folders with a `reading.py`."""
+    return sorted(path.parent.name for path in HERE.glob("*/reading.py"))
+
+
+def readings() -> Iterator[Any]:
+    """Load the `READING` of every task; none of them imports PyTorch."""
+    for name in task_folders():
+        yield import_module(f"bertsmith.tasks.{name}.reading").READING
+
+
+def uses() -> Iterator[Any]:
+    """Load every `TASK`: of folders, from their `task.py`; of single files, from these."""
+    for path in sorted([*HERE.glob("*.py"), *HERE.glob("*/task.py")]):
+        if "\nTASK = " in path.read_text("utf-8"):
+            module = ".".join(path.relative_to(HERE).with_suffix("").parts)
+            yield import_module(f"bertsmith.tasks.{module}").TASK
