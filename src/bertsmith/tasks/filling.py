@@ -16,7 +16,7 @@ from bertsmith.infer.spans import trimmed
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden
 from bertsmith.pages.results import grouped_bars, score_bars
-from bertsmith.tasks.task import Result
+from bertsmith.tasks.use import Result
 from bertsmith.tokenizer import Tokenizer
 
 

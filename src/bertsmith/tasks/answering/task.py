@@ -25,16 +25,7 @@ from bertsmith.numbers import parse_number
 from bertsmith.pages.results import marked_text, score_table
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.examples import Question
-from bertsmith.tasks.task import (
-    Display,
-    Mark,
-    Passage,
-    Prediction,
-    Result,
-    Rows,
-    Scorer,
-    Task,
-)
+from bertsmith.tasks.task import Display, Mark, Passage, Prediction, Rows, Scorer, Task
 from bertsmith.tasks.training import (
     Sample,
     Targets,
@@ -44,6 +35,7 @@ from bertsmith.tasks.training import (
     class_loss,
     item_weights,
 )
+from bertsmith.tasks.use import Result
 
 THRESHOLD = "no_answer_threshold"  # in config.json: the probability above which there is no answer
 NO_ANSWER = (0, 0)  # the first token stands for "no answer"

@@ -25,7 +25,6 @@ from bertsmith.tasks.task import (
     Mark,
     Passage,
     Prediction,
-    Result,
     Scorer,
     Task,
     Weights,
@@ -41,6 +40,7 @@ from bertsmith.tasks.training import (
     class_loss,
     item_weights,
 )
+from bertsmith.tasks.use import Result
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from bertsmith.pages.results import score_bars, score_table
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.examples import Labelled, MultiLabelled, Scored
 from bertsmith.tasks.labels import Activation, LabelTask, LabelTraining, texts_of, vote
-from bertsmith.tasks.task import Prediction, Result, Scorer, Weights, abstained
+from bertsmith.tasks.task import Prediction, Scorer, Weights, abstained
 from bertsmith.tasks.training import (
     Targets,
     TaskOptions,
@@ -31,6 +31,7 @@ from bertsmith.tasks.training import (
     class_weights,
     item_weights,
 )
+from bertsmith.tasks.use import Result
 
 THRESHOLD = 0.5  # the probability from which a label of a multi-label model applies
 POSITIVE = ("1", "true", "yes", "positive", "pos", "entailment", "duplicate", "equivalent")

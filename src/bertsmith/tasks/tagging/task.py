@@ -26,16 +26,7 @@ from bertsmith.pages.results import marked_text
 from bertsmith.tasks.dataset import Dataset, label_names
 from bertsmith.tasks.examples import Annotated, Labelled, MultiLabelled, Tagged
 from bertsmith.tasks.tagging.characters import CharacterSpan, tags_of_spans
-from bertsmith.tasks.task import (
-    Display,
-    Mark,
-    Passage,
-    Prediction,
-    Result,
-    Rows,
-    Scorer,
-    Task,
-)
+from bertsmith.tasks.task import Display, Mark, Passage, Prediction, Rows, Scorer, Task
 from bertsmith.tasks.training import (
     Sample,
     Targets,
@@ -48,6 +39,7 @@ from bertsmith.tasks.training import (
     sequence_starts,
     zero_padded,
 )
+from bertsmith.tasks.use import Result
 from bertsmith.tokenizer import Encoding
 
 
