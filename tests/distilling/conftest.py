@@ -1,9 +1,9 @@
 """Tiny teachers, and small files to distil them on."""
 
 import pytest
-from finetune.conftest import base, write
 
 from bertsmith.distilling import speed
+from finetuning.conftest import base, write
 
 __all__ = ["base", "write"]
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from finetune.conftest import FAST, Write, labelled
 from numpy.testing import assert_allclose
 from sentence_transformers import SentenceTransformer
 
@@ -21,6 +20,7 @@ from bertsmith.distilling.static import (
     token_frequencies,
     token_vectors,
 )
+from finetuning.conftest import FAST, Write, labelled
 from tasks.models import Maker
 
 TEXTS = ["The river Vltava flows.", "", "bees 你好 storm", "Anna lives in Prague. " * 300]

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from finetune.conftest import FAST, Write, labelled, texts
 
 import bertsmith as bs
 from bertsmith import BertsmithError
@@ -18,6 +17,7 @@ from bertsmith.distilling.soft import LOSSES, SoftTraining, soft_cross_entropy
 from bertsmith.distilling.task import answered, read_inputs
 from bertsmith.finetuning.batches import batch_of
 from bertsmith.tasks.registry import task_named
+from finetuning.conftest import FAST, Write, labelled, texts
 from tasks.models import LINES, Made, Maker
 
 Base = Callable[..., Made]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from finetune.conftest import Write, texts
 
 import bertsmith as bs
 from bertsmith import BertsmithError
+from finetuning.conftest import Write, texts
 from tasks.models import LINES, Made, Maker
 
 Base = Callable[..., Made]

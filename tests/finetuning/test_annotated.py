@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from finetune.conftest import FAST, Write
 from typer.testing import CliRunner
 
 from bertsmith import load, predict
@@ -20,6 +19,7 @@ from bertsmith.tasks.examples import Annotated, Where
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.tagging.task import TASK, first_tokens, in_words, spans_of
 from bertsmith.tokenizer import Tokenizer, train
+from finetuning.conftest import FAST, Write
 from parity.compare import make
 from tasks.models import SMALL
 

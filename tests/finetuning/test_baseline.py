@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from finetune.conftest import Write, labelled
 
 from bertsmith.finetuning import finetune
 from bertsmith.finetuning.baseline import baseline, verdict
@@ -16,6 +15,7 @@ from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.examples import Labelled, Where
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.splits import Splits
+from finetuning.conftest import Write, labelled
 from tasks.models import Made
 
 Base = Callable[..., Made]

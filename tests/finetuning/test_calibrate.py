@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from finetune.conftest import Write, labelled
 
 from bertsmith import BertsmithError, load
 from bertsmith.distilling import distill
@@ -16,6 +15,7 @@ from bertsmith.finetuning import finetune
 from bertsmith.finetuning.calibrate import _best, _candidates, fit_temperature
 from bertsmith.tasks.evaluate import evaluate
 from bertsmith.tasks.read import read_data
+from finetuning.conftest import Write, labelled
 from tasks.models import Made
 
 Base = Callable[..., Made]

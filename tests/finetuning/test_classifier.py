@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from finetune.conftest import texts
 
 from bertsmith import BertsmithError, load
 from bertsmith.finetuning.classifier import Classifier
+from finetuning.conftest import texts
 from tasks.models import Made
 
 Base = Callable[..., Made]

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from finetune.conftest import Write
 
 from bertsmith import BertsmithError
 from bertsmith.finetuning import finetune, read_splits, settings_for
@@ -19,6 +18,7 @@ from bertsmith.finetuning.defaults import (
     settings_by_steps,
     stored_settings,
 )
+from finetuning.conftest import Write
 from tasks.models import Made
 
 Own = Callable[..., Path]

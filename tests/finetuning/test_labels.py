@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from finetune.conftest import FAST, Write, labelled, texts
 
 from bertsmith import BertsmithError, load
 from bertsmith.finetuning import finetune, settings_for
@@ -19,6 +18,7 @@ from bertsmith.tasks.evaluate import evaluate
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.training import TrainingItem, binary_loss, class_loss, class_weights
+from finetuning.conftest import FAST, Write, labelled, texts
 from tasks.models import Made
 
 Base = Callable[..., Made]

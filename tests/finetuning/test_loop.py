@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from finetune.conftest import FAST, Write, labelled, texts
 from transformers import AutoTokenizer
 
 from bertsmith import BertsmithError, Classifier, load
@@ -25,6 +24,7 @@ from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.training import Training
 from bertsmith.train import tables
+from finetuning.conftest import FAST, Write, labelled, texts
 from tasks.models import Made
 
 Base = Callable[..., Made]

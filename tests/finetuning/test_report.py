@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from finetune.conftest import Write, labelled
-from finetune.test_words import asked, chosen, sentences, stored
 
 from analysis.browser import chromium
 from bertsmith.finetuning import finetune
+from finetuning.conftest import Write, labelled
+from finetuning.test_words import asked, chosen, sentences, stored
 from tasks.models import Made
 
 Base = Callable[..., Made]

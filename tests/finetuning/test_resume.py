@@ -11,11 +11,11 @@ from shutil import rmtree
 from typing import Any
 
 import pytest
-from finetune.conftest import FAST, Write, labelled
 from safetensors.numpy import load_file
 
 from bertsmith import BertsmithError, load
 from bertsmith.finetuning import Interrupted, finetune
+from finetuning.conftest import FAST, Write, labelled
 from tasks.models import Made
 
 Maker = Callable[..., Made]

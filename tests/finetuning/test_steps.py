@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from finetune.conftest import Write, labelled
-from finetune.test_words import asked, chosen, sentences, stored
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +26,8 @@ from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_named
 from bertsmith.train import compiling
 from bertsmith.train.captured import pack, unpack
+from finetuning.conftest import Write, labelled
+from finetuning.test_words import asked, chosen, sentences, stored
 from tasks.models import Made
 
 Base = Callable[..., Made]

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from finetune.conftest import CITIES, FAST, OTHERS, Write
 
 from bertsmith import BertsmithError, load
 from bertsmith.checkpoint.dense import Dense
@@ -24,6 +23,7 @@ from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.similarity.task import partner_ranks
 from bertsmith.tasks.training import Training
+from finetuning.conftest import CITIES, FAST, OTHERS, Write
 from tasks.models import Made
 
 Base = Callable[..., Made]

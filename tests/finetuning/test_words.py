@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from finetune.conftest import CITIES, FAST, OTHERS, Write
 
 from bertsmith import BertsmithError, load
 from bertsmith.batch import Batch
@@ -26,6 +25,7 @@ from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.tagging.task import first_tokens
 from bertsmith.tasks.training import Sample, Training
 from bertsmith.tokenizer import Encoding
+from finetuning.conftest import CITIES, FAST, OTHERS, Write
 from tasks.models import Made, Maker
 
 Base = Callable[..., Made]
