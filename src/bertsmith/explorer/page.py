@@ -18,7 +18,7 @@ from bertsmith.kernels import distance_rows
 from bertsmith.model import Disentangled, Rotary
 from bertsmith.pages import page
 from bertsmith.tasks.answering.task import stored_threshold
-from bertsmith.tasks.classification.task import activation, raw, softmax
+from bertsmith.tasks.classifying import activation, raw, softmax
 from bertsmith.tasks.embedding import embed
 
 LONGEST = 256  # tokens that the page reads at once; a browser takes seconds for more
