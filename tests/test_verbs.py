@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from finetune.conftest import labelled
 
 import bertsmith as bs
+from finetuning.conftest import labelled
 from tasks.models import Made
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from finetune.conftest import FAST, texts
 
 from bertsmith.finetuning import Splits, finetune
 from bertsmith.finetuning.settings import TASK_OPTIONS
@@ -23,6 +22,7 @@ from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
 from bertsmith.tasks.registry import TASKS, task_of
 from bertsmith.tasks.task import Prediction, Scorer, Task, weighted_mean
 from bertsmith.tasks.training import item_weights
+from finetuning.conftest import FAST, texts
 from tasks.models import Maker
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, overload
 
 from bertsmith.batch import Batch
@@ -12,6 +13,7 @@ from bertsmith.infer.run import EncoderPass, Steps
 from bertsmith.infer.texts import listed_strings
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden
+from bertsmith.tasks.read import open_data
 from bertsmith.tasks.use import Askable, Call, Request, Several, Texts, Use, listed
 
 HEADS = ("next_sentence", "sentence_order")
@@ -40,6 +42,19 @@ def follows(
     for window, chance in zip(windows, outputs, strict=True):
         chances[window.number].append(chance)
     return [sum(one) / len(one) for one in chances]
+
+
+def read_pairs(file: Path) -> list[tuple[str, str]]:
+    """The pairs of texts in a file; labels that it may have are not read."""
+    pairs = []
+    for portion in open_data(file, "classification").portions():
+        for example in portion.examples:
+            if example is None or example.pair is None:
+                raise BertsmithError(
+                    f"{file}: there must be two texts in each row; name them text and pair"
+                )
+            pairs.append((example.text, example.pair))
+    return pairs
 
 
 # ------------------------------------------------------------------ asking
