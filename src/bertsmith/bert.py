@@ -19,7 +19,7 @@ from bertsmith.infer.states import TextStates, all_depths, hidden_states
 from bertsmith.infer.texts import listed_strings
 from bertsmith.tasks.methods import Methods
 from bertsmith.tasks.stream import predict_source
-from bertsmith.tasks.use import Request, Several, Use, each
+from bertsmith.tasks.use import Request, Several, Use
 
 LONGEST_NAME = 255  # bytes of a file's name; a system raises an error for longer ones
 
@@ -140,12 +140,11 @@ class Bert(Methods, LoadedModel):
         """
         single = not isinstance(depth, Sequence)
         chosen: Any = [all_depths(self)[-1] if depth is None else depth] if single else depth
-
-        def look(many: list[str]) -> list[TextStates]:
-            found = hidden_states(self, many, chosen, pool, special)
-            return [replace(one, vectors=one.vectors[0]) if single else one for one in found]
-
-        return each(texts, look)
+        many = [texts] if isinstance(texts, str) else listed_strings(texts)
+        found = list(hidden_states(self, many, chosen, pool, special))
+        if single:
+            found = [replace(one, vectors=one.vectors[0]) for one in found]
+        return found[0] if isinstance(texts, str) else found
 
     def attention(
         self,

@@ -182,13 +182,9 @@ class ClassifyMethods(Askable):
     def classify(self, texts: Several, pairs: Several | None = None) -> list[Classification]: ...
     def classify(self, texts: Any, pairs: Any = None) -> Any:
         """Classify a text or a pair of texts, or each of several."""
-        single = isinstance(texts, str)
-        if single:
-            texts, pairs = [texts], None if pairs is None else [pairs]
-        second = pairs if single or pairs is None else listed_strings(pairs, "pairs")
-        asked = ClassifyRequest.model_construct(inputs=listed_strings(texts), pairs=second)
-        found = self.ask(TASK, asked)
-        return found[0] if single else found
+        if pairs is not None:
+            pairs = [pairs] if isinstance(texts, str) else listed_strings(pairs, "pairs")
+        return self.ask_each(TASK, texts, pairs=pairs)
 
 
 class Classify(Use):

@@ -12,10 +12,11 @@ from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import EncoderTask, LoadedModel
 from bertsmith.infer.run import EncoderPass, Steps
+from bertsmith.infer.texts import listed_strings
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden
 from bertsmith.model.pooling import POOLS
-from bertsmith.tasks.use import Askable, Call, Request, Texts, Use, each, listed
+from bertsmith.tasks.use import Askable, Call, Request, Texts, Use, listed
 
 Vectors = np.ndarray[Any, np.dtype[np.float32]]
 NAMES = {"mean": "mean", "cls": "first"}
@@ -94,21 +95,11 @@ class EmbedMethods(Askable):
         before each text, `prompt_name` that of one of the model's prompts ("query", "document",
         ...); without them, the model's default prompt is used, if it has one.
         """
-
-        def ask(many: list[str]) -> Vectors:
-            asked = EmbedRequest.model_construct(
-                inputs=many or [""],  # the width of no vectors is that of one
-                pooling=pooling,
-                normalise=normalise,
-                long=long,
-                prompt=prompt,
-                prompt_name=prompt_name,
-            )
-            vectors: Vectors = self.ask(TASK, asked)
-            return vectors[: len(many)]
-
-        vectors: Vectors = each(texts, ask)
-        return vectors
+        more: dict[str, Any] = {"pooling": pooling, "normalise": normalise, "long": long}
+        more |= {"prompt": prompt, "prompt_name": prompt_name}
+        if not isinstance(texts, str) and not (texts := listed_strings(texts)):
+            return self.ask_each(TASK, [""], **more)[:0]  # no vectors are as wide as others
+        return self.ask_each(TASK, texts, **more)
 
 
 class Embed(Use):

@@ -26,7 +26,6 @@ from bertsmith.tasks.use import (
     Several,
     Texts,
     Use,
-    each,
     form,
     listed,
 )
@@ -170,12 +169,7 @@ class FillMaskMethods(Askable):
     def fill_mask(self, text: str | Sequence[str], top: int = 5) -> Any:
         """Predict the masked tokens of a text, or of each of several texts."""
         most = positive(top, "top")
-
-        def ask(texts: list[str]) -> list[Guesses]:
-            rows = self.ask(TASK, FillMaskRequest.model_construct(inputs=texts, top=most))
-            return [Guesses(row) for row in rows]
-
-        return each(text, ask)
+        return self.ask_each(TASK, text, lambda row, _: Guesses(row), top=most)
 
 
 class FillMask(Use):

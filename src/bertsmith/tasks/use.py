@@ -82,6 +82,17 @@ class Askable:
         """The answer to a request, in the form of `Use.Answer`."""
         raise NotImplementedError
 
+    def ask_each(
+        self, use: Use, texts: Any, wrap: Callable[[Any, str], Any] | None = None, **more: Any
+    ) -> Any:
+        """The answer for a single text, or for each of several; `wrap` also gets the text."""
+        single = isinstance(texts, str)
+        inputs = [texts] if single else listed_strings(texts)
+        found = self.ask(use, use.Request.model_construct(inputs=inputs, **more))
+        if wrap is not None:
+            found = [wrap(one, text) for one, text in zip(found, inputs, strict=True)]
+        return found[0] if single else found
+
 
 class Use:
     """Something that a model can be asked for. There is one value for each."""
@@ -136,11 +147,6 @@ class Use:
         here = Path(inspect.getfile(type(self)))
         script = here.with_name("view.js") if here.stem == "task" else here.with_suffix(".js")
         return script.read_text("utf-8") if script.is_file() else ""
-
-
-def each(given: Any, ask: Callable[[list[str]], Any]) -> Any:
-    """Let a function of many texts take a single one too."""
-    return ask([given])[0] if isinstance(given, str) else ask(listed_strings(given))
 
 
 def listed(texts: str | list[str]) -> list[str]:

@@ -47,7 +47,6 @@ from bertsmith.tasks.use import (
     Result,
     Several,
     Texts,
-    each,
     form,
     listed,
 )
@@ -306,12 +305,7 @@ class TagMethods(Askable):
     def tag(self, texts: Several, *, words: bool = False) -> list[Entities]: ...
     def tag(self, texts: Any, *, words: bool = False) -> Any:
         """Find the entities in a text or in each of several texts; with `words`, tag every word."""
-
-        def ask(many: list[str]) -> list[Entities]:
-            rows = self.ask(TASK, TagRequest.model_construct(inputs=many, words=words))
-            return [Entities(row, text) for row, text in zip(rows, many, strict=True)]
-
-        return each(texts, ask)
+        return self.ask_each(TASK, texts, Entities, words=words)
 
 
 # ------------------------------------------------------------------ the task
