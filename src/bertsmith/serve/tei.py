@@ -227,13 +227,7 @@ async def label_scores(
 
 def prompt(served: ServedModel, name: str | None) -> str | None:
     """The model's prompt of this name."""
-    if name is None:
-        return None
-    prompts = served.bert.sentence.more.get("prompts") or {}
-    if name not in prompts:
-        known = ", ".join(prompts) or "none"
-        raise ServeError(422, f"the model has no prompt {name[:100]!r}; it has: {known}")
-    return str(prompts[name])
+    return None if name is None else served.bert.sentence.named_prompt(name)
 
 
 def _spelled(text: str, tokens: Any) -> list[dict[str, Any]]:
