@@ -31,7 +31,7 @@ from bertsmith.serve.tei_bodies import (
 )
 from bertsmith.serve.work import USAGE, Work
 from bertsmith.tasks.classifying import activation, raw, softmax, vote
-from bertsmith.tasks.use import listed
+from bertsmith.tasks.use import Call, listed
 
 ACTIVATIONS = {"sigmoid": torch.sigmoid, "softmax": softmax, "none": raw}
 
@@ -215,8 +215,8 @@ async def label_scores(
     for numbers in groups:
         texts, *pairs = ([rows[n][side] for n in numbers] for side in range(len(rows[numbers[0]])))
         second = pairs[0] if pairs else None
-        args = (texts, second, activate)
-        jobs.append(work.run(served, vote, *args, texts=texts, seconds=second or (), long=long))
+        call = Call(vote, (texts, second, activate), texts, second or ())
+        jobs.append(work.run(served, call, long))
     ranked: dict[int, list[dict[str, Any]]] = {}
     for numbers, found in zip(groups, await work.gather(*jobs), strict=True):
         for number, scores in zip(numbers, found, strict=True):

@@ -15,7 +15,7 @@ import numpy as np
 from bertsmith.analysis.attention import AttentionView
 from bertsmith.analysis.attention import attention as look_at_attention
 from bertsmith.errors import BertsmithError
-from bertsmith.infer.loaded import EncoderTask, LoadedModel
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.run import Steps
 from bertsmith.serve.batcher import Job, NotFinite, once
 from bertsmith.serve.errors import ServeError
@@ -26,7 +26,7 @@ from bertsmith.serve.settings import Settings
 from bertsmith.serve.tokens import TokenVectors, token_vectors
 from bertsmith.tasks.embedding import EmbedRequest, Vectors
 from bertsmith.tasks.registry import USES
-from bertsmith.tasks.use import Request
+from bertsmith.tasks.use import Call, Request
 from bertsmith.tokenizer import Tokenizer
 
 Result = TypeVar("Result")
@@ -61,29 +61,22 @@ class Work:
         self.models, self.settings, self.metrics = models, settings, metrics
         self.threads = ThreadPoolExecutor(2, thread_name_prefix="tokenizer")
 
-    async def run(
-        self,
-        served: ServedModel,
-        task: EncoderTask[..., Result],
-        *args: Any,
-        texts: Sequence[str],
-        seconds: Sequence[str] = (),
-        long: str | None = None,
-        windowed: Sequence[str] | None = None,
-        prompt: int = 0,
-    ) -> Result:
-        """Run a task in shared batches.
+    async def ask(
+        self, served: ServedModel, verb: str, request: Request, long: str | None = None
+    ) -> Any:
+        """Return the answer to a request, as `Bert` gives it."""
+        return await self.run(served, USES[verb].call(served.bert, request), long)
 
-        `texts` and `seconds` (of pairs) are what the limits apply to; `windowed` are those of the
-        pass that are read in windows where they are long, by default the last of each input;
-        `prompt` is the number of characters that the model itself puts before each.
-        """
+    async def run(self, served: ServedModel, call: Call, long: str | None = None) -> Any:
+        """Do the work of a request in shared batches."""
         usage = USAGE.get()
         usage.model = served.name
-        self.check([*texts, *seconds], prompt)
-        characters = sum(map(len, texts)) + sum(map(len, seconds))
+        self.check([*call.texts, *call.seconds], call.prompt)
+        if call.letters > MOST_LETTERS:
+            raise ServeError(413, "too many predictions in long texts for one response")
+        characters = sum(map(len, [*call.texts, *call.seconds])) + call.prompt * len(call.texts)
         bert = served.for_request(long or self.settings.long)
-        steps = task.steps(bert, *args)
+        steps = call.steps.steps(bert, *call.args)
         start = perf_counter()
         needed = await self.call(characters, lambda: next(steps))
         usage.tokenise += perf_counter() - start
@@ -100,27 +93,9 @@ class Work:
         job = served.batcher.submit(needed)
         results = await self._wait(served, job)
         value = await self.call(characters, lambda: _finish(steps, results))
-        usage.read += read_spans(bert, windowed or seconds or texts, needed.windows, prompt)
+        read = call.windowed or call.seconds or call.texts  # in windows where they are long
+        usage.read += read_spans(bert, read, needed.windows, call.prompt)
         return value
-
-    async def ask(
-        self, served: ServedModel, verb: str, request: Request, long: str | None = None
-    ) -> Any:
-        """Return the answer to a request, as `Bert` gives it."""
-        call = USES[verb].call(served.bert, request)
-        if call.letters > MOST_LETTERS:
-            self.check(call.texts)
-            raise ServeError(413, "too many predictions in long texts for one response")
-        return await self.run(
-            served,
-            call.steps,
-            *call.args,
-            texts=call.texts,
-            seconds=call.seconds,
-            windowed=call.windowed,
-            prompt=call.prompt,
-            long=long,
-        )
 
     async def alone(
         self,
@@ -240,10 +215,8 @@ class Work:
         """
         pairs = served.pair_scores
         if pairs is not None:
-            outputs = await self.run(
-                served, pairs.steps, firsts, seconds, texts=firsts, seconds=seconds, long=long
-            )
-            scores = np.asarray(outputs, dtype=np.float64)
+            call = Call(pairs.steps, (firsts, seconds), firsts, seconds)
+            scores = np.asarray(await self.run(served, call, long), dtype=np.float64)
             if pairs.logits:
                 scores = scores if raw_scores else 1 / (1 + np.exp(-np.clip(scores, -700, 700)))
             elif raw_scores:
@@ -271,7 +244,7 @@ class Work:
     ) -> list[TokenVectors]:
         """The final state of every token of every text."""
         await self.count(served, texts)
-        return await self.run(served, token_vectors, texts, texts=texts, long=long)
+        return await self.run(served, Call(token_vectors, (texts,), texts), long)
 
     async def attention(
         self,
