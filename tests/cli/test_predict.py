@@ -53,6 +53,38 @@ def test_only_answers_have_a_number(run: Run, classifier: Path) -> None:
         run("predict", classifier, TEXTS[0], "--top", "2")
 
 
+def test_labels_are_for_models_that_take_any(
+    run: Run, classifier: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(BertsmithError, match="labels are for models that choose among given ones"):
+        run("predict", classifier, TEXTS[0], "--labels", "old,new")
+    with pytest.raises(BertsmithError, match="labels are for models"):
+        bertsmith.predict(classifier, TEXTS, labels=["old", "new"])
+    with pytest.raises(BertsmithError, match="--labels takes several names between commas"):
+        run("predict", classifier, TEXTS[0], "--labels", "old")
+    from bertsmith.tasks.registry import TASKS
+    from bertsmith.tasks.task import Prediction
+
+    usual = TASKS["classification"]
+
+    class Given(type(usual)):  # type: ignore[misc]
+        name, labels_given = usual.name, True
+        labels: tuple[str, ...] = ()
+
+        def given(self, labels: list[str]) -> Given:
+            task = Given()
+            task.labels = tuple(labels)
+            return task
+
+        def predict(self, bert: object, examples: list[object], top: int = 1) -> list[Prediction]:
+            return [Prediction(self.labels[-1], 1.0, {"label": self.labels[-1]}) for _ in examples]
+
+    monkeypatch.setitem(TASKS, "given", Given())
+    assert run("predict", classifier, TEXTS[0], "--labels", "old, new").rows[0]["label"] == "new"
+    rows = bertsmith.predict(classifier, TEXTS, labels=["old", "new"])
+    assert [row["label"] for row in rows] == ["new"] * 3
+
+
 def test_every_column_is_kept(run: Run, classifier: Path, tmp_path: Path) -> None:
     source = tmp_path / "reviews.csv"
     rows = [["id", "review", "label", "date"]]

@@ -91,7 +91,7 @@ def test_labels_entities_and_answers_are_those_of_the_package(tmp_path: Path) ->
     with worker(path) as page:
         single = page.ask("run", first=FIRST)["answers"]
         pair = page.ask("run", first=SECOND, second=FIRST)["answers"]
-        alike = page.ask("similarity", first=FIRST, second=SECOND)["similarity"]
+        alike = page.ask("compare", first=FIRST, second=SECOND)["similarity"]
     scores = dict(zip(labels, single["classify"], strict=True))
     assert scores == pytest.approx(bert.classify(FIRST).scores, abs=1e-4)
     entities = [(one.label, one.start, one.end) for one in bert.tag(FIRST)]

@@ -7,7 +7,7 @@ import pytest
 from bertsmith.distilling.result import Distilled
 from bertsmith.finetuning.result import Result, Run
 from bertsmith.tasks.answering.task import Answer, Answers
-from bertsmith.tasks.classification.task import Classification
+from bertsmith.tasks.classifying import Classification
 from bertsmith.tasks.filling import Guess, Guesses
 from bertsmith.tasks.tagging.task import Entities, Entity
 from bertsmith.tokenizer.tokenizer import Piece, Split

@@ -133,6 +133,13 @@ def test_our_own(http: httpx.Client, bert: Bert, tmp_path: Path) -> None:
     many = [f"text {n}" for n in range(70)]
     assert np.abs(far.embed(many) - bert.embed(many)).max() < 1e-5
     assert np.abs(far.embed(TEXTS, long="cut") - bert.embed(TEXTS, long="cut")).max() < 1e-5
+    prompted = far.embed(many[:2], prompt="query: ", normalise=True, pooling="cls")
+    ours = bert.embed(many[:2], prompt="query: ", normalise=True, pooling="cls")
+    assert np.abs(prompted - ours).max() < 1e-5
+    with pytest.raises(BertsmithError, match="the model has no prompt 'query'"):
+        far.embed("a", prompt_name="query")
+    with pytest.raises(BertsmithError, match="tokens, but the model reads"):
+        far.embed(TEXTS, long="refuse")
     assert far.embed("a").shape == (128,)
     assert far.embed([]).shape == (0, 128)
     assert far.classify(TEXTS)[3].label == bert.classify(TEXTS)[3].label
@@ -141,6 +148,10 @@ def test_our_own(http: httpx.Client, bert: Bert, tmp_path: Path) -> None:
     assert far.fill_mask("a [MASK]")[0].token == bert.fill_mask("a [MASK]")[0].token
     assert far.answer("Who?", TEXTS[3])[0].start == bert.answer("Who?", TEXTS[3])[0].start
     assert far.choose("a", ["b", "c"]).index == bert.choose("a", ["b", "c"]).index
+    assert far.follows(many, many) == pytest.approx(bert.follows(many, many), abs=1e-5)
+    assert far.tag(TEXTS[2])._repr_html_() == bert.tag(TEXTS[2])._repr_html_()
+    with pytest.raises(BertsmithError, match="70 texts cannot be paired"):
+        far.classify(many, many[1:])
     assert far.follows("a", "b") == pytest.approx(bert.follows("a", "b"), abs=1e-5)
     ours, theirs = far.states("The river", depth=[0, 2]), bert.states("The river", depth=[0, 2])
     assert ours.spans == theirs.spans

@@ -11,7 +11,7 @@ import bertsmith as bs
 from bertsmith import Bert
 from bertsmith.errors import BertsmithError
 from bertsmith.search.rerank import Reranker
-from bertsmith.tasks.classification.task import relevance
+from bertsmith.tasks.classifying import relevance
 from serve.live import serving, tiny
 
 TEXTS = ["The river flows.", "Anna lives in Kraków 😀", "bees " * 90]

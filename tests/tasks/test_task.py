@@ -13,11 +13,12 @@ import torch
 from bertsmith.finetuning import Splits, finetune
 from bertsmith.finetuning.settings import TASK_OPTIONS
 from bertsmith.tasks import registry
+from bertsmith.tasks.classifying import vote
 from bertsmith.tasks.dataset import TASKS as READABLE
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import evaluate, interval
 from bertsmith.tasks.examples import Labelled, Where
-from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of, vote
+from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
 from bertsmith.tasks.registry import TASKS, task_of
 from bertsmith.tasks.task import Prediction, Scorer, Task, weighted_mean
 from bertsmith.tasks.training import item_weights

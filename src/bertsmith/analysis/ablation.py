@@ -24,6 +24,7 @@ from bertsmith.infer.run import BUDGETS, packed
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden, Trace
 from bertsmith.model.attention import Change
+from bertsmith.tasks.registry import USES
 
 if TYPE_CHECKING:
     from bertsmith.infer.loaded import LoadedModel
@@ -46,7 +47,7 @@ def masked_words(
     bert: LoadedModel, texts: Sequence[str], share: float = 0.15, seed: int = 0
 ) -> Material:
     """Texts with a fixed set of masked tokens, scored by the loss of predicting them."""
-    bert.demand_head("masked_lm")
+    USES["fill-mask"].demand(bert)
     tokenizer = bert.tokenizer
     if tokenizer.mask_id is None:
         raise BertsmithError("this tokenizer has no mask token")
@@ -81,7 +82,7 @@ def labelled(
     pairs: Sequence[str] | None = None,
 ) -> Material:
     """Encode texts (or pairs of texts) with their labels; the loss is that of predicting them."""
-    bert.demand_head("classify")
+    USES["classify"].demand(bert)
     known = {name: number for number, name in enumerate(bert.checkpoint.labels)}
     for label in labels:
         if label not in known:

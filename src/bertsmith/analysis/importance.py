@@ -14,8 +14,8 @@ from bertsmith.infer.spans import words
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden
 from bertsmith.tasks.answering.task import Answer, find_answers
-from bertsmith.tasks.classification.task import Classification, classify
-from bertsmith.tasks.registry import task_of
+from bertsmith.tasks.classifying import Classification, classify
+from bertsmith.tasks.registry import USES, task_of
 from bertsmith.tokenizer import Encoding
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def for_label(
     bert: LoadedModel, text: str, pair: str | None = None, label: str | None = None
 ) -> list[WordImportance]:
     """Return the importance of each word for a label (by default the predicted one)."""
-    bert.demand_head("classify")
+    USES["classify"].demand(bert)
     names = bert.checkpoint.labels
     if label is not None and label not in names:
         raise BertsmithError(f"the model has no label {label!r}; it has: {', '.join(names)}")
@@ -92,7 +92,7 @@ def for_label(
 
 def classified(bert: LoadedModel, text: str, pair: str | None) -> Classification:
     """Return the label of a text, or of a pair."""
-    bert.demand_head("classify")
+    USES["classify"].demand(bert)
     return classify(bert, [text], None if pair is None else [pair])[0]
 
 
@@ -115,7 +115,7 @@ def for_answer(bert: LoadedModel, question: str, passage: str) -> list[WordImpor
 
 
 def _best(bert: LoadedModel, question: str, passage: str) -> Answer:
-    bert.demand_head("answer")
+    USES["answer"].demand(bert)
     found = find_answers(bert, [question], [passage])[0].answers(1, empty=False)
     if not found:
         raise BertsmithError("the model finds no answer in this passage")

@@ -15,6 +15,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.infer.states import hidden_states
 from bertsmith.infer.texts import listed_strings
 from bertsmith.model import Hidden, Trace
+from bertsmith.tasks.registry import USES
 
 if TYPE_CHECKING:
     from bertsmith.infer.loaded import LoadedModel
@@ -37,7 +38,7 @@ def lens(bert: LoadedModel, text: str, top: int = 5) -> list[DepthGuess]:
     The masked-LM head was trained on the last depth only, so its predictions at other depths are
     only an indication.
     """
-    bert.demand_head("masked_lm")
+    USES["fill-mask"].demand(bert)
     if top < 1:
         raise BertsmithError(f"top must be a whole number of at least 1, not {top}")
     encoding = bert.tokenizer.encode(text, spelled="mask")

@@ -33,7 +33,11 @@ def follows(
     """
     if (first is None or second is None) == (file is None) or (first and file):
         raise BertsmithError("give two texts, or a file of pairs with --file")
-    pairs = [(first or "", second or "")] if file is None else _read(file)
+    pairs = [(first or "", second or "")]
+    if file is not None:
+        from bertsmith.tasks.following import read_pairs
+
+        pairs = read_pairs(file)
     bert = shared.open_model(model, device, dtype, family)
     chances = bert.follows([one for one, _ in pairs], [other for _, other in pairs])
     if as_json:
@@ -46,18 +50,3 @@ def follows(
             texts = "" if file is None else f"  {shared.clipped(f'{one} / {other}', 90)}"
             typer.echo(f"{chance:7.2%}{texts}")
     shared.close(bert)
-
-
-def _read(file: Path) -> list[tuple[str, str]]:
-    from bertsmith.tasks.read import open_data
-
-    data = open_data(file, "classification")
-    pairs = []
-    for portion in data.portions():
-        for example in portion.examples:
-            if example is None or example.pair is None:
-                raise BertsmithError(
-                    f"{file}: there must be two texts in each row; name them text and pair"
-                )
-            pairs.append((example.text, example.pair))
-    return pairs

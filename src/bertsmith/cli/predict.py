@@ -46,6 +46,10 @@ def predict(
     explain: Annotated[
         bool, typer.Option("--explain", help="Add the importance of each word (slower).")
     ] = False,
+    labels: Annotated[
+        str | None,
+        typer.Option(help="Labels to choose from, between commas, of a model that takes any."),
+    ] = None,
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
     columns: Any = None,
@@ -70,16 +74,16 @@ def predict(
         check_writable(out)
     bert = shared.open_model(model, device, dtype, None)
     bert.progress = False
-    task = task_of(bert)
-    if top > 1 and task.name != "answering":
+    task = task_of(bert, _names(labels))
+    if top > 1 and not task.ranked:
         raise BertsmithError(f"--top is for question answering; this model's task: {task.name}")
-    rows: Any = source if is_source(source) else [_row(source, pair, task.name)]
+    rows: Any = source if is_source(source) else [task.row(source, pair)]
     usual = bert.columns if rows is source else None
     reading = tasks.reading(columns)
     data = open_data(rows, task.name, usual=usual, ledger=bert.ledger, **reading)
     written = 0
     with open_predictions(out, format, bert.ledger, data) as writer, _bar(out) as advance:
-        for portion in predict_rows(bert, data, top=top, explain=explain):
+        for portion in predict_rows(bert, data, top=top, explain=explain, task=task):
             writer.write(portion.rows)
             advance(portion)
             written += len(portion.rows)
@@ -106,15 +110,14 @@ def is_source(word: str) -> bool:
     return named and not any(character.isspace() for character in word)
 
 
-def _row(text: str, pair: str | None, task: str) -> dict[str, str]:
-    """A text of the command line as a row."""
-    if task == "answering":
-        if pair is None:
-            raise BertsmithError("a question needs a passage: --pair PASSAGE")
-        return {"question": text, "context": pair}
-    if task == "choice":
-        raise BertsmithError("a model that chooses needs a file of prompts and choices")
-    return {"text": text} if pair is None else {"text": text, "pair": pair}
+def _names(labels: str | None) -> list[str] | None:
+    """The labels of the command line."""
+    if labels is None:
+        return None
+    names = [name.strip() for name in labels.split(",") if name.strip()]
+    if len(set(names)) < 2:
+        raise BertsmithError(f"--labels takes several names between commas, not {labels!r}")
+    return names
 
 
 @contextmanager

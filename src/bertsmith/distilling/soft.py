@@ -17,7 +17,8 @@ from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden, Model
 from bertsmith.objectives.distilled import soft_cross_entropy
-from bertsmith.tasks.labels import texts_of, vote
+from bertsmith.tasks.classifying import vote
+from bertsmith.tasks.labels import texts_of
 from bertsmith.tasks.training import Sample, Targets, Training, TrainingItem, zero_padded
 
 ABSENT = -1e4  # the logit of what cannot be chosen: finite, so that 0 × its logarithm is 0

@@ -18,8 +18,9 @@ from bertsmith.kernels import distance_rows
 from bertsmith.model import Disentangled, Rotary
 from bertsmith.pages import page
 from bertsmith.tasks.answering.task import stored_threshold
-from bertsmith.tasks.classification.task import activation, raw, softmax
+from bertsmith.tasks.classifying import activation, raw, softmax
 from bertsmith.tasks.embedding import embed
+from bertsmith.tasks.registry import TASKS
 
 LONGEST = 256  # tokens that the page reads at once; a browser takes seconds for more
 LARGEST = 1_500_000_000  # bytes of weights: a browser does not open a much larger page
@@ -148,7 +149,8 @@ def _distances(signal: Disentangled, longest: int) -> list[int]:
 def _panels(heads: list[str]) -> list[str]:
     """What the model can do, in the order in which the page shows it."""
     order = ("classify", "tag", "answer", "masked_lm", "next_sentence", "sentence_order")
-    return [name for name in (*order, "replaced") if name in heads] + ["similarity"]
+    vectors = [task.name for task in TASKS.values() if task.verb == "embed"]
+    return [name for name in (*order, "replaced") if name in heads] + vectors
 
 
 def _rendered(name: str, settings: dict[str, Any], packed: Packed) -> str:

@@ -15,7 +15,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics import calibration
 from bertsmith.metrics.labels import score
-from bertsmith.tasks.classification.task import positive
+from bertsmith.tasks.classifying import positive
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import Evaluation, evaluate, keep_settings
 

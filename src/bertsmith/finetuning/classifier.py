@@ -17,7 +17,7 @@ from bertsmith.finetuning import Splits, finetune
 from bertsmith.finetuning.setup import open_model
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.texts import listed
-from bertsmith.tasks.classification.task import classify
+from bertsmith.tasks.classifying import classify
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.examples import Labelled, Where
 

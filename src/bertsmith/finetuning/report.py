@@ -31,7 +31,7 @@ from bertsmith.pages import (
     smoothed,
     table,
 )
-from bertsmith.tasks.classification.task import positive
+from bertsmith.tasks.classifying import positive
 from bertsmith.tasks.evaluate import Evaluation, interval
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.task import Mark, Passage

@@ -20,13 +20,6 @@ from bertsmith.tokenizer import SPELLED, Encoding, Spelled, Tokenizer
 Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
 LONG = ("window", "refuse", "cut", "cut_left")
-VERBS = {
-    "masked_lm": "fill masks",
-    "classify": "classify",
-    "tag": "tag",
-    "answer": "answer questions",
-    "choose": "choose",
-}
 
 
 class LoadedModel:
@@ -170,12 +163,6 @@ class LoadedModel:
             budget=self.budget,
             progress=self.progress,
         )
-
-    def demand_head(self, head: str) -> None:
-        """Raise an error if the model has no head for a task."""
-        if head not in self.model.heads:
-            has = ", ".join(self.checkpoint.entries) or "none"
-            raise BertsmithError(f"this model cannot {VERBS[head]}: no such head (it has: {has})")
 
 
 class EncoderTask(Generic[Parameters, Result]):

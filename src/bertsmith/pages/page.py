@@ -21,6 +21,7 @@ def page(
     *,
     styles: Sequence[str] = (),
     scripts: Sequence[str] = ("page.js",),
+    code: Sequence[str] = (),
     worker: Sequence[str] = (),
     connects: bool = False,
     **context: Any,
@@ -28,12 +29,13 @@ def page(
     """Render a template of this package to a whole page; text in `context` is escaped.
 
     The template extends frame.html. `styles` are assets beyond page.css, `scripts` all scripts,
-    in their order. The content policy admits these by their hashes and nothing else, so templates
-    must use neither style attributes nor event handlers. A page that `connects` may send requests
-    to the server that it came from. `worker` are scripts for a worker, which the page starts from
-    a Blob; the worker is under the same policy, and the template gets the text as `worker`.
+    in their order, and `code` more of them as text. The content policy admits these by their hashes
+    and nothing else, so templates must use neither style attributes nor event handlers. A page that
+    `connects` may send requests to the server that it came from. `worker` are scripts for a worker,
+    which the page starts from a Blob; the worker is under the same policy, and the template gets
+    the text as `worker`.
     """
-    style, script = _assets("page.css", *styles), _assets(*scripts)
+    style, script = _assets("page.css", *styles), "\n".join([_assets(*scripts), *code])
     allowed = f"script-src '{_hash(script)}'; " if script else ""
     allowed += "worker-src blob:; " if worker else ""
     allowed += "connect-src 'self'; " if connects else ""

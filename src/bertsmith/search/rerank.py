@@ -16,7 +16,7 @@ from bertsmith.infer.states import hidden_states
 from bertsmith.search.hits import Hit, place_of
 from bertsmith.search.passages import joined_text
 from bertsmith.tasks.answering.task import find_answers
-from bertsmith.tasks.classification.task import relevance, relevant
+from bertsmith.tasks.registry import task_of
 
 CANDIDATES = 50  # passages that are reranked
 LONGEST_QUERY = 400  # characters of a query that a reranker reads
@@ -32,17 +32,14 @@ class Reranker:
 
     def __init__(self, model: str | Path | LoadedModel, device: str | None = None) -> None:
         self.model = _opened(model, device)
-        self.pairs = "classify" in self.model.model.heads
+        self.pairs = task_of(self.model).pair_scores(self.model)
 
     @property
     def scale(self) -> str:
         """The meaning of a reranked hit's score."""
-        if not self.pairs:
+        if self.pairs is None:
             return "late interaction: mean cosine of each query token with its nearest token"
-        labels = self.model.checkpoint.labels
-        if len(labels) == 1:
-            return "output of the pair classifier; higher is better"
-        return f"probability of {relevant(labels)!r} by the pair classifier"
+        return self.pairs.scale
 
     def rerank(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
         """Return the first hits reranked, followed by the others in their old order."""
@@ -51,8 +48,10 @@ class Reranker:
             return rest
         texts = [joined_text(hit.title, hit.heading, hit.text) for hit in head]
         query = query[:LONGEST_QUERY]
-        asked = [query] * len(texts)
-        scores = relevance(self.model, asked, texts) if self.pairs else self._late(query, texts)
+        if self.pairs is None:
+            scores = self._late(query, texts)
+        else:
+            scores = self.pairs.steps(self.model, [query] * len(texts), texts)
         order = sorted(range(len(head)), key=lambda place: (-scores[place], place))
         return [replace(head[place], score=scores[place]) for place in order] + rest
 

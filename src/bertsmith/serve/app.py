@@ -28,8 +28,8 @@ from bertsmith.serve.playground import playground_routes
 from bertsmith.serve.route import answer, failure
 from bertsmith.serve.search import Index, search_routes
 from bertsmith.serve.settings import Settings
-from bertsmith.serve.tei import tei_routes
-from bertsmith.serve.vllm import vllm_routes
+from bertsmith.serve.tei import TEI_EMBED, tei_routes
+from bertsmith.serve.vllm import VLLM_CLASSIFY, vllm_routes
 from bertsmith.serve.work import Work
 
 
@@ -61,7 +61,7 @@ def create_app(
     )
     app.state.work, app.state.admission = work, Admission(work, chosen, state)
     routers = (
-        own_routes(work),
+        own_routes(work, {"classify": VLLM_CLASSIFY, "embed": TEI_EMBED}),
         hub_routes(work),
         tei_routes(work),
         openai_routes(work),

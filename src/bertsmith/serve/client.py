@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -17,14 +17,11 @@ import numpy as np
 from bertsmith.errors import BertsmithError
 from bertsmith.files import write_text
 from bertsmith.infer.states import TextStates
-from bertsmith.tasks.answering.task import Answer
-from bertsmith.tasks.choice.task import Choice
-from bertsmith.tasks.classification.task import Classification
+from bertsmith.infer.texts import listed_strings
 from bertsmith.tasks.embedding import Vectors
-from bertsmith.tasks.filling import Guess
-from bertsmith.tasks.tagging.task import Entity
+from bertsmith.tasks.methods import Methods
+from bertsmith.tasks.use import Request, Use
 
-Result = TypeVar("Result")
 LARGEST = 1 << 30  # bytes of an answer
 AT_ONCE = 64  # texts in a request; servers limit them
 WAITS = 5  # retries if the server is busy
@@ -71,7 +68,7 @@ class RemoteAttention:
         return page
 
 
-class RemoteBert:
+class RemoteBert(Methods):
     """A model on a server, with the methods of `Bert`."""
 
     def __init__(self, url: str, *, model: str | None, api_key: str | None, timeout: float) -> None:
@@ -93,74 +90,13 @@ class RemoteBert:
     def __repr__(self) -> str:
         return f"<{self.model or ', '.join(one['id'] for one in self.models)} on {self.url}>"
 
-    # ------------------------------------------------------------------ the methods of `Bert`
-
-    def fill_mask(self, text: str | Sequence[str], top: int = 5) -> Any:
-        """Guess the masked tokens of a text, or of each of several."""
-        rows = self._each("/fill-mask", text, top=top)
-        guesses = [[Guess(**one) for one in row] for row in rows]
-        return guesses[0] if isinstance(text, str) else guesses
-
-    def embed(
-        self,
-        texts: str | Sequence[str],
-        *,
-        pooling: str | None = None,
-        normalise: bool | None = None,
-        long: str = "window",
-    ) -> Vectors:
-        """Embed texts as vectors: float32 (N, D), or (D,) for a single text."""
-        if long not in ("window", "cut"):
-            raise BertsmithError('a server embeds with long="window" or "cut"')
-        if normalise is None:
-            normalise = bool(self._described("embed").get("normalise"))
-        body: dict[str, Any] = {"normalize": normalise, "truncate": long == "cut"}
-        body |= {"pooling": pooling}
-        rows = self._each("/embed", texts, key=None, **body)
-        vectors: Vectors = np.asarray(rows, dtype=np.float32)
-        if isinstance(texts, str):
-            return vectors[0]
-        return vectors.reshape(len(rows), -1) if rows else self._no_vectors()
-
-    def classify(self, texts: str | Sequence[str], pairs: Any = None) -> Any:
-        """Label a text (or a pair of texts), or each of several."""
-        rows = self._each("/classify", texts, {} if pairs is None else {"pairs": pairs})
-        labels = [Classification(**row) for row in rows]
-        return labels[0] if isinstance(texts, str) else labels
-
-    def tag(self, texts: str | Sequence[str], *, words: bool = False) -> Any:
-        """Find entities in a text, or in each of several; or label every word."""
-        rows = self._each("/tag", texts, words=words)
-        entities = [[Entity(**one) for one in row] for row in rows]
-        return entities[0] if isinstance(texts, str) else entities
-
-    def answer(
-        self,
-        question: str,
-        passage: str,
-        *,
-        top: int = 1,
-        longest: int = 30,
-        empty: bool | None = None,
-    ) -> list[Answer]:
-        """Find the `top` answers to a question in a passage of any length."""
-        body = {"question": question, "passage": passage, "top": top, "longest": longest}
-        rows = self.request("/answer", {**body, "empty": empty})["results"]
-        return [Answer(**row) for row in rows]
-
-    def choose(self, prompt: str, choices: Sequence[str]) -> Choice:
-        """Pick the choice that goes best with the prompt."""
-        body = {"prompt": prompt, "choices": list(choices)}
-        return Choice(**self.request("/choose", body)["results"])
-
-    def follows(self, first: str | Sequence[str], second: str | Sequence[str]) -> Any:
-        """The probability that the second text follows the first, for one pair or several."""
-        single = isinstance(first, str)
-        body = {"first": first if single else list(first), "second": second}
-        if not isinstance(second, str):
-            body["second"] = list(second)
-        chances = self.request("/follows", body)["results"]
-        return chances[0] if single else chances
+    def ask(self, use: Use, request: Request) -> Any:
+        """Return the server's answer to a request; many texts are sent in several requests."""
+        body = dict(request)
+        texts = {name: body.pop(name) for name in use.lists if body[name] is not None}
+        if not texts:
+            return use.rebuilt(self.request(f"/{use.verb}", body)["results"])
+        return use.rebuilt(self._each(f"/{use.verb}", texts, **body))
 
     def states(
         self,
@@ -173,8 +109,8 @@ class RemoteBert:
         """The hidden states of a text, or of each of several."""
         single = depth is None or isinstance(depth, int)
         depths = None if depth is None else [depth] if isinstance(depth, int) else list(depth)
-        listed = [texts] if isinstance(texts, str) else list(texts)
-        rows = self._each("/states", listed, depths=depths, pool=pool, special=special)
+        listed = [texts] if isinstance(texts, str) else listed_strings(texts)
+        rows = self._each("/states", {"inputs": listed}, depths=depths, pool=pool, special=special)
         results = []
         for text, row in zip(listed, rows, strict=True):
             vectors = np.asarray(row["vectors"], dtype=np.float32)
@@ -255,36 +191,13 @@ class RemoteBert:
                     raise BertsmithError(f"{self.url} does not answer ({error})") from error
         raise AssertionError
 
-    def _each(
-        self,
-        path: str,
-        texts: str | Sequence[str],
-        beside: Mapping[str, Any] | None = None,
-        *,
-        key: str | None = "results",
-        **body: Any,
-    ) -> list[Any]:
+    def _each(self, path: str, texts: Mapping[str, list[str]], **body: Any) -> list[Any]:
         """Send many texts in several requests and return all results."""
-        if isinstance(texts, bytes | Mapping) or not isinstance(texts, str | Iterable):
-            raise BertsmithError(f"texts must be strings, not a {type(texts).__name__}")
-        listed = [texts] if isinstance(texts, str) else list(texts)
-        more = {k: [v] if isinstance(v, str) else list(v) for k, v in (beside or {}).items()}
-        if any(len(values) != len(listed) for values in more.values()):
-            raise BertsmithError(f"{len(listed)} texts cannot be paired with as many others")
+        count, *others = map(len, texts.values())
+        if any(other != count for other in others):
+            raise BertsmithError(f"{count} texts cannot be paired with as many others")
         results: list[Any] = []
-        for start in range(0, len(listed), AT_ONCE):
-            some = slice(start, start + AT_ONCE)
-            portion = {name: values[some] for name, values in more.items()}
-            answer = self.request(path, {"inputs": listed[some], **portion, **body})
-            results += answer if key is None else answer[key]
+        for start in range(0, count, AT_ONCE):
+            portion = {name: some[start : start + AT_ONCE] for name, some in texts.items()}
+            results += self.request(path, {**portion, **body})["results"]
         return results
-
-    def _described(self, ability: str) -> dict[str, Any]:
-        """Return the server's description of the model that handles the requests."""
-        if self.model is not None:
-            return next(one for one in self.models if one["id"] == self.model)
-        able = [one for one in self.models if ability in one["can"]]
-        return next((one for one in able if one["task"] == "similarity"), able[0])
-
-    def _no_vectors(self) -> Vectors:
-        return np.zeros((0, int(self._described("embed")["width"])), dtype=np.float32)

@@ -12,7 +12,6 @@ from bertsmith.serve.errors import ServeError
 from bertsmith.serve.models import ServedModel
 from bertsmith.serve.route import JsonRoute, Loose, ModelName, Read, Truncate
 from bertsmith.serve.work import USAGE, Work
-from bertsmith.tasks.registry import task_of
 
 
 class Document(Loose):
@@ -67,18 +66,15 @@ def reranker(work: Work, name: str | None) -> ServedModel:
     """
 
     def order(one: ServedModel) -> int:
-        if "classify" in one.can:
-            return 0 if one.cross_encoder else 3 if one.reranks else 4
-        return 1 if task_of(one.bert).name == "similarity" else 2
+        try:
+            if one.pair_scores is None:
+                return 1 if one.task.head is None else 2
+        except ServeError:
+            return 4
+        return 0 if one.cross_encoder else 3
 
     served = work.models.named(name) if name else min(work.models, key=order)
-    if "classify" in served.can and not served.reranks:
-        count = len(served.bert.checkpoint.labels)
-        raise ServeError(
-            424,
-            f"the model {served.name} has {count} labels; one that reranks has a single score or "
-            "two labels",
-        )
+    _ = served.pair_scores  # an error where the model cannot rank texts
     return served
 
 

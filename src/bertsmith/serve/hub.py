@@ -13,16 +13,17 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.models import ServedModel
-from bertsmith.serve.own import Texts, listed
-from bertsmith.serve.route import Body, JsonRoute, ModelName, Top
+from bertsmith.serve.route import Body, JsonRoute, ModelName
 from bertsmith.serve.tei import Tei, label_scores
 from bertsmith.serve.tei_bodies import EmbedBody, Input, Pair, Sentences, SimilarityBody, Truncation
 from bertsmith.serve.validation import invalid
 from bertsmith.serve.work import Work
-from bertsmith.tasks import filling
-from bertsmith.tasks.answering import task as answering
-from bertsmith.tasks.tagging import task as tagging
+from bertsmith.tasks.answering.task import Answer, AnswerRequest
+from bertsmith.tasks.filling import FillMaskRequest
+from bertsmith.tasks.tagging.task import TagRequest
+from bertsmith.tasks.use import Texts, listed
 
+Top = Annotated[int, Field(ge=1, le=1000)]
 Task = TypeVar("Task", bound="TaskBody")
 
 
@@ -158,10 +159,10 @@ class Hub:
         return [row[: body.top_k] for row in scores]
 
     async def _entities(self, served: ServedModel, body: EntityBody) -> Any:
-        texts, ignored = listed(body.inputs), body.ignore_labels
+        ignored = body.ignore_labels
         if ignored is not None and "O" not in ignored:
             raise ServeError(422, "ignore_labels must contain 'O': entities only are listed")
-        rows = await self.work.run(served, tagging.tag, texts, texts=texts, long=body.long)
+        rows = await self.work.ask(served, "tag", TagRequest(inputs=body.inputs), body.long)
         found = [
             [
                 {
@@ -179,11 +180,8 @@ class Hub:
         return found[0] if isinstance(body.inputs, str) else found
 
     async def _masks(self, served: ServedModel, body: MaskBody) -> Any:
-        texts, top = listed(body.inputs), body.top_k or 5
-        self.work.check_guesses(served, texts, top)
-        rows = await self.work.run(
-            served, filling.fill_mask, texts, top, texts=texts, long=body.long
-        )
+        asked = FillMaskRequest(inputs=body.inputs, top=body.top_k or 5)
+        rows = await self.work.ask(served, "fill-mask", asked, body.long)
         found = [
             [
                 {"score": one.score, "token": one.id, "token_str": one.token, "sequence": one.text}
@@ -194,24 +192,19 @@ class Hub:
         return found[0] if isinstance(body.inputs, str) else found
 
     async def _question(self, served: ServedModel, body: QuestionBody) -> Any:
-        question, passage, top = body.inputs.question, body.inputs.context, body.top_k or 1
-        rows = await self.work.run(
-            served,
-            answering.answer,
-            question,
-            passage,
-            top,
-            body.max_answer_len or 30,
-            body.handle_impossible_answer,
-            texts=[question],
-            seconds=[passage],
-            long=body.long,
+        asked = AnswerRequest(
+            question=body.inputs.question,
+            passage=body.inputs.context,
+            top=body.top_k or 1,
+            longest=body.max_answer_len or 30,
+            empty=body.handle_impossible_answer,
         )
+        rows = await self.work.ask(served, "answer", asked, body.long)
         found = [
             {"answer": one.text, "score": one.score, "start": one.start, "end": one.end}
-            for one in rows or [answering.Answer("", 0, 0, 0.0)]
+            for one in rows or [Answer("", 0, 0, 0.0)]
         ]
-        return found[0] if top == 1 else found
+        return found[0] if asked.top == 1 else found
 
 
 def parsed(kind: type[Task], body: HubBody) -> Task:

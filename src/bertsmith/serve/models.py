@@ -18,21 +18,10 @@ from bertsmith.serve.batcher import Batch, Batcher
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.settings import Settings
-from bertsmith.tasks.classification.task import relevant
 from bertsmith.tasks.embedding import embed
-from bertsmith.tasks.following import HEADS as PAIR_HEADS
-from bertsmith.tasks.registry import task_of
-
-# Each task, and the heads of which a model needs one; empty: every model supports it.
-ABILITIES: Mapping[str, tuple[str, ...]] = {
-    "fill-mask": ("masked_lm",),
-    "classify": ("classify",),
-    "tag": ("tag",),
-    "answer": ("answer",),
-    "choose": ("choose",),
-    "follows": PAIR_HEADS,
-    "embed": (),
-}
+from bertsmith.tasks.registry import USES, task_of
+from bertsmith.tasks.task import Task
+from bertsmith.tasks.use import PairScores
 
 
 @dataclass(frozen=True)
@@ -46,23 +35,30 @@ class ServedModel:
 
     @property
     def can(self) -> list[str]:
-        """The tasks that the model supports."""
-        heads = self.bert.model.heads
-        return [
-            name
-            for name, needed in ABILITIES.items()
-            if not needed or any(head in heads for head in needed)
-        ]
+        """The verbs of what the model can do."""
+        return [verb for verb, use in USES.items() if use.can(self.bert)]
 
     @property
-    def reranks(self) -> bool:
-        """Whether the model scores pairs of texts: one output, or a label that means relevant."""
-        return "classify" in self.can and relevant(self.bert.checkpoint.labels) is not None
+    def task(self) -> Task:
+        """The task that the model was trained for."""
+        return task_of(self.bert)
+
+    @property
+    def pair_scores(self) -> PairScores | None:
+        """How the model ranks texts; None: by their vectors. One that cannot is an error."""
+        try:
+            return self.task.pair_scores(self.bert)
+        except BertsmithError as error:
+            message = str(error).replace("the model", f"the model {self.name}", 1)
+            raise ServeError(424, message) from error
 
     @property
     def cross_encoder(self) -> bool:
         """Whether the model has one output for a pair of texts."""
-        return self.reranks and len(self.bert.checkpoint.labels) == 1
+        try:
+            return self.pair_scores is not None and self.pair_scores.single
+        except ServeError:
+            return False
 
     @property
     def max_length(self) -> int:
@@ -77,17 +73,17 @@ class ServedModel:
 
     def describe(self) -> dict[str, Any]:
         """Return the description of the model for clients and the playground."""
-        bert = self.bert
+        bert, labelled = self.bert, any(USES[verb].labelled for verb in self.can)
         return {
             "id": self.name,
             "can": self.can,
-            "task": task_of(bert).name,
+            "task": self.task.name,
             "family": bert.checkpoint.family.name,
             "layers": len(bert.checkpoint.config.plan),
             "heads": bert.checkpoint.config.attention_heads,
             "width": bert.checkpoint.config.width,
             "max_length": bert.max_length,
-            "labels": list(bert.checkpoint.labels) if {"classify", "tag"} & {*self.can} else [],
+            "labels": list(bert.checkpoint.labels) if labelled else [],
             "mask": bert.tokenizer.mask_token,
             "pooling": "cls" if bert.sentence.pool == "first" else "mean",
             "normalise": bert.sentence.normalise,
@@ -124,8 +120,8 @@ class Models:
 
     @property
     def can(self) -> list[str]:
-        """The tasks that at least one model supports."""
-        return [name for name in ABILITIES if any(name in one.can for one in self)]
+        """The verbs of what at least one model can do."""
+        return [verb for verb, use in USES.items() if any(use.can(one.bert) for one in self)]
 
     @property
     def full(self) -> bool:
@@ -136,8 +132,8 @@ class Models:
         """Return the model of this name; without a name, the first that supports the task."""
         if name is None:
             able = [one for one in self if ability in one.can]
-            if ability == "embed":  # prefer a model that was trained to embed
-                able.sort(key=lambda one: task_of(one.bert).name != "similarity")
+            if not USES[ability].heads:  # every model can: prefer one that was trained for it
+                able.sort(key=lambda one: one.task.verb != ability)
             if not able:
                 raise ServeError(424, f"no model of this server can {ability}")
             return able[0]

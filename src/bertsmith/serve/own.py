@@ -1,32 +1,26 @@
-"""The server's own routes: one for each task that a loaded model has a head for."""
+"""The server's own routes: one for each use that a loaded model is able to do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Awaitable, Callable, Container, Generator, Mapping
+from typing import Annotated, Any, Literal, NamedTuple
 
 from fastapi import APIRouter
-from pydantic import Discriminator, Field, Tag
+from pydantic import BaseModel, Discriminator, Field, Tag, create_model
 from starlette.responses import HTMLResponse
 
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.states import all_depths, hidden_state_steps
-from bertsmith.serve.route import Body, JsonRoute, ModelName, Read, Top
-from bertsmith.serve.vllm import VllmClassify, vllm_classify
+from bertsmith.serve.read import Spans
+from bertsmith.serve.route import Body, JsonRoute, ModelName, Read
 from bertsmith.serve.work import USAGE, Work
-from bertsmith.tasks import filling, following
-from bertsmith.tasks.answering import task as answering
-from bertsmith.tasks.choice import task as choice
-from bertsmith.tasks.classification import task as classification
-from bertsmith.tasks.tagging import task as tagging
+from bertsmith.tasks.registry import USES
+from bertsmith.tasks.use import Texts, Use, as_json, listed
 
 Long = Annotated[
     Literal["window", "refuse", "cut"] | None,
     Field(description="Texts beyond the model's length; None: the server's setting."),
 ]
-Text = str
-Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
-Texts = str | Annotated[list[Text], Field(min_length=1)]
 
 
 class OwnBody(Body):
@@ -35,51 +29,6 @@ class OwnBody(Body):
     model: ModelName = None
     long: Long = None
     read: Read = False
-
-
-class FillMaskBody(OwnBody):
-    """Texts with masks."""
-
-    inputs: Texts
-    top: Top = 5
-
-
-class ClassifyBody(OwnBody):
-    """Texts, or pairs of texts."""
-
-    inputs: Texts
-    pairs: Texts | None = None
-
-
-class TagBody(OwnBody):
-    """Texts; `words` asks for the label of every word instead of entities."""
-
-    inputs: Texts
-    words: bool = False
-
-
-class AnswerBody(OwnBody):
-    """A question and a passage of any length."""
-
-    question: Text
-    passage: Text
-    top: Annotated[int, Field(ge=1, le=100)] = 1
-    longest: Annotated[int, Field(ge=1, le=128)] = 30
-    empty: bool | None = None
-
-
-class ChooseBody(OwnBody):
-    """A prompt and its choices."""
-
-    prompt: Text
-    choices: Annotated[list[Text], Field(min_length=1)]
-
-
-class FollowsBody(OwnBody):
-    """Pairs of texts for next-sentence prediction."""
-
-    first: Texts
-    second: Texts
 
 
 class StatesBody(Body):
@@ -96,109 +45,76 @@ class AttentionBody(Body):
     """The attention of some layers and heads in a text or pair."""
 
     model: ModelName = None
-    text: Text
-    pair: Text | None = None
+    text: str
+    pair: str | None = None
     layers: Annotated[list[int], Field(min_length=1, max_length=256)] | None = None
     heads: Annotated[list[int], Field(min_length=1, max_length=256)] | None = None
     format: Literal["json", "html"] = "json"
 
 
-def classify_kind(value: Any) -> str:
-    """Return the dialect of a body of /classify."""
-    keys = value if isinstance(value, dict) else getattr(value, "__dict__", {})
-    return "vllm" if "input" in keys else "own"
+class Dialect(NamedTuple):
+    """Another server's request on the path of one of our routes."""
+
+    Body: type[BaseModel]
+    meant: Callable[[Container[str]], bool]  # by the keys of a body
+    answer: Callable[[Work, Any], Awaitable[Any]]
+    Answer: Any
 
 
-Classify = Annotated[
-    Annotated[ClassifyBody, Tag("own")] | Annotated[VllmClassify, Tag("vllm")],
-    Discriminator(classify_kind),
-]
-
-
-def own_routes(work: Work) -> APIRouter:
-    """Return the routes of tasks that at least one model supports."""
+def own_routes(work: Work, dialects: Mapping[str, Dialect]) -> APIRouter:
+    """Return the routes of what at least one model can do; some paths are shared with dialects."""
     router = APIRouter(route_class=JsonRoute, tags=["bertsmith"])
-    can = work.models.can
+    for verb in work.models.can:
+        use_route(router, work, USES[verb], dialects.get(verb))
+    state_routes(router, work)
 
-    def post(path: str, ability: str) -> Callable[[Endpoint], Endpoint]:
-        return router.post(path) if ability in can else lambda endpoint: endpoint
+    @router.get("/models")
+    async def models() -> dict[str, Any]:
+        """The models of this server and what each can do."""
+        return {"models": [one.describe() for one in work.models]}
 
-    @post("/fill-mask", "fill-mask")
-    async def fill_mask(body: FillMaskBody) -> dict[str, Any]:
-        """The likeliest tokens for every mask."""
-        served, texts = work.models.pick(body.model, "fill-mask"), listed(body.inputs)
-        work.check_guesses(served, texts, body.top)
-        rows = await work.run(
-            served, filling.fill_mask, texts, body.top, texts=texts, long=body.long
-        )
-        return result([[one.to_dict() for one in row] for row in rows], body)
+    return router
 
-    @post("/classify", "classify")
-    async def classify(body: Classify) -> dict[str, Any]:
-        """The label of every text or pair, with the scores of all labels."""
-        if isinstance(body, VllmClassify):
-            return await vllm_classify(work, body)
-        served, texts = work.models.pick(body.model, "classify"), listed(body.inputs)
-        pairs = None if body.pairs is None else listed(body.pairs)
-        rows = await work.run(
-            served,
-            classification.classify,
-            texts,
-            pairs,
-            texts=texts,
-            seconds=pairs or (),
-            long=body.long,
-        )
-        return result([one.to_dict() for one in rows], body)
 
-    @post("/tag", "tag")
-    async def tag(body: TagBody) -> dict[str, Any]:
-        """Entities with the characters where they begin and end."""
-        served, texts = work.models.pick(body.model, "tag"), listed(body.inputs)
-        task = tagging.tag_words if body.words else tagging.tag
-        rows = await work.run(served, task, texts, texts=texts, long=body.long)
-        return result([[one.to_dict() for one in row] for row in rows], body)
+def use_route(router: APIRouter, work: Work, use: Use, dialect: Dialect | None) -> None:
+    """Add the route of a use: its request with the fields of all routes, and its answer."""
+    name = use.verb.replace("-", "_")
+    title = name.title().replace("_", "")
+    own = create_model(f"{title}Body", __base__=(OwnBody, use.Request), __doc__=use.Request.__doc__)
+    answer: Any = create_model(
+        f"{title}Answer", model=str, results=use.Answer, tokens=int, read=(list[Spans] | None, None)
+    )
 
-    @post("/answer", "answer")
-    async def answer(body: AnswerBody) -> dict[str, Any]:
-        """The parts of a passage that answer a question, best first."""
-        served = work.models.pick(body.model, "answer")
-        args = (body.question, body.passage, body.top, body.longest, body.empty)
-        rows = await work.run(
-            served,
-            answering.answer,
-            *args,
-            texts=[body.question],
-            seconds=[body.passage],
-            long=body.long,
-        )
-        return result([one.to_dict() for one in rows], body)
+    async def endpoint(body: Any) -> Any:
+        if dialect is not None and isinstance(body, dialect.Body):
+            return await dialect.answer(work, body)
+        served = work.models.pick(body.model, use.verb)
+        return result(as_json(await work.ask(served, use.verb, body, body.long)), body.read)
 
-    @post("/choose", "choose")
-    async def choose(body: ChooseBody) -> dict[str, Any]:
-        """The choice that fits a prompt best."""
-        served = work.models.pick(body.model, "choose")
-        best = await work.run(
-            served,
-            choice.choose,
-            body.prompt,
-            body.choices,
-            texts=[body.prompt] * len(body.choices),
-            seconds=body.choices,
-            windowed=[body.prompt],
-            long=body.long,
-        )
-        return result(best.to_dict(), body)
+    accepted: Any = own
+    if dialect is not None:
+        answer |= dialect.Answer
+        accepted = Annotated[
+            Annotated[own, Tag("own")] | Annotated[dialect.Body, Tag("dialect")],
+            Discriminator(lambda value: "dialect" if dialect.meant(_keys(value)) else "own"),
+        ]
+    endpoint.__annotations__ = {"body": accepted, "return": Any}
+    router.add_api_route(
+        f"/{use.verb}",
+        endpoint,
+        methods=["POST"],
+        name=name,
+        description=type(use).__doc__,
+        response_model=answer,
+    )
 
-    @post("/follows", "follows")
-    async def follows(body: FollowsBody) -> dict[str, Any]:
-        """The probability that the second text follows the first."""
-        served = work.models.pick(body.model, "follows")
-        first, second = listed(body.first), listed(body.second)
-        rows = await work.run(
-            served, following.follows, first, second, texts=first, seconds=second, long=body.long
-        )
-        return result(rows, body)
+
+def _keys(value: Any) -> Container[str]:
+    return value if isinstance(value, dict) else getattr(value, "__dict__", {})
+
+
+def state_routes(router: APIRouter, work: Work) -> None:
+    """Add the routes of hidden states and attention."""
 
     @router.post("/states")
     async def states(body: StatesBody) -> dict[str, Any]:
@@ -215,7 +131,7 @@ def own_routes(work: Work) -> APIRouter:
                     rows.append({"spans": one.spans, "vectors": one.vectors})
             return rows
 
-        return result(await work.alone(served, texts, steps, len(depths)), None)
+        return result(await work.alone(served, texts, steps, len(depths)), read=False)
 
     @router.post("/attention")
     async def attention(body: AttentionBody) -> Any:
@@ -233,24 +149,12 @@ def own_routes(work: Work) -> APIRouter:
             return HTMLResponse(html)
         return await work.attention(served, body.text, body.pair, _weights, body.layers, body.heads)
 
-    @router.get("/models")
-    async def models() -> dict[str, Any]:
-        """The models of this server and what each can do."""
-        return {"models": [one.describe() for one in work.models]}
 
-    return router
-
-
-def listed(texts: str | list[str]) -> list[str]:
-    """Return texts as a list, also a single one."""
-    return [texts] if isinstance(texts, str) else texts
-
-
-def result(value: Any, body: OwnBody | None) -> dict[str, Any]:
+def result(value: Any, read: bool) -> dict[str, Any]:
     """Return a response of the server's own routes, with `read` if it was requested."""
     usage = USAGE.get()
     answer = {"model": usage.model, "results": value, "tokens": usage.tokens}
-    return {**answer, "read": usage.read} if body is not None and body.read else answer
+    return {**answer, "read": usage.read} if read else answer
 
 
 def _weights(view: Any) -> dict[str, Any]:

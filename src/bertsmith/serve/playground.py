@@ -1,7 +1,8 @@
-"""The playground page, with a form for each task of the loaded models."""
+"""The playground page, with a form for each use of the loaded models."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fastapi import APIRouter
@@ -9,11 +10,14 @@ from starlette.responses import HTMLResponse
 
 from bertsmith.pages import page
 from bertsmith.serve.work import Work
+from bertsmith.tasks.registry import USES
+from bertsmith.tasks.use import Use
 
 
 def playground(work: Work, *, index: bool) -> str:
-    """Return the page with the tasks that these models support."""
+    """Return the page with what these models can do."""
     models = [one.describe() for one in work.models]
+    uses = [USES[verb] for verb in work.models.can]
     key = work.settings.api_key is not None
     names = ", ".join(one["id"] for one in models)
     return page(
@@ -21,11 +25,29 @@ def playground(work: Work, *, index: bool) -> str:
         "Playground",
         styles=("playground.css",),
         scripts=("elements.js", "playground.js"),
+        code=[use.view() for use in uses],
         connects=True,
         about=f"Try {names} in this browser.",
         key=key,
-        settings={"models": models, "index": index, "key": key},
+        settings={"models": models, "index": index, "key": key, "forms": forms(uses)},
     )
+
+
+def forms(uses: Iterable[Use]) -> list[dict[str, Any]]:
+    """Return the forms of uses: the fields that their requests describe; some have none."""
+    return [
+        {"verb": use.verb, "title": use.title, "question": use.question, "fields": fields}
+        for use in uses
+        if (fields := list(_fields(use)))
+    ]
+
+
+def _fields(use: Use) -> Iterator[dict[str, Any]]:
+    schema = use.Request.model_json_schema()
+    for name, entry in schema["properties"].items():
+        if "form" in entry:
+            more = {"required": name in schema.get("required", ()), "list": "items" in entry}
+            yield {"name": name, **entry["form"], **more}
 
 
 def playground_routes(work: Work, index: Any) -> APIRouter:

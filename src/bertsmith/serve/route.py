@@ -29,7 +29,6 @@ from bertsmith.serve.validation import invalid, members
 from bertsmith.serve.work import USAGE
 
 ModelName = Annotated[str | None, Field(description="Which of the server's models.")]
-Top = Annotated[int, Field(ge=1, le=1000)]
 Read = Annotated[bool, Field(description="Also say which characters were read.")]
 Truncate = Annotated[
     bool, Field(description="Cut long texts; otherwise they are read in windows, or refused.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from bertsmith import __version__
 from bertsmith.serve.cohere import CohereRerank, cohere_rerank, reranker
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.models import ServedModel
-from bertsmith.serve.own import listed
+from bertsmith.serve.own import Dialect
 from bertsmith.serve.route import JsonRoute
 from bertsmith.serve.tei_bodies import (
     DecodeBody,
@@ -30,10 +30,20 @@ from bertsmith.serve.tei_bodies import (
     TokenSimilarityBody,
 )
 from bertsmith.serve.work import USAGE, Work
-from bertsmith.tasks.classification.task import activation, raw, softmax
-from bertsmith.tasks.labels import vote
+from bertsmith.tasks.classifying import activation, raw, softmax, vote
+from bertsmith.tasks.use import Call, listed
 
 ACTIVATIONS = {"sigmoid": torch.sigmoid, "softmax": softmax, "none": raw}
+
+
+class Compared(NamedTuple):
+    """Two texts, their cosine, and those of each token of one with each of the other."""
+
+    model: str
+    similarity: float
+    first: list[dict[str, Any]]
+    second: list[dict[str, Any]]
+    tokens: Any
 
 
 class Tei:
@@ -114,13 +124,13 @@ class Tei:
         if rows[0].shape[0] * rows[1].shape[0] > 250_000:
             raise ServeError(422, "the texts have too many tokens to compare one by one")
         unit = [one / np.maximum(np.linalg.norm(one, axis=1, keepdims=True), 1e-12) for one in rows]
-        return {
-            "model": served.name,
-            "similarity": float(vectors[0] @ vectors[1]),
-            "first": _spelled(body.first, tokens[0]),
-            "second": _spelled(body.second, tokens[1]),
-            "tokens": (unit[0] @ unit[1].T).round(5),
-        }
+        return Compared(
+            served.name,
+            float(vectors[0] @ vectors[1]),
+            _spelled(body.first, tokens[0]),
+            _spelled(body.second, tokens[1]),
+            (unit[0] @ unit[1].T).round(5),
+        )._asdict()
 
     async def tokenize(self, body: TokenizeBody) -> list[list[dict[str, Any]]]:
         """Tokens with the characters that they stand for."""
@@ -205,8 +215,8 @@ async def label_scores(
     for numbers in groups:
         texts, *pairs = ([rows[n][side] for n in numbers] for side in range(len(rows[numbers[0]])))
         second = pairs[0] if pairs else None
-        args = (texts, second, activate)
-        jobs.append(work.run(served, vote, *args, texts=texts, seconds=second or (), long=long))
+        call = Call(vote, (texts, second, activate), texts, second or ())
+        jobs.append(work.run(served, call, long))
     ranked: dict[int, list[dict[str, Any]]] = {}
     for numbers, found in zip(groups, await work.gather(*jobs), strict=True):
         for number, scores in zip(numbers, found, strict=True):
@@ -217,13 +227,7 @@ async def label_scores(
 
 def prompt(served: ServedModel, name: str | None) -> str | None:
     """The model's prompt of this name."""
-    if name is None:
-        return None
-    prompts = served.bert.sentence.more.get("prompts") or {}
-    if name not in prompts:
-        known = ", ".join(prompts) or "none"
-        raise ServeError(422, f"the model has no prompt {name[:100]!r}; it has: {known}")
-    return str(prompts[name])
+    return None if name is None else served.bert.sentence.named_prompt(name)
 
 
 def _spelled(text: str, tokens: Any) -> list[dict[str, Any]]:
@@ -234,15 +238,19 @@ def _spelled(text: str, tokens: Any) -> list[dict[str, Any]]:
     ]
 
 
+async def tei_embed(work: Work, body: EmbedBody) -> Any:
+    """A vector for every input; with `read`, an object with `embeddings` and `read`."""
+    return await Tei(work).embed(body)
+
+
+# Our own requests for vectors say whether they are normalised.
+TEI_EMBED = Dialect(EmbedBody, lambda keys: "normalise" not in keys, tei_embed, list[list[float]])
+
+
 def tei_routes(work: Work) -> APIRouter:
     """Return the routes of TEI that the models support."""
     router = APIRouter(route_class=JsonRoute, tags=["text-embeddings-inference"])
     tei = Tei(work)
-
-    @router.post("/embed")
-    async def embed(body: EmbedBody) -> list[list[float]]:
-        """A vector for every input; with `read`, an object with `embeddings` and `read`."""
-        return await tei.embed(body)
 
     @router.post("/embed_all")
     async def embed_all(body: EmbedAllBody) -> list[list[list[float]]]:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from time import time
-from typing import Annotated, Any
+from typing import Any
 from uuid import uuid4
 
 from fastapi import APIRouter
-from pydantic import Field
 
 from bertsmith.serve.cohere import reranker
 from bertsmith.serve.errors import ServeError
+from bertsmith.serve.own import Dialect
 from bertsmith.serve.route import JsonRoute, Loose, ModelName, Read, Truncate
 from bertsmith.serve.work import USAGE, Work
-from bertsmith.tasks.classification import task as classification
-
-Texts = str | Annotated[list[str], Field(min_length=1)]
+from bertsmith.tasks.classifying import ClassifyRequest
+from bertsmith.tasks.use import Texts, listed
 
 
 class VllmClassify(Loose):
@@ -40,9 +39,8 @@ class VllmScore(Loose):
 async def vllm_classify(work: Work, body: VllmClassify) -> dict[str, Any]:
     """The label of every text and the probabilities of all labels, in their order."""
     served = work.models.pick(body.model, "classify")
-    texts = [body.input] if isinstance(body.input, str) else body.input
     long = "cut" if body.truncate else None
-    rows = await work.run(served, classification.classify, texts, None, texts=texts, long=long)
+    rows = await work.ask(served, "classify", ClassifyRequest(inputs=body.input), long)
     labels = served.bert.checkpoint.labels
     data = [
         {
@@ -54,6 +52,9 @@ async def vllm_classify(work: Work, body: VllmClassify) -> dict[str, Any]:
         for index, one in enumerate(rows)
     ]
     return _answer("classify", served.name, data, body.read)
+
+
+VLLM_CLASSIFY = Dialect(VllmClassify, lambda keys: "input" in keys, vllm_classify, dict[str, Any])
 
 
 def _answer(kind: str, model: str, data: list[dict[str, Any]], read: bool) -> dict[str, Any]:
@@ -79,8 +80,7 @@ def vllm_routes(work: Work) -> APIRouter:
     async def score(body: VllmScore) -> dict[str, Any]:
         """How relevant the second texts are to the first."""
         served = reranker(work, body.model)
-        one = [body.text_1] if isinstance(body.text_1, str) else body.text_1
-        two = [body.text_2] if isinstance(body.text_2, str) else body.text_2
+        one, two = listed(body.text_1), listed(body.text_2)
         one = one * len(two) if len(one) == 1 else one
         if len(one) != len(two):
             raise ServeError(400, f"{len(one)} texts cannot be scored with {len(two)}")

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ import numpy as np
 from bertsmith.analysis.attention import AttentionView
 from bertsmith.analysis.attention import attention as look_at_attention
 from bertsmith.errors import BertsmithError
-from bertsmith.infer.loaded import EncoderTask, LoadedModel
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.run import Steps
 from bertsmith.serve.batcher import Job, NotFinite, once
 from bertsmith.serve.errors import ServeError
@@ -24,9 +24,9 @@ from bertsmith.serve.models import Models, ServedModel
 from bertsmith.serve.read import Spans, read_spans
 from bertsmith.serve.settings import Settings
 from bertsmith.serve.tokens import TokenVectors, token_vectors
-from bertsmith.tasks import embedding
-from bertsmith.tasks.classification.task import activation, raw, relevance
-from bertsmith.tasks.embedding import Vectors
+from bertsmith.tasks.embedding import EmbedRequest, Vectors
+from bertsmith.tasks.registry import USES
+from bertsmith.tasks.use import Call, Request
 from bertsmith.tokenizer import Tokenizer
 
 Result = TypeVar("Result")
@@ -61,29 +61,22 @@ class Work:
         self.models, self.settings, self.metrics = models, settings, metrics
         self.threads = ThreadPoolExecutor(2, thread_name_prefix="tokenizer")
 
-    async def run(
-        self,
-        served: ServedModel,
-        task: EncoderTask[..., Result],
-        *args: Any,
-        texts: Sequence[str],
-        seconds: Sequence[str] = (),
-        long: str | None = None,
-        windowed: Sequence[str] | None = None,
-        prompt: int = 0,
-    ) -> Result:
-        """Run a task in shared batches.
+    async def ask(
+        self, served: ServedModel, verb: str, request: Request, long: str | None = None
+    ) -> Any:
+        """Return the answer to a request, as `Bert` gives it."""
+        return await self.run(served, USES[verb].call(served.bert, request), long)
 
-        `texts` and `seconds` (of pairs) are what the limits apply to; `windowed` are those of the
-        pass that are read in windows where they are long, by default the last of each input;
-        `prompt` is the number of characters that the model itself puts before each.
-        """
+    async def run(self, served: ServedModel, call: Call, long: str | None = None) -> Any:
+        """Do the work of a request in shared batches."""
         usage = USAGE.get()
         usage.model = served.name
-        self.check([*texts, *seconds])
-        characters = sum(map(len, texts)) + sum(map(len, seconds))
+        self.check([*call.texts, *call.seconds], call.prompt)
+        if call.letters > MOST_LETTERS:
+            raise ServeError(413, "too many predictions in long texts for one response")
+        characters = sum(map(len, [*call.texts, *call.seconds])) + call.prompt * len(call.texts)
         bert = served.for_request(long or self.settings.long)
-        steps = task.steps(bert, *args)
+        steps = call.steps.steps(bert, *call.args)
         start = perf_counter()
         needed = await self.call(characters, lambda: next(steps))
         usage.tokenise += perf_counter() - start
@@ -100,7 +93,8 @@ class Work:
         job = served.batcher.submit(needed)
         results = await self._wait(served, job)
         value = await self.call(characters, lambda: _finish(steps, results))
-        usage.read += read_spans(bert, windowed or seconds or texts, needed.windows, prompt)
+        read = call.windowed or call.seconds or call.texts  # in windows where they are long
+        usage.read += read_spans(bert, read, needed.windows, call.prompt)
         return value
 
     async def alone(
@@ -157,14 +151,14 @@ class Work:
             ],
         )
 
-    def check(self, texts: Sequence[str]) -> None:
-        """Raise an error for too many texts or characters."""
+    def check(self, texts: Sequence[str], prompt: int = 0) -> None:
+        """Raise an error for too many texts or characters, with a prompt before each text."""
         settings = self.settings
         if len(texts) > settings.max_inputs:
             raise ServeError(
                 413, f"{len(texts):,} texts, at most {settings.max_inputs:,} are accepted at once"
             )
-        characters = sum(map(len, texts))
+        characters = sum(map(len, texts)) + prompt * len(texts)
         if characters > settings.max_characters:
             raise ServeError(
                 413,
@@ -187,10 +181,7 @@ class Work:
     ) -> Vectors:
         """A vector for every text; `prompt` replaces the model's own."""
         bert = served.bert
-        width, start = bert.vector_width, len(bert.sentence.prompt)
-        task: Any = embedding.embed
-        if prompt is not None:
-            task, start = _prompted(prompt), len(prompt)
+        width = bert.vector_width
         if dimensions is not None and not 1 <= dimensions <= width:
             raise ServeError(
                 422, f"dimensions must be from 1 to {width}, not {dimensions}", param="dimensions"
@@ -198,9 +189,10 @@ class Work:
         unit = bert.sentence.normalise if normalise is None else normalise
         cut = dimensions is not None and dimensions < width
         # A vector that is cut is normalised afterwards.
-        vectors: Vectors = await self.run(
-            served, task, texts, pooling, unit and not cut, texts=texts, long=long, prompt=start
+        asked = EmbedRequest.model_construct(
+            inputs=list(texts), pooling=pooling, normalise=unit and not cut, prompt=prompt
         )
+        vectors: Vectors = await self.ask(served, "embed", asked, long)
         if cut:
             vectors = vectors[:, :dimensions]
             vectors = _unit(vectors) if unit else vectors
@@ -221,12 +213,11 @@ class Work:
 
         A cross-encoder reads both together; of other models it is the cosine of their vectors.
         """
-        if served.reranks:
-            outputs = await self.run(
-                served, relevance, firsts, seconds, texts=firsts, seconds=seconds, long=long
-            )
-            scores = np.asarray(outputs, dtype=np.float64)
-            if activation(served.bert.checkpoint) is raw:  # logits, else probabilities
+        pairs = served.pair_scores
+        if pairs is not None:
+            call = Call(pairs.steps, (firsts, seconds), firsts, seconds)
+            scores = np.asarray(await self.run(served, call, long), dtype=np.float64)
+            if pairs.logits:
                 scores = scores if raw_scores else 1 / (1 + np.exp(-np.clip(scores, -700, 700)))
             elif raw_scores:
                 scores = np.log(np.maximum(scores, 1e-9) / np.maximum(1 - scores, 1e-9))
@@ -236,8 +227,8 @@ class Work:
         vectors = await self.embed(served, unique, normalise=True, long=long)
         place, usage = {text: row for row, text in enumerate(unique)}, USAGE.get()
         usage.read = [usage.read[place[text]] for text in seconds]
-        pairs = zip(firsts, seconds, strict=True)
-        return [float(vectors[place[one]] @ vectors[place[two]]) for one, two in pairs]
+        both = zip(firsts, seconds, strict=True)
+        return [float(vectors[place[one]] @ vectors[place[two]]) for one, two in both]
 
     async def count(self, served: ServedModel, texts: Sequence[str], depths: int = 1) -> int:
         """Return the number of tokens; an error if there are too many for one response."""
@@ -248,19 +239,12 @@ class Work:
             raise ServeError(413, f"the states of {tokens:,} tokens are too many for one answer")
         return tokens
 
-    def check_guesses(self, served: ServedModel, texts: Sequence[str], top: int) -> None:
-        """Raise an error if predictions would repeat long texts too often."""
-        self.check(texts)
-        mask = served.bert.tokenizer.mask_token or "[MASK]"
-        if sum(text.count(mask) * len(text) for text in texts) * top > MOST_LETTERS:
-            raise ServeError(413, "too many predictions in long texts for one response")
-
     async def tokens(
         self, served: ServedModel, texts: Sequence[str], long: str | None = None
     ) -> list[TokenVectors]:
         """The final state of every token of every text."""
         await self.count(served, texts)
-        return await self.run(served, token_vectors, texts, texts=texts, long=long)
+        return await self.run(served, Call(token_vectors, (texts,), texts), long)
 
     async def attention(
         self,
@@ -339,17 +323,6 @@ def _around(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     ids, _ = tokenizer.build([-1])
     place = ids.index(-1)
     return ids[:place], ids[place + 1 :]
-
-
-def _prompted(prompt: str) -> EncoderTask[..., Vectors]:
-    """Return `embed` with another prompt than the model's default."""
-
-    def steps(bert: LoadedModel, texts: Sequence[str], *args: Any) -> Steps[Vectors]:
-        more = {**bert.sentence.more, "prompts": {"own": prompt}, "default_prompt_name": "own"}
-        bert.sentence = replace(bert.sentence, more=more)
-        return (yield from embedding.embed.steps(bert, texts, *args))
-
-    return EncoderTask(steps)
 
 
 def _finish(steps: Steps[Result], results: list[Any]) -> Result:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,9 +12,11 @@ from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import EncoderTask, LoadedModel
 from bertsmith.infer.run import EncoderPass, Steps
+from bertsmith.infer.texts import listed_strings
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden
 from bertsmith.model.pooling import POOLS
+from bertsmith.tasks.use import Askable, Call, Request, Texts, Use, listed
 
 Vectors = np.ndarray[Any, np.dtype[np.float32]]
 NAMES = {"mean": "mean", "cls": "first"}
@@ -56,3 +58,72 @@ def embed(
     if made.normalise if normalise is None else normalise:
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
     return vectors
+
+
+# ------------------------------------------------------------------ asking
+
+
+class EmbedRequest(Request):
+    """Texts to embed; None: as the settings in the model's directory say."""
+
+    inputs: Texts
+    pooling: Literal["mean", "cls"] | None = None
+    normalise: bool | None = None
+    long: Literal["window", "refuse", "cut"] | None = None
+    prompt: str | None = None
+    prompt_name: str | None = None
+
+
+class EmbedMethods(Askable):
+    """`embed`."""
+
+    def embed(
+        self,
+        texts: str | Sequence[str],
+        *,
+        pooling: str | None = None,
+        normalise: bool | None = None,
+        long: str | None = None,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+    ) -> Vectors:
+        """Embed texts: float32 vectors of shape (N, D), or (D,) for a single text.
+
+        `pooling` ("mean" or "cls") and `normalise` default to the settings in the model's
+        directory. Texts longer than the model reads are embedded in windows; `long="cut"` truncates
+        them, which is faster, and `long="refuse"` raises an error. `prompt` is a text that is put
+        before each text, `prompt_name` that of one of the model's prompts ("query", "document",
+        ...); without them, the model's default prompt is used, if it has one.
+        """
+        more: dict[str, Any] = {"pooling": pooling, "normalise": normalise, "long": long}
+        more |= {"prompt": prompt, "prompt_name": prompt_name}
+        if not isinstance(texts, str) and not (texts := listed_strings(texts)):
+            return self.ask_each(TASK, [""], **more)[:0]  # no vectors are as wide as others
+        return self.ask_each(TASK, texts, **more)
+
+
+class Embed(Use):
+    """A vector for every text."""
+
+    verb, order, ability = "embed", 69, "embed"
+    title, question = "Embed", "A vector for every text."
+    Request, Answer, Methods = EmbedRequest, list[list[float]], EmbedMethods
+    lists = ("inputs",)
+
+    def call(self, bert: LoadedModel, request: EmbedRequest) -> Call:
+        """The model's prompt, or that of the request, is put before each text."""
+        texts, prompt = listed(request.inputs), request.prompt
+        if request.prompt_name is not None:
+            if prompt is not None:
+                raise BertsmithError("give a prompt or the name of one, not both")
+            prompt = bert.sentence.named_prompt(request.prompt_name)
+        args = (texts, request.pooling, request.normalise, request.long, prompt)
+        before = bert.sentence.prompt if prompt is None else prompt
+        return Call(embed, args, texts, prompt=len(before))
+
+    def rebuilt(self, answer: Any) -> Vectors:
+        """Lists of numbers as an array."""
+        return np.asarray(answer, dtype=np.float32)
+
+
+TASK = Embed()

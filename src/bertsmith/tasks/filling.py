@@ -5,18 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import Annotated, Any, overload
 
 import torch
+from pydantic import Field
 
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
-from bertsmith.infer.loaded import EncoderTask, LoadedModel
+from bertsmith.infer.loaded import EncoderTask, LoadedModel, positive
 from bertsmith.infer.run import EncoderPass, Steps
 from bertsmith.infer.spans import trimmed
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden
 from bertsmith.pages.results import grouped_bars, score_bars
-from bertsmith.tasks.use import Result
+from bertsmith.tasks.use import (
+    Askable,
+    Call,
+    Request,
+    Result,
+    Several,
+    Texts,
+    Use,
+    form,
+    listed,
+)
 from bertsmith.tokenizer import Tokenizer
 
 
@@ -127,3 +139,53 @@ def filled(tokenizer: Tokenizer, text: str, span: tuple[int, int], id_: int) -> 
     elif tokenizer.kind == "wordpiece" or not before or before[-1].isspace():
         piece = piece.lstrip()  # the space that is there, or that the writer left out
     return before + piece + after
+
+
+# ------------------------------------------------------------------ asking
+
+EXAMPLES = (
+    "The [MASK] sat on the mat.",
+    "She plays the [MASK] in an orchestra.",
+    "Two plus two is [MASK].",
+)
+
+
+class FillMaskRequest(Request):
+    """Texts with masks."""
+
+    inputs: Annotated[
+        Texts, form("Text", "Paris is the [MASK] of France.", insert="[MASK]", examples=EXAMPLES)
+    ]
+    top: Annotated[int, Field(ge=1, le=1000), form("", 8)] = 5
+
+
+class FillMaskMethods(Askable):
+    """`fill_mask`."""
+
+    @overload
+    def fill_mask(self, text: str, top: int = 5) -> Guesses: ...
+    @overload
+    def fill_mask(self, text: Several, top: int = 5) -> list[Guesses]: ...
+    def fill_mask(self, text: str | Sequence[str], top: int = 5) -> Any:
+        """Predict the masked tokens of a text, or of each of several texts."""
+        most = positive(top, "top")
+        return self.ask_each(TASK, text, lambda row, _: Guesses(row), top=most)
+
+
+class FillMask(Use):
+    """The likeliest tokens for every mask."""
+
+    verb, order, ability = "fill-mask", 5, "fill masks"
+    title, question = "Fill mask", "Which tokens could stand here?"
+    heads = ("masked_lm",)
+    Request, Answer, Methods = FillMaskRequest, list[list[Guess]], FillMaskMethods
+    lists = ("inputs",)
+
+    def call(self, bert: LoadedModel, request: FillMaskRequest) -> Call:
+        """Every guess repeats its text."""
+        texts, mask = listed(request.inputs), bert.tokenizer.mask_token or "[MASK]"
+        letters = sum(text.count(mask) * len(text) for text in texts) * request.top
+        return Call(fill_mask, (texts, request.top), texts, letters=letters)
+
+
+TASK = FillMask()

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, overload
 
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import EncoderTask, LoadedModel
 from bertsmith.infer.run import EncoderPass, Steps
+from bertsmith.infer.texts import listed_strings
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden
+from bertsmith.tasks.read import open_data
+from bertsmith.tasks.use import Askable, Call, Request, Several, Texts, Use, listed
 
 HEADS = ("next_sentence", "sentence_order")
 FOLLOWS = 0  # the output that stands for "follows", or "in order"
@@ -23,13 +28,8 @@ def follows(
 
     Of a long pair the mean over its windows is taken.
     """
-    head = next((name for name in HEADS if name in loaded.model.heads), None)
-    if head is None:
-        has = ", ".join(loaded.checkpoint.entries) or "none"
-        raise BertsmithError(
-            "this model has no next-sentence or sentence-order head (it has: "
-            f"{has}); models that were pre-trained with pairs of texts have one"
-        )
+    TASK.demand(loaded)
+    head = next(name for name in HEADS if name in loaded.model.heads)
     windows = loaded.windows(firsts, seconds)
 
     def compute(hidden: Hidden, batch: Batch, _: Sequence[Window]) -> list[float]:
@@ -42,3 +42,72 @@ def follows(
     for window, chance in zip(windows, outputs, strict=True):
         chances[window.number].append(chance)
     return [sum(one) / len(one) for one in chances]
+
+
+def read_pairs(file: Path) -> list[tuple[str, str]]:
+    """The pairs of texts in a file; labels that it may have are not read."""
+    pairs = []
+    for portion in open_data(file, "classification").portions():
+        for example in portion.examples:
+            if example is None or example.pair is None:
+                raise BertsmithError(
+                    f"{file}: there must be two texts in each row; name them text and pair"
+                )
+            pairs.append((example.text, example.pair))
+    return pairs
+
+
+# ------------------------------------------------------------------ asking
+
+
+class FollowsRequest(Request):
+    """Pairs of texts for next-sentence prediction."""
+
+    first: Texts
+    second: Texts
+
+
+class FollowsMethods(Askable):
+    """`follows`."""
+
+    @overload
+    def follows(self, first: str, second: str) -> float: ...
+    @overload
+    def follows(self, first: Several, second: Several) -> list[float]: ...
+    def follows(self, first: Any, second: Any) -> Any:
+        """Return the probability that the second text follows the first, for one pair or several.
+
+        The model needs a next-sentence head (BERT) or a sentence-order head (ALBERT).
+        """
+        single = isinstance(first, str) and isinstance(second, str)
+        sides = ([first], [second]) if single else (first, second)
+        one, two = (listed_strings(*side) for side in zip(sides, ("first", "second"), strict=True))
+        chances = self.ask(TASK, FollowsRequest.model_construct(first=one, second=two))
+        return chances[0] if single else chances
+
+
+class Follows(Use):
+    """The probability that the second text follows the first."""
+
+    verb, order, ability = "follows", 65, "tell what follows"
+    title, question = "Follows", "The probability that the second text follows the first."
+    heads = HEADS
+    Request, Answer, Methods = FollowsRequest, list[float], FollowsMethods
+    lists = ("first", "second")
+
+    def demand(self, bert: LoadedModel) -> None:
+        """Such heads are part of pre-training."""
+        if not self.can(bert):
+            has = ", ".join(bert.checkpoint.entries) or "none"
+            raise BertsmithError(
+                "this model has no next-sentence or sentence-order head (it has: "
+                f"{has}); models that were pre-trained with pairs of texts have one"
+            )
+
+    def call(self, bert: LoadedModel, request: FollowsRequest) -> Call:
+        """Pairs at once."""
+        first, second = listed(request.first), listed(request.second)
+        return Call(follows, (first, second), first, second)
+
+
+TASK = Follows()

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor
-
-from bertsmith.batch import Batch
 from bertsmith.infer.explain import Explanation
-from bertsmith.infer.loaded import EncoderTask, LoadedModel
-from bertsmith.infer.run import EncoderPass, Steps
-from bertsmith.infer.windows import Window
-from bertsmith.model import Hidden
+from bertsmith.infer.loaded import LoadedModel
+from bertsmith.tasks.classifying import Classify
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.task import Rows, Task
 from bertsmith.tasks.training import (
@@ -24,29 +18,6 @@ from bertsmith.tasks.training import (
     label_config,
 )
 
-Activation = Callable[[Tensor], Tensor]
-
-
-@EncoderTask
-def vote(
-    bert: LoadedModel, texts: Sequence[str], pairs: Sequence[str] | None, activation: Activation
-) -> Steps[list[list[float]]]:
-    """The scores of every label, for every text or pair. Windows of a long text vote by length."""
-    windows = bert.windows(texts, pairs)
-
-    def compute(hidden: Hidden, batch: Batch, _: Sequence[Window]) -> list[Tensor]:
-        return list(activation(bert.model.heads["classify"](hidden, batch).float()).cpu())
-
-    total = torch.zeros(len(texts), len(bert.checkpoint.labels))
-    weight = torch.zeros(len(texts), 1)
-    outputs = yield EncoderPass(windows, compute, ("classify", activation))
-    for window, scores in zip(windows, outputs, strict=True):
-        length = max(1, len(window.tokens))
-        total[window.number] += scores * length
-        weight[window.number] += length
-    rows: list[list[float]] = (total / weight).tolist()
-    return rows
-
 
 def texts_of(examples: Sequence[Any]) -> tuple[list[str], list[str] | None]:
     """First texts, and second texts if any example has one."""
@@ -55,7 +26,7 @@ def texts_of(examples: Sequence[Any]) -> tuple[list[str], list[str] | None]:
     return [example.text for example in examples], second
 
 
-class LabelTask(Task):
+class LabelTask(Classify, Task):
     """A task of the classification head."""
 
     head = "classify"

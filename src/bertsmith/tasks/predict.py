@@ -7,13 +7,15 @@ from typing import Any
 
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.tasks.registry import task_of
-from bertsmith.tasks.task import Prediction
+from bertsmith.tasks.task import Prediction, Task
 
 
-def predict(bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
+def predict(
+    bert: LoadedModel, examples: Sequence[Any], top: int = 1, task: Task | None = None
+) -> list[Prediction]:
     """A prediction for every example; of answers, `output` holds the `top` best."""
     if not examples:
         return []
-    task = task_of(bert)
+    task = task or task_of(bert)
     task.demand_kind(examples[0])
     return task.predict(bert, examples, top)

@@ -1,17 +1,21 @@
-"""All tasks, by name; and which of them a model was trained for."""
+"""All uses by verb, all tasks by name; and which task a model was trained for."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.tasks.found import uses
 from bertsmith.tasks.task import Task
+from bertsmith.tasks.use import Use
 
+_ALL: list[Use] = sorted(uses(), key=lambda one: one.order)
 # In the order in which heads are looked for: every model can do the last.
-TASKS: dict[str, Task] = {
-    task.name: task
-    for task in sorted((one for one in uses() if isinstance(one, Task)), key=lambda one: one.order)
-}
+TASKS: dict[str, Task] = {one.name: one for one in _ALL if isinstance(one, Task)}
+# What models can be asked for; tasks that share a verb are asked in the same way.
+USES: dict[str, Use] = {one.verb: one for one in reversed(_ALL) if one.verb}
+USES = dict(sorted(USES.items(), key=lambda item: item[1].order))
 
 
 def task_named(name: str) -> Task:
@@ -21,7 +25,16 @@ def task_named(name: str) -> Task:
     return TASKS[name]
 
 
-def task_of(bert: LoadedModel) -> Task:
-    """The task that a model was trained for, by its heads and config.json."""
+def task_of(bert: LoadedModel, labels: Sequence[str] | None = None) -> Task:
+    """The task that a model was trained for, by its heads and config.json.
+
+    With labels, a task that chooses among labels which are given with the texts.
+    """
+    if labels is not None:
+        able = (task for task in TASKS.values() if task.labels_given and task.can(bert))
+        task = next(able, None)
+        if task is None:
+            raise BertsmithError("labels are for models that choose among given ones; omit them")
+        return task.given(labels)
     fitting = (task for task in TASKS.values() if task.fits(bert.checkpoint))
     return min(fitting, key=lambda task: task.head is None)  # every model makes vectors

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from bertsmith.tasks.registry import task_of
 
 if TYPE_CHECKING:
     from bertsmith.infer.loaded import LoadedModel
+    from bertsmith.tasks.task import Task
 
 FEW = 32  # examples at once that are explained, which takes long
 
@@ -28,13 +29,19 @@ class Predicted:
 
 
 def predict_rows(
-    bert: LoadedModel, data: Data, *, top: int = 1, explain: bool = False, size: int | None = None
+    bert: LoadedModel,
+    data: Data,
+    *,
+    top: int = 1,
+    explain: bool = False,
+    size: int | None = None,
+    task: Task | None = None,
 ) -> Iterator[Predicted]:
     """Every row of a source with its prediction, in order; a row without a text has none."""
-    task = task_of(bert)
+    task = task or task_of(bert)
     for portion in data.portions(FEW if explain else size):
         complete = [example for example in portion.examples if example is not None]
-        predictions = iter(predict(bert, complete, top))
+        predictions = iter(predict(bert, complete, top, task))
         rows, names = [], {}
         for example, row in zip(portion.examples, portion.rows, strict=True):
             result: dict[str, Any] = {}
@@ -62,16 +69,22 @@ def rounded(value: Any) -> Any:
 
 
 def predict_source(
-    bert: LoadedModel, source: Any, out: str | Path | None = None, top: int = 1, **options: Any
+    bert: LoadedModel,
+    source: Any,
+    out: str | Path | None = None,
+    top: int = 1,
+    labels: Sequence[str] | None = None,
+    **options: Any,
 ) -> Iterator[dict[str, Any]]:
     """Every row of a source with its prediction; with `out` they are written there as well.
 
     `options` are those of `bertsmith.tasks.read.open_data`.
     """
     options = {"usual": bert.columns, **options}
-    data = open_data(source, task_of(bert).name, ledger=bert.ledger, **options)
+    task = task_of(bert, labels)
+    data = open_data(source, task.name, ledger=bert.ledger, **options)
     with open_predictions(Path(out), None, bert.ledger, data) if out else nullcontext() as writer:
-        for portion in predict_rows(bert, data, top=top):
+        for portion in predict_rows(bert, data, top=top, task=task):
             if writer is not None:
                 writer.write(portion.rows)
             yield from portion.rows

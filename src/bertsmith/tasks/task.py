@@ -21,7 +21,7 @@ from bertsmith.metrics.labels import Score
 from bertsmith.tasks.dataset import TASKS as READABLE
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.training import TaskOptions, Training
-from bertsmith.tasks.use import Result
+from bertsmith.tasks.use import Result, Use
 
 # Entries of config.json that were fitted on a model's outputs: other weights make them wrong.
 FITTED = ("decision_threshold", "label_thresholds", "no_answer_threshold", "abstain_below")
@@ -77,11 +77,13 @@ class Display:
 Scorer = Callable[[Weights | None], dict[str, float]]
 
 
-class Task:
-    """A task. All methods are functions of their arguments: there is one value for each task."""
+class Task(Use):
+    """A use that can be learned.
+
+    All methods are functions of their arguments: there is one value for each task.
+    """
 
     name: ClassVar[str]
-    order: ClassVar[int]  # its place in lists
     head: ClassVar[str | None]  # the head of the model that it needs
     hub_tag: ClassVar[str]  # the pipeline tag of the model card
     opens_as: ClassVar[str]  # transformers' AutoModelFor…; empty: sentence-transformers
@@ -92,6 +94,7 @@ class Task:
     perfect: ClassVar[float] = 1.0  # the correctness of a prediction without an error
     confident: ClassVar[bool] = True  # do predictions have a confidence?
     pipeline: ClassVar[str] = ""  # options that transformers' pipeline needs for our outputs
+    ranked: ClassVar[bool] = False  # can predictions list several, best first?
 
     @property
     def about(self) -> str:
@@ -132,6 +135,16 @@ class Task:
         raise BertsmithError(
             f"explanations are for labels, numbers, tags and answers, not for {self.name}"
         )
+
+    # ------------------------------------------------------------------ asking
+
+    def row(self, text: str, pair: str | None) -> dict[str, str]:
+        """Return a text of the command line, with a second one or not, as a row of a table."""
+        return {"text": text} if pair is None else {"text": text, "pair": pair}
+
+    def given(self, labels: Sequence[str]) -> Task:
+        """Return the task with these labels to choose from, of one whose labels are given."""
+        raise NotImplementedError
 
     # ------------------------------------------------------------------ scoring
 

@@ -6,17 +6,21 @@ methods, the OpenAPI schema, the forms of the playground and the methods of `Ber
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import EncoderTask, LoadedModel
+from bertsmith.infer.texts import listed_strings
 
-Asked = TypeVar("Asked", bound=BaseModel)
-Texts = str | Annotated[list[str], Field(min_length=1)]
+Texts = str | Annotated[list[str], Field(min_length=1)]  # of a request
+Several = list[str] | tuple[str, ...]  # of a method that takes one text or several
 
 
 class Result:
@@ -30,10 +34,20 @@ class Result:
 class Request(BaseModel):
     """What a use is asked: the body of its route. Unknown keys are an error.
 
-    The playground has a field for each entry whose `json_schema_extra` has a `form`.
+    The playground has a form for a use with entries that are described by `form`.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+
+def form(label: str, value: Any = "", **more: Any) -> Any:
+    """Describe the field of an entry in the playground: its label and what is in it at first.
+
+    `rows` is its height (0: a single line), `insert` a text that a button inserts, `examples` are
+    texts to try. [MASK] stands for the mask token of the model. Without a label, the entry has no
+    field, and `value` is sent.
+    """
+    return Field(json_schema_extra={"form": {"label": label, "value": value, "rows": 3, **more}})
 
 
 class Call(NamedTuple):
@@ -45,32 +59,56 @@ class Call(NamedTuple):
     seconds: Sequence[str] = ()  # the second texts of pairs
     windowed: Sequence[str] | None = None  # those read in windows where they are long
     letters: int = 0  # characters that the answer repeats
+    prompt: int = 0  # characters that the model itself puts before each text
+
+
+class PairScores(NamedTuple):
+    """How a model scores pairs of texts: how relevant the second text is to the first."""
+
+    steps: EncoderTask[..., list[float]]  # of first and second texts
+    scale: str  # what a score means
+    logits: bool  # scores are logits, else probabilities
+    single: bool  # the model has this one output: it was trained for it
 
 
 class Askable:
     """Whatever answers requests: a loaded model, or one on a server.
 
-    The methods of `Bert` are those of the classes `Use.Methods`, each of which inherits this.
+    The methods of `Bert` are those of the classes `Use.Methods`, each of which inherits this. They
+    are written once, and neither check what a server would accept nor where the model is.
     """
 
     def ask(self, use: Use, request: Request) -> Any:
         """The answer to a request, in the form of `Use.Answer`."""
         raise NotImplementedError
 
+    def ask_each(
+        self, use: Use, texts: Any, wrap: Callable[[Any, str], Any] | None = None, **more: Any
+    ) -> Any:
+        """The answer for a single text, or for each of several; `wrap` also gets the text."""
+        single = isinstance(texts, str)
+        inputs = [texts] if single else listed_strings(texts)
+        found = self.ask(use, use.Request.model_construct(inputs=inputs, **more))
+        if wrap is not None:
+            found = [wrap(one, text) for one, text in zip(found, inputs, strict=True)]
+        return found[0] if single else found
+
 
 class Use:
     """Something that a model can be asked for. There is one value for each."""
 
-    verb: ClassVar[str]  # "fill-mask": the route /fill-mask, the method fill_mask
+    verb: ClassVar[str] = ""  # "fill-mask": the route /fill-mask; empty: nothing is asked
     order: ClassVar[int] = 100  # its place in lists
     title: ClassVar[str]  # of its form in the playground
     question: ClassVar[str]  # one line under the title
     ability: ClassVar[str]  # "fill masks": what a model without the head cannot do
     heads: ClassVar[tuple[str, ...]] = ()  # a model needs one of them; none: every model can
     Request: ClassVar[type[Request]] = Request
-    Answer: ClassVar[Any]  # the type of answers: a client rebuilds them from JSON
-    Methods: ClassVar[type[Askable]]  # the methods of `Bert` that ask for it
+    Answer: ClassVar[Any]  # the type of answers as JSON: a client rebuilds them from it
+    Methods: ClassVar[type[Askable]] = Askable  # the methods of `Bert` that ask for it
     lists: ClassVar[tuple[str, ...]] = ()  # entries of a request with an item for each text
+    labelled: ClassVar[bool] = False  # do answers name the labels of the model?
+    labels_given: ClassVar[bool] = False  # are labels given with the texts, as `predict --labels`?
 
     def can(self, bert: LoadedModel) -> bool:
         """Return whether a model can do it."""
@@ -85,6 +123,35 @@ class Use:
     def call(self, bert: LoadedModel, request: Any) -> Call:
         """Return what the encoder has to do for a request."""
         raise NotImplementedError
+
+    def rebuilt(self, answer: Any) -> Any:
+        """Return an answer from its JSON."""
+        return self._adapter.validate_python(answer)
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        return TypeAdapter(self.Answer)
+
+    def pair_scores(self, bert: LoadedModel) -> PairScores | None:
+        """Return how the model ranks texts for a query; None: by their vectors.
+
+        A model that reads pairs, but ranks none, is an error.
+        """
+        return None
+
+    def view(self) -> str:
+        """Return the script that shows answers in the playground: view.js beside task.py.
+
+        That of a single file has its name. Without one, the playground shows any answer.
+        """
+        here = Path(inspect.getfile(type(self)))
+        script = here.with_name("view.js") if here.stem == "task" else here.with_suffix(".js")
+        return script.read_text("utf-8") if script.is_file() else ""
+
+
+def listed(texts: str | list[str]) -> list[str]:
+    """Return texts of a request as a list, also a single one."""
+    return [texts] if isinstance(texts, str) else texts
 
 
 def as_json(value: Any) -> Any:

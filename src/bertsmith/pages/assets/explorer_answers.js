@@ -97,18 +97,18 @@ function unrelated() {
   return usual === null ? "" : ` Sentences that have nothing to do with each other have about ${usual.toFixed(2)} in this model, not 0${usual > 0.5 ? ": it was not trained for similarity" : ""}.`;
 }
 
-function similarity(value, former) {
+ANSWERS.similarity = (value, former) => {
   return [make("p", { class: "big" }, value.toFixed(3), " ", make("small", {}, `cosine similarity${typeof former === "number" ? `, was ${former.toFixed(3)}` : ""}`)),
     note(`Each text alone becomes one vector, the mean of its states; 1 means the same direction.${unrelated()}`)];
-}
+};
 
 function showAnswers() {
   const { answers, similarity: alike, left_out: left, tokens, milliseconds } = state.result, { former } = state;
+  const now = { ...answers, similarity: alike }, past = { ...former?.answers, similarity: former?.similarity };
   const panels = Object.entries(TITLES).flatMap(([name, title]) => {
-    const value = name === "similarity" ? alike : answers[name];
+    const value = now[name];
     if (value === undefined || value === null) return [];
-    const before = former ? (name === "similarity" ? former.similarity : former.answers[name]) : null;
-    const parts = name === "similarity" ? similarity(value, before) : ANSWERS[name](value, before);
+    const parts = ANSWERS[name](value, former ? past[name] : null);
     return [make("div", { class: "answer", "data-answer": name }, make("h3", {}, title), ...parts.filter(Boolean))];
   });
   if (!panels.length) panels.push(make("p", { class: "soft" }, "Add a second text to compare the two."));

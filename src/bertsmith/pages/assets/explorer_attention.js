@@ -57,7 +57,7 @@ function chooseHead(layer, head) {
 function showHead() {
   const { layer, head } = state, target = find("head"), key = `${layer}.${head}`;
   if (!LAYERS) { target.replaceChildren(make("p", { class: "soft" }, "This model has no layers: it is a table of vectors.")); return; }
-  const views = make("span", { class: "choice", role: "group", "aria-label": "View" }, ...["lines", "matrix"].map((view) => button(view, () => { state.view = view; showHead(); }, { "aria-pressed": String(state.view === view) })));
+  const views = make("span", { class: "buttons", role: "group", "aria-label": "View" }, ...["lines", "matrix"].map((view) => button(view, () => { state.view = view; showHead(); }, { "aria-pressed": String(state.view === view) })));
   const off = button(state.off.has(key) ? "Switch this head on" : "Switch this head off", () => toggle(state.off, key, `head ${layer}.${head}`), { id: "head-off", "aria-pressed": String(state.off.has(key)) });
   const skip = button(state.skipped.has(layer) ? `Switch layer ${layer} on` : `Switch layer ${layer} off`, () => toggle(state.skipped, layer, `layer ${layer}`), { id: "layer-off", "aria-pressed": String(state.skipped.has(layer)) });
   const stage = make("div", { id: "stage", class: state.view });

@@ -18,7 +18,7 @@ function examples() {
       [`She put her money in the ${MASK}.`], [`The ${MASK} barked at the stranger all night.`]);
   }
   if (has("next_sentence") || has("sentence_order")) list.push(["She studied the violin in Vienna.", "Later she played in an orchestra."], ["She studied the violin in Vienna.", "The engine has four cylinders."]);
-  if (list.length === 0 || page.panels[0] === "similarity") list.push(["A cat sat on the mat.", "A kitten lay on the rug."], ["A cat sat on the mat.", "The stock market fell."]);
+  if (list.length === 0 || page.panels.length === 1) list.push(["A cat sat on the mat.", "A kitten lay on the rug."], ["A cat sat on the mat.", "The stock market fell."]);
   return list;
 }
 
@@ -78,7 +78,7 @@ async function run() {
   try {
     const switches = { off: [...state.off], skipped: [...state.skipped] };
     const result = await ask("run", { first, second, ...switches });
-    result.similarity = !second?.trim() || !first.trim() || !has("similarity") || page.panels.length > 1 && has("answer") ? null : (await ask("similarity", { first, second, ...switches })).similarity;
+    result.similarity = !second?.trim() || !first.trim() || page.panels.length > 1 && has("answer") ? null : (await ask("compare", { first, second, ...switches })).similarity;
     const chosen = state.token === null ? null : state.result.tokens[state.token].text;
     state.result = result;
     state.token = nextToken(result.tokens, chosen);

@@ -248,7 +248,7 @@ const ASKED = {
     }
     return { row, depths: depths.map(({ hidden, ...depth }) => depth) };
   },
-  similarity({ first, second, off = [], skipped = [] }) {
+  compare({ first, second, off = [], skipped = [] }) {
     const [a, b] = [first, second].map((text) => vectorOf(model, text, new Set(off), new Set(skipped))), size = a.length;
     const length = (x) => Math.sqrt(dot(x, 0, x, 0, size)) || 1;
     return { similarity: dot(a, 0, b, 0, size) / (length(a) * length(b)), vectors: [Float32Array.from(a), Float32Array.from(b)] };

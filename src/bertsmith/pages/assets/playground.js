@@ -1,4 +1,4 @@
-// The playground: each task is a form, a request and a view of the answer.
+// The playground: each task is a form, a request and a view of the answer. Those of uses come from the server.
 "use strict";
 const page = JSON.parse(document.getElementById("page").textContent);
 
@@ -70,90 +70,62 @@ const text = (name, label, value, more = {}) => ({ name, label, value, rows: 3, 
 const short = (name, label, value) => ({ name, label, value, rows: 0 });
 const mask = () => model().mask || "[MASK]";
 
-const TASKS = [
-  {
-    id: "fill-mask", name: "Fill mask", needs: "fill-mask", about: "Which tokens could stand here?",
-    fields: () => [text("inputs", "Text", `Paris is the ${mask()} of France.`, { insert: mask() })],
-    examples: () => [`The ${mask()} sat on the mat.`, `She plays the ${mask()} in an orchestra.`, `Two plus two is ${mask()}.`].map((inputs) => ({ inputs })),
-    body: (v) => ({ inputs: v.inputs, top: 8 }),
-    python: (v) => `bert.fill_mask(${quote(v.inputs)}, top=8)`,
-    ready: (v) => v.inputs.includes(mask()) || `Write ${mask()} where a word is missing.`,
-    show(answer, target) {
-      const guesses = answer.results[0];
-      const count = Math.max(...guesses.map((guess) => guess.mask)) + 1;
-      for (let number = 0; number < count; number++) {
-        const own = guesses.filter((guess) => guess.mask === number);
-        if (count > 1) target.append(make("h3", {}, `Mask ${number + 1}`));
-        target.append(bars(own.map((guess) => ({ name: guess.token, value: guess.score }))));
-      }
-      target.append(make("p", { class: "soft" }, guesses[0].text));
+// Views of answers: a task's script registers its own by verb, as show(results, target, values), and
+// may add ready(values): true, or what is missing.
+const views = {};
+
+function register(verb, show, ready = null) {
+  views[verb] = { show, ready };
+}
+
+// Any answer: names with bars where there are numbers from 0 to 1, else JSON.
+function generic(results, target) {
+  const share = (value) => typeof value === "number" && value >= 0 && value <= 1;
+  const object = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+  const rows = Array.isArray(results) && results.length === 1 && typeof results[0] === "object" ? results[0] : results;
+  const entries = Array.isArray(rows) ? rows.map((one, number) => [String(number + 1), one]) : object(rows) ? Object.entries(rows) : [["", rows]];
+  const shown = [];
+  for (const [name, value] of entries) {
+    if (share(value)) shown.push({ name, value });
+    else if (object(value) && Object.values(value).every(share)) Object.entries(value).forEach(([own, score]) => shown.push({ name: own, value: score }));
+    else if (object(value) && Object.values(value).some(share)) {
+      const words = Object.values(value).filter((one) => typeof one === "string");
+      shown.push({ name: words.join(" · ") || name, value: Object.values(value).find(share) });
+    } else if (typeof value === "string") target.append(make("p", { class: "big" }, value));
+    else target.append(make("pre", {}, JSON.stringify(value, null, 2)));
+  }
+  if (shown.length) target.append(bars(shown.slice(0, 30)));
+}
+
+const lines = (value) => value.split("\n").filter((line) => line.trim());
+const spoken = (field) => (field.list ? field.label.toLowerCase() : `${/^[aeiou]/i.test(field.label) ? "an" : "a"} ${field.label.toLowerCase()}`);
+const unmasked = (value) => (typeof value === "string" ? value.replaceAll("[MASK]", mask()) : value);
+
+// A use of the server as a task: its form is that of its request.
+function use({ verb, title, question, fields }) {
+  const shown = fields.filter((field) => field.label), view = views[verb] || {};
+  const needed = shown.filter((field) => field.required);
+  const sent = (v) => fields.map((field) => {
+    const value = field.label ? v[field.name] : field.value;
+    return { ...field, value: field.list && field.label ? lines(value) : value };
+  }).filter((field) => field.required || field.value !== "");
+  return {
+    id: verb, name: title, needs: verb, about: question,
+    fields: () => shown.map((field) => ({ ...field, value: unmasked(field.value), insert: unmasked(field.insert) })),
+    examples: () => shown.flatMap((field) => (field.examples || []).map((value) => ({ [field.name]: unmasked(value) }))),
+    body: (v) => Object.fromEntries(sent(v).map((field) => [field.name, field.value])),
+    python: (v) => `bert.${verb.replaceAll("-", "_")}(${sent(v).map((field) => (field.required ? "" : `${field.name}=`) + quote(field.value)).join(", ")})`,
+    ready: (v) => {
+      if (needed.some((field) => !v[field.name].trim())) return `Write ${needed.map(spoken).join(" and ")}.`;
+      return view.ready ? view.ready(v) : true;
     },
-  },
+    show: (answer, target, v) => (view.show || generic)(answer.results, target, v),
+  };
+}
+
+const OTHERS = [
   {
-    id: "classify", name: "Classify", needs: "classify", about: "The label of a text, or of a pair of texts.",
-    fields: () => [text("inputs", "Text", "A film that I would watch again."), text("pairs", "Second text, if the model compares two", "", { rows: 1 })],
-    body: (v) => (v.pairs ? { inputs: v.inputs, pairs: v.pairs } : { inputs: v.inputs }),
-    python: (v) => `bert.classify(${quote(v.inputs)}${v.pairs ? `, ${quote(v.pairs)}` : ""})`,
-    ready: (v) => v.inputs !== "" || "Write a text.",
-    show(answer, target) {
-      const best = answer.results[0];
-      const rows = Object.entries(best.scores).sort((a, b) => b[1] - a[1]);
-      if (rows.length === 1) {
-        target.append(make("p", { class: "big" }, best.score.toPrecision(4), " ", make("small", {}, best.label)));
-        return;
-      }
-      target.append(make("p", { class: "big" }, best.label, " ", make("small", {}, percent(best.score))));
-      target.append(bars(rows.slice(0, 20).map(([name, value]) => ({ name, value }))));
-      if (rows.length > 20) target.append(make("p", { class: "soft" }, `and ${rows.length - 20} more`));
-    },
-  },
-  {
-    id: "tag", name: "Entities", needs: "tag", about: "Entities, or the label of every word.",
-    fields: () => [text("inputs", "Text", "Ada Lovelace was born in London and worked with Charles Babbage.")],
-    body: (v) => ({ inputs: v.inputs }),
-    python: (v) => `bert.tag(${quote(v.inputs)})`,
-    ready: (v) => v.inputs !== "" || "Write a text.",
-    show(answer, target, v) {
-      const found = answer.results[0];
-      const kinds = [...new Set([...model().labels.map((label) => label.replace(/^[BIESLU]-/, "")), ...found.map((one) => one.label)])];
-      target.append(marked(v.inputs, found.map((one) => ({ ...one, note: one.label, color: kinds.indexOf(one.label) }))));
-      target.append(found.length
-        ? bars(found.slice(0, 30).map((one) => ({ name: `${one.text} · ${one.label}`, value: one.score })))
-        : make("p", { class: "soft" }, "No entity was found."));
-    },
-  },
-  {
-    id: "answer", name: "Answer", needs: "answer", about: "The part of a passage that answers a question.",
-    fields: () => [short("question", "Question", "Who designed the engine?"), text("passage", "Passage", "The Analytical Engine was designed by Charles Babbage. Ada Lovelace wrote the first program for it in 1843.", { rows: 6 })],
-    body: (v) => ({ question: v.question, passage: v.passage, top: 5 }),
-    python: (v) => `bert.answer(${quote(v.question)}, ${quote(v.passage)}, top=5)`,
-    ready: (v) => (v.question !== "" && v.passage !== "") || "Write a question and a passage.",
-    show(answer, target, v) {
-      const found = answer.results;
-      if (!found.length) { target.append(make("p", { class: "soft" }, "There is no answer.")); return; }
-      const best = make("p", { class: "big" }, found[0].text || "No answer", " ", make("small", {}, percent(found[0].score)));
-      let passage = marked(v.passage, [found[0]]);
-      target.append(best, passage, make("h3", {}, "Best answers"), bars(found.map((one) => ({ name: one.text || "no answer", value: one.score })), (number) => {
-        const next = marked(v.passage, [found[number]]);
-        passage.replaceWith(next);
-        passage = next;
-      }));
-    },
-  },
-  {
-    id: "choose", name: "Choose", needs: "choose", about: "Which choice goes best with a prompt?",
-    fields: () => [text("prompt", "Prompt", "The street is wet because"), text("choices", "Choices, one per line", "it rained all night\nthe sun is shining\nbread is sold here")],
-    body: (v) => ({ prompt: v.prompt, choices: v.choices.split("\n").filter((line) => line.trim()) }),
-    python: (v) => `bert.choose(${quote(v.prompt)}, [${v.choices.split("\n").filter((line) => line.trim()).map(quote).join(", ")}])`,
-    ready: (v) => v.choices.trim() !== "" || "Write one choice per line.",
-    show(answer, target, v) {
-      const choices = v.choices.split("\n").filter((line) => line.trim());
-      target.append(make("p", { class: "big" }, answer.results.text));
-      target.append(bars(answer.results.scores.map((value, number) => ({ name: choices[number], value })).sort((a, b) => b.value - a.value)));
-    },
-  },
-  {
-    id: "similarity", name: "Similarity", needs: "embed", about: "How similar are two texts? Choose a token to see which tokens of the other text are near it.",
+    id: "two-texts", name: "Similarity", needs: "embed", about: "How similar are two texts? Choose a token to see which tokens of the other text are near it.",
     fields: () => [text("first", "Text", "The cat sat on the mat."), text("second", "Other text", "A kitten lay on a rug.")],
     body: (v) => ({ first: v.first, second: v.second }),
     path: "/similarity",
@@ -381,7 +353,7 @@ function open(id, focus = false) {
 }
 
 function draw() {
-  const shown = TASKS.filter((task) => (task.needs === "index" ? page.index : model().can.includes(task.needs)));
+  const shown = [...page.forms.map(use), ...OTHERS].filter((task) => (task.needs === "index" ? page.index : model().can.includes(task.needs)));
   const wanted = location.hash.slice(1);
   panels = {};
   find("tabs").replaceChildren(...shown.map((task) => make("button", { type: "button", role: "tab", id: `tab-${task.id}`, "aria-controls": `panel-${task.id}`, onclick: () => open(task.id) }, task.name)));
@@ -396,13 +368,17 @@ find("tabs").addEventListener("keydown", (event) => {
   event.preventDefault();
   open(all[(next + all.length) % all.length].id.slice(4), true);
 });
-select.append(...page.models.map((one) => make("option", { value: one.id }, `${one.id} (${one.family}, ${one.layers} × ${one.width})`)));
-select.addEventListener("change", draw);
-find("key")?.addEventListener("change", () => open(location.hash.slice(1)));
-find("theme").addEventListener("click", () => {
-  const dark = getComputedStyle(document.documentElement).colorScheme === "dark" || (getComputedStyle(document.documentElement).colorScheme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
-  document.documentElement.style.colorScheme = dark ? "light" : "dark";
-});
-find("setup").addEventListener("submit", (event) => event.preventDefault());
-draw();
-document.documentElement.dataset.ready = "yes";
+function start() {
+  select.append(...page.models.map((one) => make("option", { value: one.id }, `${one.id} (${one.family}, ${one.layers} × ${one.width})`)));
+  select.addEventListener("change", draw);
+  find("key")?.addEventListener("change", () => open(location.hash.slice(1)));
+  find("theme").addEventListener("click", () => {
+    const dark = getComputedStyle(document.documentElement).colorScheme === "dark" || (getComputedStyle(document.documentElement).colorScheme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
+    document.documentElement.style.colorScheme = dark ? "light" : "dark";
+  });
+  find("setup").addEventListener("submit", (event) => event.preventDefault());
+  draw();
+  document.documentElement.dataset.ready = "yes";
+}
+
+document.addEventListener("DOMContentLoaded", start); // the views of tasks come after this script

@@ -6,16 +6,17 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import pad
 
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.explain import Explanation
-from bertsmith.infer.loaded import EncoderTask, LoadedModel
+from bertsmith.infer.loaded import EncoderTask, LoadedModel, positive
 from bertsmith.infer.run import EncoderPass, Steps
 from bertsmith.infer.spans import trimmed
 from bertsmith.infer.windows import Window
@@ -35,7 +36,7 @@ from bertsmith.tasks.training import (
     class_loss,
     item_weights,
 )
-from bertsmith.tasks.use import Result
+from bertsmith.tasks.use import Askable, Call, Request, Result, form
 
 THRESHOLD = "no_answer_threshold"  # in config.json: the probability above which there is no answer
 NO_ANSWER = (0, 0)  # the first token stands for "no answer"
@@ -247,6 +248,51 @@ def _inside(window: Window, span: tuple[int, int] | None) -> tuple[int, int]:
     return span[0] + shift, span[1] + shift
 
 
+# ------------------------------------------------------------------ asking
+
+PASSAGE = (
+    "The Analytical Engine was designed by Charles Babbage. Ada Lovelace wrote the first program "
+    "for it in 1843."
+)
+
+
+class AnswerRequest(Request):
+    """A question and a passage of any length."""
+
+    question: Annotated[str, form("Question", "Who designed the engine?", rows=0)]
+    passage: Annotated[str, form("Passage", PASSAGE, rows=6)]
+    top: Annotated[int, Field(ge=1, le=100), form("", 5)] = 1
+    longest: Annotated[int, Field(ge=1, le=128)] = 30
+    empty: bool | None = None
+
+
+class AnswerMethods(Askable):
+    """`answer`."""
+
+    def answer(
+        self,
+        question: str,
+        passage: str,
+        *,
+        top: int = 1,
+        longest: int = 30,
+        empty: bool | None = None,
+    ) -> Answers:
+        """Find the `top` answers to a question in a passage of any length.
+
+        With `empty=True`, "no answer" is one of the candidates. By default it is one if the model
+        was fine-tuned on unanswerable questions, with the threshold that was stored then.
+        """
+        asked = AnswerRequest.model_construct(
+            question=question,
+            passage=passage,
+            top=positive(top, "top"),
+            longest=positive(longest, "longest"),
+            empty=empty,
+        )
+        return Answers(self.ask(TASK, asked), passage)
+
+
 # ------------------------------------------------------------------ the task
 
 
@@ -261,6 +307,24 @@ class AnsweringTask(Task):
     defaults = MappingProxyType({"batch_size": 16, "epochs": 2})
     options = frozenset({"focal"})
     kinds = (Question,)
+
+    # ---- asking
+    verb, ability, heads = "answer", "answer questions", ("answer",)
+    title, question = "Answer", "The part of a passage that answers a question."
+    Request, Answer, Methods = AnswerRequest, list[Answer], AnswerMethods
+    ranked = True
+
+    def call(self, bert: LoadedModel, request: AnswerRequest) -> Call:
+        """The passage may be long."""
+        question, passage = request.question, request.passage
+        args = (question, passage, request.top, request.longest, request.empty)
+        return Call(answer, args, [question], [passage])
+
+    def row(self, text: str, pair: str | None) -> dict[str, str]:
+        """A question and its passage."""
+        if pair is None:
+            raise BertsmithError("a question needs a passage: --pair PASSAGE")
+        return {"question": text, "context": pair}
 
     def training(self, dataset: Dataset[Any], options: TaskOptions) -> AnsweringTraining:
         """Starts and ends of answers."""

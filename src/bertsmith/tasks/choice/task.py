@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import EncoderTask, LoadedModel
 from bertsmith.infer.run import EncoderPass, Steps
+from bertsmith.infer.texts import listed_strings
 from bertsmith.infer.windows import Window, Windower
 from bertsmith.metrics.calibration import calibration_error
 from bertsmith.model import Hidden
@@ -40,7 +42,7 @@ from bertsmith.tasks.training import (
     class_loss,
     item_weights,
 )
-from bertsmith.tasks.use import Result
+from bertsmith.tasks.use import Askable, Call, Request, Result, form
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,31 @@ class ChoiceTraining(Training):
         return (loss * targets["weights"]).sum()
 
 
+# ------------------------------------------------------------------ asking
+
+EXAMPLES = "it rained all night\nthe sun is shining\nbread is sold here"
+
+
+class ChooseRequest(Request):
+    """A prompt and its choices."""
+
+    prompt: Annotated[str, form("Prompt", "The street is wet because")]
+    choices: Annotated[list[str], Field(min_length=1), form("Choices, one per line", EXAMPLES)]
+
+
+class ChooseMethods(Askable):
+    """`choose`."""
+
+    def choose(self, prompt: str, choices: Sequence[str]) -> Choice:
+        """Return the choice that fits the prompt best, with the probability of each."""
+        listed = listed_strings(choices, "choices")
+        best: Choice = self.ask(TASK, ChooseRequest.model_construct(prompt=prompt, choices=listed))
+        return best
+
+
+# ------------------------------------------------------------------ the task
+
+
 class ChoiceTask(Task):
     """One of several choices."""
 
@@ -157,6 +184,21 @@ class ChoiceTask(Task):
     defaults = MappingProxyType({"batch_size": 8})
     options = frozenset({"focal", "smoothing"})
     kinds = (Options,)
+
+    # ---- asking
+    verb, ability, heads = "choose", "choose", ("choose",)
+    title, question = "Choose", "Which choice goes best with a prompt?"
+    Request, Answer, Methods = ChooseRequest, Choice, ChooseMethods
+
+    def call(self, bert: LoadedModel, request: ChooseRequest) -> Call:
+        """A long prompt is read in windows, each with the choice."""
+        prompt, choices = request.prompt, request.choices
+        prompts = [prompt] * len(choices)
+        return Call(choose, (prompt, choices), prompts, choices, windowed=[prompt])
+
+    def row(self, text: str, pair: str | None) -> dict[str, str]:
+        """Choices are in files only."""
+        raise BertsmithError("a model that chooses needs a file of prompts and choices")
 
     def training(self, dataset: Dataset[Any], options: TaskOptions) -> ChoiceTraining:
         """Cross entropy among choices."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,15 +12,14 @@ from torch import Tensor
 from bertsmith.batch import Batch
 from bertsmith.checkpoint import Checkpoint
 from bertsmith.errors import BertsmithError
-from bertsmith.infer.loaded import EncoderTask, LoadedModel
-from bertsmith.infer.run import Steps
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.calibration import calibration_error
 from bertsmith.metrics.labels import Score, label_scores, per_label
 from bertsmith.numbers import shown
-from bertsmith.pages.results import score_bars, score_table
+from bertsmith.tasks.classifying import classify, positive
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.examples import Labelled, MultiLabelled, Scored
-from bertsmith.tasks.labels import Activation, LabelTask, LabelTraining, texts_of, vote
+from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
 from bertsmith.tasks.task import Prediction, Scorer, Weights, abstained
 from bertsmith.tasks.training import (
     Targets,
@@ -31,86 +29,6 @@ from bertsmith.tasks.training import (
     class_weights,
     item_weights,
 )
-from bertsmith.tasks.use import Result
-
-THRESHOLD = 0.5  # the probability from which a label of a multi-label model applies
-POSITIVE = ("1", "true", "yes", "positive", "pos", "entailment", "duplicate", "equivalent")
-
-
-@dataclass(frozen=True)
-class Classification(Result):
-    """The best label and its probability; for regression models, the value."""
-
-    label: str
-    score: float
-    scores: dict[str, float]  # of every label
-    labels: list[str] | None = None  # of a multi-label model: those that apply, if any
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain Python values; `labels` of multi-label models only."""
-        content = super().to_dict()
-        if self.labels is None:
-            del content["labels"]
-        return content
-
-    def _repr_html_(self) -> str:
-        ranked = sorted(self.scores.items(), key=lambda item: -item[1])
-        if len(ranked) == 1:  # a value, not a probability
-            return score_table("", [], ranked)
-        title = self.label if self.labels is None else ", ".join(self.labels) or "no label"
-        return score_bars(title, ranked)
-
-
-@EncoderTask
-def classify(
-    bert: LoadedModel, texts: Sequence[str], pairs: Sequence[str] | None = None
-) -> Steps[list[Classification]]:
-    """A label for every text or pair, from any model with a classification head."""
-    labels = bert.checkpoint.labels
-    rows = yield from vote.steps(bert, texts, pairs, activation(bert.checkpoint))
-    best = [_decided(bert.checkpoint, row) for row in rows]
-    named = [dict(zip(labels, row, strict=True)) for row in rows]
-    several = [_applying(bert.checkpoint, scores) for scores in named]
-    return [
-        Classification(labels[place], scores[labels[place]], scores, applying)
-        for place, scores, applying in zip(best, named, several, strict=True)
-    ]
-
-
-def _applying(checkpoint: Checkpoint, scores: dict[str, float]) -> list[str] | None:
-    """The labels above their thresholds, of a multi-label model."""
-    if checkpoint.settings.get("problem_type") != "multi_label_classification":
-        return None
-    stored = checkpoint.settings.get("label_thresholds")
-    limits: dict[str, float] = stored if isinstance(stored, dict) else {}
-    return [name for name, score in scores.items() if score > limits.get(name, THRESHOLD)]
-
-
-def _decided(checkpoint: Checkpoint, row: Sequence[float]) -> int:
-    """The index of the label: the likeliest, or of two labels by the model's threshold."""
-    stored = checkpoint.settings.get("decision_threshold")
-    if isinstance(stored, dict) and len(row) == 2 and stored.get("label") in checkpoint.labels:
-        place = checkpoint.labels.index(stored["label"])
-        return place if row[place] > float(stored["value"]) else 1 - place
-    return max(range(len(row)), key=row.__getitem__)
-
-
-def activation(checkpoint: Checkpoint) -> Activation:
-    """How the outputs of a classification head become scores."""
-    problem = checkpoint.settings.get("problem_type")
-    if problem == "multi_label_classification":
-        return torch.sigmoid
-    return raw if len(checkpoint.labels) == 1 or problem == "regression" else softmax
-
-
-def raw(logits: Tensor) -> Tensor:
-    """The outputs themselves."""
-    return logits
-
-
-def softmax(logits: Tensor) -> Tensor:
-    """Probabilities that add up to 1."""
-    return logits.softmax(-1)
 
 
 class ClassificationTraining(LabelTraining):
@@ -251,37 +169,6 @@ class ClassificationTask(LabelTask):
 def listed(names: Iterable[str]) -> str:
     """The first of some names, for a message."""
     return ", ".join(shown(name).strip("'\"") for name in sorted(names)[:5])
-
-
-def positive(labels: Sequence[str]) -> str | None:
-    """The label of two whose F1 is reported."""
-    if len(labels) != 2:
-        return None
-    known = [name for name in labels if name.lower() in POSITIVE]
-    return known[0] if len(known) == 1 else sorted(labels)[1]
-
-
-def relevant(labels: Sequence[str]) -> str | None:
-    """The label that says that the second text of a pair is relevant to the first.
-
-    The only one, or of two the positive one; None: the model cannot rank texts.
-    """
-    return labels[0] if len(labels) == 1 else positive(labels)
-
-
-@EncoderTask
-def relevance(
-    bert: LoadedModel, queries: Sequence[str], texts: Sequence[str]
-) -> Steps[list[float]]:
-    """How relevant each text is to its query: the output or probability of the label above."""
-    labels = bert.checkpoint.labels
-    label = relevant(labels)
-    if label is None:
-        raise BertsmithError(
-            f"the model has {len(labels)} labels; one that reranks has a single score or two labels"
-        )
-    rows = yield from vote.steps(bert, queries, texts, activation(bert.checkpoint))
-    return [row[labels.index(label)] for row in rows]
 
 
 TASK = ClassificationTask()

@@ -14,7 +14,7 @@ from bertsmith.checkpoint import Checkpoint
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.labels import Score, multilabel_per_label, multilabel_scores
-from bertsmith.tasks.classification.task import classify
+from bertsmith.tasks.classifying import classify
 from bertsmith.tasks.dataset import Dataset, label_names
 from bertsmith.tasks.examples import Labelled, MultiLabelled, Scored
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of

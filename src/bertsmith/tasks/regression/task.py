@@ -17,7 +17,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.numbers import number_scores
 from bertsmith.model import Model
-from bertsmith.tasks.classification.task import classify
+from bertsmith.tasks.classifying import classify
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.examples import Labelled, MultiLabelled, Scored
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of

@@ -21,7 +21,7 @@ from bertsmith.metrics.numbers import number_scores
 from bertsmith.model import Model
 from bertsmith.model.pooling import POOLS
 from bertsmith.tasks.dataset import Dataset
-from bertsmith.tasks.embedding import embed
+from bertsmith.tasks.embedding import Embed, embed
 from bertsmith.tasks.examples import Labelled, Related, Scored
 from bertsmith.tasks.task import Prediction, Scorer, Task, Weights, weighted_mean
 from bertsmith.tasks.training import (
@@ -198,7 +198,7 @@ class CosineTraining(VectorTraining):
         return ((cosines - targets["scores"]).square() * targets["weights"]).sum()
 
 
-class SimilarityTask(Task):
+class SimilarityTask(Embed, Task):
     """Texts that belong together, or how near two texts are."""
 
     name = "similarity"

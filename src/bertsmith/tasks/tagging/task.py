@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated as Described
+from typing import Any, overload
 
 import torch
 from torch import Tensor
@@ -39,7 +40,16 @@ from bertsmith.tasks.training import (
     sequence_starts,
     zero_padded,
 )
-from bertsmith.tasks.use import Result
+from bertsmith.tasks.use import (
+    Askable,
+    Call,
+    Request,
+    Result,
+    Several,
+    Texts,
+    form,
+    listed,
+)
 from bertsmith.tokenizer import Encoding
 
 
@@ -274,6 +284,30 @@ class TaggingTraining(Training):
         return (loss * targets["weights"]).sum()
 
 
+# ------------------------------------------------------------------ asking
+
+EXAMPLE = "Ada Lovelace was born in London and worked with Charles Babbage."
+
+
+class TagRequest(Request):
+    """Texts; `words` asks for the label of every word instead of entities."""
+
+    inputs: Described[Texts, form("Text", EXAMPLE)]
+    words: bool = False
+
+
+class TagMethods(Askable):
+    """`tag`."""
+
+    @overload
+    def tag(self, texts: str, *, words: bool = False) -> Entities: ...
+    @overload
+    def tag(self, texts: Several, *, words: bool = False) -> list[Entities]: ...
+    def tag(self, texts: Any, *, words: bool = False) -> Any:
+        """Find the entities in a text or in each of several texts; with `words`, tag every word."""
+        return self.ask_each(TASK, texts, Entities, words=words)
+
+
 # ------------------------------------------------------------------ the task
 
 
@@ -289,6 +323,18 @@ class TaggingTask(Task):
     defaults = MappingProxyType({"batch_size": 16})
     options = frozenset({"class_weights", "focal", "smoothing"})
     kinds = (Tagged, Annotated, Labelled, MultiLabelled)
+
+    # ---- asking
+    verb, ability, heads = "tag", "tag", ("tag",)
+    title, question = "Entities", "Entities, or the label of every word."
+    labelled = True
+    Request, Answer, Methods = TagRequest, list[list[Entity]], TagMethods
+    lists = ("inputs",)
+
+    def call(self, bert: LoadedModel, request: TagRequest) -> Call:
+        """Entities, or words."""
+        texts = listed(request.inputs)
+        return Call(tag_words if request.words else tag, (texts,), texts)
 
     def training(self, dataset: Dataset[Any], options: TaskOptions) -> TaggingTraining:
         """Cross entropy over the tags of the file."""
