@@ -20,9 +20,11 @@ ROLES = tuple(known_roles())
 if TYPE_CHECKING:
     from bertsmith.tasks.dataset import Dataset
 
-    TaskName, Format = str, str
+    TaskName = str
+    Format = str
 else:  # the choices of an option are known when the program runs
-    TaskName, Format = Literal[*TASKS], Literal[*FORMATS]
+    TaskName = Literal[*TASKS]
+    Format = Literal[*FORMATS]
 
 Task = Annotated[
     TaskName | None,

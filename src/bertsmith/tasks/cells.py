@@ -143,9 +143,9 @@ def texts_and_label(finder: Finder) -> tuple[str, str | None] | None:
     """What a table has, texts or pairs of texts, and its column of labels; None: no texts."""
     try:
         what = "texts" if text_columns(finder).pair is None else "pairs of texts"
-    except BertsmithError:
+        return what, label_column(finder)
+    except BertsmithError:  # or a person named a column that is not there
         return None
-    return what, label_column(finder)
 
 
 def without_header(table: Table) -> dict[str, str]:

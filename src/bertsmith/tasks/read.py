@@ -19,6 +19,7 @@ from bertsmith.tasks.cells import (
     TextColumns,
     TextReading,
     alternatives,
+    label_column,
     single,
     text_columns,
     without_header,
@@ -216,12 +217,11 @@ class Data:
 def guess(table: Table, given: Mapping[str, str]) -> tuple[Reading, str]:
     """The task that a table is likeliest meant for, and why: every task is asked."""
     finder = Finder(table, given, known_roles())
-    for role in given:
-        finder.named(role)  # a column that is not there is an error, whatever the task
     asked = [(one, one.suits(finder.fresh())) for one in readings().values()]
     guesses = [(one, guess) for one, guess in asked if guess is not None]
     if not guesses:
-        text_columns(finder.fresh())  # says what is missing
+        text_columns(finder)  # says what is missing
+        label_column(finder)
         raise BertsmithError(f"{table.path}: cannot tell the task; choose one with --task")
     reading, best = max(guesses, key=lambda pair: pair[1].likely)
     return reading, best.why

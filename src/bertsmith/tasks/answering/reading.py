@@ -296,7 +296,8 @@ class AnsweringReading(Reading):
             return None
         answers = finder.peek("answers")
         if answers is None:
-            return guess if finder.peek("label") is None else None
+            labelled = "label" in finder.given or finder.peek("label") is not None
+            return None if labelled else guess
         return None if says_yes_or_no(finder.table, answers) else guess
 
     def examples(self, rows: Rows) -> list[Question]:

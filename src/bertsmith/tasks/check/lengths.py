@@ -62,7 +62,8 @@ def measure(splits: Splits, reader: Reader | None) -> tuple[dict[str, Lengths], 
     lengths, findings = {}, []
     for name, dataset in splits.items():
         if reader is None:
-            words = [max(map(_words, dataset.reading.units(one))) for one in dataset.examples]
+            units = map(dataset.reading.units, dataset.examples)
+            words = [max(map(_words, several)) for several in units]
             lengths[name] = _spread("words", words)
         else:
             lengths[name], more = _tokens(name, dataset, reader)

@@ -6,16 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bertsmith.tasks.check.findings import Finding, found
-from bertsmith.tasks.regression.reading import Scored
 
 
 def scores(splits: Mapping[str, Any]) -> Iterator[Finding]:
     """Constant scores, and scores outside the range of train."""
     ranges: dict[str, tuple[float, float]] = {}
     for name, dataset in splits.items():
-        values = [
-            o.score for o in dataset.examples if isinstance(o, Scored) and o.score is not None
-        ]
+        values = [one.gold for one in dataset.examples if one.gold is not None]
         if not values:
             continue
         ranges[name] = min(values), max(values)

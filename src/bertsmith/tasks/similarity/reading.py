@@ -67,7 +67,8 @@ class SimilarityReading(ScoreReading):
     def examples(self, rows: Rows) -> list[Any]:
         """Texts that belong together, and perhaps some that do not; or pairs with scores."""
         table, finder = rows.table, rows.finder
-        if finder.peek("positive") is None and finder.peek("score") is not None:
+        positive, score = finder.peek("positive"), finder.peek("score")
+        if positive is None and score is not None:
             return super().examples(rows)
         anchor, positives = finder.needed("anchor"), finder.several("positive")
         if not positives:

@@ -53,12 +53,12 @@ class TaggingReading(TextReading):
         """Tables of texts with spans, or of words and tags."""
         if spans_column(finder):
             return Guess(1.0, "it has texts with spans")
-        tokens = finder.peek("tokens")
-        listed = tokens is not None and is_list(finder.table, tokens)
-        tagged = listed and finder.peek("tags") is not None
-        if tagged or finder.given.keys() & {"tokens", "tags"}:
-            return Guess(0.95, "it has words and tags")
-        return None
+        if not finder.given.keys() & {"tokens", "tags"}:
+            tokens = finder.peek("tokens")
+            listed = tokens is not None and is_list(finder.table, tokens)
+            if not listed or finder.peek("tags") is None:
+                return None
+        return Guess(0.95, "it has words and tags")
 
     def examples(self, rows: Rows) -> list[Any]:
         """Texts with spans, or words with tags."""
