@@ -10,9 +10,10 @@ from sklearn.linear_model import LogisticRegression
 from analysis.conftest import KINDS, Small
 from bertsmith import Bert, load
 from bertsmith.analysis.probes import DECAY, _fitted, probe
+from bertsmith.data.tables import Where
 from bertsmith.errors import BertsmithError
-from bertsmith.tasks.examples import Tagged, Where
 from bertsmith.tasks.read import read_data
+from bertsmith.tasks.tagging.examples import Tagged
 from tasks.words import LINES
 
 

@@ -205,9 +205,10 @@ def test_a_file_is_predicted_portion_by_portion(
 
 def test_every_role_of_a_column_has_an_option() -> None:
     from bertsmith.cli.tasks import ROLES
-    from bertsmith.data.columns import NAMES
+    from bertsmith.tasks.found import readings
 
-    assert set(ROLES) == {*NAMES, "pair"}
+    assert set(ROLES) == {role for one in readings().values() for role in one.roles}
+    assert {"text", "pair", "label", "tokens", "options", "anchor"} < set(ROLES)
 
 
 def test_explanations_name_every_word(run: Run, trained: Path, tmp_path: Path) -> None:

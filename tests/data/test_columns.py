@@ -9,8 +9,8 @@ import pytest
 
 from bertsmith.data.folders import find_splits
 from bertsmith.errors import BertsmithError
-from bertsmith.tasks.examples import Related
 from bertsmith.tasks.read import read_data
+from bertsmith.tasks.similarity.reading import Related
 
 
 def write(path: Path, *rows: dict[str, Any]) -> Path:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from bertsmith.errors import BertsmithError
-from bertsmith.tasks.examples import Tagged
 from bertsmith.tasks.read import read_data
+from bertsmith.tasks.tagging.examples import Tagged
 
 CONLL_2003 = """-DOCSTART- -X- -X- O
 

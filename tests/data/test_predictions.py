@@ -16,6 +16,7 @@ from bertsmith.data.predictions import merged, open_predictions
 from bertsmith.data.vectors import open_vectors
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
+from bertsmith.tasks.read import known_records
 
 ROWS: list[dict[str, Any]] = [
     {"id": 7, "text": 'a "b",\nc', "label": "x", "label_predicted": "y", "score": 0.5},
@@ -25,7 +26,7 @@ ROWS: list[dict[str, Any]] = [
 
 def write(path: Path, *portions: list[dict[str, Any]], format: str | None = None) -> Ledger:
     ledger = Ledger()
-    with open_predictions(path, format, ledger) as writer:
+    with open_predictions(path, format, ledger, records=known_records()) as writer:
         for portion in portions:
             writer.write(portion)
     return ledger

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bertsmith.errors import BertsmithError
-from bertsmith.tasks.examples import Span
+from bertsmith.tasks.answering.reading import Span
 from bertsmith.tasks.read import read_data
 
 PASSAGE = "The cat sat. The cat ran."

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.tasks.examples import Tagged
 from bertsmith.tasks.glue import GLUE, glue_folders, read_glue
 from bertsmith.tasks.read import read_data
+from bertsmith.tasks.tagging.examples import Tagged
 
 
 def stated(folder: Path, file: str, unit: str = "rows") -> int:

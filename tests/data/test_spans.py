@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bertsmith.data.tables import Where
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 from bertsmith.metrics.schemes import chunks
-from bertsmith.tasks.examples import Where
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.tagging.characters import read_spans, spans_record, tags_of_spans
 

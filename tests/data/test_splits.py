@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bertsmith.data.tables import Where
 from bertsmith.errors import BertsmithError
+from bertsmith.tasks.classification.reading import Labelled
 from bertsmith.tasks.dataset import Dataset
-from bertsmith.tasks.examples import Labelled, Where
 from bertsmith.tasks.splits import grouped, read_splits, split_off
 
 pairs = st.lists(

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from bertsmith.tasks.examples import Labelled, Where
+from bertsmith.data.tables import Where
+from bertsmith.tasks.classification.reading import Labelled
 from bertsmith.tasks.read import read_data
 
 ROWS = [

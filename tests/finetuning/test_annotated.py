@@ -11,12 +11,13 @@ from typer.testing import CliRunner
 
 from bertsmith import load, predict
 from bertsmith.cli.app import app
+from bertsmith.data.tables import Where
 from bertsmith.finetuning import finetune
 from bertsmith.infer.spans import words
 from bertsmith.ledger import Ledger
 from bertsmith.tasks.evaluate import evaluate
-from bertsmith.tasks.examples import Annotated, Where
 from bertsmith.tasks.read import read_data
+from bertsmith.tasks.tagging.examples import Annotated
 from bertsmith.tasks.tagging.task import TASK, first_tokens, in_words, spans_of
 from bertsmith.tokenizer import Tokenizer, train
 from finetuning.conftest import FAST, Write

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from bertsmith.data.tables import Where
 from bertsmith.finetuning import finetune
 from bertsmith.finetuning.baseline import baseline, verdict
+from bertsmith.tasks.classification.reading import Labelled
 from bertsmith.tasks.dataset import Dataset
-from bertsmith.tasks.examples import Labelled, Where
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.splits import Splits
 from finetuning.conftest import Write, labelled

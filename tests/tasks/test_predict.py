@@ -13,14 +13,19 @@ import torch
 
 from bertsmith import BertsmithError
 from bertsmith.batch import Batch
+from bertsmith.data.tables import Where
 from bertsmith.infer.explain import attribute
+from bertsmith.tasks.answering.reading import Question
 from bertsmith.tasks.answering.task import find_answers
+from bertsmith.tasks.choice.reading import Options
+from bertsmith.tasks.classification.reading import Labelled
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import compare, evaluate, interval
-from bertsmith.tasks.examples import Labelled, Options, Question, Related, Tagged, Where
 from bertsmith.tasks.predict import predict
 from bertsmith.tasks.read import open_data, read_data
 from bertsmith.tasks.registry import task_of
+from bertsmith.tasks.similarity.reading import Related
+from bertsmith.tasks.tagging.examples import Tagged
 from bertsmith.tasks.task import Prediction
 from tasks.models import LINES, Maker
 

@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 import torch
 
+from bertsmith.data.tables import Where
 from bertsmith.finetuning import Splits, finetune
 from bertsmith.finetuning.settings import TASK_OPTIONS
 from bertsmith.tasks import registry
+from bertsmith.tasks.cells import TextReading
+from bertsmith.tasks.classification.reading import Labelled
 from bertsmith.tasks.classifying import vote
-from bertsmith.tasks.dataset import TASKS as READABLE
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import evaluate, interval
-from bertsmith.tasks.examples import Labelled, Where
+from bertsmith.tasks.found import readings
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
 from bertsmith.tasks.registry import TASKS, task_of
 from bertsmith.tasks.task import Prediction, Scorer, Task, weighted_mean
@@ -45,8 +47,12 @@ class YesNoTraining(LabelTraining):
         return (loss * targets["weights"]).sum()
 
 
+class YesNoReading(TextReading):
+    name, order, about = "yes-no", 80, "is it a city?"
+
+
 class YesNoTask(LabelTask):
-    name, usage, kinds = "yes-no", "classify('A text.')", (Labelled,)
+    reading, usage, kinds = YesNoReading(), "classify('A text.')", (Labelled,)
 
     def fits(self, checkpoint: Any) -> bool:
         return bool(checkpoint.settings.get("problem_type") == "yes_or_no")
@@ -75,7 +81,7 @@ def test_a_new_task_is_one_value(
     made: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "TASKS", {"yes-no": YesNoTask(), **TASKS})
-    monkeypatch.setitem(READABLE, "yes-no", "is it a city?")
+    monkeypatch.setitem(readings(), "yes-no", YesNoTask.reading)
     rows = [
         Labelled(text, None, label, Where("rows", n)) for n, (text, label) in enumerate(texts())
     ]

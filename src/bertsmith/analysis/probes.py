@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bertsmith.analysis.maps import Floats
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.states import hidden_states
-from bertsmith.tasks.examples import Tagged
+from bertsmith.tasks.tagging.examples import Tagged
 from bertsmith.tasks.tagging.task import in_words
 
 if TYPE_CHECKING:

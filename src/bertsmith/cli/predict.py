@@ -61,7 +61,7 @@ def predict(
     """
     from bertsmith.data.predictions import format_of, open_predictions
     from bertsmith.files import check_writable
-    from bertsmith.tasks.read import open_data
+    from bertsmith.tasks.read import known_records, open_data
     from bertsmith.tasks.registry import task_of
     from bertsmith.tasks.stream import predict_rows
 
@@ -69,7 +69,8 @@ def predict(
         raise BertsmithError(f"--top must be at least 1, not {top}")
     if not source.strip():  # Path("") is the current folder
         raise BertsmithError("the text is empty; give a text, a file, or - for standard input")
-    format_of(out, format)
+    records = known_records()
+    format_of(out, format, records)
     if out is not None:
         check_writable(out)
     bert = shared.open_model(model, device, dtype, None)
@@ -82,7 +83,8 @@ def predict(
     reading = tasks.reading(columns)
     data = open_data(rows, task.name, usual=usual, ledger=bert.ledger, **reading)
     written = 0
-    with open_predictions(out, format, bert.ledger, data) as writer, _bar(out) as advance:
+    results = open_predictions(out, format, bert.ledger, data, records)
+    with results as writer, _bar(out) as advance:
         for portion in predict_rows(bert, data, top=top, explain=explain, task=task):
             writer.write(portion.rows)
             advance(portion)
@@ -96,8 +98,8 @@ def predict(
 
 def is_source(word: str) -> bool:
     """Is this the name of a file (or of one that is not there), and not a text?"""
-    from bertsmith.data.sources import ENDINGS
     from bertsmith.data.streams import suffix_of
+    from bertsmith.tasks.read import known_formats
 
     if word == "-":
         return True
@@ -106,7 +108,7 @@ def is_source(word: str) -> bool:
             return True
     except (OSError, ValueError):  # too long for a name, or with a null character
         return False
-    named = suffix_of(Path(word)) in ENDINGS or "/" in word or "*" in word
+    named = suffix_of(Path(word)) in known_formats() or "/" in word or "*" in word
     return named and not any(character.isspace() for character in word)
 
 

@@ -11,29 +11,31 @@ import typer
 
 from bertsmith.cli.terminal import console
 from bertsmith.errors import BertsmithError
+from bertsmith.tasks.found import readings
+from bertsmith.tasks.read import known_formats, known_roles
 
+TASKS = list(readings())
+FORMATS = list(dict.fromkeys(known_formats().values()))
+ROLES = tuple(known_roles())
 if TYPE_CHECKING:
     from bertsmith.tasks.dataset import Dataset
 
-TaskName = Literal[
-    "classification", "multilabel", "regression", "tagging", "answering", "choice", "similarity"
-]
+    TaskName = str
+    Format = str
+else:  # the choices of an option are known when the program runs
+    TaskName = Literal[*TASKS]
+    Format = Literal[*FORMATS]
+
 Task = Annotated[
     TaskName | None,
     typer.Option(
         metavar="TASK",
-        help="Task: classification, multilabel, regression, tagging, answering, choice or "
-        "similarity; detected from the columns by default.",
+        help=f"Task: {', '.join(TASKS[:-1])} or {TASKS[-1]}; detected from the columns by default.",
     ),
 ]
 LabelNames = Annotated[str | None, typer.Option(help="Names of labels 0, 1, ...: O,B-PER,I-PER.")]
 
 Options = Mapping[str, tuple[Any, Any]]  # an option's name → its annotation and its default
-ROLES = (
-    *("text", "pair", "label", "score", "tokens", "tags", "spans", "question", "passage"),
-    *("answers", "start", "id", "anchor", "positive", "negative", "prompt", "options", "answer"),
-)
-Format = Literal["csv", "tsv", "jsonl", "json", "parquet", "xlsx", "txt", "conll", "conllu"]
 COLUMNS: Options = {
     "column": (
         Annotated[
@@ -67,8 +69,8 @@ COLUMNS: Options = {
             Format | None,
             typer.Option(
                 metavar="FORMAT",
-                help="Format of the input: csv, tsv, jsonl, json, parquet, xlsx, txt, conll or "
-                "conllu; by default from the file's extension.",
+                help=f"Format of the input: {', '.join(FORMATS[:-1])} or {FORMATS[-1]}; by default "
+                "from the file's extension.",
             ),
         ],
         None,
@@ -174,7 +176,7 @@ def read_from(dataset: Dataset[Any]) -> Iterator[str]:
     if dataset.unused:
         yield unused_line(dataset.unused)
     if dataset.alternatives:
-        label = "score" if dataset.task in ("regression", "similarity") else "label"
+        label = dataset.reading.target
         others = " or ".join(dataset.alternatives[:5])
         yield f"the {label} could also be {others}: choose with --column {label}=NAME and --task"
 

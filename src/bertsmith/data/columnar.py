@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bertsmith.data.delimited import ABSENT, is_header
+from bertsmith.data.delimited import ABSENT, Headings, is_header
 from bertsmith.data.streams import Stream, is_regular
 from bertsmith.data.tables import Row, Table, check_names, portions
 from bertsmith.errors import BertsmithError
@@ -120,7 +120,7 @@ def _plain(value: Any) -> Any:
 
 
 def sheet_tables(
-    stream: Stream, ledger: Ledger, given: set[str], header: bool | None, size: int
+    stream: Stream, ledger: Ledger, headings: Headings, header: bool | None, size: int
 ) -> Iterator[Table]:
     """The portions of the first sheet of an Excel workbook."""
     openpyxl = _import(stream.path, "openpyxl", "xlsx")
@@ -132,7 +132,7 @@ def sheet_tables(
         for other in sheets[1:]:
             ledger.note(f"sheets that are not read: {other.title}")
         rows = _sheet_rows(sheets[0], ledger)
-        table = _sheet_table(path, rows, given, header)
+        table = _sheet_table(path, rows, headings, header)
         for some in portions(table[1], size):
             yield replace(table[0], rows=some)
     except BertsmithError:
@@ -164,7 +164,7 @@ def _sheet_cell(value: Any, ledger: Ledger) -> Any:
 
 
 def _sheet_table(
-    path: Path, rows: Iterator[tuple[int, list[Any]]], given: set[str], header: bool | None
+    path: Path, rows: Iterator[tuple[int, list[Any]]], headings: Headings, header: bool | None
 ) -> tuple[Table, Iterator[Row]]:
     head = [row for _, row in zip(range(200), rows, strict=False)]
     if not head:
@@ -172,7 +172,7 @@ def _sheet_table(
     width = max(len(cells) for _, cells in head)
     if header is None:
         texts = [["" if cell is None else str(cell) for cell in cells] for _, cells in head]
-        header = is_header(texts[0], texts[1:], given)
+        header = is_header(texts[0], texts[1:], headings)
     names = [str(number) for number in range(1, width + 1)]
     if header:
         for place, cell in enumerate(head[0][1]):

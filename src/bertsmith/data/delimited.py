@@ -6,14 +6,14 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from bertsmith.data.columns import KNOWN, LABEL_VALUES, plain
+from bertsmith.data.columns import plain
 from bertsmith.data.streams import Stream
 from bertsmith.data.tables import Row, Table, check_names, portions
 from bertsmith.errors import BertsmithError
@@ -36,10 +36,18 @@ class Dialect(NamedTuple):
     quoted: bool
 
 
+class Headings(NamedTuple):
+    """Names of columns: which are known, which of them are also values, and which were given."""
+
+    known: Collection[str] = frozenset()
+    values: Collection[str] = frozenset()  # a known name that is also a value makes no header alone
+    given: Collection[str] = frozenset()
+
+
 def delimited_tables(
     stream: Stream,
     ledger: Ledger,
-    columns: Mapping[str, str],
+    headings: Headings,
     *,
     tabs: bool = False,
     skip: bool = False,
@@ -57,8 +65,7 @@ def delimited_tables(
     if excel:
         next(lines)
         head, first_number = head.partition("\n")[2], 2
-    given = {plain(name) for name in columns.values() if not name.isdigit()}
-    delimiter = excel[1] if excel else "\t" if tabs else _delimiter(stream.path, head, given)
+    delimiter = excel[1] if excel else "\t" if tabs else _delimiter(stream.path, head, headings)
     dialect = Dialect(delimiter, delimiter != "\t" or _quotes_tabs(head))
     records = _records(stream.path, lines, dialect, first_number)
     first = next(records, None)
@@ -66,7 +73,7 @@ def delimited_tables(
         raise BertsmithError(f"{stream.name} is empty")
     if header is None:
         below = _records(stream.path, io.StringIO(head), dialect)
-        header = is_header(first[1], [cells for _, cells in islice(below, 1, 200)], given)
+        header = is_header(first[1], [cells for _, cells in islice(below, 1, 200)], headings)
     names = _names(first[1], header)
     check_names(stream.path, names)
     table = Table(stream.path, names, [], header=header, delimiter=delimiter)
@@ -119,7 +126,7 @@ def _rows(
 # ------------------------------------------------------------------ headers
 
 
-def is_header(cells: list[str], below: list[list[str]], given: set[str]) -> bool:
+def is_header(cells: list[str], below: list[list[str]], headings: Headings) -> bool:
     """Is the first row of a file the names of its columns?
 
     It is if every cell could be a name, none of them stands in its own column again, and either
@@ -127,7 +134,7 @@ def is_header(cells: list[str], below: list[list[str]], given: set[str]) -> bool
     another kind: numbers, much longer texts, or a few values that repeat.
     """
     filled = [(place, cell.strip()) for place, cell in enumerate(cells) if cell.strip()]
-    if any(plain(cell) in given for _, cell in filled):
+    if any(plain(cell) in headings.given for _, cell in filled):
         return True
     if not filled or not all(_could_be_name(cell) for _, cell in filled):
         return False
@@ -136,8 +143,8 @@ def is_header(cells: list[str], below: list[list[str]], given: set[str]) -> bool
     }
     if any(cell in columns[place] for place, cell in filled):
         return False
-    known = {plain(cell) for _, cell in filled if plain(cell) in KNOWN}
-    if known - LABEL_VALUES or len(known) > 1:
+    known = {plain(cell) for _, cell in filled if plain(cell) in headings.known}
+    if known.difference(headings.values) or len(known) > 1:
         return True
     one_word = all(len(cell.split()) <= 2 for _, cell in filled)
     return one_word and any(_unlike(cell, columns[place]) for place, cell in filled)
@@ -164,10 +171,10 @@ def _unlike(name: str, values: list[str]) -> bool:
 # ------------------------------------------------------------------ dialects
 
 
-def _delimiter(path: Path, text: str, given: set[str]) -> str:
+def _delimiter(path: Path, text: str, headings: Headings) -> str:
     """What stands between cells: what makes most known names of the first line, or most cells."""
     lines = io.StringIO(text, newline="")
-    known = KNOWN | given
+    known = {*headings.known, *headings.given}
 
     def promise(delimiter: str) -> tuple[int, int, int]:
         lines.seek(0)

@@ -1,25 +1,28 @@
-"""Results beside the rows they belong to: jsonl, csv, tsv, parquet, or annotated spans."""
+"""Results beside the rows they belong to: jsonl, csv, tsv, parquet, or records of a tool."""
 
 from __future__ import annotations
 
 import csv
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, Protocol
 
 from bertsmith.data.streams import STANDARD_INPUT
 from bertsmith.errors import BertsmithError
 from bertsmith.files import atomic, finite, one_line
 from bertsmith.ledger import Ledger
-from bertsmith.tasks.tagging.characters import SPAN_FORMATS, spans_record
 
 TABLES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
 TABLES |= {".parquet": "parquet", ".pq": "parquet"}
-FORMATS = ("jsonl", "csv", "tsv", "parquet", *SPAN_FORMATS)
+FORMATS = ("jsonl", "csv", "tsv", "parquet")
 SUFFIX = "_predicted"  # of a result's column whose name the source has already
+# Other formats by name: a row with its result → what is written as JSON.
+Records = Mapping[str, Callable[[Mapping[str, Any]], Any]]
+NONE: Records = MappingProxyType({})
 
 
 class Writer(Protocol):
@@ -31,18 +34,22 @@ class Writer(Protocol):
 
 @contextmanager
 def open_predictions(
-    out: Path | None, format: str | None = None, ledger: Ledger | None = None, data: Any = None
+    out: Path | None,
+    format: str | None = None,
+    ledger: Ledger | None = None,
+    data: Any = None,
+    records: Records = NONE,
 ) -> Iterator[Writer]:
     """A file that appears when it is whole, in the format of its name; or standard output.
 
     csv has the delimiter of `data`, the source that was opened.
     """
-    kind = format_of(out, format)
+    kind = format_of(out, format, records)
     ledger = ledger or Ledger()
     if out is None or out == STANDARD_INPUT:
         if kind == "parquet":
             raise BertsmithError("parquet cannot be written to standard output: name --out FILE")
-        yield _text_writer(kind, sys.stdout, ledger, data)
+        yield _text_writer(kind, sys.stdout, ledger, data, records)
         sys.stdout.flush()
     elif kind == "parquet":
         with atomic(out) as stream:
@@ -51,14 +58,15 @@ def open_predictions(
             parquet.close()
     else:
         with atomic(out, "w") as lines:
-            yield _text_writer(kind, lines, ledger, data)
+            yield _text_writer(kind, lines, ledger, data, records)
 
 
-def format_of(out: Path | None, format: str | None) -> str:
+def format_of(out: Path | None, format: str | None, records: Records = NONE) -> str:
     """The format that was named, or that the ending of a file names."""
     if format is not None:
-        if format not in FORMATS:
-            raise BertsmithError(f"unknown format {format!r}; known: {', '.join(FORMATS)}")
+        if format not in FORMATS and format not in records:
+            known = ", ".join((*FORMATS, *records))
+            raise BertsmithError(f"unknown format {format!r}; known: {known}")
         return format
     if out is None or out == STANDARD_INPUT or str(out).startswith("/dev/"):
         return "jsonl"
@@ -92,35 +100,22 @@ def as_json(value: Any) -> str:
     return text
 
 
-def _text_writer(kind: str, stream: IO[str], ledger: Ledger, data: Any) -> Writer:
+def _text_writer(kind: str, stream: IO[str], ledger: Ledger, data: Any, records: Records) -> Writer:
     if kind in ("csv", "tsv"):
         return _Delimited(stream, None if kind == "csv" else "\t", ledger, data)
-    return _JsonLines(stream, kind)
+    return _JsonLines(stream, records.get(kind, dict))
 
 
 class _JsonLines:
-    """One JSON value a line; of spans, as the annotation tool has it."""
+    """One JSON value a line."""
 
-    def __init__(self, stream: IO[str], kind: str) -> None:
-        self.stream, self.kind = stream, kind
+    def __init__(self, stream: IO[str], record: Callable[[Mapping[str, Any]], Any]) -> None:
+        self.stream, self.record = stream, record
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
         for row in rows:
-            self.stream.write(as_json(self._record(row)) + "\n")
+            self.stream.write(as_json(self.record(row)) + "\n")
         self.stream.flush()
-
-    def _record(self, row: Mapping[str, Any]) -> Any:
-        if self.kind == "jsonl":
-            return row
-        entities = row.get(f"entities{SUFFIX}", row.get("entities"))
-        text = row.get("text")
-        if not isinstance(entities, list) or not isinstance(text, str):
-            raise BertsmithError(f"--format {self.kind} is for models that tag entities")
-        results = ("words", "tags", "entities")
-        words = row.get(f"words{SUFFIX}", row.get("words"))
-        names = {*results, *(f"{name}{SUFFIX}" for name in results)}
-        others = {name: value for name, value in row.items() if name not in names}
-        return spans_record(self.kind, text, words or (), entities, others)
 
 
 class _Delimited:

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.data.streams import Stream
-from bertsmith.data.tables import Row, Table, portions
+from bertsmith.data.tables import Row, Table, Where, portions
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
-from bertsmith.tasks.examples import Where
 
 SPLITS = {"train": "train", "val": "dev", "dev": "dev", "valid": "dev", "validation": "dev"}
 SPLITS |= {"test": "test"}

@@ -10,17 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.data.columnar import arrow_tables, frame_tables, parquet_tables, sheet_tables
-from bertsmith.data.columns import KNOWN, plain
-from bertsmith.data.delimited import delimited_tables
+from bertsmith.data.columns import plain
+from bertsmith.data.delimited import Headings, delimited_tables
 from bertsmith.data.folders import find_splits
 from bertsmith.data.records import document_table, json_lines_tables, list_tables, read_document
 from bertsmith.data.streams import STANDARD_INPUT, Stream, suffix_of
-from bertsmith.data.tables import PORTION, Row, Table, portions
+from bertsmith.data.tables import PORTION, Layout, Row, Table, portions
 from bertsmith.errors import BertsmithError
 from bertsmith.files import PACKED
 from bertsmith.ledger import Ledger
-from bertsmith.tasks.answering.reading import is_squad, squad_table
-from bertsmith.tasks.tagging.conll import conll_tables, conllu_tables, looks_like_conll
 
 ENDINGS = {
     **dict.fromkeys((".csv",), "csv"),
@@ -30,13 +28,7 @@ ENDINGS = {
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
     **dict.fromkeys((".xlsx", ".xlsm"), "xlsx"),
     **dict.fromkeys((".txt", ".text", ".label", ".labels"), "txt"),
-    **dict.fromkeys((".conllu",), "conllu"),
-    **dict.fromkeys((".conll", ".conll03", ".iob", ".iob2", ".bio", ".ner", ".pos"), "conll"),
-    **dict.fromkeys((".tags",), "conll"),
 }
-FORMATS = tuple(dict.fromkeys(ENDINGS.values()))
-TEXTS = "text"  # the task of verbs that read texts alone
-TAGGED_LINE = re.compile(r"\S+( \S+)* (O|[BIESLU]-\S+)")  # of one sentence
 LABEL_LINE = re.compile(r"(__label__\S+|[A-Z]{2,12}:\w+)[ \t]+(\S.*)")  # fastText's and TREC's
 
 
@@ -51,24 +43,39 @@ class Options:
     split: str | None = None
     skip_ragged: bool = False
     usual: Mapping[str, str] = field(default_factory=dict)  # used where the source has them
+    texts_only: bool = False  # a .txt file is a text on each line, whatever they look like
+    layouts: tuple[Layout, ...] = ()  # formats beside those of this room
+    chosen: tuple[Layout, ...] | None = None  # those that a .txt file may be in; None: any
+    headings: Headings = field(default_factory=Headings)
 
     def columns_of(self, names: Collection[str]) -> dict[str, str]:
         """The named columns; where none is named, the usual ones that are among these names."""
         usual = {} if self.columns else self.usual
         return {role: name for role, name in usual.items() if name in names} | {**self.columns}
 
+    @property
+    def endings(self) -> dict[str, str]:
+        """The format of each ending of a file's name."""
+        return ENDINGS | {end: one.name for one in self.layouts for end in one.endings}
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """The names of all formats."""
+        return tuple(dict.fromkeys(self.endings.values()))
+
     def __post_init__(self) -> None:
-        if self.format is not None and self.format not in FORMATS:
-            raise BertsmithError(f"unknown format {self.format!r}; known: {', '.join(FORMATS)}")
+        if self.format is not None and self.format not in self.formats:
+            known = ", ".join(self.formats)
+            raise BertsmithError(f"unknown format {self.format!r}; known: {known}")
 
 
 def source_tables(
-    source: Any, task: str | None, options: Options, ledger: Ledger, size: int = PORTION
+    source: Any, options: Options, ledger: Ledger, size: int = PORTION
 ) -> Iterator[Table]:
     """The rows of any source, at most `size` at a time."""
     if isinstance(source, str | Path):
         for path in files_of(Path(source), options.split):
-            yield from _file_tables(path, task, options, ledger, size)
+            yield from _file_tables(path, options, ledger, size)
     elif hasattr(source, "iloc") and hasattr(source, "columns"):
         yield from frame_tables(Path("data frame"), source, size)
     elif hasattr(source, "schema") and hasattr(source, "to_batches"):
@@ -105,24 +112,24 @@ def files_of(path: Path, split: str | None = None) -> list[Path]:
     return [path]  # a pipe or a device
 
 
-def format_of(path: Path, stream: Stream, named: str | None) -> str:
+def format_of(path: Path, stream: Stream, options: Options) -> str:
     """The format of a file: as named, by its ending, or by its first lines."""
     ending = suffix_of(path)
-    if named:
-        return named
-    if ending in ENDINGS:
-        return ENDINGS[ending]
+    if options.format:
+        return options.format
+    if ending in options.endings:
+        return options.endings[ending]
     if path == STANDARD_INPUT or path.is_fifo() or str(path).startswith("/dev/"):
-        return _sniffed(stream.head(50))
+        return _sniffed(stream.head(50), options.headings.known)
     if not ending or path.suffix in PACKED:
-        return _sniffed(stream.head(50)) if not ending else "txt"
+        return "txt" if ending else _sniffed(stream.head(50), options.headings.known)
     raise BertsmithError(
-        f"{path}: unknown file type; known: {', '.join(FORMATS)} (and .gz, .xz or .zst of "
+        f"{path}: unknown file type; known: {', '.join(options.formats)} (and .gz, .xz or .zst of "
         "each); name it with --input-format"
     )
 
 
-def _sniffed(head: str) -> str:
+def _sniffed(head: str, known: Collection[str]) -> str:
     """The format of text without a name."""
     start = head.lstrip()[:1]
     first = head.lstrip().partition("\n")[0].rstrip()
@@ -131,28 +138,27 @@ def _sniffed(head: str) -> str:
     if start == "[":
         return "json" if not first.endswith("]") or "\n" not in head.strip() else "jsonl"
     cells = [plain(cell.strip('"')) for cell in re.split("[,;\t|]", first)]
-    if len(cells) > 1 and sum(cell in KNOWN for cell in cells) > len(cells) / 3:
+    if len(cells) > 1 and sum(cell in known for cell in cells) > len(cells) / 3:
         return "tsv" if "\t" in first else "csv"
     return "txt"
 
 
-def _file_tables(
-    path: Path, task: str | None, options: Options, ledger: Ledger, size: int
-) -> Iterator[Table]:
+def _file_tables(path: Path, options: Options, ledger: Ledger, size: int) -> Iterator[Table]:
     stream = Stream(path, options.encoding)
     if stream.is_utf8_after_all():
         ledger.note(f"files of UTF-8 text, read as such and not as {options.encoding}")
         stream = Stream(path)
-    kind = format_of(path, stream, options.format)
+    kind = format_of(path, stream, options)
     if kind == "txt" and options.format != "txt":
-        kind = _kind_of_text(stream, task)
-    columns = options.columns
+        kind = _kind_of_text(stream, options)
+    named = {plain(name) for name in options.columns.values() if not name.isdigit()}
+    headings = options.headings._replace(given=named)
     match kind:
         case "csv" | "tsv":
             yield from delimited_tables(
                 stream,
                 ledger,
-                columns,
+                headings,
                 tabs=kind == "tsv",
                 skip=options.skip_ragged,
                 header=options.header,
@@ -161,38 +167,39 @@ def _file_tables(
         case "jsonl":
             yield from json_lines_tables(stream, size)
         case "json":
-            content = read_document(stream)
-            if is_squad(content):
-                yield squad_table(path, content, ledger)
-            else:
-                yield document_table(path, content, ledger, options.split)
+            yield _document_table(path, read_document(stream), options, ledger)
         case "parquet":
             yield from parquet_tables(stream, size)
         case "xlsx":
-            given = {plain(name) for name in columns.values()}
-            yield from sheet_tables(stream, ledger, given, options.header, size)
-        case "conll":
-            yield from conll_tables(stream, ledger, columns, size)
-        case "conllu":
-            yield from conllu_tables(stream, ledger, columns, size)
-        case _:
+            yield from sheet_tables(stream, ledger, headings, options.header, size)
+        case "txt" | "labels":
             yield from _line_tables(stream, kind, size)
+        case _:
+            layout = next(one for one in options.layouts if one.name == kind)
+            yield from layout.tables(stream, ledger, options.columns, size)
 
 
-def _kind_of_text(stream: Stream, task: str | None) -> str:
-    """What a .txt file holds: words with tags, columns with tabs, labels before texts, or texts."""
+def _document_table(path: Path, content: Any, options: Options, ledger: Ledger) -> Table:
+    for layout in options.layouts:
+        if layout.fits_document(content):
+            return layout.document(path, content, ledger)
+    return document_table(path, content, ledger, options.split)
+
+
+def _kind_of_text(stream: Stream, options: Options) -> str:
+    """What a .txt file holds: a layout, columns with tabs, labels before texts, or texts."""
     head = stream.head()
-    if task in (None, "tagging") and looks_like_conll(head):
-        return "conll"
+    possible = options.layouts if options.chosen is None else options.chosen
+    for layout in possible:
+        if layout.fits_text(head, options.chosen is not None):
+            return layout.name
     lines = [line for line in head.split("\n")[:200] if line.strip()]
     widths = {line.count("\t") for line in lines}
-    if len(widths) == 1 and widths != {0} and task != TEXTS:
+    if options.texts_only:
+        return "txt"
+    if len(widths) == 1 and widths != {0}:
         return "tsv"
-    if task == "tagging" and all(TAGGED_LINE.fullmatch(line.rstrip("\r")) for line in lines):
-        return "conll"
-    if task != TEXTS and all(map(LABEL_LINE.fullmatch, lines)):
-        return "labels"
-    return "txt"
+    return "labels" if all(map(LABEL_LINE.fullmatch, lines)) else "txt"
 
 
 def _line_tables(stream: Stream, kind: str, size: int) -> Iterator[Table]:

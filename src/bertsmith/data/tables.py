@@ -9,14 +9,29 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from bertsmith.errors import BertsmithError
-from bertsmith.tasks.examples import Where
+from bertsmith.ledger import Ledger
+
+if TYPE_CHECKING:
+    from bertsmith.data.streams import Stream
 
 PORTION = 2048  # rows that are read, predicted and written at once
 HEAVY = 16 << 20  # characters after which a portion ends with fewer rows
 LONGEST_LITERAL = 1 << 20  # characters of a list that is not JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A place in a file for messages: a line, row or question."""
+
+    file: str
+    number: int  # from 1
+    unit: str = "line"
+
+    def __str__(self) -> str:
+        return f"{self.file}, {self.unit} {self.number}"
 
 
 class Row(NamedTuple):
@@ -24,7 +39,7 @@ class Row(NamedTuple):
 
     number: int
     cells: dict[str, Any]
-    example: Any = None  # where the format itself says what the example is (CoNLL, SQuAD)
+    example: Any = None  # where the layout itself says what the example is
     file: Path | None = None  # where rows of several files are in one table
 
 
@@ -38,7 +53,7 @@ class Table:
     unit: str = "line"
     header: bool = True
     classes: Mapping[str, list[str]] = field(default_factory=dict)  # class names of label columns
-    layout: str = ""  # "conll", "conllu" or "squad", whose rows are examples already
+    layout: str = ""  # the name of the `Layout` whose rows are examples already
     columns: Mapping[str, str] = field(default_factory=dict)  # role → column, where known
     share: float = 1.0  # of the file that has been read up to these rows
     delimiter: str = ","  # between cells of a csv file
@@ -48,6 +63,32 @@ class Table:
         path = str(row.file or self.path)
         name = "standard input" if path == "-" else path
         return Where(name, row.number, self.unit)
+
+
+class Layout:
+    """A file format whose rows are examples already. There is one value for each."""
+
+    name: ClassVar[str]
+    content: ClassVar[str]  # "words with tags"
+    endings: ClassVar[tuple[str, ...]] = ()  # of files; without one it is a kind of JSON document
+
+    def fits_text(self, head: str, chosen: bool) -> bool:
+        """Does a text begin like this layout? `chosen`: its task was chosen by a person."""
+        return False
+
+    def fits_document(self, content: Any) -> bool:
+        """Is a JSON document in this layout?"""
+        return False
+
+    def tables(
+        self, stream: Stream, ledger: Ledger, columns: Mapping[str, str], size: int
+    ) -> Iterator[Table]:
+        """The portions of a file."""
+        raise NotImplementedError
+
+    def document(self, path: Path, content: Any, ledger: Ledger) -> Table:
+        """The rows of a JSON document."""
+        raise NotImplementedError
 
 
 def portions(rows: Iterable[Row], size: int = PORTION) -> Iterator[list[Row]]:

@@ -19,12 +19,16 @@ from bertsmith.finetuning.setup import find_encoder, freeze, open_fresh, open_mo
 from bertsmith.finetuning.trials import model_sum
 from bertsmith.infer.loaded import LoadedModel, pick_device
 from bertsmith.model import Config
-from bertsmith.tasks.dataset import Dataset, has_gold
+from bertsmith.tasks.answering.reading import Span
+from bertsmith.tasks.classification.reading import Labelled
+from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import Evaluation, compare, evaluate, labelled
-from bertsmith.tasks.examples import Annotated, Labelled, MultiLabelled, Scored, Span, Tagged
+from bertsmith.tasks.multilabel.reading import MultiLabelled
 from bertsmith.tasks.read import open_data, read_data
 from bertsmith.tasks.registry import task_named
+from bertsmith.tasks.regression.reading import Scored
 from bertsmith.tasks.splits import Splits, split_off
+from bertsmith.tasks.tagging.examples import Annotated, Tagged
 from bertsmith.tasks.tagging.task import tag_words
 from bertsmith.tasks.task import Prediction
 from bertsmith.tasks.training import Training
@@ -245,11 +249,11 @@ def read_inputs(data: Any, task: str, labels: bool, **options: Any) -> Dataset[A
 def answered(teacher: LoadedModel, dataset: Dataset[Any]) -> Dataset[Any]:
     """The same examples, those without a label with the teacher's prediction."""
     task = task_named(dataset.task)
-    missing = [one for one in dataset.examples if not has_gold(one) or not _fits(one, task.name)]
+    missing = [one for one in dataset.examples if not one.labelled or not _fits(one, task.name)]
     task.demand_kind(dataset.examples[0])
     predictions = iter(_predicted(teacher, task, missing) if missing else [])
     examples = [
-        next(predictions) if not has_gold(one) or not _fits(one, task.name) else one
+        next(predictions) if not one.labelled or not _fits(one, task.name) else one
         for one in dataset.examples
     ]
     scheme, names = dataset.scheme, tuple(teacher.checkpoint.labels)

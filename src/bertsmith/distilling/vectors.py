@@ -28,8 +28,8 @@ from bertsmith.model import Model
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.embedding import embed
 from bertsmith.tasks.evaluate import evaluate
-from bertsmith.tasks.examples import Scored
 from bertsmith.tasks.read import open_data
+from bertsmith.tasks.regression.reading import Scored
 from bertsmith.tasks.similarity.task import VectorTraining
 from bertsmith.tasks.training import Sample, Targets, TaskOptions, TrainingItem
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from bertsmith.examples.draw import shuffled
 from bertsmith.infer.opening import open_model
-from bertsmith.tasks.dataset import Dataset, label_names
+from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import evaluate, labelled
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.splits import Splits
@@ -129,7 +129,7 @@ def _fitted(train: Dataset[Any], examples: Sequence[Any], class_weights: str) ->
     short = sum(map(len, texts)) <= SHORT
     features = make_union(words, parts) if short else words
     rows = features.fit_transform(texts)
-    labels, seen = train.labels, [name for one in examples for name in label_names(one)]
+    labels, seen = train.labels, [name for one in examples for name in one.label_names]
     if train.task == "classification":
         weights = dict(zip(labels, weigh_classes(class_weights, labels, seen), strict=True))
         model = _logistic(rows, [one.label for one in examples], weights)

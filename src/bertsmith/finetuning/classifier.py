@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertsmith.data.tables import Where
 from bertsmith.errors import BertsmithError
 from bertsmith.finetuning import Splits, finetune
 from bertsmith.finetuning.setup import open_model
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.texts import listed
+from bertsmith.tasks.classification.reading import Labelled
 from bertsmith.tasks.classifying import classify
 from bertsmith.tasks.dataset import Dataset
-from bertsmith.tasks.examples import Labelled, Where
 
 try:  # scikit-learn asks its estimators for more than fit and predict, and more every year
     from sklearn.base import BaseEstimator, ClassifierMixin

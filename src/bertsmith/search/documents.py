@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bertsmith.data.sources import Options, source_tables
 from bertsmith.data.streams import Stream, suffix_of
 from bertsmith.data.tables import Row, Table, is_absent
 from bertsmith.errors import BertsmithError
@@ -19,6 +18,7 @@ from bertsmith.files import PACKED, open_bytes, read_whole, reading
 from bertsmith.ledger import Ledger
 from bertsmith.search.encodings import decode, encoding_of, is_text
 from bertsmith.search.formats import read_docx, read_html, read_pdf
+from bertsmith.tasks.read import open_data
 
 LARGEST_WHOLE = 64 << 20  # bytes of a file that is read at once
 PORTION = 4 << 20  # characters of a larger text that become a document
@@ -206,10 +206,9 @@ def _cell_text(cell: dict[str, Any], ledger: Ledger) -> str:
 def _records(path: Path, kind: str, ledger: Ledger) -> Iterator[Document]:
     """A document for each row: its id, title and texts by the names of the columns."""
     encoding = encoding_of(path, ledger) if kind in ("csv", "jsonl", "json") else None
-    options = Options(encoding=encoding)
     notes = Ledger()  # warnings about columns and cells, which concern labels and not texts
     try:
-        for table in source_tables(path, "text", options, notes):
+        for table in open_data(path, "text", encoding=encoding, ledger=notes).tables():
             yield from _rows(table, ledger)
     except BertsmithError:
         if kind != "json":

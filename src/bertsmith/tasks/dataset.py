@@ -8,28 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
-from bertsmith.tasks.examples import (
-    Annotated,
-    Example,
-    Labelled,
-    MultiLabelled,
-    Options,
-    Question,
-    Scored,
-    Tagged,
-)
+from bertsmith.tasks.found import reading_named
+from bertsmith.tasks.reading import Example, Reading
 
-TASKS = {
-    "classification": "one label for a text or a pair of texts",
-    "multilabel": "any number of labels",
-    "regression": "a number for a text or a pair",
-    "tagging": "a tag for every word",
-    "answering": "an answer that stands in a passage",
-    "choice": "one of several choices",
-    "similarity": "texts that belong together, or how near two texts are",
-}
 Kind = TypeVar("Kind", bound=Example)
 
 
@@ -51,42 +33,21 @@ class Dataset(Generic[Kind]):
     def __len__(self) -> int:
         return len(self.examples)
 
+    @property
+    def reading(self) -> Reading:
+        """How examples of this task are read, kept apart and checked."""
+        return reading_named(self.task)
+
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """The names of all labels, in an order that does not depend on the file's."""
         return self.known_labels or ordered(
-            name for example in self.examples for name in label_names(example)
+            name for example in self.examples for name in example.label_names
         )
 
     def gold(self) -> list[Kind]:
         """The examples that have a label."""
-        return [example for example in self.examples if has_gold(example)]
-
-
-def label_names(example: Example) -> tuple[str, ...]:
-    """Return the labels of an example."""
-    match example:
-        case Labelled(label=str(label)):
-            return (label,)
-        case MultiLabelled(labels=tuple(labels)):
-            return labels
-        case Tagged(tags=tuple(tags)):
-            return tags
-        case Annotated(spans=tuple(spans)):  # whatever the words of a model are
-            return ("O", *(f"{mark}-{label}" for _, _, label in spans for mark in "BI"))
-    return ()
-
-
-def has_gold(example: Example) -> bool:
-    """Return whether an example has a label (a score, tags, answers)."""
-    match example:
-        case Labelled(label=None) | MultiLabelled(labels=None) | Scored(score=None):
-            return False
-        case Tagged(tags=None) | Annotated(spans=None):
-            return False
-        case Question(answers=None) | Options(label=None):
-            return False
-    return True
+        return [example for example in self.examples if example.labelled]
 
 
 def ordered(names: Iterable[str]) -> tuple[str, ...]:
@@ -97,10 +58,3 @@ def ordered(names: Iterable[str]) -> tuple[str, ...]:
             sorted(unique, key=lambda name: (len(name.lstrip("0")), name.lstrip("0"), name))
         )
     return tuple(sorted(unique, key=lambda name: (name != "O", name)))
-
-
-def known_task(task: str) -> str:
-    """The same task, if there is one of this name."""
-    if task not in TASKS:
-        raise BertsmithError(f"unknown task {task!r}; known: {', '.join(TASKS)}")
-    return task

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from bertsmith.errors import BertsmithError
+from bertsmith.tasks.reading import Reading
 
 HERE = Path(__file__).parent
 
@@ -15,10 +19,18 @@ def task_folders() -> list[str]:
     return sorted(path.parent.name for path in HERE.glob("*/reading.py"))
 
 
-def readings() -> Iterator[Any]:
-    """Load the `READING` of every task; none of them imports PyTorch."""
-    for name in task_folders():
-        yield import_module(f"bertsmith.tasks.{name}.reading").READING
+@cache
+def readings() -> dict[str, Reading]:
+    """Load the `READING` of every task, by name in their order; none of them imports PyTorch."""
+    loaded = [import_module(f"bertsmith.tasks.{name}.reading").READING for name in task_folders()]
+    return {one.name: one for one in sorted(loaded, key=lambda one: one.order)}
+
+
+def reading_named(name: str) -> Reading:
+    """Return the reading of a task."""
+    if name not in readings():
+        raise BertsmithError(f"unknown task {name!r}; known: {', '.join(readings())}")
+    return readings()[name]
 
 
 def uses() -> Iterator[Any]:

@@ -14,14 +14,13 @@ import torch
 import torch.nn.functional as F
 
 from bertsmith.batch import Batch
-from bertsmith.data.sources import ENDINGS
 from bertsmith.data.streams import Stream, suffix_of
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Masking, Sequences
 from bertsmith.infer.run import run
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden
-from bertsmith.tasks.read import open_data
+from bertsmith.tasks.read import known_formats, open_data, task_of_format
 
 if TYPE_CHECKING:
     from bertsmith.infer.loaded import LoadedModel
@@ -102,9 +101,9 @@ def read_texts(path: str | Path) -> Iterator[str]:
     A plain text file holds documents between blank lines, or without those a text on each line.
     Of tables and records the texts are read, and not the labels.
     """
-    path, kind = Path(path), ENDINGS.get(suffix_of(Path(path)), "txt")
+    path, kind = Path(path), known_formats().get(suffix_of(Path(path)), "txt")
     if kind != "txt" or path.is_dir():
-        task = "tagging" if kind.startswith("conll") else "classification"
+        task = task_of_format(kind) or "classification"
         yield from open_data(path, task).texts(pairs=True)
         return
     apart = _has_blank_lines(path)

@@ -7,29 +7,44 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bertsmith.data.columns import NAMES, Finder, guess_task, spans_column, without_header
-from bertsmith.data.sources import TEXTS, Options, source_tables
-from bertsmith.data.tables import PORTION, Table, is_absent, sample
+from bertsmith.data.columns import Finder
+from bertsmith.data.delimited import Headings
+from bertsmith.data.predictions import Records
+from bertsmith.data.sources import Options, source_tables
+from bertsmith.data.tables import PORTION, Layout, Table
 from bertsmith.errors import BertsmithError, nearest
 from bertsmith.ledger import Ledger
-from bertsmith.metrics.schemes import convert, detect
-from bertsmith.tasks.answering.reading import question_rows, read_questions
-from bertsmith.tasks.choice.reading import choice_rows, read_choices
-from bertsmith.tasks.dataset import Dataset, has_gold, known_task
-from bertsmith.tasks.examples import Labelled, Tagged, joined
-from bertsmith.tasks.tagging.characters import accepted
-from bertsmith.tasks.texts import (
-    read_annotated,
-    read_labelled,
-    read_multilabelled,
-    read_related,
-    read_scored,
-    read_tagged,
-    words_cell,
+from bertsmith.tasks.cells import (
+    LABEL_VALUES,
+    TextColumns,
+    TextReading,
+    alternatives,
+    label_column,
+    single,
+    text_columns,
+    without_header,
 )
+from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.found import reading_named, readings
+from bertsmith.tasks.reading import Reading, Rows
 
-LAYOUTS = {"squad": "answering", "conll": "tagging", "conllu": "tagging"}
-SPOKEN = {"squad": "SQuAD's layout", "conll": "words with tags", "conllu": "words with tags"}
+TEXTS = "text"  # the task of verbs that read texts alone
+DECISION = "answer"  # Prodigy's column: "accept", "reject" or "ignore"
+
+
+class TextsReading(TextReading):
+    """Texts alone, blank ones too, for verbs that need no task."""
+
+    name = TEXTS
+    blank = True
+
+    def input_columns(self, rows: Rows) -> TextColumns:
+        """A single text."""
+        return single(rows.finder, text_columns(rows.finder))
+
+    def examples(self, rows: Rows) -> list[Any]:
+        """All texts that there are."""
+        return [one for one in self.inputs(rows) if one is not None]
 
 
 @dataclass(frozen=True)
@@ -66,7 +81,7 @@ class Data:
 
     def tables(self, size: int = PORTION) -> Iterator[Table]:
         """Yield the rows unchanged, in portions."""
-        return source_tables(self.source, self.task, self.options, self.ledger, size)
+        return source_tables(self.source, self.options, self.ledger, size)
 
     def portions(self, size: int | None = None) -> Iterator[Portion]:
         """Yield examples without their labels, in portions, for prediction and embedding.
@@ -123,7 +138,7 @@ class Data:
         dataset = self._laid_out(table) if table.layout else self._examples(table)
         if not dataset.examples:
             raise BertsmithError(f"{table.path}: contains no examples")
-        missing = sum(not has_gold(example) for example in dataset.examples)
+        missing = sum(not example.labelled for example in dataset.examples)
         if 0 < missing < len(dataset):
             self.ledger.note("examples without a label, not trained on and not scored", missing)
         return dataset
@@ -131,88 +146,58 @@ class Data:
     # ------------------------------------------------------------------ with labels
 
     def _laid_out(self, table: Table) -> Dataset[Any]:
-        """Examples of a format that has only one task: SQuAD's and CoNLL's."""
-        task = LAYOUTS[table.layout]
-        self._fits(table)
-        why = "" if self.task else f"it has {SPOKEN[table.layout]}"
-        examples = [row.example for row in table.rows]
-        scheme = None
-        if task == "tagging":
-            if table.layout == "conllu" and all(t == "_" for one in examples for t in one.tags):
-                raise BertsmithError(
-                    f"{table.path}: its column {table.columns['tags']} is empty; choose another "
-                    "with --column tags=NAME"
-                )
-            examples, scheme = self._spelled(examples)
-        columns = dict(table.columns)
-        return Dataset(table.path, task, examples, columns, why, scheme, self.ledger)
+        """Examples of a layout that has only one task."""
+        reading, layout = self._layout(table)
+        rows = Rows(table, self._finder(table, {}, reading), self.ledger)
+        examples, columns = reading.laid_out(rows), dict(table.columns)
+        why = "" if self.task else f"it has {layout.content}"
+        return Dataset(table.path, reading.name, examples, columns, why, rows.scheme, self.ledger)
 
     def _examples(self, table: Table) -> Dataset[Any]:
         given = self.options.columns_of(table.names if table.header else ())
         if not table.header:
             given = {**without_header(table), **given}
-        task, why = (self.task, "") if self.task else guess_task(table, given)
+        reading, why = (self._reading(), "") if self.task else guess(table, given)
         table, decisions = accepted(table, self.ledger)
-        finder, ledger, names = Finder(table, given), self.ledger, self.label_names
+        finder = self._finder(table, given, reading)
         if decisions:
             finder.note("decision", decisions)
-        scheme = None
-        examples: list[Any]
-        match task:
-            case "tagging":
-                if column := spans_column(table, given):
-                    examples, scheme = read_annotated(table, finder, ledger, column), "bio"
-                else:
-                    examples, scheme = self._spelled(read_tagged(table, finder, ledger, names))
-            case "classification" | "text":
-                examples = list(read_labelled(table, finder, ledger, names))
-            case "multilabel":
-                examples = list(read_multilabelled(table, finder, ledger, names))
-            case "answering":
-                examples = list(read_questions(table, finder, ledger))
-            case "choice":
-                examples = list(read_choices(table, finder, ledger))
-            case "similarity" if _related(table, given):
-                examples = list(read_related(table, finder, ledger))
-            case _:
-                examples = list(read_scored(table, finder, ledger))
-        also = _alternatives(table, finder, task)
+        rows = Rows(table, finder, self.ledger, self.label_names)
         return Dataset(
             table.path,
-            task,
-            examples,
+            reading.name,
+            reading.examples(rows),
             dict(finder.columns),
             why,
-            scheme,
-            ledger,
+            rows.scheme,
+            self.ledger,
             unused=finder.unused,
-            alternatives=also,
+            alternatives=alternatives(finder) if reading.target else (),
         )
 
-    def _spelled(self, examples: list[Tagged]) -> tuple[list[Tagged], str | None]:
-        """Tagged sentences with their scheme; IOB1, which is hard to learn, becomes BIO."""
-        scheme = detect(example.tags for example in examples if example.tags is not None)
-        if scheme != "iob1":
-            return examples, scheme
-        self.ledger.note("sentences converted from IOB1 to BIO", len(examples))
-        return [
-            one if one.tags is None else replace(one, tags=tuple(convert(one.tags, "bio")))
-            for one in examples
-        ], "bio"
+    def _reading(self) -> Reading:
+        return TextsReading() if self.task == TEXTS else reading_named(str(self.task))
 
-    def _fits(self, table: Table) -> None:
-        task, layout = LAYOUTS[table.layout], SPOKEN[table.layout]
-        if self.task not in (None, TEXTS, task):
+    def _finder(self, table: Table, given: Mapping[str, str], reading: Reading) -> Finder:
+        return Finder(table, given, {**known_roles(), **reading.roles})
+
+    def _layout(self, table: Table) -> tuple[Reading, Layout]:
+        """The layout of a table and the reading that has it, which must be that of the task."""
+        every = ((one, layout) for one in readings().values() for layout in one.layouts)
+        reading, layout = next(pair for pair in every if pair[1].name == table.layout)
+        if self.task not in (None, TEXTS, reading.name):
             raise BertsmithError(
-                f"{table.path} holds {layout}, which is for {task}, not for {self.task}"
+                f"{table.path} holds {layout.content}, which is for {reading.name}, "
+                f"not for {self.task}"
             )
+        return reading, layout
 
     # ------------------------------------------------------------------ without labels
 
     def _inputs(self, table: Table, given: dict[str, str]) -> list[Any]:
         """What a model of a task reads of each row; `given` learns the columns."""
         if table.layout:
-            self._fits(table)
+            self._layout(table)
             self.names, self.columns = table.names, table.columns
             return [row.example for row in table.rows]
         if not table.header:
@@ -220,46 +205,74 @@ class Data:
         elif not given:
             given.update(self.options.columns_of(table.names))
         if self.task is None:
-            self.task = guess_task(table, given)[0]
-        finder = Finder(table, given)
-        examples = self._unlabelled(table, finder)
+            self.task = guess(table, given)[0].name
+        finder = self._finder(table, given, reading := self._reading())
+        examples = reading.inputs(Rows(table, finder, self.ledger))
         given.update((role, name) for role, name in finder.columns.items() if name in table.names)
         self.names, self.columns = table.names, dict(finder.columns)
         self.unused = finder.unused
         return examples
 
-    def _unlabelled(self, table: Table, finder: Finder) -> list[Any]:
-        if self.task == "choice":
-            rows = choice_rows(table, finder)
-            return [one and replace(one, label=None) for one in rows]
-        if self.task == "answering":
-            return list(question_rows(table, finder, self.ledger, gold=False))
-        related = {"anchor", "positive"} <= {*finder.given, *finder.by_plain}
-        if self.task == "similarity" and related:
-            finder.given = {**finder.given, "text": finder.needed("anchor")}
-            finder.given["pair"] = finder.needed("positive")
-        words = self.task == "tagging" and "text" not in finder.given
-        words = words and not spans_column(table, finder.given)  # those are places in the text
-        if words and (column := _words_column(table, finder)):
-            return [self._words(table, row, column) for row in table.rows]
-        columns = finder.texts()
-        if self.task in ("tagging", TEXTS):
-            columns = finder.single(columns)
-        examples: list[Any] = []
-        for row in table.rows:
-            where = table.where(row)
-            texts = columns.read(row, where)
-            if self.task != TEXTS and texts and not "".join(filter(None, texts)).strip():
-                texts = None  # a prediction for a blank text would say nothing
-            examples.append(texts and Labelled(*texts, None, where))
-        return examples
 
-    def _words(self, table: Table, row: Any, column: str) -> Tagged | None:
-        if is_absent(row.cells.get(column)):
-            return None
-        words = words_cell(row, table.where(row), column)
-        text, offsets = joined(words)
-        return Tagged(text, words, offsets, None, table.where(row)) if words else None
+def guess(table: Table, given: Mapping[str, str]) -> tuple[Reading, str]:
+    """The task that a table is likeliest meant for, and why: every task is asked."""
+    finder = Finder(table, given, known_roles())
+    asked = [(one, one.suits(finder.fresh())) for one in readings().values()]
+    guesses = [(one, guess) for one, guess in asked if guess is not None]
+    if not guesses:
+        text_columns(finder)  # says what is missing
+        label_column(finder)
+        raise BertsmithError(f"{table.path}: cannot tell the task; choose one with --task")
+    reading, best = max(guesses, key=lambda pair: pair[1].likely)
+    return reading, best.why
+
+
+def accepted(table: Table, ledger: Ledger) -> tuple[Table, str]:
+    """The rows that an annotator accepted, and the column that says so, if there is one."""
+    decisions = {row.cells.get(DECISION) for row in table.rows if DECISION in table.names}
+    if not decisions or not decisions <= {"accept", "reject", "ignore"}:
+        return table, ""
+    rows = [row for row in table.rows if row.cells[DECISION] == "accept"]
+    ledger.note("rows that the annotator did not accept, left out", len(table.rows) - len(rows))
+    return replace(table, rows=rows), DECISION
+
+
+# ------------------------------------------------------------------ what all tasks know
+
+
+def known_roles() -> dict[str, tuple[str, ...]]:
+    """The roles of columns of all tasks, each with the names that it is known by."""
+    roles: dict[str, tuple[str, ...]] = {}
+    for one in readings().values():
+        roles |= {role: names for role, names in one.roles.items() if role not in roles}
+    return roles
+
+
+def known_headings() -> Headings:
+    """The names of columns that make a row a header."""
+    known = {name for names in known_roles().values() for name in names}
+    return Headings(known.union(*(one.headings for one in readings().values())), LABEL_VALUES)
+
+
+def known_layouts() -> tuple[Layout, ...]:
+    """The file formats that have examples of one task only."""
+    return tuple(layout for one in readings().values() for layout in one.layouts)
+
+
+def known_formats() -> dict[str, str]:
+    """The formats of files by the endings of their names."""
+    return Options(layouts=known_layouts()).endings
+
+
+def task_of_format(format: str) -> str | None:
+    """The task that a format has examples of, where it is only one."""
+    owners = (one.name for one in readings().values() for two in one.layouts if two.name == format)
+    return next(owners, None)
+
+
+def known_records() -> Records:
+    """The formats of predictions that tasks have beside tables."""
+    return {name: one for task in readings().values() for name, one in task.records.items()}
 
 
 def open_data(
@@ -285,16 +298,27 @@ def open_data(
     columns with the names in `usual` are used if the source has them. `header=False` means that the
     first row does not contain names. `label_names` are the names of labels that are numbers from 0.
     """
-    if task not in (None, TEXTS):
-        known_task(str(task))
+    reading = None if task in (None, TEXTS) else reading_named(str(task))
     named = {role: name for role, name in (columns or {}).items() if name}
     for role in named:
-        if role not in (roles := (*NAMES, "pair")):
+        if role not in (roles := known_roles()):
             known = ", ".join(roles)
             raise BertsmithError(
                 f"no role {role!r} of columns{nearest(role, roles)}; known: {known}"
             )
-    options = Options(named, header, encoding, format, split, skip_ragged, usual or {})
+    options = Options(
+        named,
+        header,
+        encoding,
+        format,
+        split,
+        skip_ragged,
+        usual or {},
+        texts_only=task == TEXTS,
+        layouts=known_layouts(),
+        chosen=None if task is None else reading.layouts if reading else (),
+        headings=known_headings(),
+    )
     return Data(source, task, options, label_names, ledger)
 
 
@@ -306,29 +330,3 @@ def read_data(source: Any, task: str | None = None, **options: Any) -> Dataset[A
 def read_texts(source: Any, **options: Any) -> list[str]:
     """Return all texts of a source; `options` are those of `open_data`."""
     return list(open_data(source, TEXTS, **options).texts())
-
-
-def _words_column(table: Table, finder: Finder) -> str | None:
-    """A column of lists of words, or of words between spaces where there is no column of texts."""
-    text = Finder(table, finder.given).known("text")
-    column = Finder(table, finder.given).known("tokens")
-    lists = column is not None and any(
-        isinstance(v, list | tuple) for v in sample(table, column, 20)
-    )
-    if column is None or (text not in (None, column) and not lists):
-        return None
-    return finder.needed("tokens")
-
-
-def _related(table: Table, given: Mapping[str, str]) -> bool:
-    """Are there texts that belong together, rather than scores?"""
-    has = {role: Finder(table, given).known(role) for role in ("positive", "score")}
-    return has["positive"] is not None or has["score"] is None
-
-
-def _alternatives(table: Table, finder: Finder, task: str) -> tuple[str, ...]:
-    """Other columns that could be the label or the score."""
-    if task not in ("classification", "multilabel", "regression", "similarity"):
-        return ()
-    others = [*finder.candidates("label"), *finder.candidates("score")]
-    return tuple(name for name in dict.fromkeys(others) if sample(table, name, 1))

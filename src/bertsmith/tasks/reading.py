@@ -5,37 +5,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
-from bertsmith.data.tables import Table
+from bertsmith.data.columns import Finder
+from bertsmith.data.predictions import Records
+from bertsmith.data.tables import Layout, Table, Where
 from bertsmith.ledger import Ledger
 
-if TYPE_CHECKING:
-    from bertsmith.data.columns import Finder
-    from bertsmith.tasks.examples import Where
 
-
-class Example(Protocol):
+class Example:
     """One example of a task."""
 
-    @property
-    def where(self) -> Where:
-        """Its place in a file."""
+    __slots__ = ()
+    where: Where  # its place in a file
 
     @property
     def texts(self) -> tuple[str, ...]:
         """The texts that a model reads."""
+        raise NotImplementedError
+
+    @property
+    def gold(self) -> Hashable:
+        """The label, where two examples with the same texts must not differ in it."""
+        return None
 
     @property
     def labelled(self) -> bool:
         """Does the file say what is right?"""
+        return self.gold is not None
 
     @property
     def label_names(self) -> tuple[str, ...]:
         """The labels that it has, by name; none where labels are numbers or texts."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class TextExample(Example):
+    """An example that is a text, or a pair of texts."""
+
+    text: str
+    pair: str | None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts that a model reads."""
+        return (self.text,) if self.pair is None else (self.text, self.pair)
+
+
+@dataclass(frozen=True, slots=True)
+class Unlabelled(TextExample):
+    """A text, or a pair of texts, for which a prediction is wanted."""
+
+    where: Where
 
 
 class Guess(NamedTuple):
@@ -63,7 +88,17 @@ class Reading:
     order: ClassVar[int]  # its place in lists of tasks
     about: ClassVar[str]  # a few words on the prediction
     roles: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})  # → known names
-    layouts: ClassVar[tuple[Any, ...]] = ()  # file formats that have examples of this task only
+    headings: ClassVar[frozenset[str]] = frozenset()  # other known names of columns
+    target: ClassVar[str] = ""  # the role of labels or scores that another column could have
+    layouts: ClassVar[tuple[Layout, ...]] = ()  # file formats that have examples of this task only
+    # Formats of predictions other than tables.
+    records: ClassVar[Records] = MappingProxyType({})
+    classes: ClassVar[bool] = False  # are labels names of classes of whole texts?
+    several: ClassVar[bool] = False  # may an example have any number of labels, or none?
+    windows: ClassVar[bool] = True  # are long inputs read in windows?
+    shared: ClassVar[str] = ""  # the attribute of a text that several examples are about
+
+    # ------------------------------------------------------------------ tables
 
     def suits(self, finder: Finder) -> Guess | None:
         """Return how likely a table is meant for this task; None: not at all."""
@@ -76,3 +111,24 @@ class Reading:
     def inputs(self, rows: Rows) -> list[Any | None]:
         """Return an example without a label for each row; None for a row without a text."""
         raise NotImplementedError
+
+    def laid_out(self, rows: Rows) -> list[Any]:
+        """Return the examples of rows in one of the layouts."""
+        return [row.example for row in rows.table.rows]
+
+    # ------------------------------------------------------------------ examples
+
+    def units(self, example: Any) -> list[tuple[str, ...]]:
+        """Return the inputs of an example: each one text, or a pair that is read together."""
+        return [example.texts]
+
+    def kept_apart(self, examples: Sequence[Any]) -> tuple[str, list[list[str]]]:
+        """Return what two sides of a split must not share: its name, and that of each example."""
+        return "text", [
+            [" ".join(text.casefold().split()) for text in one.texts if text.strip()]
+            for one in examples
+        ]
+
+    def lint(self, splits: Mapping[str, Any]) -> Iterator[Any]:
+        """Yield the findings of `bertsmith check` that only this task has."""
+        return iter(())

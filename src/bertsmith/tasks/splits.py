@@ -14,9 +14,9 @@ from bertsmith.data.folders import find_splits
 from bertsmith.data.records import read_document, splits_of
 from bertsmith.data.streams import Stream, suffix_of
 from bertsmith.errors import BertsmithError
-from bertsmith.tasks.dataset import Dataset, label_names
-from bertsmith.tasks.examples import Example, Question
+from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.read import read_data
+from bertsmith.tasks.reading import Example
 
 MOSTLY_SHARED = "most examples share a text, so only whole examples are kept apart"
 
@@ -112,8 +112,7 @@ def split_off(
     examples = dataset.gold()
     if not examples:
         raise BertsmithError(f"{dataset.path}: too few different texts to hold some out")
-    articles = len({one.title for one in examples if isinstance(one, Question)}) > 4
-    keys = [_keys(example, articles) for example in examples]
+    unit, keys = dataset.reading.kept_apart(examples)
     groups = grouped(keys)
     connected = max(map(len, groups)) > (1 - share) * len(examples)
     if connected:  # a prompt before every text, say
@@ -126,9 +125,6 @@ def split_off(
     sides = [
         [one for n, one in enumerate(examples) if (n in held) == side] for side in (False, True)
     ]
-    unit = "text"
-    if isinstance(examples[0], Question):
-        unit = "article" if articles else "passage"
     labelled = len({_stratum(example) for example in examples} - {""})
     how = (
         f"no dev file: {len(sides[1]):,} of {len(examples):,} examples are held out as dev data"
@@ -138,16 +134,9 @@ def split_off(
     return rest, dev, how
 
 
-def _keys(example: Example, articles: bool) -> list[str]:
-    """The texts that an example must not share with the other side."""
-    if isinstance(example, Question):
-        return [example.title if articles and example.title else example.passage]
-    return [" ".join(text.casefold().split()) for text in example.texts if text.strip()]
-
-
 def _stratum(example: Example) -> str:
     """The label by which examples are held out in proportion; none for tags, scores and answers."""
-    names = label_names(example)
+    names = example.label_names
     return names[0] if len(names) == 1 else "+".join(sorted(set(names))[:3])
 
 
@@ -179,7 +168,7 @@ def _drawn(
     from bertsmith.examples.draw import shuffled  # its room imports PyTorch; reading data does not
 
     strata = [_stratum(example) for example in examples]
-    labels = [set(label_names(example)) for example in examples]
+    labels = [set(example.label_names) for example in examples]
     learned = Counter(name for names in labels for name in names)  # examples left to learn from
     total = len(strata)
     counts = Counter(strata)

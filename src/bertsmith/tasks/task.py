@@ -18,8 +18,8 @@ from bertsmith.checkpoint import Checkpoint
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.labels import Score
-from bertsmith.tasks.dataset import TASKS as READABLE
 from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.reading import Reading
 from bertsmith.tasks.training import TaskOptions, Training
 from bertsmith.tasks.use import Result, Use
 
@@ -83,7 +83,10 @@ class Task(Use):
     All methods are functions of their arguments: there is one value for each task.
     """
 
-    name: ClassVar[str]
+    reading: ClassVar[Reading]  # how rows become its examples
+    name: ClassVar[str]  # as its reading has it, like these two
+    order: ClassVar[int]  # its place in lists
+    about: ClassVar[str]  # a few words on the prediction
     head: ClassVar[str | None]  # the head of the model that it needs
     hub_tag: ClassVar[str]  # the pipeline tag of the model card
     opens_as: ClassVar[str]  # transformers' AutoModelFor…; empty: sentence-transformers
@@ -96,10 +99,11 @@ class Task(Use):
     pipeline: ClassVar[str] = ""  # options that transformers' pipeline needs for our outputs
     ranked: ClassVar[bool] = False  # can predictions list several, best first?
 
-    @property
-    def about(self) -> str:
-        """A few words on the prediction."""
-        return READABLE[self.name]
+    def __init_subclass__(cls) -> None:
+        """Take over what the reading says of the task."""
+        super().__init_subclass__()
+        if "reading" in vars(cls):
+            cls.name, cls.order, cls.about = cls.reading.name, cls.reading.order, cls.reading.about
 
     # ------------------------------------------------------------------ learning
 

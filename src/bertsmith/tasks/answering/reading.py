@@ -3,25 +3,88 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from bertsmith.data.columns import Finder
-from bertsmith.data.tables import Row, Table, is_absent, text_cell
+from bertsmith.data.columns import Finder, says_yes_or_no
+from bertsmith.data.tables import Layout, Row, Table, Where, is_absent, text_cell
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 from bertsmith.numbers import parse_whole
-from bertsmith.tasks.examples import Question, Span, Where
+from bertsmith.tasks.reading import Example, Guess, Reading, Rows
 
 NO_ANSWER = "ANSWERNOTFOUND"  # what SubjQA writes at the end of such a passage
+FEW = 4  # articles, with which questions are kept apart by passage
 
 
-def is_squad(content: Any) -> bool:
-    """Is this JSON document in SQuAD's layout?"""
-    data = content.get("data") if isinstance(content, dict) else None
-    return isinstance(data, list) and any(isinstance(a, dict) and "paragraphs" in a for a in data)
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A gold answer: passage[start:start + len(text)]; start is -1 if it is not in the passage."""
+
+    text: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        """The end of the answer."""
+        return self.start + len(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Example):
+    """A question about a passage, with all gold answers; none if it is unanswerable."""
+
+    id: str
+    question: str
+    passage: str
+    answers: tuple[Span, ...] | None  # None: the file does not say; (): it cannot be answered
+    title: str
+    where: Where
+
+    @property
+    def impossible(self) -> bool:
+        """Whether the question is unanswerable."""
+        return self.answers == ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts that a model reads."""
+        return (self.question, self.passage)
+
+    @property
+    def labelled(self) -> bool:
+        """Are its answers known?"""
+        return self.answers is not None
+
+
+# ------------------------------------------------------------------ SQuAD's layout
+
+
+class Squad(Layout):
+    """SQuAD's JSON, v1.1 and v2.0."""
+
+    name = "squad"
+    content = "SQuAD's layout"
+
+    def fits_document(self, content: Any) -> bool:
+        """Is this JSON document in SQuAD's layout?"""
+        data = content.get("data") if isinstance(content, dict) else None
+        return isinstance(data, list) and any(
+            isinstance(one, dict) and "paragraphs" in one for one in data
+        )
+
+    def document(self, path: Path, content: Any, ledger: Ledger) -> Table:
+        """The questions of a SQuAD file as rows."""
+        rows = []
+        for number, one in enumerate(read_squad(path, content, ledger), 1):
+            cells: dict[str, Any] = {"id": one.id, "title": one.title, "question": one.question}
+            rows.append(Row(number, {**cells, "context": one.passage}, one))
+        names = ("id", "title", "question", "context")
+        found = {"question": "question", "passage": "context", "answers": "answers"}
+        return Table(path, names, rows, unit="question", layout=self.name, columns=found)
 
 
 def read_squad(path: Path, content: Mapping[str, Any], ledger: Ledger) -> list[Question]:
@@ -52,17 +115,6 @@ def read_squad(path: Path, content: Mapping[str, Any], ledger: Ledger) -> list[Q
                     )
                 )
     return examples
-
-
-def squad_table(path: Path, content: Mapping[str, Any], ledger: Ledger) -> Table:
-    """The questions of a SQuAD file as rows."""
-    rows = []
-    for number, one in enumerate(read_squad(path, content, ledger), 1):
-        cells: dict[str, Any] = {"id": one.id, "title": one.title, "question": one.question}
-        rows.append(Row(number, {**cells, "context": one.passage}, one))
-    names = ("id", "title", "question", "context")
-    found = {"question": "question", "passage": "context", "answers": "answers"}
-    return Table(path, names, rows, unit="question", layout="squad", columns=found)
 
 
 def _listed(holder: Any, key: str, path: Path, done: int) -> Iterator[dict[str, Any]]:
@@ -126,17 +178,9 @@ def placed(text: str, start: int | None, passage: str, ledger: Ledger) -> Span:
 # ------------------------------------------------------------------ rows
 
 
-def read_questions(table: Table, finder: Finder, ledger: Ledger) -> list[Question]:
-    """Rows with a question, a passage and answers: texts, or SQuAD's texts and starts."""
-    rows = question_rows(table, finder, ledger)
-    ledger.note("rows without a question or a passage, left out", rows.count(None))
-    return _merged([row for row in rows if row is not None], ledger)
-
-
-def question_rows(
-    table: Table, finder: Finder, ledger: Ledger, gold: bool = True
-) -> list[Question | None]:
+def question_rows(rows: Rows, gold: bool = True) -> list[Question | None]:
     """A question for each row; None for a row without a question or a passage."""
+    table, finder, ledger = rows.table, rows.finder, rows.ledger
     question, passage = finder.needed("question"), finder.needed("passage")
     answers = finder.known("answers") if gold else None
     starts = finder.known("start") if gold else None
@@ -219,3 +263,64 @@ def _answers(
         ledger.note("answers replaced by the spelling in their passage")
         return (Span(passage[slice(*places)], places[0]),)
     return (placed(text, places[0] if places else None, passage, ledger),)
+
+
+class AnsweringReading(Reading):
+    """Questions about passages, and their answers."""
+
+    name = "answering"
+    order = 50
+    about = "an answer that stands in a passage"
+    roles = MappingProxyType(
+        {
+            "question": ("question", "query"),
+            "passage": ("context", "passage", "paragraph", "review", "document", "text", "article"),
+            "answers": ("answers", "answer", "human_ans_spans", "answer_text", "detected_answers"),
+            "start": ("answer_start", "human_ans_indices", "start", "start_position"),
+            "id": (
+                *("id", "qid", "question_id", "q_review_id", "uid", "guid", "idx", "index"),
+                "pairid",
+            ),
+        }
+    )
+    shared = "passage"
+    layouts = (Squad(),)
+
+    def suits(self, finder: Finder) -> Guess | None:
+        """Tables of questions and passages, unless their answers are yes and no."""
+        guess = Guess(0.8, "it has questions and passages")
+        names = finder.by_plain
+        if finder.given.keys() & {"question", "passage", "answers"} or "human_ans_spans" in names:
+            return guess
+        if not {"context", "passage", "paragraph"} & names.keys() or "question" not in names:
+            return None
+        answers = finder.peek("answers")
+        if answers is None:
+            labelled = "label" in finder.given or finder.peek("label") is not None
+            return None if labelled else guess
+        return None if says_yes_or_no(finder.table, answers) else guess
+
+    def examples(self, rows: Rows) -> list[Question]:
+        """Rows with a question, a passage and answers: texts, or SQuAD's texts and starts."""
+        read = question_rows(rows)
+        rows.ledger.note("rows without a question or a passage, left out", read.count(None))
+        return _merged([one for one in read if one is not None], rows.ledger)
+
+    def inputs(self, rows: Rows) -> list[Question | None]:
+        """A question for each row."""
+        return question_rows(rows, gold=False)
+
+    def kept_apart(self, examples: Sequence[Any]) -> tuple[str, list[list[str]]]:
+        """Articles, or passages if there are few articles."""
+        articles = len({one.title for one in examples}) > FEW
+        keys = [[one.title if articles and one.title else one.passage] for one in examples]
+        return "article" if articles else "passage", keys
+
+    def lint(self, splits: Mapping[str, Any]) -> Iterator[Any]:
+        """Answers that are not in the passage, repeated ids, and questions without an answer."""
+        from bertsmith.tasks.answering.checks import answers
+
+        yield from answers(splits)
+
+
+READING = AnsweringReading()

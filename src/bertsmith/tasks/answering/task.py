@@ -24,8 +24,8 @@ from bertsmith.metrics.answers import answer_overlap, best_threshold, question_s
 from bertsmith.model import Hidden
 from bertsmith.numbers import parse_number
 from bertsmith.pages.results import marked_text, score_table
+from bertsmith.tasks.answering.reading import READING, Question
 from bertsmith.tasks.dataset import Dataset
-from bertsmith.tasks.examples import Question
 from bertsmith.tasks.task import Display, Mark, Passage, Prediction, Rows, Scorer, Task
 from bertsmith.tasks.training import (
     Sample,
@@ -299,8 +299,7 @@ class AnswerMethods(Askable):
 class AnsweringTask(Task):
     """An answer that stands in a passage."""
 
-    name = "answering"
-    order = 50
+    reading = READING
     head = "answer"
     hub_tag, opens_as = "question-answering", "QuestionAnswering"
     usage = 'answer("A question?", "A passage.")'

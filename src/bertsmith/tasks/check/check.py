@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from bertsmith.errors import BertsmithError
-from bertsmith.tasks.check import labels, spans, texts
+from bertsmith.tasks.check import labels, texts
 from bertsmith.tasks.check.findings import SEVERITIES, Finding, Report, Splits
 from bertsmith.tasks.check.lengths import Reader, measure
 from bertsmith.tasks.dataset import Dataset
@@ -19,11 +19,7 @@ LINTS = (
     labels.spelling,
     labels.shares,
     labels.unseen,
-    labels.numbered_tags,
-    labels.scores,
-    labels.choices,
-    spans.tags,
-    spans.answers,
+    lambda splits: splits["train"].reading.lint(splits),
     texts.empty,
     texts.broken,
     texts.repeated,

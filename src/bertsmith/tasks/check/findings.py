@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from bertsmith.data.tables import Where
 from bertsmith.errors import BertsmithError
 from bertsmith.tasks.dataset import Dataset
-from bertsmith.tasks.examples import Where
 
 SEVERITIES = ("error", "warning", "note")  # ruins training; costs or flatters a score; good to know
 SHOWN = 5  # places that a finding keeps

@@ -12,7 +12,6 @@ from unicodedata import name as name_of
 
 from bertsmith.tasks.check.findings import Finding, Lengths, Splits, found
 from bertsmith.tasks.dataset import Dataset
-from bertsmith.tasks.examples import Labelled, MultiLabelled, Options, Question, Scored
 from bertsmith.tokenizer import Tokenizer
 from bertsmith.tokenizer.scripts import UNSPACED
 
@@ -63,24 +62,13 @@ def measure(splits: Splits, reader: Reader | None) -> tuple[dict[str, Lengths], 
     lengths, findings = {}, []
     for name, dataset in splits.items():
         if reader is None:
-            words = [max(map(_words, units(one, dataset.task))) for one in dataset.examples]
+            units = map(dataset.reading.units, dataset.examples)
+            words = [max(map(_words, several)) for several in units]
             lengths[name] = _spread("words", words)
         else:
             lengths[name], more = _tokens(name, dataset, reader)
             findings.extend(more)
     return lengths, findings
-
-
-def units(example: Any, task: str) -> list[tuple[str, ...]]:
-    """The inputs that an example becomes: each one text, or a pair that is read together."""
-    if task == "similarity":
-        return [(text,) for text in example.texts]
-    match example:
-        case Labelled() | MultiLabelled() | Scored() | Question():
-            return [example.texts]
-        case Options(prompt=prompt, options=options):
-            return [(prompt, option) for option in options]
-    return [(text,) for text in example.texts]
 
 
 def _words(texts: Sequence[str]) -> int:
@@ -89,7 +77,8 @@ def _words(texts: Sequence[str]) -> int:
 
 def _tokens(name: str, dataset: Dataset[Any], reader: Reader) -> tuple[Lengths, list[Finding]]:
     tokenizer, limit = reader.tokenizer, reader.limit
-    inputs = [units(one, dataset.task) for one in dataset.examples]
+    reading = dataset.reading
+    inputs = [reading.units(one) for one in dataset.examples]
     texts = list(dict.fromkeys(text for several in inputs for unit in several for text in unit))
     ids = tokenizer.encode_ids(texts)
     size = dict(zip(texts, map(len, ids), strict=True))
@@ -102,7 +91,7 @@ def _tokens(name: str, dataset: Dataset[Any], reader: Reader) -> tuple[Lengths, 
         if total > limit:
             room = limit - max(special) - max(part[0] for part in parts)
             # A window holds the whole first text, and some of the second.
-            if isinstance(one, Options) or (len(parts[0]) > 1 and room < max(1, limit // 4)):
+            if not reading.windows or (len(parts[0]) > 1 and room < max(1, limit // 4)):
                 stuck.append(one.where)
             else:
                 beyond.append(one.where)
@@ -122,7 +111,7 @@ def _beyond(
     what = f"inputs longer than the model's {limit:,} tokens ({share:.1%})"
     yield from found("note", "long", name, what, beyond, "they are read in windows")
     what = "inputs too long to be read in windows"
-    advice = "shorten the first texts" if dataset.task != "choice" else "shorten the prompts"
+    advice = f"shorten the {'first texts' if dataset.reading.windows else 'prompts'}"
     yield from found("error", "too-long", name, what, stuck, advice)
 
 

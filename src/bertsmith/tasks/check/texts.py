@@ -8,18 +8,10 @@ from collections.abc import Hashable, Iterator
 from itertools import combinations
 from typing import Any
 
+from bertsmith.data.tables import Where
 from bertsmith.tasks.check.findings import Finding, Splits, found
 from bertsmith.tasks.dataset import Dataset
-from bertsmith.tasks.examples import (
-    Annotated,
-    Example,
-    Labelled,
-    MultiLabelled,
-    Question,
-    Scored,
-    Tagged,
-    Where,
-)
+from bertsmith.tasks.reading import Example
 
 MOJIBAKE = re.compile("Ã[\x80-\xbf©¨¤¶¼±§ª]|â€[™œ\x9d“”¦]|Â[\xa0£§©®°»«]")
 CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -64,7 +56,7 @@ def repeated(splits: Splits) -> Iterator[Finding]:
             groups[key(one)].append(one)
         again = [one.where for group in groups.values() for one in group[1:]]
         yield from found("note", "duplicate", name, "duplicates of earlier examples", again)
-        torn = [group[1].where for group in groups.values() if len(set(map(gold, group))) > 1]
+        torn = [group[1].where for group in groups.values() if len({one.gold for one in group}) > 1]
         yield from found(
             "warning",
             "contradiction",
@@ -90,30 +82,32 @@ def leaked(splits: Splits) -> Iterator[Finding]:
             places,
             f"scores on {other} will be too optimistic",
         )
-        yield from _passages(one, first, other, second)
+        yield from _shared(one, first, other, second)
 
 
-def _passages(one: str, first: Dataset[Any], other: str, second: Dataset[Any]) -> Iterator[Finding]:
+def _shared(one: str, first: Dataset[Any], other: str, second: Dataset[Any]) -> Iterator[Finding]:
     """Passages that questions of both splits are about."""
-    known = {same(example.passage) for example in first.examples if isinstance(example, Question)}
+    name = first.reading.shared
+    known = {same(getattr(example, name)) for example in first.examples} if name else set()
     places: dict[str, Where] = {}
-    for example in second.examples:
-        if isinstance(example, Question) and same(example.passage) in known:
-            places.setdefault(same(example.passage), example.where)
+    for example in second.examples if name else ():
+        if (text := same(getattr(example, name))) in known:
+            places.setdefault(text, example.where)
     yield from found(
         "warning",
-        "passage-leak",
+        f"{name}-leak",
         other,
-        f"passages also in {one}",
+        f"{name}s also in {one}",
         places.values(),
-        "split the data by passage, or better by article",
+        f"split the data by {name}, or better by article",
     )
 
 
 def label_in_text(splits: Splits) -> Iterator[Finding]:
     """Texts that contain their own label."""
     dataset = splits["train"]
-    rows = [one for one in dataset.examples if isinstance(one, Labelled) and one.label]
+    single = dataset.reading.classes and not dataset.reading.several
+    rows = dataset.gold() if single else []
     names = [name for name in dataset.labels if len(name) > 2 and not name.isdecimal()]
     if len(names) < 2 or len(rows) < 20:
         return
@@ -134,7 +128,7 @@ def label_in_text(splits: Splits) -> Iterator[Finding]:
         )
 
 
-def _says(pattern: re.Pattern[str], example: Labelled) -> bool:
+def _says(pattern: re.Pattern[str], example: Example) -> bool:
     return any(map(pattern.search, example.texts))
 
 
@@ -146,19 +140,3 @@ def key(example: Example) -> Hashable:
 def same(text: str) -> str:
     """A text without case and repeated spaces."""
     return " ".join(text.casefold().split())
-
-
-def gold(example: Example) -> Hashable:
-    """The gold label, score or tags of an example."""
-    match example:
-        case Labelled(label=label):
-            return label
-        case MultiLabelled(labels=labels):
-            return None if labels is None else frozenset(labels)
-        case Scored(score=score):
-            return score
-        case Tagged(tags=tags):
-            return tags
-        case Annotated(spans=spans):
-            return spans
-    return None

@@ -3,33 +3,108 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
-from bertsmith.data.columns import Finder, nested_choices, plain
-from bertsmith.data.tables import Row, Table, is_absent, list_cell, text_cell
+from bertsmith.data.columns import Finder, is_list, plain
+from bertsmith.data.tables import Row, Table, Where, is_absent, list_cell, text_cell
 from bertsmith.errors import BertsmithError
-from bertsmith.ledger import Ledger
 from bertsmith.numbers import parse_whole, shown
-from bertsmith.tasks.examples import Options, Where
+from bertsmith.tasks.reading import Example, Guess, Reading, Rows
 
 LETTERED = re.compile(r"\(([A-Z0-9])\)")  # OpenBookQA's table: (A) one (B) another
 KEYS = "ABCDEFGHIJ"
+NUMBERED = ("ending", "choice", "option", "answer")  # choices in columns of their own
 # COPA asks one of two questions, by a word.
 ASKED = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
 
 
-def read_choices(table: Table, finder: Finder, ledger: Ledger) -> list[Options]:
-    """Rows with a prompt, the choices (in one column or several) and which of them is right."""
-    rows = choice_rows(table, finder)
-    ledger.note("rows without a text, left out", rows.count(None))
-    return [row for row in rows if row is not None]
+@dataclass(frozen=True, slots=True)
+class Options(Example):
+    """A prompt and several choices, one of them correct."""
+
+    prompt: str
+    options: tuple[str, ...]
+    label: int | None  # which of them, from 0
+    where: Where
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts that a model reads."""
+        return (self.prompt, *self.options)
+
+    @property
+    def labelled(self) -> bool:
+        """Is the correct choice known?"""
+        return self.label is not None
 
 
-def choice_rows(table: Table, finder: Finder) -> list[Options | None]:
+class ChoiceReading(Reading):
+    """Prompts with several choices."""
+
+    name = "choice"
+    order = 60
+    about = "one of several choices"
+    roles = MappingProxyType(
+        {
+            "prompt": (
+                *("sent1", "ctx", "question_stem", "premise", "context", "passage", "article"),
+                *("question", "prompt"),
+            ),
+            "options": ("choices", "endings", "options", "answers"),
+            "answer": ("answer_key", "answerkey", "label", "answer", "gold", "correct"),
+        }
+    )
+    headings = frozenset(f"{word}{number}" for word in NUMBERED for number in range(10))
+    windows = False
+
+    def suits(self, finder: Finder) -> Guess | None:
+        """Tables with choices in one column or several."""
+        table, names = finder.table, finder.by_plain
+        listed = {"prompt", "options"} <= names.keys() and is_list(table, names["options"])
+        choices = finder.given.keys() & {"prompt", "options"} or names.keys() & {
+            "choices",
+            "endings",
+        }
+        if choices or listed or finder.numbered(NUMBERED) or nested_choices(table):
+            return Guess(0.9, "it has choices")
+        return None
+
+    def examples(self, rows: Rows) -> list[Options]:
+        """Rows with a prompt, the choices (in one column or several) and which of them is right."""
+        read = choice_rows(rows)
+        rows.ledger.note("rows without a text, left out", read.count(None))
+        return [one for one in read if one is not None]
+
+    def inputs(self, rows: Rows) -> list[Options | None]:
+        """A prompt with its choices for each row."""
+        return [one and replace(one, label=None) for one in choice_rows(rows)]
+
+    def units(self, example: Any) -> list[tuple[str, ...]]:
+        """The prompt with each of its choices."""
+        return [(example.prompt, option) for option in example.options]
+
+    def lint(self, splits: Mapping[str, Any]) -> Iterator[Any]:
+        """Correct choices that are mostly in one position, and repeated choices."""
+        from bertsmith.tasks.choice.checks import choices
+
+        yield from choices(splits)
+
+
+def nested_choices(table: Table) -> str | None:
+    """The column of OpenBookQA's jsonl that holds {"stem": ..., "choices": [...]}."""
+    first = table.rows[0].cells if table.rows else {}
+    nested = (n for n, v in first.items() if isinstance(v, dict) and {"stem", "choices"} <= set(v))
+    return next(nested, None)
+
+
+def choice_rows(rows: Rows) -> list[Options | None]:
     """An example for each row; None for a row without a prompt."""
+    table, finder = rows.table, rows.finder
     nested = nested_choices(table)
-    several = [] if "options" in finder.given else finder.numbered()
+    several = [] if "options" in finder.given else finder.numbered(NUMBERED)
     if several:
         finder.note("options", f"{several[0]} to {several[-1]}", *several)
     prompt = finder.note("prompt", nested) if nested else finder.needed("prompt")
@@ -123,3 +198,6 @@ def _label(
         if spelled in names and names.index(spelled) < len(options):
             return names.index(spelled)
     raise BertsmithError(f"{where}: {answer!r} is {shown(spelled)}, not one of the choices")
+
+
+READING = ChoiceReading()

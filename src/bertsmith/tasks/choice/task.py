@@ -20,8 +20,8 @@ from bertsmith.infer.texts import listed_strings
 from bertsmith.infer.windows import Window, Windower
 from bertsmith.metrics.calibration import calibration_error
 from bertsmith.model import Hidden
+from bertsmith.tasks.choice.reading import READING, Options
 from bertsmith.tasks.dataset import Dataset
-from bertsmith.tasks.examples import Options
 from bertsmith.tasks.task import (
     Display,
     Mark,
@@ -176,8 +176,7 @@ class ChooseMethods(Askable):
 class ChoiceTask(Task):
     """One of several choices."""
 
-    name = "choice"
-    order = 60
+    reading = READING
     head = "choose"
     hub_tag, opens_as = "multiple-choice", "MultipleChoice"
     usage = 'choose("A prompt", ["one", "another"])'

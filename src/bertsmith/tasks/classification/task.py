@@ -16,10 +16,11 @@ from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.calibration import calibration_error
 from bertsmith.metrics.labels import Score, label_scores, per_label
 from bertsmith.numbers import shown
+from bertsmith.tasks.classification.reading import READING
 from bertsmith.tasks.classifying import classify, positive
 from bertsmith.tasks.dataset import Dataset
-from bertsmith.tasks.examples import Labelled, MultiLabelled, Scored
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
+from bertsmith.tasks.reading import TextExample
 from bertsmith.tasks.task import Prediction, Scorer, Weights, abstained
 from bertsmith.tasks.training import (
     Targets,
@@ -70,11 +71,10 @@ class ClassificationTraining(LabelTraining):
 class ClassificationTask(LabelTask):
     """One label."""
 
-    name = "classification"
-    order = 10
+    reading = READING
     usage = 'classify("A text.")'
     options = frozenset({"class_weights", "focal", "smoothing", "both_orders"})
-    kinds = (Labelled, MultiLabelled, Scored)
+    kinds = (TextExample,)
 
     def fits(self, checkpoint: Checkpoint) -> bool:
         """Is there a classification head that chooses among labels?"""

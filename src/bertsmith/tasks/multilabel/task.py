@@ -15,9 +15,10 @@ from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.labels import Score, multilabel_per_label, multilabel_scores
 from bertsmith.tasks.classifying import classify
-from bertsmith.tasks.dataset import Dataset, label_names
-from bertsmith.tasks.examples import Labelled, MultiLabelled, Scored
+from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
+from bertsmith.tasks.multilabel.reading import READING
+from bertsmith.tasks.reading import TextExample
 from bertsmith.tasks.task import Prediction, Scorer
 from bertsmith.tasks.training import (
     Targets,
@@ -38,7 +39,7 @@ class MultilabelTraining(LabelTraining):
         super().__init__(dataset, options)
         if not self.labels:
             raise BertsmithError(f"{dataset.path}: contains no labels")
-        seen = (name for example in dataset.gold() for name in label_names(example))
+        seen = (name for example in dataset.gold() for name in example.label_names)
         self.weights, self.otherwise = label_weights(
             options.class_weights, self.labels, seen, len(dataset.gold())
         )
@@ -65,12 +66,11 @@ class MultilabelTraining(LabelTraining):
 class MultilabelTask(LabelTask):
     """Any number of labels."""
 
-    name = "multilabel"
-    order = 20
+    reading = READING
     usage = 'classify("A text.").labels'
     defaults = MappingProxyType({"epochs": 4})
     options = frozenset({"class_weights", "focal", "smoothing", "both_orders"})
-    kinds = (Labelled, MultiLabelled, Scored)
+    kinds = (TextExample,)
 
     def fits(self, checkpoint: Checkpoint) -> bool:
         """Does config.json say so?"""

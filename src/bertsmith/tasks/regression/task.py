@@ -19,8 +19,9 @@ from bertsmith.metrics.numbers import number_scores
 from bertsmith.model import Model
 from bertsmith.tasks.classifying import classify
 from bertsmith.tasks.dataset import Dataset
-from bertsmith.tasks.examples import Labelled, MultiLabelled, Scored
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
+from bertsmith.tasks.reading import TextExample
+from bertsmith.tasks.regression.reading import READING
 from bertsmith.tasks.task import Prediction, Scorer
 from bertsmith.tasks.training import Targets, TaskOptions, TrainingItem, item_weights
 
@@ -80,11 +81,10 @@ def _scale(model: Model, factor: float, shift: float) -> None:
 class RegressionTask(LabelTask):
     """A number."""
 
-    name = "regression"
-    order = 30
+    reading = READING
     usage = 'classify("A text.").score'
     defaults = MappingProxyType({"epochs": 4})
-    kinds = (Labelled, MultiLabelled, Scored)
+    kinds = (TextExample,)
     perfect = 0.0
     confident = False
     options = frozenset({"both_orders"})

@@ -22,7 +22,8 @@ from bertsmith.model import Model
 from bertsmith.model.pooling import POOLS
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.embedding import Embed, embed
-from bertsmith.tasks.examples import Labelled, Related, Scored
+from bertsmith.tasks.reading import TextExample
+from bertsmith.tasks.similarity.reading import READING, Related
 from bertsmith.tasks.task import Prediction, Scorer, Task, Weights, weighted_mean
 from bertsmith.tasks.training import (
     Sample,
@@ -201,14 +202,13 @@ class CosineTraining(VectorTraining):
 class SimilarityTask(Embed, Task):
     """Texts that belong together, or how near two texts are."""
 
-    name = "similarity"
-    order = 70
+    reading = READING
     head = None
     hub_tag, opens_as = "sentence-similarity", ""
     usage = 'embed(["A text.", "Another."])'
     defaults = MappingProxyType({"batch_size": 64, "epochs": 1})
     options = frozenset({"temperature"})
-    kinds = (Related, Scored, Labelled)
+    kinds = (Related, TextExample)
     perfect = 0.0
     confident = False
 

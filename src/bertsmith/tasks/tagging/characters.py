@@ -4,31 +4,16 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from bertsmith.data.tables import Table
+from bertsmith.data.predictions import SUFFIX
+from bertsmith.data.tables import Where
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 from bertsmith.numbers import parse_whole
-from bertsmith.tasks.examples import Where
 
 SPAN_FORMATS = ("spacy", "prodigy", "doccano")
-DECISION = "answer"
 CharacterSpan = tuple[int, int, str]  # start, end and label
-
-
-def accepted(table: Table, ledger: Ledger) -> tuple[Table, str]:
-    """The rows that an annotator accepted, and the column that says so, if there is one.
-
-    Prodigy writes "accept", "reject" or "ignore" into the column "answer" of every row.
-    """
-    decisions = {row.cells.get(DECISION) for row in table.rows if DECISION in table.names}
-    if not decisions or not decisions <= {"accept", "reject", "ignore"}:
-        return table, ""
-    rows = [row for row in table.rows if row.cells[DECISION] == "accept"]
-    ledger.note("rows that the annotator did not accept, left out", len(table.rows) - len(rows))
-    return replace(table, rows=rows), DECISION
 
 
 def read_spans(
@@ -123,3 +108,16 @@ def spans_record(
         spans.append({**span, "token_start": first, "token_end": last})
     meta = {key: value for key, value in others.items() if key not in ("text", "tokens", "spans")}
     return {"text": text, "tokens": tokens, "spans": spans, **({"meta": meta} if meta else {})}
+
+
+def predicted_spans(kind: str, row: Mapping[str, Any]) -> Any:
+    """A row with its predicted entities, as an annotation tool reads it."""
+    entities = row.get(f"entities{SUFFIX}", row.get("entities"))
+    text = row.get("text")
+    if not isinstance(entities, list) or not isinstance(text, str):
+        raise BertsmithError(f"--format {kind} is for models that tag entities")
+    results = ("words", "tags", "entities")
+    words = row.get(f"words{SUFFIX}", row.get("words"))
+    names = {*results, *(f"{name}{SUFFIX}" for name in results)}
+    others = {name: value for name, value in row.items() if name not in names}
+    return spans_record(kind, text, words or (), entities, others)

@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bertsmith.data.streams import Stream
-from bertsmith.data.tables import Row, Table, portions
+from bertsmith.data.tables import Layout, Row, Table, Where, portions
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 from bertsmith.numbers import parse_whole, shown
-from bertsmith.tasks.examples import Tagged, Where, joined
+from bertsmith.tasks.tagging.examples import Tagged, joined
 
 DOCUMENT = "-DOCSTART-"
 COMMENT = re.compile(r"#\s?(id|sent_id|text|newdoc|newpar|global)\b|#.*\s=\s")
 CONLL_2003 = ("word", "pos", "chunk", "ner")
 CONLL_U = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 LONGEST = 100_000  # lines of one sentence
+TAGGED_LINE = re.compile(r"\S+( \S+)* (O|[BIESLU]-\S+)")  # of one sentence
 
 
 class Line(NamedTuple):
@@ -28,6 +29,41 @@ class Line(NamedTuple):
 
     number: int
     cells: list[str]
+
+
+class Conll(Layout):
+    """A word on each line, with its tag in a column."""
+
+    name = "conll"
+    content = "words with tags"
+    endings = (".conll", ".conll03", ".iob", ".iob2", ".bio", ".ner", ".pos", ".tags")
+
+    def fits_text(self, head: str, chosen: bool) -> bool:
+        """Groups of lines of one width; where tags are wanted, also a single sentence."""
+        if looks_like_conll(head):
+            return True
+        lines = [line.rstrip("\r") for line in head.split("\n")[:200] if line.strip()]
+        return chosen and all(map(TAGGED_LINE.fullmatch, lines))
+
+    def tables(
+        self, stream: Stream, ledger: Ledger, columns: Mapping[str, str], size: int
+    ) -> Iterator[Table]:
+        """The portions of a CoNLL file."""
+        return conll_tables(stream, ledger, columns, size)
+
+
+class ConllU(Layout):
+    """A treebank of Universal Dependencies."""
+
+    name = "conllu"
+    content = "words with tags"
+    endings = (".conllu",)
+
+    def tables(
+        self, stream: Stream, ledger: Ledger, columns: Mapping[str, str], size: int
+    ) -> Iterator[Table]:
+        """The portions of a treebank."""
+        return conllu_tables(stream, ledger, columns, size)
 
 
 def looks_like_conll(text: str) -> bool:

@@ -24,9 +24,11 @@ from bertsmith.metrics.labels import Score, per_label
 from bertsmith.metrics.schemes import chunks, detect
 from bertsmith.model import Hidden
 from bertsmith.pages.results import marked_text
-from bertsmith.tasks.dataset import Dataset, label_names
-from bertsmith.tasks.examples import Annotated, Labelled, MultiLabelled, Tagged
+from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.reading import TextExample
 from bertsmith.tasks.tagging.characters import CharacterSpan, tags_of_spans
+from bertsmith.tasks.tagging.examples import Annotated, Tagged
+from bertsmith.tasks.tagging.reading import READING
 from bertsmith.tasks.task import Display, Mark, Passage, Prediction, Rows, Scorer, Task
 from bertsmith.tasks.training import (
     Sample,
@@ -223,7 +225,7 @@ class TaggingTraining(Training):
         self.index = {name: number for number, name in enumerate(self.labels)}
         if len(self.labels) < 2:
             raise BertsmithError(f"{dataset.path}: training needs at least two different tags")
-        seen = (tag for example in dataset.gold() for tag in label_names(example))
+        seen = (tag for example in dataset.gold() for tag in example.label_names)
         self.weights = class_weights(options.class_weights, self.labels, seen)
 
     def config_changes(self) -> dict[str, Any]:
@@ -314,15 +316,14 @@ class TagMethods(Askable):
 class TaggingTask(Task):
     """A tag for every word."""
 
-    name = "tagging"
-    order = 40
+    reading = READING
     head = "tag"
     hub_tag, opens_as = "token-classification", "TokenClassification"
     usage = 'tag("Ada lived in London.")'
     pipeline = 'aggregation_strategy="first"'  # a word has the label of its first token
     defaults = MappingProxyType({"batch_size": 16})
     options = frozenset({"class_weights", "focal", "smoothing"})
-    kinds = (Tagged, Annotated, Labelled, MultiLabelled)
+    kinds = (Tagged, Annotated, TextExample)
 
     # ---- asking
     verb, ability, heads = "tag", "tag", ("tag",)

@@ -1,0 +1,118 @@
+"""Rows of texts with any number of labels: lists, separators, or a column for each label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bertsmith.data.columns import Finder, is_list
+from bertsmith.data.tables import Table, Where, is_absent, list_cell, sample
+from bertsmith.tasks.cells import (
+    TEXTLESS,
+    TextReading,
+    class_cell,
+    class_names,
+    text_columns,
+    texts_and_label,
+)
+from bertsmith.tasks.reading import Guess, Rows, TextExample
+
+SEPARATORS = "|;,"
+BINARY = {"0", "1", "0.0", "1.0", "True", "False"}
+
+
+@dataclass(frozen=True, slots=True)
+class MultiLabelled(TextExample):
+    """A text, or a pair, to which any number of labels apply."""
+
+    labels: tuple[str, ...] | None  # None: the file does not say; (): none applies
+    where: Where
+
+    @property
+    def gold(self) -> frozenset[str] | None:
+        """The labels, in no order."""
+        return None if self.labels is None else frozenset(self.labels)
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The labels."""
+        return self.labels or ()
+
+
+class MultilabelReading(TextReading):
+    """Any number of labels for a text or a pair of texts."""
+
+    name = "multilabel"
+    order = 20
+    about = "any number of labels"
+    target = "label"
+    classes = True
+    several = True
+
+    def suits(self, finder: Finder) -> Guess | None:
+        """Tables with lists of labels."""
+        what, column = texts_and_label(finder) or ("", None)
+        if column is None or not is_list(finder.table, column):
+            return None
+        return Guess(0.45, f"it has {what} and lists of labels")
+
+    def examples(self, rows: Rows) -> list[MultiLabelled]:
+        """Texts with lists of labels, labels between separators, or columns of 0 and 1."""
+        table, finder = rows.table, rows.finder
+        column = finder.named("label")
+        texts = text_columns(finder)
+        column = column or finder.known("label")
+        flags = [] if column else _flags(table, {texts.text, texts.pair})
+        if flags:
+            finder.note("label", f"{len(flags)} columns of 0 and 1: {', '.join(flags)}", *flags)
+        separator = "" if column is None else _separator(table, column)
+        if column and separator.strip():
+            finder.note("label", f"{column}, split at {separator}", column)
+        classes = class_names(rows, column)
+        examples = []
+        for row in table.rows:
+            where = table.where(row)
+            labels: tuple[str, ...] | None = None
+            if flags:
+                labels = tuple(
+                    name for name in flags if str(row.cells.get(name)) in ("1", "1.0", "True")
+                )
+            elif column is not None and not is_absent(value := row.cells.get(column)):
+                cells = _several(value, where, column, separator)
+                spelled = (class_cell(cell, where, column, classes) for cell in cells)
+                labels = tuple(dict.fromkeys(name for name in spelled if name is not None))
+            both = texts.read(row, where)
+            if both is None:
+                rows.ledger.note(TEXTLESS)
+                continue
+            examples.append(MultiLabelled(*both, labels, where))
+        return examples
+
+
+def _flags(table: Table, texts: set[str | None]) -> list[str]:
+    """The columns that hold only 0 and 1."""
+    flags = {name: None for name in table.names if name not in texts}
+    for row in table.rows:
+        for name in list(flags):
+            value = row.cells.get(name)
+            if not isinstance(value, bool | int | float | str) or str(value)[:6] not in BINARY:
+                del flags[name]
+    return list(flags)
+
+
+def _separator(table: Table, column: str) -> str:
+    """What stands between labels of one cell; a blank where nothing needs to."""
+    values = [value for value in sample(table, column, len(table.rows)) if isinstance(value, str)]
+    written = [value for value in values if not value.strip().startswith("[")]
+    return next((mark for mark in SEPARATORS if any(mark in value for value in written)), " ")
+
+
+def _several(value: Any, where: Where, column: str, separator: str) -> list[Any]:
+    if isinstance(value, str) and not value.strip().startswith("["):
+        return value.split(separator) if separator.strip() else [value]
+    if isinstance(value, int | float):
+        return [value]
+    return list_cell(value, where, column)
+
+
+READING = MultilabelReading()

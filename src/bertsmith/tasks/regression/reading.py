@@ -1,0 +1,111 @@
+"""Rows of texts or pairs of texts with a number each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from bertsmith.data.columns import Finder, is_list
+from bertsmith.data.tables import Where, is_absent, sample
+from bertsmith.errors import BertsmithError
+from bertsmith.numbers import parse_number, shown
+from bertsmith.tasks.cells import (
+    SCORE,
+    TEXTLESS,
+    TEXTS,
+    TextReading,
+    text_columns,
+    texts_and_label,
+)
+from bertsmith.tasks.reading import Guess, Rows, TextExample
+
+LARGEST = 1e30  # scores, whose squared errors a model learns in float32
+
+
+@dataclass(frozen=True, slots=True)
+class Scored(TextExample):
+    """A text, or a pair, with a number."""
+
+    score: float | None
+    where: Where
+
+    @property
+    def gold(self) -> float | None:
+        """The number."""
+        return self.score
+
+
+class ScoreReading(TextReading):
+    """A number for a text or a pair."""
+
+    roles = MappingProxyType({**TEXTS, "score": SCORE})
+    target = "score"
+
+    def examples(self, rows: Rows) -> list[Any]:
+        """Texts or pairs, each with a number."""
+        column = rows.finder.named("score") or rows.finder.named("label")
+        texts = text_columns(rows.finder)
+        column = column or rows.finder.known("score")
+        examples = []
+        for row in rows.table.rows:
+            where = rows.table.where(row)
+            score = _score(row.cells.get(column), where, column) if column else None
+            both = texts.read(row, where)
+            if both is None:
+                rows.ledger.note(TEXTLESS)
+                continue
+            examples.append(Scored(*both, score, where))
+        return examples
+
+    def lint(self, splits: Mapping[str, Any]) -> Iterator[Any]:
+        """Constant scores, and scores outside the range of train."""
+        from bertsmith.tasks.regression.checks import scores
+
+        yield from scores(splits)
+
+
+def _score(value: Any, where: Where, column: str) -> float | None:
+    if is_absent(value) or value == "":
+        return None
+    score = parse_number(value)
+    if score is None:
+        raise BertsmithError(f"{where}: {column!r} is {shown(value)}, not a finite number")
+    if abs(score) > LARGEST:
+        raise BertsmithError(
+            f"{where}: {column!r} is {shown(value)}, more than a model can output; scale "
+            f"the scores to at most {LARGEST:g}"
+        )
+    return score
+
+
+class RegressionReading(ScoreReading):
+    """A number for a text or a pair."""
+
+    name = "regression"
+    order = 30
+    about = "a number for a text or a pair"
+
+    def suits(self, finder: Finder) -> Guess | None:
+        """Tables with a column of scores, or with labels that are fractions."""
+        given, names = finder.given, finder.by_plain
+        if "score" in given:
+            return Guess(0.6, "a column of scores was named")
+        if (found := texts_and_label(finder)) is None:
+            return None
+        what, column = found
+        pairs = what != "texts"
+        if "score" in names and (column is None or (pairs and "label" not in given)):
+            return Guess(0.5, f"it has {what} and scores")
+        if column is None:
+            scores = pairs and finder.candidates("score")
+            return Guess(0.5, f"it has {what} and scores") if scores else None
+        numbers = [parse_number(value) for value in sample(finder.table, column)]
+        fractions = None not in numbers and any(n % 1 for n in numbers if n)
+        if not fractions or is_list(finder.table, column):
+            return None
+        return Guess(0.4, f"it has {what}, and {column!r} holds fractions")
+
+
+READING = RegressionReading()

@@ -1,0 +1,113 @@
+"""Rows of texts that belong together, or of pairs with a score of their similarity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from bertsmith.data.columns import Finder
+from bertsmith.data.tables import Where, is_absent, list_cell, text_cell
+from bertsmith.tasks.cells import SCORE, TEXTLESS, TEXTS, TextColumns, text_columns
+from bertsmith.tasks.reading import Example, Guess, Rows
+from bertsmith.tasks.regression.reading import ScoreReading
+
+
+@dataclass(frozen=True, slots=True)
+class Related(Example):
+    """Texts that belong together, and texts that do not: any number of both for an anchor."""
+
+    anchor: str
+    positive: str
+    negative: str | None
+    where: Where
+    more_positives: tuple[str, ...] = ()
+    more_negatives: tuple[str, ...] = ()
+
+    @property
+    def positives(self) -> tuple[str, ...]:
+        """All texts that belong to the anchor."""
+        return (self.positive, *self.more_positives)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts that a model reads: the anchor, all positives, all negatives."""
+        first = () if self.negative is None else (self.negative,)
+        return (self.anchor, *self.positives, *first, *self.more_negatives)
+
+    @property
+    def labelled(self) -> bool:
+        """Texts that belong together are all that there is to learn."""
+        return True
+
+
+class SimilarityReading(ScoreReading):
+    """Texts that belong together, or how near two texts are."""
+
+    name = "similarity"
+    order = 70
+    about = "texts that belong together, or how near two texts are"
+    roles = MappingProxyType(
+        {
+            **TEXTS,
+            "score": SCORE,
+            "anchor": ("anchor", "query", "question", "sentence", "sent0", "text"),
+            "positive": ("positive", "pos", "positives", "sent1", "answer"),
+            "negative": ("negative", "neg", "negatives", "hard_neg", "hard_negative"),
+        }
+    )
+
+    def suits(self, finder: Finder) -> Guess | None:
+        """Tables of anchors and positives."""
+        named = finder.given.keys() & {"anchor", "positive"}
+        if named or {"anchor", "positive"} <= finder.by_plain.keys():
+            return Guess(0.7, "it has texts that belong together")
+        return None
+
+    def examples(self, rows: Rows) -> list[Any]:
+        """Texts that belong together, and perhaps some that do not; or pairs with scores."""
+        table, finder = rows.table, rows.finder
+        positive, score = finder.peek("positive"), finder.peek("score")
+        if positive is None and score is not None:
+            return super().examples(rows)
+        anchor, positives = finder.needed("anchor"), finder.several("positive")
+        if not positives:
+            finder.needed("positive")  # says what is missing
+        negatives = finder.several("negative")
+        examples = []
+        for row in table.rows:
+            where = table.where(row)
+            near, far = (
+                [text for name in names for text in _texts(row.cells.get(name), where, name)]
+                for names in (positives, negatives)
+            )
+            if is_absent(row.cells.get(anchor)) or not near:
+                rows.ledger.note(TEXTLESS)
+                continue
+            query = text_cell(row.cells[anchor], where, anchor)
+            first, more = (far[0], far[1:]) if far else (None, [])
+            examples.append(Related(query, near[0], first, where, tuple(near[1:]), tuple(more)))
+        return examples
+
+    def input_columns(self, rows: Rows) -> TextColumns:
+        """Anchors and positives are pairs."""
+        finder = rows.finder
+        if {"anchor", "positive"} <= {*finder.given, *finder.by_plain}:
+            finder.given = {**finder.given, "text": finder.needed("anchor")}
+            finder.given["pair"] = finder.needed("positive")
+        return text_columns(finder)
+
+    def units(self, example: Any) -> list[tuple[str, ...]]:
+        """Every text is embedded alone."""
+        return [(text,) for text in example.texts]
+
+
+def _texts(value: Any, where: Where, column: str) -> list[str]:
+    """The texts of a cell: one, or those of a list, which a csv file spells as JSON."""
+    if isinstance(value, str) and value.startswith('["') and value.endswith('"]'):
+        value = list_cell(value, where, column)
+    cells = value if isinstance(value, list | tuple) else [value]
+    return [text_cell(one, where, column) for one in cells if not is_absent(one)]
+
+
+READING = SimilarityReading()

@@ -1,0 +1,224 @@
+"""Rows of words with tags, and of texts with annotated spans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from bertsmith.data.columns import Finder, is_list
+from bertsmith.data.tables import Row, Table, Where, is_absent, list_cell, sample, text_cell
+from bertsmith.errors import BertsmithError
+from bertsmith.tasks.cells import (
+    TEXT,
+    TEXTLESS,
+    TextColumns,
+    TextReading,
+    class_names,
+    label_cell,
+    single,
+    text_columns,
+)
+from bertsmith.tasks.reading import Guess, Rows
+from bertsmith.tasks.tagging.characters import SPAN_FORMATS, predicted_spans, read_spans
+from bertsmith.tasks.tagging.conll import Conll, ConllU
+from bertsmith.tasks.tagging.examples import Annotated, Tagged, joined
+
+WORDLESS = "sentences without words, left out"
+
+
+class TaggingReading(TextReading):
+    """A tag for every word."""
+
+    name = "tagging"
+    order = 40
+    about = "a tag for every word"
+    roles = MappingProxyType(
+        {
+            "text": TEXT,
+            "tokens": ("tokens", "words", "token", "word", "form", "sentence"),
+            "tags": (
+                *("ner_tags", "tags", "ner", "labels", "label", "pos_tags", "upos", "pos", "xpos"),
+                *("chunk_tags", "tag", "bio_tags"),
+            ),
+            "spans": ("spans", "entities", "ents", "label", "labels"),
+        }
+    )
+    layouts = (ConllU(), Conll())
+    records = MappingProxyType({kind: partial(predicted_spans, kind) for kind in SPAN_FORMATS})
+
+    def suits(self, finder: Finder) -> Guess | None:
+        """Tables of texts with spans, or of words and tags."""
+        if spans_column(finder):
+            return Guess(1.0, "it has texts with spans")
+        if not finder.given.keys() & {"tokens", "tags"}:
+            tokens = finder.peek("tokens")
+            listed = tokens is not None and is_list(finder.table, tokens)
+            if not listed or finder.peek("tags") is None:
+                return None
+        return Guess(0.95, "it has words and tags")
+
+    def examples(self, rows: Rows) -> list[Any]:
+        """Texts with spans, or words with tags."""
+        if column := spans_column(rows.finder):
+            rows.scheme = "bio"
+            return _annotated(rows, column)
+        return _spelled(rows, _tagged(rows))
+
+    def laid_out(self, rows: Rows) -> list[Any]:
+        """Sentences of CoNLL files."""
+        examples = super().laid_out(rows)
+        treebank = rows.table.layout == ConllU.name
+        if treebank and all(tag == "_" for one in examples for tag in one.tags):
+            raise BertsmithError(
+                f"{rows.table.path}: its column {rows.table.columns['tags']} is empty; choose "
+                "another with --column tags=NAME"
+            )
+        return _spelled(rows, examples)
+
+    def inputs(self, rows: Rows) -> list[Any | None]:
+        """The words of each row where it has some, or its text."""
+        finder = rows.finder
+        # Spans are places in the text, so that it is read as it is.
+        words = "text" not in finder.given and not spans_column(finder)
+        if words and (column := _words_column(finder)):
+            return [_words(rows.table, row, column) for row in rows.table.rows]
+        return super().inputs(rows)
+
+    def input_columns(self, rows: Rows) -> TextColumns:
+        """A single text."""
+        return single(rows.finder, text_columns(rows.finder))
+
+    def lint(self, splits: Mapping[str, Any]) -> Iterator[Any]:
+        """Tags that are numbers, of several schemes, or that violate their scheme."""
+        from bertsmith.tasks.tagging.checks import schemes, tags
+
+        yield from schemes(splits)
+        yield from tags(splits)
+
+
+def _spelled(rows: Rows, examples: list[Tagged]) -> list[Tagged]:
+    """Tagged sentences, whose scheme is noted; IOB1, which is hard to learn, becomes BIO."""
+    from bertsmith.metrics.schemes import convert, detect  # its room imports NumPy
+
+    rows.scheme = detect(example.tags for example in examples if example.tags is not None)
+    if rows.scheme != "iob1":
+        return examples
+    rows.scheme = "bio"
+    rows.ledger.note("sentences converted from IOB1 to BIO", len(examples))
+    return [
+        one if one.tags is None else replace(one, tags=tuple(convert(one.tags, "bio")))
+        for one in examples
+    ]
+
+
+# ------------------------------------------------------------------ words with tags
+
+
+def _tagged(rows: Rows) -> list[Tagged]:
+    """Rows with a list of words and a list of tags."""
+    words, tags = rows.finder.needed("tokens"), rows.finder.known("tags")
+    classes = class_names(rows, tags)
+    examples = []
+    for row in rows.table.rows:
+        where = rows.table.where(row)
+        if is_absent(row.cells.get(words)):
+            rows.ledger.note(TEXTLESS)
+            continue
+        spelled = _words_cell(row, where, words)
+        if not spelled:
+            rows.ledger.note(WORDLESS)
+            continue
+        marked = None
+        if tags is not None and not is_absent(row.cells.get(tags)):
+            cells = list_cell(row.cells[tags], where, tags)
+            if len(cells) != len(spelled):
+                raise BertsmithError(
+                    f"{where}: {len(spelled)} words in {words!r}, {len(cells)} tags in {tags!r}"
+                )
+            named = [label_cell(tag, where, tags, classes) for tag in cells]
+            if None in named:
+                raise BertsmithError(
+                    f"{where}: word {named.index(None) + 1} has no tag in {tags!r}"
+                )
+            marked = tuple(str(name) for name in named)
+        text, offsets = joined(spelled)
+        examples.append(Tagged(text, spelled, offsets, marked, where))
+    return examples
+
+
+def _words_column(finder: Finder) -> str | None:
+    """A column of lists of words, or of words between spaces where there is no column of texts."""
+    text, column = finder.peek("text"), finder.peek("tokens")
+    lists = column is not None and any(
+        isinstance(v, list | tuple) for v in sample(finder.table, column, 20)
+    )
+    if column is None or (text not in (None, column) and not lists):
+        return None
+    return finder.needed("tokens")
+
+
+def _words(table: Table, row: Row, column: str) -> Tagged | None:
+    if is_absent(row.cells.get(column)):
+        return None
+    words = _words_cell(row, table.where(row), column)
+    text, offsets = joined(words)
+    return Tagged(text, words, offsets, None, table.where(row)) if words else None
+
+
+def _words_cell(row: Row, where: Where, column: str) -> tuple[str, ...]:
+    """The words of a row; Prodigy's tokens are objects with a text."""
+    cells = list_cell(row.cells.get(column), where, column)
+    plain_words = (one.get("text") if isinstance(one, dict) else one for one in cells)
+    return tuple(text_cell(word, where, column) for word in plain_words)
+
+
+# ------------------------------------------------------------------ texts with spans
+
+
+def _annotated(rows: Rows, column: str) -> list[Annotated]:
+    """Texts whose entities are marked by characters."""
+    rows.finder.note("spans", column)
+    text = rows.finder.needed("text")
+    examples = []
+    for row in rows.table.rows:
+        where = rows.table.where(row)
+        if is_absent(row.cells.get(text)):
+            rows.ledger.note(TEXTLESS)
+            continue
+        spelled = text_cell(row.cells[text], where, text)
+        if not spelled.strip():
+            rows.ledger.note(WORDLESS)
+            continue
+        spans = read_spans(spelled, row.cells.get(column), where, column, rows.ledger)
+        examples.append(Annotated(spelled, spans, where))
+    return examples
+
+
+def spans_column(finder: Finder) -> str | None:
+    """The column of annotated spans of texts, as spaCy, Prodigy and doccano write them."""
+    fresh = finder.fresh()
+    if named := fresh.named("spans"):
+        return named
+    if finder.peek("text") is None or finder.given.keys() & {"label", "tokens", "tags"}:
+        return None
+    return next((one for one in fresh.candidates("spans") if _holds_spans(finder.table, one)), None)
+
+
+def _holds_spans(table: Table, name: str) -> bool:
+    """Does a column hold annotated spans: lists of (start, end, label) or of objects?"""
+    values = [value for value in sample(table, name, 200) if value]
+    return bool(values) and all(
+        isinstance(value, list) and all(map(_is_span, value[:20])) for value in values
+    )
+
+
+def _is_span(value: Any) -> bool:
+    if isinstance(value, dict):
+        return bool({"start", "start_offset"} & set(value)) and "label" in value
+    return isinstance(value, list | tuple) and len(value) == 3 and isinstance(value[2], str)
+
+
+READING = TaggingReading()
