@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.finetuning import finetune
-from bertsmith.finetuning.baseline import baseline, verdict
+from bertsmith.reports.baseline import baseline, verdict
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.examples import Labelled, Where
 from bertsmith.tasks.read import read_data

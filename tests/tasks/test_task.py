@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from bertsmith.finetuning import Splits, finetune
-from bertsmith.finetuning.settings import TASK_OPTIONS
 from bertsmith.tasks import registry
 from bertsmith.tasks.dataset import TASKS as READABLE
 from bertsmith.tasks.dataset import Dataset
@@ -20,7 +19,7 @@ from bertsmith.tasks.examples import Labelled, Where
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of, vote
 from bertsmith.tasks.registry import TASKS, task_of
 from bertsmith.tasks.task import Prediction, Scorer, Task, weighted_mean
-from bertsmith.tasks.training import item_weights
+from bertsmith.tasks.training import TASK_OPTIONS, item_weights
 from finetuning.conftest import FAST, texts
 from tasks.models import Maker
 

@@ -17,7 +17,7 @@ from bertsmith.finetuning import Splits, finetune
 from bertsmith.finetuning.setup import open_model
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.texts import listed
-from bertsmith.tasks.classification.task import classify
+from bertsmith.tasks.classification.task import TASK, classify
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.examples import Labelled, Where
 
@@ -81,7 +81,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ]
         result = finetune(
             self.model,
-            Splits(Dataset(Path("texts"), "classification", examples)),
+            Splits(Dataset(Path("texts"), TASK.name, examples)),
             device=self.device,
             learning_rate=self.learning_rate,
             epochs=self.epochs,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.labels import Score
 from bertsmith.tasks.dataset import TASKS as READABLE
-from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.dataset import Dataset, has_gold
 from bertsmith.tasks.training import TaskOptions, Training
 from bertsmith.tasks.use import Result
 
@@ -89,14 +89,28 @@ class Task:
     defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})  # other than finetune's own
     options: ClassVar[frozenset[str]] = frozenset()  # of `TaskOptions`
     kinds: ClassVar[tuple[type, ...]]  # the examples that it can predict
-    perfect: ClassVar[float] = 1.0  # the correctness of a prediction without an error
-    confident: ClassVar[bool] = True  # do predictions have a confidence?
     pipeline: ClassVar[str] = ""  # options that transformers' pipeline needs for our outputs
+
+    # Traits: what predictions are, and what was measured or can be done with them.
+    names_labels: ClassVar[bool] = False  # the model stores the names of its labels
+    exclusive: ClassVar[bool] = False  # one label or choice: their probabilities add up to 1
+    several: ClassVar[bool] = False  # any number of labels, each with a probability of its own
+    numeric: ClassVar[bool] = False  # numbers: more or less far off, without a confidence
+    measure: ClassVar[str] = ""  # what a number is, if it has another unit than the labels
+    one_output: ClassVar[bool] = False  # a text has one output, whatever its tokens are
+    fits_static: ClassVar[bool] = True  # can be learned with static vectors
+    epochs_for_few: ClassVar[bool] = False  # few examples are learned for more epochs
+    adamw_for_few: ClassVar[bool] = False  # and with AdamW, where Muon is the model's default
 
     @property
     def about(self) -> str:
         """A few words on the prediction."""
         return READABLE[self.name]
+
+    @property
+    def perfect(self) -> float:
+        """The correctness of a prediction without an error."""
+        return 0.0 if self.numeric else 1.0
 
     # ------------------------------------------------------------------ learning
 
@@ -109,6 +123,27 @@ class Task:
     ) -> tuple[list[Prediction], dict[str, Any]]:
         """Return predictions tuned on this (dev) data, and the tuned values for config.json."""
         return self.predict(bert, dataset.examples), {}
+
+    def baseline(self, dataset: Dataset[Any]) -> Literal["words", "vectors"] | None:
+        """Return the baseline of a file: a classifier of words, or the cosine of vectors."""
+        return None
+
+    def carries_label(self, example: Any) -> bool:
+        """Return whether an example has a label of this task."""
+        return has_gold(example)
+
+    def with_prediction(self, example: Any, prediction: Prediction) -> Any:
+        """Return an example with a prediction as its label."""
+        raise BertsmithError(f"predictions of {self.name} cannot be learned as labels")
+
+    def labelled_by(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Any]:
+        """Return examples with a model's predictions as labels."""
+        pairs = zip(examples, self.predict(bert, examples), strict=True)
+        return [self.with_prediction(*pair) for pair in pairs]
+
+    def scheme(self, labels: Sequence[str]) -> str | None:
+        """Return the scheme of labels that spell entities."""
+        return None
 
     # ------------------------------------------------------------------ predicting
 
@@ -134,6 +169,14 @@ class Task:
         )
 
     # ------------------------------------------------------------------ scoring
+
+    def scores(self, dataset: Dataset[Any]) -> bool:
+        """Return whether predictions can be scored on the examples of a file."""
+        return dataset.task == self.name
+
+    def positive(self, labels: Sequence[str]) -> str | None:
+        """Return the label of two that a threshold decides on."""
+        return None
 
     def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
         """Return the names of scores that are better if higher; the first is the default."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from bertsmith.tasks.training import (
     class_loss,
     class_weights,
     item_weights,
+    soft_choice_loss,
 )
 from bertsmith.tasks.use import Result
 
@@ -148,6 +149,12 @@ class ClassificationTraining(LabelTraining):
         loss = class_loss(outputs, targets["classes"], focal=focal, smoothing=smoothing)
         return (loss * targets["weights"]).sum()
 
+    def soft_loss(
+        self, outputs: Tensor, batch: Batch, targets: Targets, temperature: float
+    ) -> Tensor:
+        """Cross entropy with the teacher's probabilities."""
+        return soft_choice_loss(outputs, targets, temperature)
+
 
 class ClassificationTask(LabelTask):
     """One label."""
@@ -157,6 +164,7 @@ class ClassificationTask(LabelTask):
     usage = 'classify("A text.")'
     options = frozenset({"class_weights", "focal", "smoothing", "both_orders"})
     kinds = (Labelled, MultiLabelled, Scored)
+    names_labels = exclusive = adamw_for_few = True
 
     def fits(self, checkpoint: Checkpoint) -> bool:
         """Is there a classification head that chooses among labels?"""
@@ -167,6 +175,10 @@ class ClassificationTask(LabelTask):
     def training(self, dataset: Dataset[Any], options: TaskOptions) -> ClassificationTraining:
         """Cross entropy over the labels of the file."""
         return ClassificationTraining(dataset, options)
+
+    def baseline(self, dataset: Dataset[Any]) -> Literal["words"]:
+        """A classifier of words."""
+        return "words"
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """The likeliest label."""
@@ -182,6 +194,10 @@ class ClassificationTask(LabelTask):
     def explained_outputs(self, bert: LoadedModel, value: Any) -> list[int]:
         """That of the label."""
         return [bert.checkpoint.labels.index(value)]
+
+    def positive(self, labels: Sequence[str]) -> str | None:
+        """The one whose F1 is reported."""
+        return positive(labels)
 
     def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
         """F1 of one label where there are two."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from bertsmith.batch import Batch
@@ -61,6 +62,16 @@ class MultilabelTraining(LabelTraining):
         loss = binary_loss(outputs, targets["applies"], focal=focal, smoothing=smoothing)
         return ((loss * targets["each"]).mean(-1) * targets["weights"]).sum()
 
+    def soft_loss(
+        self, outputs: Tensor, batch: Batch, targets: Targets, temperature: float
+    ) -> Tensor:
+        """Binary cross entropy with the teacher's probabilities, less their own entropy."""
+        teacher = targets["teacher"] / temperature
+        goal = teacher.sigmoid()
+        loss = F.binary_cross_entropy_with_logits(outputs / temperature, goal, reduction="none")
+        loss = loss - F.binary_cross_entropy_with_logits(teacher, goal, reduction="none")
+        return (loss.mean(-1) * targets["weights"]).sum() * temperature**2
+
 
 class MultilabelTask(LabelTask):
     """Any number of labels."""
@@ -71,6 +82,8 @@ class MultilabelTask(LabelTask):
     defaults = MappingProxyType({"epochs": 4})
     options = frozenset({"class_weights", "focal", "smoothing", "both_orders"})
     kinds = (Labelled, MultiLabelled, Scored)
+    carrier = MultiLabelled
+    names_labels = several = True
 
     def fits(self, checkpoint: Checkpoint) -> bool:
         """Does config.json say so?"""
@@ -80,6 +93,10 @@ class MultilabelTask(LabelTask):
     def training(self, dataset: Dataset[Any], options: TaskOptions) -> MultilabelTraining:
         """Binary cross entropy over the labels of the file."""
         return MultilabelTraining(dataset, options)
+
+    def baseline(self, dataset: Dataset[Any]) -> Literal["words"]:
+        """A classifier of words for each label."""
+        return "words"
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """The labels whose probability is above the threshold."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from statistics import fmean, pstdev
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -55,6 +55,13 @@ class RegressionTraining(LabelTraining):
         """Squared error."""
         return ((outputs[:, 0] - targets["numbers"]).square() * targets["weights"]).sum()
 
+    def soft_loss(
+        self, outputs: Tensor, batch: Batch, targets: Targets, temperature: float
+    ) -> Tensor:
+        """Squared error with the teacher's number, in deviations from the mean."""
+        goal = (targets["teacher"][:, 0] - self.mean) / self.deviation
+        return ((outputs[:, 0] - goal).square() * targets["weights"]).sum()
+
     def start_from_used(self, model: Model) -> None:
         """Rescale the output layer from the unit of the file to deviations from the mean."""
         _scale(model, 1 / self.deviation, -self.mean / self.deviation)
@@ -85,8 +92,8 @@ class RegressionTask(LabelTask):
     usage = 'classify("A text.").score'
     defaults = MappingProxyType({"epochs": 4})
     kinds = (Labelled, MultiLabelled, Scored)
-    perfect = 0.0
-    confident = False
+    carrier = Scored
+    numeric = True
     options = frozenset({"both_orders"})
 
     def fits(self, checkpoint: Checkpoint) -> bool:
@@ -98,6 +105,10 @@ class RegressionTask(LabelTask):
     def training(self, dataset: Dataset[Any], options: TaskOptions) -> RegressionTraining:
         """Squared error."""
         return RegressionTraining(dataset, options)
+
+    def baseline(self, dataset: Dataset[Any]) -> Literal["vectors"] | None:
+        """Of pairs, the cosine of their vectors."""
+        return None if dataset.examples[0].pair is None else "vectors"
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """The output of the model."""

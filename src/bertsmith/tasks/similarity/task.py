@@ -6,7 +6,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -209,8 +209,8 @@ class SimilarityTask(Task):
     defaults = MappingProxyType({"batch_size": 64, "epochs": 1})
     options = frozenset({"temperature"})
     kinds = (Related, Scored, Labelled)
-    perfect = 0.0
-    confident = False
+    numeric = True
+    measure = "cosine"
 
     def fits(self, checkpoint: Checkpoint) -> bool:
         """Every encoder makes vectors."""
@@ -220,6 +220,10 @@ class SimilarityTask(Task):
         """Contrastive for texts that belong together, cosines for scores."""
         related = isinstance(dataset.examples[0], Related)
         return (ContrastiveTraining if related else CosineTraining)(dataset, options)
+
+    def baseline(self, dataset: Dataset[Any]) -> Literal["vectors"]:
+        """The cosine of vectors that were not trained on the file."""
+        return "vectors"
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """The cosine of the two texts of each example."""
@@ -233,6 +237,10 @@ class SimilarityTask(Task):
             cosine = float(np.dot(vectors[first], vectors[second]))
             predictions.append(Prediction(cosine, 1.0, {"similarity": cosine}))
         return predictions
+
+    def scores(self, dataset: Dataset[Any]) -> bool:
+        """Any pairs with numbers: their cosines are compared with them."""
+        return super().scores(dataset) or isinstance(dataset.examples[0], Scored)
 
     def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
         """Ranks of partners, or correlations with scores."""
