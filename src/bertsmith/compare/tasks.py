@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from bertsmith.compare.spec import Spec, TaskPart
 from bertsmith.data.folders import find_splits
 from bertsmith.errors import BertsmithError, nearest
+from bertsmith.finetuning.benchmarks import squad_files
 from bertsmith.finetuning.settings import settings_for
 from bertsmith.tasks.answering.task import TASK as ANSWERING
 from bertsmith.tasks.dataset import Dataset
@@ -104,7 +104,7 @@ def _files(part: TaskPart, name: str) -> tuple[Dataset[Any], Dataset[Any]]:
         if test is None:
             raise BertsmithError(f"{folder}: no file in it is called test, dev or valid")
         return read_data(files["train"], TAGGING.name), read_data(test, TAGGING.name)
-    files = _squad(folder)
+    files = {split: path for (one, split), path in squad_files(folder).items() if one == "1.1"}
     if "dev" not in files:
         raise BertsmithError(f"{folder}: there is no dev-v1.1.json in it")
     scored = read_data(files["dev"], ANSWERING.name)
@@ -148,12 +148,3 @@ def _folder(part: TaskPart) -> Path:
     if here is None:
         raise BertsmithError(f"{home} ({HOME}): no {' or '.join(names)} in it; set folder")
     return here
-
-
-def _squad(folder: Path) -> dict[str, Path]:
-    """The files of SQuAD v1.1 by split."""
-    found = {}
-    for path in sorted(folder.iterdir()):
-        if named := re.fullmatch(r"(train|dev)-v1\.1\.json(\.\w+)?", path.name):
-            found[named[1]] = path
-    return found

@@ -26,10 +26,10 @@ from bertsmith.finetuning.loop import Watcher
 from bertsmith.finetuning.plan import Plan
 from bertsmith.finetuning.run import carry_out
 from bertsmith.finetuning.settings import Settings, settings_for
-from bertsmith.finetuning.setup import open_model
 from bertsmith.finetuning.work import check_out
 from bertsmith.folders import reserved
 from bertsmith.infer.loaded import LoadedModel
+from bertsmith.infer.opening import open_model
 from bertsmith.numbers import real_number
 from bertsmith.tasks.embedding import embed
 from bertsmith.tasks.evaluate import labelled
@@ -103,7 +103,8 @@ def distill(
         raise BertsmithError("give texts to learn from: a file, or --to static, which needs none")
     if out is not None:
         check_out(out, overwrite, resume)
-    opened = open_model(teacher, device, dtype if to == "static" and data is None else "float32")
+    own = dtype if to == "static" and data is None else "float32"
+    opened = open_model(teacher, device=device, dtype=own, progress=False)
     if dtype != "float32" and data is not None:
         given["dtype"] = dtype  # of the student's training: the teacher's outputs stay exact
     asked = Asked(teacher, opened, data, dev, test, reading or {}, device, watch, given)

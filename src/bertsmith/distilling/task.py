@@ -14,9 +14,10 @@ from bertsmith.distilling.speed import compare_speed, size_of
 from bertsmith.errors import BertsmithError
 from bertsmith.finetuning.result import Run
 from bertsmith.finetuning.settings import Settings
-from bertsmith.finetuning.setup import find_encoder, freeze, open_fresh, open_model, reinitialise
+from bertsmith.finetuning.setup import find_encoder, open_fresh, ready
 from bertsmith.finetuning.trials import model_sum
 from bertsmith.infer.loaded import LoadedModel, pick_device
+from bertsmith.infer.opening import open_model
 from bertsmith.model import Config
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import Evaluation, compare, evaluate, labelled
@@ -25,7 +26,6 @@ from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.splits import Splits, split_off
 from bertsmith.tasks.task import Task
 from bertsmith.tasks.training import Training
-from bertsmith.tokenizer import Tokenizer
 
 Pair = tuple[str, Evaluation, Evaluation]  # of a file: its split, then teacher and student
 NO_DEV = (
@@ -85,10 +85,7 @@ class Student:
         whole = read(directory, heads=kept, device=pick_device(device))
         checkpoint = keep_layers(whole, self.layers)
         training.start_from_used(checkpoint.model)
-        tokenizer = Tokenizer.load(directory, family=checkpoint.family.name)
-        reinitialise(checkpoint.model, checkpoint.config, settings.reinitialise, settings.seed)
-        freeze(checkpoint.model, settings.freeze)
-        return LoadedModel(checkpoint, tokenizer, sentence=sentence, progress=False)
+        return ready(checkpoint, directory, sentence, settings)
 
 
 def chosen_layers(config: Config, layers: int | Sequence[int] | None) -> tuple[int, ...]:
@@ -286,5 +283,6 @@ def demand_distillable(teacher: LoadedModel, student: Student, task: Task) -> No
     """Refuse a teacher without a task head, and a student with other tokens where they matter."""
     if task.head is None:
         raise BertsmithError("the teacher has no task head: distil its vectors, or --to static")
-    if student.model is not None and not same_tokens(teacher, open_model(student.model)):
-        demand_one_output(task)
+    if student.model is not None:
+        if not same_tokens(teacher, open_model(student.model, progress=False)):
+            demand_one_output(task)

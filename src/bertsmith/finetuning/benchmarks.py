@@ -128,7 +128,7 @@ def run_squad(
     **settings: Any,
 ) -> Iterator[Row]:
     """SQuAD v1.1 and v2.0; without a training file, on a split of the dev file by articles."""
-    files = _squad_files(Path(folder))
+    files = squad_files(Path(folder))
     chosen = [version] if version else sorted({found for found, _ in files})
     if not chosen or not any((one, "dev") in files for one in chosen):
         wanted = " or ".join(f"dev-v{one}.json" for one in ([version] if version else VERSIONS))
@@ -268,7 +268,7 @@ class Trainer:
         return Trial(name, settings.seed, run.dev.scores, test, round(minutes, 2))
 
 
-def _squad_files(folder: Path) -> dict[tuple[str, str], Path]:
+def squad_files(folder: Path) -> dict[tuple[str, str], Path]:
     """(version, split) → file."""
     if not folder.is_dir():
         raise BertsmithError(f"{folder}: no such folder")

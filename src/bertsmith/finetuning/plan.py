@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from bertsmith.ledger import Ledger
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import Evaluation, evaluate, keep_settings, labelled, tuned
 from bertsmith.tasks.splits import Splits
-from bertsmith.tasks.training import Training
+from bertsmith.tasks.training import Sample, Training
 from bertsmith.train.distributed import Ranks
 
 
@@ -145,8 +144,7 @@ def train_one(
 
 
 def _trained(plan: Plan, settings: Settings, work: Work | None) -> Run:
-    training, bert = _start(plan, settings)
-    samples = training.samples(bert, learned_from(plan.splits.train, settings))
+    training, bert, samples = _start(plan, settings)
     evaluations: dict[int, Evaluation] = {}  # by epoch; those of the best
     session = Session() if work is None else work.session(settings)
 
@@ -156,8 +154,15 @@ def _trained(plan: Plan, settings: Settings, work: Work | None) -> Run:
         evaluations[session.epoch + 1] = _evaluated(plan, bert)
         return evaluations[session.epoch + 1].scores
 
+    def finish() -> Run:
+        """The run with the weights of its best epoch."""
+        session.restore(bert.model)
+        run = Run(settings, session.history, {"dev": None, "test": None}, bert)
+        # Of an epoch before the run was resumed, there is only the model.
+        run = _on_dev(plan, run, evaluations.get(session.history.best))
+        return replace(run, scores={"dev": run.dev.scores if run.dev else None, "test": None})
+
     scored = None if plan.splits.dev is None else look
-    finish = partial(_finished, plan, settings, session, bert, evaluations)
     graphics = [bert.device] if bert.device.type == "cuda" else []
     watch = progress_bar(plan.progress) if plan.watch is None else nullcontext(plan.watch)
     try:
@@ -170,37 +175,28 @@ def _trained(plan: Plan, settings: Settings, work: Work | None) -> Run:
         raise Stopped(finish) from None
 
 
-def _start(plan: Plan, settings: Settings) -> tuple[Training, LoadedModel]:
-    """How the task is learned, and the model before its first step."""
+def _start(plan: Plan, settings: Settings) -> tuple[Training, LoadedModel, list[Sample]]:
+    """How the task is learned, the model before its first step, and what it learns from."""
     training = plan.learn(plan.splits.train, settings)
     bert = plan.open(training, settings)
     forget_fitted(bert)
     limit_length(bert, settings.max_length)
-    return training, bert
-
-
-def _finished(
-    plan: Plan,
-    settings: Settings,
-    session: Session,
-    bert: LoadedModel,
-    evaluations: Mapping[int, Evaluation],
-) -> Run:
-    """A run whose model has the weights of the best epoch."""
-    session.restore(bert.model)
-    run = Run(settings, session.history, {"dev": None, "test": None}, bert)
-    # Of an epoch before the run was resumed, there is only the model.
-    run = _on_dev(plan, run, evaluations.get(session.history.best))
-    return run if run.dev is None else replace(run, scores={**run.scores, "dev": run.dev.scores})
+    return training, bert, training.samples(bert, learned_from(plan.splits.train, settings))
 
 
 def _on_dev(plan: Plan, run: Run, dev: Evaluation | None = None) -> Run:
     """A run with its evaluation on the dev data, whose thresholds its model keeps."""
     if plan.splits.dev is None:
         return run
-    dev = dev or _evaluated(plan, run.bert)
-    keep_settings(run.bert, dev.tuned)
-    _count_long(run.bert, labelled(plan.splits.dev))
+    bert, longest = run.bert, run.bert.max_length
+    dev = dev or _evaluated(plan, bert)
+    keep_settings(bert, dev.tuned)
+    long = sum(
+        sum(map(len, bert.tokenizer.encode_ids(list(example.texts)))) > longest
+        for example in dev.dataset.examples
+        if sum(map(len, example.texts)) > longest
+    )
+    bert.ledger.note("dev examples longer than the model reads at once, read in windows", long)
     return replace(run, dev=dev)
 
 
@@ -211,17 +207,6 @@ def _evaluated(plan: Plan, bert: LoadedModel) -> Evaluation:
         return tuned(bert, labelled(plan.splits.dev), plan.splits.train)
     finally:
         bert.ledger = ledger
-
-
-def _count_long(bert: LoadedModel, dev: Dataset[Any]) -> None:
-    """Note how many dev examples were read in windows."""
-    longest = bert.max_length
-    long = sum(
-        sum(map(len, bert.tokenizer.encode_ids(list(example.texts)))) > longest
-        for example in dev.examples
-        if sum(map(len, example.texts)) > longest
-    )
-    bert.ledger.note("dev examples longer than the model reads at once, read in windows", long)
 
 
 def tested(plan: Plan, run: Run) -> Run:
@@ -236,8 +221,7 @@ def with_model(plan: Plan, run: Run, work: Work | None) -> Run:
     """A run with its model, read from the disk if it was trained before a resume."""
     if run.model is not None or work is None:
         return run
-    training, bert = _start(plan, run.settings)
-    training.samples(bert, learned_from(plan.splits.train, run.settings))  # for its ledger
+    _, bert, _ = _start(plan, run.settings)
     if not work.load_best(run.settings, bert.model):
         raise BertsmithError(
             f"{work.folder}: the best weights are missing; remove it to start again"

@@ -35,11 +35,12 @@ def baseline(
 
     Labels have the same weights as in fine-tuning. Without scikit-learn, "note" says so instead.
     """
-    kind = task_named(splits.train.task).baseline(splits.train)
-    if kind is None or (splits.dev is None and splits.test is None):
+    kind = task_named(splits.train.task).baseline
+    if not kind or (splits.dev is None and splits.test is None):
         return None
     if kind == "vectors":
-        return _of_vectors(splits, device)
+        pairs = len(splits.train.examples[0].texts) > 1
+        return _of_vectors(splits, device) if pairs else None
     if (labels := len(splits.train.labels)) * min(MOST, len(splits.train)) > PRODUCT:
         return {"name": NAME, "note": f"no TF-IDF baseline: {labels:,} labels are too many for it"}
     try:

@@ -15,7 +15,6 @@ from bertsmith.infer.run import EncoderPass, Steps
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden
 from bertsmith.tasks.dataset import Dataset
-from bertsmith.tasks.examples import Labelled
 from bertsmith.tasks.task import Prediction, Rows, Task
 from bertsmith.tasks.training import (
     Sample,
@@ -61,16 +60,11 @@ class LabelTask(Task):
 
     head = "classify"
     hub_tag, opens_as = "text-classification", "SequenceClassification"
-    carrier: ClassVar[type] = Labelled  # the examples that have a label of this task
     one_output = epochs_for_few = True
-
-    def carries_label(self, example: Any) -> bool:
-        """Whether it is of the kind that has such labels, and has one."""
-        return isinstance(example, self.carrier) and super().carries_label(example)
 
     def with_prediction(self, example: Any, prediction: Prediction) -> Any:
         """The text or pair with the predicted label."""
-        return self.carrier(example.text, example.pair, prediction.value, example.where)
+        return self.carriers[0](example.text, example.pair, prediction.value, example.where)
 
     def explained_outputs(self, bert: LoadedModel, value: Any) -> list[int]:
         """The outputs of the head that a prediction is made of."""

@@ -1,7 +1,7 @@
 """Task: how a task is trained, predicted, scored and displayed.
 
-Fine-tuning, prediction, evaluation, reports, model cards and benchmarks read nothing else of a
-task. Adding a task is one file with one `Task`, listed in `tasks/registry.py`.
+Fine-tuning, distillation, prediction, evaluation, reports, model cards and benchmarks read nothing
+else of a task: no other room knows its name. Adding a task is one folder with one `TASK`.
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ class Task:
     defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})  # other than finetune's own
     options: ClassVar[frozenset[str]] = frozenset()  # of `TaskOptions`
     kinds: ClassVar[tuple[type, ...]]  # the examples that it can predict
+    carriers: ClassVar[tuple[type, ...]] = (object,)  # those that can have a label of this task
     pipeline: ClassVar[str] = ""  # options that transformers' pipeline needs for our outputs
 
     # Traits: what predictions are, and what was measured or can be done with them.
@@ -97,6 +98,7 @@ class Task:
     several: ClassVar[bool] = False  # any number of labels, each with a probability of its own
     numeric: ClassVar[bool] = False  # numbers: more or less far off, without a confidence
     measure: ClassVar[str] = ""  # what a number is, if it has another unit than the labels
+    baseline: ClassVar[Literal["words", "vectors", ""]] = ""  # a classifier, or cosines of pairs
     one_output: ClassVar[bool] = False  # a text has one output, whatever its tokens are
     fits_static: ClassVar[bool] = True  # can be learned with static vectors
     epochs_for_few: ClassVar[bool] = False  # few examples are learned for more epochs
@@ -124,13 +126,9 @@ class Task:
         """Return predictions tuned on this (dev) data, and the tuned values for config.json."""
         return self.predict(bert, dataset.examples), {}
 
-    def baseline(self, dataset: Dataset[Any]) -> Literal["words", "vectors"] | None:
-        """Return the baseline of a file: a classifier of words, or the cosine of vectors."""
-        return None
-
     def carries_label(self, example: Any) -> bool:
         """Return whether an example has a label of this task."""
-        return has_gold(example)
+        return has_gold(example) and isinstance(example, self.carriers)
 
     def with_prediction(self, example: Any, prediction: Prediction) -> Any:
         """Return an example with a prediction as its label."""

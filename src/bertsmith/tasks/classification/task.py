@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -164,7 +164,9 @@ class ClassificationTask(LabelTask):
     usage = 'classify("A text.")'
     options = frozenset({"class_weights", "focal", "smoothing", "both_orders"})
     kinds = (Labelled, MultiLabelled, Scored)
+    carriers = (Labelled,)
     names_labels = exclusive = adamw_for_few = True
+    baseline = "words"
 
     def fits(self, checkpoint: Checkpoint) -> bool:
         """Is there a classification head that chooses among labels?"""
@@ -175,10 +177,6 @@ class ClassificationTask(LabelTask):
     def training(self, dataset: Dataset[Any], options: TaskOptions) -> ClassificationTraining:
         """Cross entropy over the labels of the file."""
         return ClassificationTraining(dataset, options)
-
-    def baseline(self, dataset: Dataset[Any]) -> Literal["words"]:
-        """A classifier of words."""
-        return "words"
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """The likeliest label."""

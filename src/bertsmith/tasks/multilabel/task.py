@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -82,8 +82,9 @@ class MultilabelTask(LabelTask):
     defaults = MappingProxyType({"epochs": 4})
     options = frozenset({"class_weights", "focal", "smoothing", "both_orders"})
     kinds = (Labelled, MultiLabelled, Scored)
-    carrier = MultiLabelled
+    carriers = (MultiLabelled,)
     names_labels = several = True
+    baseline = "words"
 
     def fits(self, checkpoint: Checkpoint) -> bool:
         """Does config.json say so?"""
@@ -93,10 +94,6 @@ class MultilabelTask(LabelTask):
     def training(self, dataset: Dataset[Any], options: TaskOptions) -> MultilabelTraining:
         """Binary cross entropy over the labels of the file."""
         return MultilabelTraining(dataset, options)
-
-    def baseline(self, dataset: Dataset[Any]) -> Literal["words"]:
-        """A classifier of words for each label."""
-        return "words"
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """The labels whose probability is above the threshold."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from statistics import fmean, pstdev
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -92,8 +92,9 @@ class RegressionTask(LabelTask):
     usage = 'classify("A text.").score'
     defaults = MappingProxyType({"epochs": 4})
     kinds = (Labelled, MultiLabelled, Scored)
-    carrier = Scored
+    carriers = (Scored,)
     numeric = True
+    baseline = "vectors"
     options = frozenset({"both_orders"})
 
     def fits(self, checkpoint: Checkpoint) -> bool:
@@ -105,10 +106,6 @@ class RegressionTask(LabelTask):
     def training(self, dataset: Dataset[Any], options: TaskOptions) -> RegressionTraining:
         """Squared error."""
         return RegressionTraining(dataset, options)
-
-    def baseline(self, dataset: Dataset[Any]) -> Literal["vectors"] | None:
-        """Of pairs, the cosine of their vectors."""
-        return None if dataset.examples[0].pair is None else "vectors"
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """The output of the model."""

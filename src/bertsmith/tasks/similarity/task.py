@@ -6,7 +6,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -211,6 +211,7 @@ class SimilarityTask(Task):
     kinds = (Related, Scored, Labelled)
     numeric = True
     measure = "cosine"
+    baseline = "vectors"
 
     def fits(self, checkpoint: Checkpoint) -> bool:
         """Every encoder makes vectors."""
@@ -220,10 +221,6 @@ class SimilarityTask(Task):
         """Contrastive for texts that belong together, cosines for scores."""
         related = isinstance(dataset.examples[0], Related)
         return (ContrastiveTraining if related else CosineTraining)(dataset, options)
-
-    def baseline(self, dataset: Dataset[Any]) -> Literal["vectors"]:
-        """The cosine of vectors that were not trained on the file."""
-        return "vectors"
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """The cosine of the two texts of each example."""

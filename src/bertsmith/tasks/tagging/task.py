@@ -298,15 +298,12 @@ class TaggingTask(Task):
     defaults = MappingProxyType({"batch_size": 16})
     options = frozenset({"class_weights", "focal", "smoothing"})
     kinds = (Tagged, Annotated, Labelled, MultiLabelled)
+    carriers = (Tagged, Annotated)
     names_labels = True
 
     def training(self, dataset: Dataset[Any], options: TaskOptions) -> TaggingTraining:
         """Cross entropy over the tags of the file."""
         return TaggingTraining(dataset, options)
-
-    def carries_label(self, example: Any) -> bool:
-        """Whether it has tags or annotated spans."""
-        return isinstance(example, Tagged | Annotated) and super().carries_label(example)
 
     def with_prediction(self, example: Any, prediction: Prediction) -> Any:
         """The same words with the predicted tags, or the text with the predicted spans."""
@@ -315,7 +312,7 @@ class TaggingTask(Task):
 
     def labelled_by(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Any]:
         """Of plain texts, the words that the model finds in them."""
-        if isinstance(examples[0], Tagged | Annotated):
+        if isinstance(examples[0], self.carriers):
             return super().labelled_by(bert, examples)
         return [
             Tagged(
