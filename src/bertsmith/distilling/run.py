@@ -79,7 +79,7 @@ def distill(
     another model, and learns from the texts in `data`: the teacher's predictions for its task
     (`learn="task"`, soft targets at a `temperature`; `labels` is the weight of the labels in the
     file), or its vectors (`learn="vectors"`). `reading` has options of `open_data`; further
-    arguments are those of `finetune.Settings`.
+    arguments are those of `finetuning.Settings`.
 
     With a corpus from `prepare`, the student is pre-trained with a `recipe` ("distilbert", "minilm"
     or a file); `changes` overrides keys of the recipe, and `out` is the folder of the run.

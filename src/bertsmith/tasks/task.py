@@ -205,7 +205,8 @@ class Task:
 
     def correctness(self, example: Any, value: Any) -> float:
         """Return how correct a prediction is, 0 to 1; for numbers, minus the absolute error."""
-        return float(value == self.label_of(example))
+        label = self.label_of(example)
+        return -abs(float(value) - float(label)) if self.numeric else float(value == label)
 
     def per_class(self, dataset: Dataset[Any], values: Sequence[Any]) -> dict[str, Score]:
         """Return precision, recall and F1 of every class; empty if there are none."""
@@ -231,7 +232,7 @@ class Task:
 
     def spoken(self, value: Any) -> str:
         """Return a label or prediction as text."""
-        return str(value)
+        return f"{value:.4g}" if self.numeric else str(value)
 
 
 def abstained(bert: LoadedModel, confidence: float) -> dict[str, bool]:

@@ -124,10 +124,6 @@ class RegressionTask(LabelTask):
         """Its score."""
         return example.score
 
-    def correctness(self, example: Any, value: Any) -> float:
-        """Minus the absolute error."""
-        return -abs(float(value) - float(example.score))
-
     def scorer(
         self,
         dataset: Dataset[Any],
@@ -137,10 +133,6 @@ class RegressionTask(LabelTask):
         """Correlations and the mean squared error."""
         values = [one.value for one in predictions]
         return number_scores([example.score for example in dataset.examples], values)
-
-    def spoken(self, value: Any) -> str:
-        """Four digits."""
-        return f"{value:.4g}"
 
 
 TASK = RegressionTask()

@@ -249,10 +249,6 @@ class SimilarityTask(Task):
         """Its score; 1 for texts that belong together."""
         return 1.0 if isinstance(example, Related) else example.score
 
-    def correctness(self, example: Any, value: Any) -> float:
-        """Minus the absolute difference."""
-        return -abs(float(value) - float(self.label_of(example)))
-
     def scorer(
         self,
         dataset: Dataset[Any],
@@ -281,10 +277,6 @@ class SimilarityTask(Task):
             }
 
         return scores
-
-    def spoken(self, value: Any) -> str:
-        """Four digits."""
-        return f"{value:.4g}"
 
 
 def partner_ranks(bert: LoadedModel, examples: Sequence[Related]) -> Any:
