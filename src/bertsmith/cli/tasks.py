@@ -174,7 +174,7 @@ def read_from(dataset: Dataset[Any]) -> Iterator[str]:
     if dataset.unused:
         yield unused_line(dataset.unused)
     if dataset.alternatives:
-        label = "score" if {"score", "anchor"} & dataset.columns.keys() else "label"
+        label = "score" if dataset.task in ("regression", "similarity") else "label"
         others = " or ".join(dataset.alternatives[:5])
         yield f"the {label} could also be {others}: choose with --column {label}=NAME and --task"
 
