@@ -94,6 +94,7 @@ def finetune(
     settings, reasons = chosen_settings(
         model, splits, given, swept=SWEPT if sweep else (), own=own_settings
     )
+    grid = _grid(splits, settings, sweep_rates, sweep_epochs) if sweep else ()
     if calibrate or abstain is not None:
         check_calibration(splits.train.task, splits.dev, abstain)
     plan = Plan(
@@ -103,7 +104,7 @@ def finetune(
         learn=lambda train, one: task_named(train.task).training(train, one),
         open=lambda training, one: open_fresh(model, training, one, device),
         seeds=seeds,
-        grid=_grid(splits, settings, sweep_rates, sweep_epochs) if sweep else (),
+        grid=grid,
         device=device,
         watch=watch,
         progress=progress,
