@@ -46,7 +46,7 @@ import bertsmith as bs
 from bertsmith.checkpoint import locate
 from bertsmith.corpus import prepare
 from bertsmith.distilling.speed import compare_speed, size_of
-from bertsmith.finetuning.setup import open_model
+from bertsmith.infer.opening import open_model
 from bertsmith.tasks.embedding import embed
 
 HERE = Path(__file__).resolve().parent

@@ -738,7 +738,7 @@ def test_machine_paths_are_seen() -> None:
     assert not addresses(b"docs/work/x and the /workshop")
 
 
-@pytest.mark.parametrize("room", ["bertsmith.finetuning.report", "bertsmith.finetuning"])
+@pytest.mark.parametrize("room", ["bertsmith.reports.report", "bertsmith.finetuning"])
 def test_rooms_that_know_each_other_can_be_entered_by_any_door(room: str) -> None:
     assert subprocess.run([sys.executable, "-c", f"import {room}"]).returncode == 0
 

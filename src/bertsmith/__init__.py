@@ -8,28 +8,26 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from bertsmith.bert import Bert, load, predict
     from bertsmith.checkpoint import create
-    from bertsmith.distilling import distill
     from bertsmith.errors import BertsmithError
     from bertsmith.families import presets
-    from bertsmith.finetuning import finetune
     from bertsmith.finetuning.classifier import Classifier
     from bertsmith.search import Index
     from bertsmith.serve.client import connect
     from bertsmith.tokenizer import Tokenizer
-    from bertsmith.verbs import evaluate, pretrain
+    from bertsmith.verbs import distill, evaluate, finetune, pretrain
 
 # Found when first used, so that `import bertsmith` costs nothing.
 _HOMES = {
     "Bert": "bert",
     "BertsmithError": "errors",
-    "Classifier": "finetune.classifier",
+    "Classifier": "finetuning.classifier",
     "Index": "search",
     "Tokenizer": "tokenizer",
     "connect": "serve.client",
     "create": "checkpoint",
-    "distill": "distilling",
+    "distill": "verbs",
     "evaluate": "verbs",
-    "finetune": "finetuning",
+    "finetune": "verbs",
     "load": "bert",
     "predict": "bert",
     "presets": "families",

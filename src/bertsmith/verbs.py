@@ -1,13 +1,14 @@
-"""`bertsmith.evaluate` and `pretrain`: the commands as Python functions."""
+"""`bertsmith.evaluate`, `pretrain`, `finetune` and `distill`: the commands as Python functions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
+from bertsmith import distilling, finetuning
 from bertsmith.bert import Bert, load
 from bertsmith.files import finite
 from bertsmith.infer.loaded import LoadedModel
@@ -19,6 +20,44 @@ from bertsmith.train import load_recipe
 from bertsmith.train import pretrain as train
 
 Model = str | Path | LoadedModel
+Parameters = ParamSpec("Parameters")
+Shown = TypeVar("Shown")
+
+
+@dataclass(frozen=True, repr=False)
+class Finetuned(finetuning.Result):
+    """The result of fine-tuning, with the model of the best run."""
+
+    @property
+    def model(self) -> Bert:
+        """The model of the best run."""
+        return Bert(self.bert.checkpoint, self.bert.tokenizer, sentence=self.bert.sentence)
+
+
+@dataclass(frozen=True, repr=False)
+class Distilled(distilling.Distilled):
+    """The result of a distillation, with the student."""
+
+    @property
+    def model(self) -> Bert:
+        """The student."""
+        return Bert.of(self.student)
+
+
+def _giving(
+    kind: Callable[..., Shown], verb: Callable[Parameters, Any]
+) -> Callable[Parameters, Shown]:
+    """The same function, whose result is of a kind that has a `Bert`."""
+
+    @wraps(verb)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Shown:
+        return kind(**vars(verb(*args, **kwargs)))
+
+    return call
+
+
+finetune = _giving(Finetuned, finetuning.finetune)
+distill = _giving(Distilled, distilling.distill)
 
 
 @dataclass(frozen=True, repr=False)

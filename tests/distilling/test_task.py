@@ -13,9 +13,10 @@ import torch
 
 import bertsmith as bs
 from bertsmith import BertsmithError
-from bertsmith.distilling.soft import LOSSES, SoftTraining, soft_cross_entropy
+from bertsmith.distilling.soft import SoftTraining
 from bertsmith.distilling.task import answered, read_inputs
 from bertsmith.finetuning.batches import batch_of
+from bertsmith.objectives.distilled import soft_cross_entropy
 from bertsmith.tasks.registry import task_named
 from finetuning.conftest import FAST, Write, labelled, texts
 from tasks.models import LINES, Made, Maker
@@ -64,13 +65,13 @@ def rows_of(task: str) -> list[dict[str, Any]]:
     return [{"text": text} for text in lines]
 
 
-@pytest.mark.parametrize("task", LOSSES)
+@pytest.mark.parametrize("task", SUFFIXES)
 def test_a_teacher_is_its_own_best_student(task: str, made: Maker, write: Write) -> None:
     """The loss of a student that equals its teacher is 0, and of any other it is more."""
     teacher = teacher_of(task, made).ours
     dataset = answered(teacher, read_inputs(write("a.jsonl", rows_of(task)), task, False))
     base = task_named(task).training(dataset, OPTIONS)
-    training = SoftTraining(base, task, teacher, 2.0, 0.0)
+    training = SoftTraining(base, teacher, 2.0, 0.0)
     items = [item for sample in training.samples(teacher, dataset.gold()) for item in sample]
     batch, targets = batch_of(items, torch.device("cpu")), training.targets(items)
     outputs = training.outputs(teacher.model, batch).detach()

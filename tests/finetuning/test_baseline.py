@@ -11,7 +11,7 @@ import pytest
 
 from bertsmith.data.tables import Where
 from bertsmith.finetuning import finetune
-from bertsmith.finetuning.baseline import baseline, verdict
+from bertsmith.reports.baseline import baseline, verdict
 from bertsmith.tasks.classification.reading import Labelled
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.read import read_data

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertsmith import BertsmithError, load
-from bertsmith.distilling import distill
+from bertsmith import BertsmithError, distill, load
 from bertsmith.finetuning import finetune
 from bertsmith.finetuning.calibrate import _best, _candidates, fit_temperature
 from bertsmith.tasks.evaluate import evaluate

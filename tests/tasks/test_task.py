@@ -12,7 +12,6 @@ import torch
 
 from bertsmith.data.tables import Where
 from bertsmith.finetuning import Splits, finetune
-from bertsmith.finetuning.settings import TASK_OPTIONS
 from bertsmith.tasks import registry
 from bertsmith.tasks.cells import TextReading
 from bertsmith.tasks.classification.reading import Labelled
@@ -23,7 +22,7 @@ from bertsmith.tasks.found import readings
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
 from bertsmith.tasks.registry import TASKS, task_of
 from bertsmith.tasks.task import Prediction, Scorer, Task, weighted_mean
-from bertsmith.tasks.training import item_weights
+from bertsmith.tasks.training import TASK_OPTIONS, item_weights
 from finetuning.conftest import FAST, texts
 from tasks.models import Maker
 

@@ -54,7 +54,7 @@ def explained(
         scores = classified(bert, text, pair).scores
         chosen = max(scores, key=scores.__getitem__) if label is None else label
         words = for_label(bert, text, pair, chosen)
-        kind = "number" if task_of(bert).name == "regression" else "label"
+        kind = "number" if task_of(bert).numeric else "label"
         return Explained(kind, chosen, scores[chosen], words)
     if "answer" not in bert.model.heads:
         has = ", ".join(bert.checkpoint.entries) or "none"
@@ -76,13 +76,13 @@ def for_label(
     if label is not None and label not in names:
         raise BertsmithError(f"the model has no label {label!r}; it has: {', '.join(names)}")
     column = names.index(classified(bert, text, pair).label if label is None else label)
-    task = task_of(bert).name
+    task = task_of(bert)
 
     def score(hidden: Hidden, batch: Batch, windows: Sequence[Window]) -> list[float]:
         scores = bert.model.heads["classify"](hidden, batch).float()
-        if task == "classification":
+        if task.exclusive:
             scores = scores.log_softmax(-1)
-        elif task == "multilabel":
+        elif task.several:
             scores = logsigmoid(scores)
         found: list[float] = scores[:, column].tolist()
         return found

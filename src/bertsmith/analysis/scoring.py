@@ -8,6 +8,7 @@ from bertsmith.analysis.ablation import Material, labelled
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.windows import Window
+from bertsmith.tasks.classification.task import TASK as CLASSIFICATION
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import evaluate
 
@@ -20,9 +21,10 @@ def scores(bert: LoadedModel, dataset: Dataset[Any]) -> dict[str, float]:
 
 def material(bert: LoadedModel, dataset: Dataset[Any]) -> Material:
     """The examples of a file of classes, with the loss of telling them."""
-    if dataset.task != "classification":
+    if dataset.task != CLASSIFICATION.name:
         raise BertsmithError(
-            f"gradients rank heads for classification only, not for {dataset.task}: add --alone"
+            f"gradients rank heads for {CLASSIFICATION.name} only, not for {dataset.task}: add"
+            " --alone"
         )
     rows = dataset.gold()
     pairs = [one.pair for one in rows] if rows and rows[0].pair is not None else None

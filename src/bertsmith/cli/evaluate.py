@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from bertsmith.tasks.dataset import Dataset
     from bertsmith.tasks.evaluate import Evaluation
 
-PAIRED = ("similarity", "regression")  # tasks that are scored by how alike two texts are
-
 
 @tasks.takes(tasks.COLUMNS, "columns")
 def evaluate(
@@ -97,12 +95,12 @@ def evaluate(
     for name in names:
         bert = first if dataset is None else shared.open_model(name, device, dtype, None)
         if dataset is None:
-            task = task_of(bert).name
+            task = task_of(bert)
             reading = {"usual": bert.columns, **tasks.reading(columns)}
-            if task == "similarity" and read_data(file, **reading).task not in PAIRED:
+            if task.head is None and not task.scores(read_data(file, **reading)):
                 raise no_task_head(bert)
             names_of_labels = tasks.names_of(label_names)
-            dataset = read_data(file, task, label_names=names_of_labels, **reading)
+            dataset = read_data(file, task.name, label_names=names_of_labels, **reading)
             dataset = sample_of(dataset, limit)
         try:
             found.append(score(bert, dataset))
@@ -128,7 +126,7 @@ def evaluate(
     else:
         rows["interval"] = asdict(interval(found[0], chosen, draws))
     if report is not None:
-        from bertsmith.finetuning.report import write_evaluation
+        from bertsmith.reports.report import write_evaluation
 
         write_evaluation(report, found[-1], names[-1], chosen, draws)
     if as_json:
@@ -146,12 +144,13 @@ def _is_for_masked_lm(bert: Bert, file: str, columns: Any) -> bool:
     from bertsmith.tasks.read import read_data
     from bertsmith.tasks.registry import task_of
 
-    if task_of(bert).name != "similarity" or "masked_lm" not in bert.model.heads:
+    task = task_of(bert)
+    if task.head is not None or "masked_lm" not in bert.model.heads:
         return False
     if is_plain_text(file):
         return True
     dataset = read_data(file, **tasks.reading(columns))
-    return dataset.task not in PAIRED and not dataset.gold()
+    return not task.scores(dataset) and not dataset.gold()
 
 
 def _masked_lm(

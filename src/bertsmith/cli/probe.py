@@ -44,9 +44,10 @@ def probe(
     """
     from bertsmith.analysis.probes import probe as fit
     from bertsmith.tasks.read import read_data
+    from bertsmith.tasks.tagging.task import TASK
 
     learn, judge = (
-        inspection.sample(read_data(file, "tagging").gold(), limit, seed) for file in (train, test)
+        inspection.sample(read_data(file, TASK.name).gold(), limit, seed) for file in (train, test)
     )
     bert = shared.open_model(model, device, dtype, family)
     result = fit(bert, learn, judge, seed=seed)

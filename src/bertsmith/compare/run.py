@@ -24,9 +24,9 @@ from bertsmith.errors import BertsmithError, nearest
 from bertsmith.files import finite, locked, write_json, write_text, writing
 from bertsmith.folders import check_output
 from bertsmith.foreign import read_json
+from bertsmith.tasks.registry import task_named
 from bertsmith.train.building import built, examples_of, open_corpus
 
-STATIC_TASKS = ("classification", "multilabel", "regression", "tagging", "choice")
 Say = Callable[[str], None]
 
 
@@ -119,7 +119,7 @@ def _check(spec: Spec) -> None:
     for name in spec.tasks:
         splits = checker.splits(name)
         finetune_settings(spec, name, splits)
-        if static and splits.train.task not in STATIC_TASKS:
+        if static and not task_named(splits.train.task).fits_static:
             raise BertsmithError(
                 f"variants.{static[0]}: static vectors cannot be fine-tuned for"
                 f" {splits.train.task} (tasks.{name})"

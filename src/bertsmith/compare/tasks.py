@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -12,7 +11,9 @@ from typing import Any
 from bertsmith.compare.spec import Spec, TaskPart
 from bertsmith.data.folders import find_splits
 from bertsmith.errors import BertsmithError, nearest
+from bertsmith.finetuning.benchmarks import squad_files
 from bertsmith.finetuning.settings import settings_for
+from bertsmith.tasks.answering.task import TASK as ANSWERING
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import labelled, sample_of
 from bertsmith.tasks.glue import GLUE as GLUE_TASKS
@@ -20,6 +21,7 @@ from bertsmith.tasks.glue import glue_folders, read_glue
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.splits import Splits, read_splits, split_off
+from bertsmith.tasks.tagging.task import TASK as TAGGING
 
 HOME = "BERTSMITH_DATA"  # the environment variable that names a folder of benchmarks
 FOLDERS = {
@@ -41,8 +43,8 @@ def read_task(spec_json: str, name: str) -> Splits:
         learned, dev, _ = split_off(train, spec.finetune.dev)
     except BertsmithError as error:
         raise BertsmithError(f"tasks.{name}: {error}") from error
-    if learned.task == "similarity":
-        raise BertsmithError(f"tasks.{name}: similarity data is not supported yet")
+    if task_named(learned.task).head is None:
+        raise BertsmithError(f"tasks.{name}: {learned.task} data is not supported yet")
     if learned.scheme and test.scheme is None:
         test = replace(test, scheme=learned.scheme)
     return Splits(learned, dev, labelled(test))
@@ -73,7 +75,7 @@ def finetune_settings(spec: Spec, name: str, splits: Splits) -> dict[str, Any]:
         task.training(splits.train, settings_for(task.name, {}, **settings))  # such as one label
     except BertsmithError as error:
         raise BertsmithError(f"tasks.{name}: {error}") from error
-    if task.name == "regression":
+    if task.numeric:
         for part, data in (("dev", splits.dev), ("test", splits.test)):
             if data is not None and len({task.label_of(one) for one in data.examples}) < 3:
                 raise BertsmithError(
@@ -101,13 +103,13 @@ def _files(part: TaskPart, name: str) -> tuple[Dataset[Any], Dataset[Any]]:
         test = files.get("test") or files.get("dev")
         if test is None:
             raise BertsmithError(f"{folder}: no file in it is called test, dev or valid")
-        return read_data(files["train"], "tagging"), read_data(test, "tagging")
-    files = _squad(folder)
+        return read_data(files["train"], TAGGING.name), read_data(test, TAGGING.name)
+    files = {split: path for (one, split), path in squad_files(folder).items() if one == "1.1"}
     if "dev" not in files:
         raise BertsmithError(f"{folder}: there is no dev-v1.1.json in it")
-    scored = read_data(files["dev"], "answering")
+    scored = read_data(files["dev"], ANSWERING.name)
     if "train" in files:
-        return read_data(files["train"], "answering"), scored
+        return read_data(files["train"], ANSWERING.name), scored
     learned, held, _ = split_off(scored, HELD)
     return learned, held
 
@@ -146,12 +148,3 @@ def _folder(part: TaskPart) -> Path:
     if here is None:
         raise BertsmithError(f"{home} ({HOME}): no {' or '.join(names)} in it; set folder")
     return here
-
-
-def _squad(folder: Path) -> dict[str, Path]:
-    """The files of SQuAD v1.1 by split."""
-    found = {}
-    for path in sorted(folder.iterdir()):
-        if named := re.fullmatch(r"(train|dev)-v1\.1\.json(\.\w+)?", path.name):
-            found[named[1]] = path
-    return found

@@ -21,8 +21,8 @@ from bertsmith.distilling.static import WIDTH, to_static
 from bertsmith.files import digest
 from bertsmith.finetuning import Splits, finetune
 from bertsmith.finetuning.defaults import stored_settings
-from bertsmith.finetuning.setup import open_model
 from bertsmith.finetuning.work import data_sum
+from bertsmith.infer.opening import open_model
 from bertsmith.train import Recipe, pretrain
 from bertsmith.train.pretraining import store_checkpoint
 
@@ -166,7 +166,7 @@ class Worker:
     def _static(self, part: Part, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         """Static vectors of the model of another variant."""
         source = Part(PRETRAIN, self.spec.variants[part.variant].static, part.budget, part.seed)
-        teacher = open_model(self.model(source), self.spec.device or None)
+        teacher = open_model(self.model(source), device=self.spec.device or None, progress=False)
         width = min(WIDTH, teacher.vector_width)
         student, _ = to_static(teacher, width=width)
         save(folder / "model", student.checkpoint, student.tokenizer, student.sentence)

@@ -71,7 +71,7 @@ def prepare(
     Plain text is divided into documents by blank lines; with `documents` "files", each file is one
     document. `sentences` is the language whose rules split lines into sentences, or "lines".
     Documents are left out if they are shorter or longer than requested (in characters), not in
-    `language`, or `duplicates` ("exact", or "near" for at least this `similarity`) of earlier
+    `language`, or `duplicates` ("exact", or "near" for at least this similarity) of earlier
     ones. A fraction `held_out` of the others becomes a separate split, chosen by `seed` and text
     alone.
 

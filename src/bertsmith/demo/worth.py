@@ -15,6 +15,7 @@ from bertsmith.finetuning.loop import Watcher
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.splits import Splits
+from bertsmith.tasks.tagging.task import TASK as TAGGING
 
 
 @dataclass(frozen=True)
@@ -68,5 +69,5 @@ def compare_starts(out: Path, pace: Pace, watch: Callable[[], Watcher]) -> Worth
 
 def _first(path: Path, count: int) -> Dataset[Any]:
     """The first sentences of a file that the demo wrote."""
-    dataset = read_data(path, "tagging")
+    dataset = read_data(path, TAGGING.name)
     return replace(dataset, examples=dataset.examples[:count])

@@ -14,9 +14,9 @@ from bertsmith.distilling.speed import compare_speed, random_texts, size_of
 from bertsmith.distilling.task import chosen_layers
 from bertsmith.errors import BertsmithError
 from bertsmith.files import finite, write_json
-from bertsmith.finetuning.setup import open_model
 from bertsmith.finetuning.work import Interrupted
 from bertsmith.infer.loaded import LoadedModel
+from bertsmith.infer.opening import open_model
 from bertsmith.objectives import MaskedTokens, MultiObjective
 from bertsmith.tasks.embedding import embed
 from bertsmith.train import Recipe, load_recipe, pretrain
@@ -64,10 +64,10 @@ def distill_text(recipe: Recipe, out: Path, *, resume: bool = False, show: Any =
     summary = pretrain(recipe, out, resume=resume, show=show)
     if not summary["finished"]:
         raise Interrupted(f"stopped at step {summary['steps']}; --resume continues")
-    student = open_model(out / "model")
+    student = open_model(out / "model", progress=False)
     if os.environ.get("RANK", "0") != "0":  # the first of several processes measures it
         return Distilled(student, {"kind": "pretraining"}, out / "model")
-    teacher = open_model(recipe.teacher.model)
+    teacher = open_model(recipe.teacher.model, progress=False)
     content: dict[str, Any] = {
         "kind": "pretraining",
         "about": f"trained on {summary['tokens']:,} tokens with {', '.join(recipe.objectives)}",

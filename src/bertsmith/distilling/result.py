@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,7 @@ from bertsmith.infer.loaded import LoadedModel
 from bertsmith.pages.results import score_table
 
 
-@dataclass(repr=False)
+@dataclass(frozen=True, repr=False)
 class Distilled:
     """A student with the content of its distill.json."""
 
@@ -24,12 +23,6 @@ class Distilled:
     content: dict[str, Any] = field(default_factory=dict)
     out: Path | None = None
     training_notes: list[str] = field(default_factory=list)  # as in report.json
-
-    @property
-    def model(self) -> Any:
-        """The student as a `Bert`."""
-        front: Any = sys.modules["bertsmith"]  # `Bert` stands above this room
-        return front.Bert.of(self.student)
 
     @property
     def notes(self) -> list[str]:
@@ -49,19 +42,18 @@ class Distilled:
         return f"<distilled by {self.content.get('kind')}: {self.student!r}{place}>"
 
 
-def write_distilled(result: Distilled, out: Path, overwrite: bool) -> None:
+def write_distilled(
+    student: LoadedModel, content: dict[str, Any], out: Path, overwrite: bool
+) -> None:
     """Write the student's directory with its model card and distill.json, all at once."""
 
     def write(folder: Path) -> None:
-        text = "\n".join(card(folder.name, result.content))
-        write_text(folder / "README.md", text + "\n")
-        student = result.student
+        write_text(folder / "README.md", "\n".join(card(folder.name, content)) + "\n")
         save(folder, student.checkpoint, student.tokenizer, student.sentence)
-        write_json(folder / "distill.json", finite(result.content))
+        write_json(folder / "distill.json", finite(content))
         write_json(folder / "ledger.json", dict(student.ledger.counts))
 
     replace_directory(out, write, overwrite)
-    result.out = out
 
 
 def card(name: str, content: Mapping[str, Any]) -> Iterator[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,28 +14,29 @@ from bertsmith.distilling.result import Distilled, rows, write_distilled
 from bertsmith.distilling.speed import compare_speed, random_texts, size_of
 from bertsmith.distilling.static import SMOOTHING, WIDTH, Projection, to_static, token_frequencies
 from bertsmith.distilling.task import (
-    DistillCommand,
     Student,
+    TaskDistillation,
     demand_distillable,
-    demand_tokens,
     teacher_splits,
 )
-from bertsmith.distilling.vectors import VectorCommand, headless, read_plain
+from bertsmith.distilling.vectors import VectorDistillation, headless, read_plain
 from bertsmith.errors import BertsmithError
 from bertsmith.finetuning.defaults import chosen_settings, default_settings, with_metric
 from bertsmith.finetuning.loop import Watcher
-from bertsmith.finetuning.run import Command
+from bertsmith.finetuning.plan import Plan
+from bertsmith.finetuning.run import carry_out
 from bertsmith.finetuning.settings import Settings, settings_for
-from bertsmith.finetuning.setup import open_model
-from bertsmith.finetuning.work import check_out, terminable
+from bertsmith.finetuning.work import check_out
 from bertsmith.folders import reserved
 from bertsmith.infer.loaded import LoadedModel
+from bertsmith.infer.opening import open_model
 from bertsmith.numbers import real_number
 from bertsmith.tasks.embedding import embed
 from bertsmith.tasks.evaluate import labelled
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_of
 from bertsmith.tasks.splits import Splits
+from bertsmith.tasks.task import Task
 
 TEMPERATURE = 2.0
 LEARN = ("task", "vectors")
@@ -77,7 +79,7 @@ def distill(
     another model, and learns from the texts in `data`: the teacher's predictions for its task
     (`learn="task"`, soft targets at a `temperature`; `labels` is the weight of the labels in the
     file), or its vectors (`learn="vectors"`). `reading` has options of `open_data`; further
-    arguments are those of `finetune.Settings`.
+    arguments are those of `finetuning.Settings`.
 
     With a corpus from `prepare`, the student is pre-trained with a `recipe` ("distilbert", "minilm"
     or a file); `changes` overrides keys of the recipe, and `out` is the folder of the run.
@@ -101,7 +103,8 @@ def distill(
         raise BertsmithError("give texts to learn from: a file, or --to static, which needs none")
     if out is not None:
         check_out(out, overwrite, resume)
-    opened = open_model(teacher, device, dtype if to == "static" and data is None else "float32")
+    own = dtype if to == "static" and data is None else "float32"
+    opened = open_model(teacher, device=device, dtype=own, progress=False)
     if dtype != "float32" and data is not None:
         given["dtype"] = dtype  # of the student's training: the teacher's outputs stay exact
     asked = Asked(teacher, opened, data, dev, test, reading or {}, device, watch, given)
@@ -110,43 +113,36 @@ def distill(
         if layers is not None or student is not None:
             raise BertsmithError("--to static cannot be combined with --layers or --student")
         return asked.static(place, width, smoothing, overwrite, resume)
-    chosen = Student.of(opened, teacher, student, layers)
-    task = task_of(opened).name
-    command: Command
-    if (learn or ("vectors" if task == "similarity" else "task")) == "vectors":
-        command = asked.vectors(chosen, loss)
+    chosen, task = Student.of(opened, teacher, student, layers), task_of(opened)
+    if (learn or ("vectors" if task.head is None else "task")) == "vectors":
+        plan = asked.vectors(chosen, loss)
     else:
-        command = asked.task(chosen, task, temperature, labels, hold_out)
-    return _run(command, place, overwrite, resume)
+        plan = asked.task(chosen, task, temperature, labels, hold_out)
+    return _run(plan, place, overwrite, resume)
 
 
+@dataclass(frozen=True)
 class Asked:
     """What a person asks for, and the teacher opened."""
 
-    def __init__(
-        self,
-        path: str | Path,
-        teacher: LoadedModel,
-        data: Any,
-        dev: Any,
-        test: Any,
-        reading: dict[str, Any],
-        device: str | None,
-        watch: Watcher | None,
-        given: dict[str, Any],
-    ) -> None:
-        self.path, self.teacher, self.device, self.watch = path, teacher, device, watch
-        self.data, self.dev, self.test, self.reading, self.given = data, dev, test, reading, given
+    path: str | Path
+    teacher: LoadedModel
+    data: Any
+    dev: Any
+    test: Any
+    reading: dict[str, Any]
+    device: str | None
+    watch: Watcher | None
+    given: dict[str, Any]
 
     def task(
-        self, student: Student, task: str, temperature: float, labels: float, hold_out: float
-    ) -> DistillCommand:
+        self, student: Student, task: Task, temperature: float, labels: float, hold_out: float
+    ) -> Plan:
         """Task distillation: the teacher's predictions for texts are learned."""
-        demand_distillable(task)
-        demand_tokens(self.teacher, student, task)
+        demand_distillable(self.teacher, student, task)
         splits = teacher_splits(
             self.teacher,
-            task,
+            task.name,
             self.data,
             self.dev,
             self.test,
@@ -157,11 +153,9 @@ class Asked:
         settings, reasons = chosen_settings(
             student.start, splits, self.given, examples=len(splits.train)
         )
-        command = self.command(DistillCommand, student, splits, settings)
-        command.notes += reasons
-        command.temperature, command.label_weight = temperature, labels
-        command.pseudo = self.dev is None
-        return command
+        pseudo = self.dev is None
+        way = TaskDistillation(self.teacher, student, splits, temperature, labels, pseudo)
+        return self.plan(way, settings, reasons)
 
     def vectors(
         self,
@@ -170,27 +164,40 @@ class Asked:
         project: Any = None,
         texts: Any = None,
         **defaults: Any,
-    ) -> VectorCommand:
+    ) -> Plan:
         """Vectors: those that the teacher gives to texts are learned."""
         train, held = texts or read_plain(self.data, **self.reading)
-        others = [
-            None if one is None else labelled(read_data(one, "similarity"))
+        dev, test = (
+            None if one is None else labelled(read_data(one, train.task))
             for one in (self.dev, self.test)
-        ]
-        self.teacher = headless(self.teacher)
-        splits = Splits(train, others[0], others[1])
+        )
+        splits = Splits(train, dev, test)
         usual = {**default_settings(student.start, self.given), **defaults}
-        settings = settings_for("similarity", usual, **self.given)
-        metric = with_metric(replace(splits, train=others[0] or train), settings).metric
-        command = self.command(VectorCommand, student, splits, settings.changed(metric=metric))
-        command.loss, command.project, command.held = loss, project, held
-        return command
+        settings = settings_for(train.task, usual, **self.given)
+        metric = with_metric(replace(splits, train=dev or train), settings).metric
+        teacher = headless(self.teacher)
+        way = VectorDistillation(teacher, student, splits, loss, project, held)
+        return self.plan(way, settings.changed(metric=metric))
 
-    def command(self, kind: Any, student: Student, splits: Splits, settings: Settings) -> Any:
-        """A command of a kind, with its teacher and student."""
-        command = kind(student.start, splits, settings, 1, [], self.device, self.watch)
-        command.teacher, command.student = self.teacher, student
-        return command
+    def plan(
+        self,
+        way: TaskDistillation | VectorDistillation,
+        settings: Settings,
+        notes: Sequence[str] = (),
+    ) -> Plan:
+        """Fine-tuning in which the student learns from its teacher."""
+        return Plan(
+            way.student.start,
+            way.splits,
+            settings,
+            learn=way.learn,
+            open=lambda training, one: way.open(training, one, self.device),
+            device=self.device,
+            watch=self.watch,
+            notes=tuple(notes),
+            same=way.same(),
+            compared=way.compared,
+        )
 
     def static(
         self, out: Path | None, width: int, smoothing: float, overwrite: bool, resume: bool
@@ -209,10 +216,10 @@ class Asked:
         seconds = round(time.perf_counter() - began, 1)
         if texts is not None:
             student = Student(self.path, made=lambda: _copied(vectors))
-            command = self.vectors(
+            plan = self.vectors(
                 student, "cosine", _centred(projection), texts, learning_rate=RATE, layer_decay=1.0
             )
-            return _run(command, out, overwrite, resume)
+            return _run(plan, out, overwrite, resume)
         content = {
             "kind": "static",
             "about": "static vectors, one for each token, of which a text's vector is the mean",
@@ -225,27 +232,20 @@ class Asked:
             "notes": ["speed was measured on texts of 24 random tokens"],
         }
         content["table"] = list(rows(content))
-        result = Distilled(vectors, content)
         if out is not None:
             with reserved(out):
-                write_distilled(result, out, overwrite)
-        return result
+                write_distilled(vectors, content, out, overwrite)
+        return Distilled(vectors, content, out)
 
 
-def _run(command: Command, out: Path | None, overwrite: bool, resume: bool) -> Distilled:
+def _run(plan: Plan, out: Path | None, overwrite: bool, resume: bool) -> Distilled:
     """Train the student, and write it where it is asked for."""
-    if out is None:
-        result = command.result(command.train())
-    else:
-        with reserved(out), terminable():
-            result = command.write(out, overwrite, resume)
+    result = carry_out(plan, out, overwrite, resume)
     return Distilled(result.bert, result.extras["distillation"], out, list(result.notes))
 
 
 def _copied(model: LoadedModel) -> LoadedModel:
     """The same model with weights of its own."""
-    from copy import deepcopy
-
     checkpoint = replace(model.checkpoint, model=deepcopy(model.model))
     return LoadedModel(checkpoint, model.tokenizer, sentence=model.sentence, progress=False)
 

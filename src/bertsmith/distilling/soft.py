@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from bertsmith.batch import Batch
@@ -16,13 +15,11 @@ from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden, Model
-from bertsmith.objectives.distilled import soft_cross_entropy
 from bertsmith.tasks.classifying import vote
 from bertsmith.tasks.labels import texts_of
+from bertsmith.tasks.registry import task_named
+from bertsmith.tasks.task import Task
 from bertsmith.tasks.training import Sample, Targets, Training, TrainingItem, zero_padded
-
-ABSENT = -1e4  # the logit of what cannot be chosen: finite, so that 0 × its logarithm is 0
-LABEL_TASKS = ("classification", "multilabel", "regression")  # one output for a text or pair
 
 
 @dataclass(frozen=True)
@@ -39,12 +36,10 @@ class SoftTraining(Training):
     learned = 0.0
 
     def __init__(
-        self, base: Training, task: str, teacher: LoadedModel, temperature: float, labels: float
+        self, base: Training, teacher: LoadedModel, temperature: float, labels: float
     ) -> None:
         super().__init__(base.dataset, base.options)
-        if task not in LOSSES:
-            raise BertsmithError(f"{task} has no outputs to distil; known: {', '.join(LOSSES)}")
-        self.base, self.task, self.teacher = base, task, teacher
+        self.base, self.teacher = base, teacher
         self.temperature, self.label_weight = temperature, labels
         self.head, self.each_token = base.head, base.each_token  # type: ignore[misc]
         self.together, self.exact = base.together, base.exact  # type: ignore[misc]
@@ -63,7 +58,7 @@ class SoftTraining(Training):
         if same_tokens(self.teacher, bert) and self.teacher.max_length >= bert.max_length:
             outputs = iter(self._by_window(samples))
             return [tuple(self._soft(item, outputs) for item in sample) for sample in samples]
-        demand_label_task(self.task)
+        demand_one_output(task_named(self.dataset.task))
         rows = vote(self.teacher, *texts_of(examples), lambda logits: logits)
         return [
             tuple(replace(item, target=Soft(item.target, torch.tensor([row]))) for item in sample)
@@ -109,7 +104,7 @@ class SoftTraining(Training):
         share = self.label_weight
         total = self.base.loss(outputs, batch, rest) * share if share else outputs.new_zeros(())
         if share < 1:
-            soft = LOSSES[self.task](self, outputs, batch, targets)
+            soft = self.base.soft_loss(outputs, batch, targets, self.temperature)
             total = total + soft * (1 - share)
         return total
 
@@ -122,67 +117,6 @@ class SoftTraining(Training):
         """The model as it will be used."""
         with self.base.as_used(model):
             yield
-
-
-def _labels(training: SoftTraining, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
-    loss = soft_cross_entropy(outputs, targets["teacher"], training.temperature)
-    return (loss * targets["weights"]).sum()
-
-
-def _multilabel(training: SoftTraining, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
-    warm = training.temperature
-    teacher = targets["teacher"] / warm
-    goal = teacher.sigmoid()
-    loss = F.binary_cross_entropy_with_logits(outputs / warm, goal, reduction="none")
-    loss = loss - F.binary_cross_entropy_with_logits(teacher, goal, reduction="none")
-    return (loss.mean(-1) * targets["weights"]).sum() * warm**2
-
-
-def _numbers(training: SoftTraining, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
-    base: Any = training.base  # learns deviations from the mean, whatever the unit
-    goal = (targets["teacher"][:, 0] - base.mean) / base.deviation
-    return ((outputs[:, 0] - goal).square() * targets["weights"]).sum()
-
-
-def _tags(training: SoftTraining, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
-    rows = targets["rows"]
-    loss = soft_cross_entropy(outputs[rows], targets["teacher"][rows], training.temperature)
-    return (loss * targets["weights"]).sum()
-
-
-def _answers(training: SoftTraining, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
-    layout = batch.layout
-    empty = outputs.new_full((len(layout.lengths), layout.longest, 2), ABSENT)
-    places = (layout.owner, layout.positions)
-    student, teacher = (empty.index_put(places, x) for x in (outputs, targets["teacher"]))
-    both = (
-        soft_cross_entropy(student[:, :, side], teacher[:, :, side], training.temperature)
-        for side in (0, 1)
-    )
-    return (torch.stack(list(both)).mean(0) * targets["weights"]).sum()
-
-
-def _choices(training: SoftTraining, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
-    width, count = len(targets["width"]), len(targets["classes"])
-    places = targets["questions"] * width + targets["choices"]
-    empty = outputs.new_full((count * width,), ABSENT)
-    student, teacher = (
-        empty.scatter_reduce(0, places, x.flatten(), "amax").view(count, width)
-        for x in (outputs, targets["teacher"])
-    )
-    loss = soft_cross_entropy(student, teacher, training.temperature)
-    return (loss * targets["weights"]).sum()
-
-
-# The divergence of a student's outputs from its teacher's, summed over items.
-LOSSES: dict[str, Callable[[SoftTraining, Tensor, Batch, Targets], Tensor]] = {
-    "classification": _labels,
-    "multilabel": _multilabel,
-    "regression": _numbers,
-    "tagging": _tags,
-    "answering": _answers,
-    "choice": _choices,
-}
 
 
 # ------------------------------------------------------------------ tokens
@@ -200,10 +134,10 @@ def _pipeline(tokenizer: Any) -> tuple[Any, ...]:
     return backend.model.__class__, str(backend.normalizer), str(backend.pre_tokenizer)
 
 
-def demand_label_task(task: str) -> None:
+def demand_one_output(task: Task) -> None:
     """Refuse a task with outputs for tokens, where teacher and student have other tokens."""
-    if task not in LABEL_TASKS:
+    if not task.one_output:
         raise BertsmithError(
-            f"teacher and student split texts into different tokens, or read different lengths, "
-            f"and {task} is learned token by token: take a student with the teacher's tokenizer"
+            "teacher and student split texts into different tokens, or read different lengths, and"
+            f" {task.name} is learned token by token: take a student with the teacher's tokenizer"
         )

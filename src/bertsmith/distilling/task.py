@@ -9,31 +9,25 @@ from typing import Any
 
 from bertsmith.checkpoint import check_layers, keep_layers, read, spread_layers
 from bertsmith.distilling.result import rows
-from bertsmith.distilling.soft import LOSSES, SoftTraining, demand_label_task, same_tokens
+from bertsmith.distilling.soft import SoftTraining, demand_one_output, same_tokens
 from bertsmith.distilling.speed import compare_speed, size_of
 from bertsmith.errors import BertsmithError
-from bertsmith.finetuning.result import Result, Run
-from bertsmith.finetuning.run import Command
+from bertsmith.finetuning.result import Run
 from bertsmith.finetuning.settings import Settings
-from bertsmith.finetuning.setup import find_encoder, freeze, open_fresh, open_model, reinitialise
+from bertsmith.finetuning.setup import find_encoder, open_fresh, ready
 from bertsmith.finetuning.trials import model_sum
 from bertsmith.infer.loaded import LoadedModel, pick_device
+from bertsmith.infer.opening import open_model
 from bertsmith.model import Config
-from bertsmith.tasks.answering.reading import Span
-from bertsmith.tasks.classification.reading import Labelled
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import Evaluation, compare, evaluate, labelled
-from bertsmith.tasks.multilabel.reading import MultiLabelled
 from bertsmith.tasks.read import open_data, read_data
 from bertsmith.tasks.registry import task_named
-from bertsmith.tasks.regression.reading import Scored
 from bertsmith.tasks.splits import Splits, split_off
-from bertsmith.tasks.tagging.examples import Annotated, Tagged
-from bertsmith.tasks.tagging.task import tag_words
-from bertsmith.tasks.task import Prediction
+from bertsmith.tasks.task import Task
 from bertsmith.tasks.training import Training
-from bertsmith.tokenizer import Tokenizer
 
+Pair = tuple[str, Evaluation, Evaluation]  # of a file: its split, then teacher and student
 NO_DEV = (
     "there is no labelled dev file: scores on dev are the share of the teacher's predictions that"
     " the student repeats"
@@ -91,10 +85,7 @@ class Student:
         whole = read(directory, heads=kept, device=pick_device(device))
         checkpoint = keep_layers(whole, self.layers)
         training.start_from_used(checkpoint.model)
-        tokenizer = Tokenizer.load(directory, family=checkpoint.family.name)
-        reinitialise(checkpoint.model, checkpoint.config, settings.reinitialise, settings.seed)
-        freeze(checkpoint.model, settings.freeze)
-        return LoadedModel(checkpoint, tokenizer, sentence=sentence, progress=False)
+        return ready(checkpoint, directory, sentence, settings)
 
 
 def chosen_layers(config: Config, layers: int | Sequence[int] | None) -> tuple[int, ...]:
@@ -108,77 +99,92 @@ def chosen_layers(config: Config, layers: int | Sequence[int] | None) -> tuple[i
     return check_layers(config, chosen)
 
 
-class DistillCommand(Command):
-    """Fine-tuning whose targets are a teacher's outputs."""
+@dataclass(frozen=True)
+class Distillation:
+    """A teacher, its student and the data: what all kinds of distillation have in common."""
 
     teacher: LoadedModel
     student: Student
+    splits: Splits
+
+    def same(self) -> dict[str, Any]:
+        """What must be the same when an interrupted command is resumed."""
+        teacher, layers = self.student.teacher, self.student.layers
+        return {"teacher": model_sum(teacher), "layers": list(layers)}
+
+    def open(self, training: Training, settings: Settings, device: str | None) -> LoadedModel:
+        """The student before its first step."""
+        return self.student.open(training, settings, device)
+
+    def pairs(self, kept: Run) -> list[Pair]:
+        """The evaluations of teacher and student on each file that has labels."""
+        files = ("dev", kept.dev, self.splits.dev), ("test", kept.test, self.splits.test)
+        return [
+            (split, evaluate(self.teacher, dataset), own)
+            for split, own, dataset in files
+            if own is not None and dataset is not None
+        ]
+
+    def report(
+        self,
+        kept: Run,
+        about: dict[str, Any],
+        settings: dict[str, Any],
+        pairs: Sequence[Pair],
+        **more: Any,
+    ) -> dict[str, Any]:
+        """Size and scores of the student beside its teacher's: the content of distill.json."""
+        metric = kept.settings.metric
+        usual = kept.settings.model_dump(include={"learning_rate", "epochs", "batch_size"})
+        content = {
+            **about,
+            "teacher": size_of(self.teacher, str(self.student.teacher)),
+            "student": {**size_of(kept.bert), "layers_kept": list(self.student.layers) or None},
+            "settings": settings | usual,
+            "texts": len(self.splits.train),
+            "metric": metric,
+            "scores": {
+                split: {"teacher": other.scores, "student": own.scores}
+                for split, other, own in pairs
+            },
+            "comparison": {split: paired(other, own, metric) for split, other, own in pairs},
+            **more,
+        }
+        return {**content, "table": list(rows(content))}
+
+
+@dataclass(frozen=True)
+class TaskDistillation(Distillation):
+    """A student that learns its teacher's outputs for a task."""
+
     temperature: float
     label_weight: float
     pseudo: bool  # is the dev data labelled by the teacher, too?
 
-    def training(self, settings: Settings) -> Training:
+    def learn(self, train: Dataset[Any], settings: Settings) -> SoftTraining:
         """The teacher's outputs, and with a weight the labels of the file."""
-        base = super().training(settings)
-        warm, weight = self.temperature, self.label_weight
-        return SoftTraining(base, self.splits.train.task, self.teacher, warm, weight)
+        base = task_named(train.task).training(train, settings)
+        return SoftTraining(base, self.teacher, self.temperature, self.label_weight)
 
-    def opened(self, training: Training, settings: Settings) -> LoadedModel:
-        """The student before its first step."""
-        return self.student.open(training, settings, self.device)
-
-    def described(self) -> dict[str, Any]:
+    def same(self) -> dict[str, Any]:
         """Teacher, student and how much each target counts."""
-        return {
-            "teacher": model_sum(self.student.teacher),
-            "layers": list(self.student.layers),
-            "temperature of the teacher": self.temperature,
-            "weight of labels": self.label_weight,
-        }
+        warm, weight = self.temperature, self.label_weight
+        return super().same() | {"temperature of the teacher": warm, "weight of labels": weight}
 
-    def result(self, kept: Run, interrupted: bool = False, with_baseline: bool = False) -> Result:
-        """The result of the runs so far, with the student beside its teacher."""
-        self.extras["distillation"] = self.beside(kept)
-        return super().result(kept, interrupted)
-
-    def beside(self, kept: Run) -> dict[str, Any]:
-        """Size, speed and scores of the student beside its teacher's: distill.json."""
-        student, teacher, metric = kept.bert, self.teacher, self.settings.metric
-        task = task_named(self.splits.train.task)
-        measured = (self.splits.test or self.splits.dev or self.splits.train).examples
-        content: dict[str, Any] = {
-            "kind": "task",
-            "task": task.name,
-            "about": f"{self.student.describe()}, trained on its predictions for {task.name}",
-            "teacher": size_of(teacher, str(self.student.teacher)),
-            "student": {**size_of(student), "layers_kept": list(self.student.layers) or None},
-            "settings": {
-                "temperature": self.temperature,
-                "label_weight": self.label_weight,
-                **kept.settings.model_dump(include={"learning_rate", "epochs", "batch_size"}),
-            },
-            "texts": len(self.splits.train),
-            "metric": metric,
-            "scores": {},
-            "comparison": {},
-            "agreement": {},
-            "speed": compare_speed(teacher, student, task.predict, measured),
-            "notes": [NO_DEV] if self.pseudo else [],
-        }
-        for split, own, dataset in (
-            ("dev", kept.dev, self.splits.dev),
-            ("test", kept.test, self.splits.test),
-        ):
-            if own is None or dataset is None:
-                continue
-            other = evaluate(teacher, dataset)
-            content["agreement"][split] = agreement(other, own)
-            if split == "dev" and self.pseudo:
-                continue
-            content["scores"][split] = {"teacher": other.scores, "student": own.scores}
-            content["comparison"][split] = paired(other, own, metric)
-        content["table"] = list(rows(content))
-        return content
+    def compared(self, kept: Run) -> dict[str, Any]:
+        """The student beside its teacher: the content of distill.json."""
+        task, pairs = task_named(self.splits.train.task), self.pairs(kept)
+        texts = (self.splits.test or self.splits.dev or self.splits.train).examples
+        about = f"{self.student.describe()}, trained on its predictions for {task.name}"
+        return self.report(
+            kept,
+            {"kind": "task", "task": task.name, "about": about},
+            {"temperature": self.temperature, "label_weight": self.label_weight},
+            [one for one in pairs if one[0] != "dev" or not self.pseudo],
+            agreement={split: agreement(other, own) for split, other, own in pairs},
+            speed=compare_speed(self.teacher, kept.bert, task.predict, texts),
+            notes=[NO_DEV] if self.pseudo else [],
+        )
 
 
 def paired(teacher: Evaluation, student: Evaluation, metric: str) -> dict[str, Any]:
@@ -190,7 +196,7 @@ def paired(teacher: Evaluation, student: Evaluation, metric: str) -> dict[str, A
 
 def agreement(teacher: Evaluation, student: Evaluation) -> float | None:
     """The share of examples for which both predict the same; None for numbers."""
-    if teacher.task.name == "regression":
+    if teacher.task.numeric:
         return None
     same = [a == b for a, b in zip(teacher.values, student.values, strict=True)]
     return sum(same) / len(same)
@@ -248,69 +254,21 @@ def read_inputs(data: Any, task: str, labels: bool, **options: Any) -> Dataset[A
 
 def answered(teacher: LoadedModel, dataset: Dataset[Any]) -> Dataset[Any]:
     """The same examples, those without a label with the teacher's prediction."""
-    task = task_named(dataset.task)
-    missing = [one for one in dataset.examples if not one.labelled or not _fits(one, task.name)]
+    task, names = task_named(dataset.task), tuple(teacher.checkpoint.labels)
     task.demand_kind(dataset.examples[0])
-    predictions = iter(_predicted(teacher, task, missing) if missing else [])
-    examples = [
-        next(predictions) if not one.labelled or not _fits(one, task.name) else one
-        for one in dataset.examples
-    ]
-    scheme, names = dataset.scheme, tuple(teacher.checkpoint.labels)
-    if task.name == "tagging" and any(name[:2] in ("B-", "I-") for name in names):
-        scheme = scheme or "bio"
-    known = names if task.name in ("classification", "multilabel", "tagging") else ()
-    return replace(dataset, examples=examples, scheme=scheme, known_labels=known)
-
-
-def _fits(example: Any, task: str) -> bool:
-    """Is an example of the kind that carries labels of this task?"""
-    kinds = {"multilabel": MultiLabelled, "regression": Scored, "tagging": Tagged | Annotated}
-    return isinstance(example, kinds.get(task, object))
-
-
-def _predicted(teacher: LoadedModel, task: Any, examples: Sequence[Any]) -> list[Any]:
-    """Examples with the teacher's predictions as labels."""
-    if task.name == "tagging" and not isinstance(examples[0], Tagged | Annotated):
-        tagged = tag_words(teacher, [one.text for one in examples])
-        return [_tagged(one, words) for one, words in zip(examples, tagged, strict=True)]
-    predictions = task.predict(teacher, examples)
-    return [
-        LABELLED[task.name](one, prediction)
-        for one, prediction in zip(examples, predictions, strict=True)
-    ]
-
-
-def _tagged(example: Any, words: Sequence[Any]) -> Tagged:
-    return Tagged(
-        example.text,
-        tuple(word.text for word in words),
-        tuple((word.start, word.end) for word in words),
-        tuple(word.label for word in words),
-        example.where,
+    missing = [one for one in dataset.examples if not task.carries_label(one)]
+    predicted = iter(task.labelled_by(teacher, missing) if missing else [])
+    return replace(
+        dataset,
+        examples=[one if task.carries_label(one) else next(predicted) for one in dataset.examples],
+        scheme=dataset.scheme or task.scheme(names),
+        known_labels=names if task.names_labels else (),
     )
-
-
-def _answer(example: Any, prediction: Prediction) -> Any:
-    best = prediction.output["answers"][:1] if prediction.value else []
-    return replace(example, answers=tuple(Span(one["text"], one["start"]) for one in best))
-
-
-LABELLED: dict[str, Callable[[Any, Prediction], Any]] = {
-    "classification": lambda one, said: Labelled(one.text, one.pair, said.value, one.where),
-    "multilabel": lambda one, said: MultiLabelled(one.text, one.pair, tuple(said.value), one.where),
-    "regression": lambda one, said: Scored(one.text, one.pair, float(said.value), one.where),
-    "tagging": lambda one, said: replace(
-        one, **{"spans" if isinstance(one, Annotated) else "tags": tuple(said.value)}
-    ),
-    "answering": _answer,
-    "choice": lambda one, said: replace(one, label=int(said.value)),
-}
 
 
 def demand_known(teacher: LoadedModel, dataset: Dataset[Any]) -> None:
     """Refuse labels that the teacher does not know."""
-    if dataset.task not in ("classification", "multilabel", "tagging"):
+    if not task_named(dataset.task).names_labels:
         return
     unknown = [name for name in dataset.labels if name not in teacher.checkpoint.labels]
     if unknown:
@@ -321,15 +279,10 @@ def demand_known(teacher: LoadedModel, dataset: Dataset[Any]) -> None:
         )
 
 
-def demand_tokens(teacher: LoadedModel, student: Student, task: str) -> None:
-    """Refuse a student with other tokens than its teacher, where they are needed."""
-    if student.model is None:
-        return
-    if not same_tokens(teacher, open_model(student.model)):
-        demand_label_task(task)
-
-
-def demand_distillable(task: str) -> None:
-    """Refuse a teacher without a head for a task."""
-    if task not in LOSSES:
+def demand_distillable(teacher: LoadedModel, student: Student, task: Task) -> None:
+    """Refuse a teacher without a task head, and a student with other tokens where they matter."""
+    if task.head is None:
         raise BertsmithError("the teacher has no task head: distil its vectors, or --to static")
+    if student.model is not None:
+        if not same_tokens(teacher, open_model(student.model, progress=False)):
+            demand_one_output(task)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,26 +12,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertsmith.batch import Batch
-from bertsmith.distilling.result import rows
-from bertsmith.distilling.speed import compare_speed, size_of
+from bertsmith.distilling.speed import compare_speed
 from bertsmith.distilling.static import principal_components
-from bertsmith.distilling.task import Student, paired
+from bertsmith.distilling.task import Distillation
 from bertsmith.errors import BertsmithError
 from bertsmith.examples.draw import shuffled
-from bertsmith.finetuning.result import Result, Run
-from bertsmith.finetuning.run import Command
+from bertsmith.finetuning.result import Run
 from bertsmith.finetuning.settings import Settings
-from bertsmith.finetuning.trials import model_sum
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics import spearman
 from bertsmith.model import Model
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.embedding import embed
-from bertsmith.tasks.evaluate import evaluate
 from bertsmith.tasks.read import open_data
 from bertsmith.tasks.regression.reading import Scored
-from bertsmith.tasks.similarity.task import VectorTraining
-from bertsmith.tasks.training import Sample, Targets, TaskOptions, TrainingItem
+from bertsmith.tasks.similarity.task import TASK, VectorTraining
+from bertsmith.tasks.training import Sample, Targets, TaskOptions, Training, TrainingItem
 
 MOST_HELD = 1000  # texts that the agreement with the teacher is measured on
 SHARE = 0.1  # of all texts
@@ -97,72 +93,44 @@ class TeacherVectors(VectorTraining):
         return ((vectors - goals).square().sum(-1) * targets["weights"]).sum()
 
 
-class VectorCommand(Command):
-    """Fine-tuning whose targets are a teacher's vectors."""
+@dataclass(frozen=True)
+class VectorDistillation(Distillation):
+    """A student that learns its teacher's vectors."""
 
-    teacher: LoadedModel
-    student: Student
     loss: str
     project: Project | None
     held: list[str]  # texts on which the agreement with the teacher is measured
 
-    def training(self, settings: Settings) -> TeacherVectors:
+    def learn(self, train: Dataset[Any], settings: Settings) -> TeacherVectors:
         """The teacher's vectors."""
-        return TeacherVectors(self.splits.train, settings, self.teacher, self.loss, self.project)
+        return TeacherVectors(train, settings, self.teacher, self.loss, self.project)
 
-    def opened(self, training: Any, settings: Settings) -> LoadedModel:
+    def open(self, training: Training, settings: Settings, device: str | None) -> LoadedModel:
         """The student before its first step."""
-        student = self.student.open(training, settings, self.device)
+        student = super().open(training, settings, device)
         wide, most = student.vector_width, self.teacher.vector_width
         if wide > most:
             raise BertsmithError(f"the student (width {wide}) is wider than its teacher ({most})")
         return student
 
-    def described(self) -> dict[str, Any]:
+    def same(self) -> dict[str, Any]:
         """Teacher, student and the loss."""
-        return {
-            "teacher": model_sum(self.student.teacher),
-            "layers": list(self.student.layers),
-            "loss": self.loss,
-            "student": self.student.describe(),
-        }
+        return super().same() | {"loss": self.loss, "student": self.student.describe()}
 
-    def result(self, kept: Run, interrupted: bool = False, with_baseline: bool = False) -> Result:
-        """The result of the run, with the student beside its teacher."""
-        self.extras["distillation"] = self.beside(kept)
-        return super().result(kept, interrupted)
-
-    def beside(self, kept: Run) -> dict[str, Any]:
-        """Size, speed, agreement and scores of the student beside its teacher's: distill.json."""
+    def compared(self, kept: Run) -> dict[str, Any]:
+        """The student beside its teacher: the content of distill.json."""
         student, teacher = kept.bert, self.teacher
         texts = self.held or [one.text for one in self.splits.train.examples[:MOST_HELD]]
-        content: dict[str, Any] = {
-            "kind": "vectors" if student.model.encoder.plan else "static",
-            "about": f"{self.student.describe()}, trained on its vectors of texts",
-            "teacher": size_of(teacher, str(self.student.teacher)),
-            "student": {**size_of(student), "layers_kept": list(self.student.layers) or None},
-            "settings": {
-                "loss": self.loss,
-                **kept.settings.model_dump(include={"learning_rate", "epochs", "batch_size"}),
-            },
-            "texts": len(self.splits.train),
-            "metric": self.settings.metric,
-            "scores": {},
-            "comparison": {},
-            "agreement": {"held_out": agreement(teacher, student, texts)} if self.held else {},
-            "speed": compare_speed(teacher, student, embed, texts),
-            "notes": [],
-        }
-        for split, own, dataset in (
-            ("dev", kept.dev, self.splits.dev),
-            ("test", kept.test, self.splits.test),
-        ):
-            if own is not None and dataset is not None:
-                other = evaluate(teacher, dataset)
-                content["scores"][split] = {"teacher": other.scores, "student": own.scores}
-                content["comparison"][split] = paired(other, own, self.settings.metric)
-        content["table"] = list(rows(content))
-        return content
+        kind = "vectors" if student.model.encoder.plan else "static"
+        return self.report(
+            kept,
+            {"kind": kind, "about": f"{self.student.describe()}, trained on its vectors of texts"},
+            {"loss": self.loss},
+            self.pairs(kept),
+            agreement={"held_out": agreement(teacher, student, texts)} if self.held else {},
+            speed=compare_speed(teacher, student, embed, texts),
+            notes=[],
+        )
 
 
 def agreement(teacher: LoadedModel, student: LoadedModel, texts: Sequence[str]) -> dict[str, Any]:
@@ -204,5 +172,5 @@ def read_plain(data: Any, **options: Any) -> tuple[Dataset[Any], list[str]]:
     rest = [one for place, one in enumerate(listed) if place not in held]
     if not rest:
         raise BertsmithError(f"{source.path}: contains no texts")
-    dataset: Dataset[Any] = Dataset(source.path, "similarity", rest, ledger=source.ledger)
+    dataset: Dataset[Any] = Dataset(source.path, TASK.name, rest, ledger=source.ledger)
     return dataset, [listed[place].text for place in sorted(held)]

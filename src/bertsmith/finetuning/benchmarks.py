@@ -27,9 +27,11 @@ from bertsmith.finetuning.loop import Watcher
 from bertsmith.finetuning.settings import check_seeds
 from bertsmith.finetuning.trials import Trial, TrialFile, sum_of
 from bertsmith.metrics import Summary, over_seeds
+from bertsmith.tasks.answering.task import TASK as ANSWERING
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.glue import GLUE, glue_folders, read_glue
 from bertsmith.tasks.read import read_data
+from bertsmith.tasks.tagging.task import TASK as TAGGING
 
 VERSIONS = ("1.1", "2.0")  # of SQuAD
 HELD = 0.2  # of the articles, where SQuAD's training file is not there
@@ -126,20 +128,20 @@ def run_squad(
     **settings: Any,
 ) -> Iterator[Row]:
     """SQuAD v1.1 and v2.0; without a training file, on a split of the dev file by articles."""
-    files = _squad_files(Path(folder))
+    files = squad_files(Path(folder))
     chosen = [version] if version else sorted({found for found, _ in files})
     if not chosen or not any((one, "dev") in files for one in chosen):
         wanted = " or ".join(f"dev-v{one}.json" for one in ([version] if version else VERSIONS))
         raise BertsmithError(f"{folder}: there is no {wanted} in it")
-    goals = {f"squad v{one}": ("answering", ("exact", "f1")) for one in chosen}
+    goals = {f"squad v{one}": (ANSWERING.name, ("exact", "f1")) for one in chosen}
     trainer = Trainer(model, goals, seeds, limit, watch, device, out, settings)
     for one in chosen:
         if (one, "dev") not in files:
             yield Row(f"squad v{one}", note="absent: no dev file of it")
             continue
-        dev, note = read_data(files[one, "dev"], "answering"), ""
+        dev, note = read_data(files[one, "dev"], ANSWERING.name), ""
         if (one, "train") in files:
-            train = read_data(files[one, "train"], "answering")
+            train = read_data(files[one, "train"], ANSWERING.name)
         else:
             train, dev, _ = split_off(dev, HELD)
             note = f"not the official split: {HELD:.0%} of the dev file's articles were held out"
@@ -166,10 +168,10 @@ def run_conll(
     files = find_splits(folder)
     if "dev" not in files:
         raise BertsmithError(f"{folder}: no file in it is called dev or valid")
-    train, dev = (read_data(files[split], "tagging") for split in ("train", "dev"))
-    test = read_data(files["test"], "tagging") if "test" in files else None
+    train, dev = (read_data(files[split], TAGGING.name) for split in ("train", "dev"))
+    test = read_data(files["test"], TAGGING.name) if "test" in files else None
     metrics = ("f1", "precision", "recall") if train.scheme else ("accuracy",)
-    goals = {folder.name: ("tagging", metrics)}
+    goals = {folder.name: (TAGGING.name, metrics)}
     trainer = Trainer(model, goals, seeds, limit, watch, device, out, settings)
     yield from trainer.rows(folder.name, Splits(train, dev, test))
     if test is None:
@@ -266,7 +268,7 @@ class Trainer:
         return Trial(name, settings.seed, run.dev.scores, test, round(minutes, 2))
 
 
-def _squad_files(folder: Path) -> dict[tuple[str, str], Path]:
+def squad_files(folder: Path) -> dict[tuple[str, str], Path]:
     """(version, split) → file."""
     if not folder.is_dir():
         raise BertsmithError(f"{folder}: no such folder")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,10 @@ from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics import calibration
 from bertsmith.metrics.labels import score
-from bertsmith.tasks.classifying import positive
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.evaluate import Evaluation, evaluate, keep_settings
+from bertsmith.tasks.registry import TASKS
 
-SCALED = ("classification", "choice")  # whose probabilities one temperature scales
-TASKS = (*SCALED, "multilabel")
 RANGE = (math.log(0.05), math.log(20.0))  # of the logarithm of temperatures
 PRIOR = 0.5  # standard deviation of that logarithm before any data is seen
 CANDIDATES = 200  # thresholds that are tried
@@ -29,9 +28,11 @@ Logs = list[NDArray[np.float64]]  # log-probabilities of the choices of each exa
 
 def check_calibration(task: str, dev: Dataset[Any] | None, abstain: float | None) -> None:
     """Refuse to calibrate what has no probabilities, or without dev data."""
-    if task not in TASKS or (abstain is not None and task not in SCALED):
-        known = ", ".join(SCALED if abstain is not None else TASKS)
-        raise BertsmithError(f"calibration and abstention are for {known}, not for {task}")
+    known = [one.name for one in TASKS.values() if one.exclusive]
+    known += [one.name for one in TASKS.values() if one.several and abstain is None]
+    if task not in known:
+        names = ", ".join(known)
+        raise BertsmithError(f"calibration and abstention are for {names}, not for {task}")
     if dev is None:
         raise BertsmithError("calibration needs a dev file or held-out examples")
     if abstain is not None and not 0 < abstain <= 1:
@@ -51,20 +52,19 @@ def calibrate(
         "examples": len(dev.predictions),
         "note": "fitted on dev data: dev scores are optimistic; a test file says more",
     }
-    if scale and dev.task.name in SCALED:
+    if scale and dev.task.exclusive:  # one temperature scales all probabilities
         logs, classes = _logs(dev)
         temperature = fit_temperature(logs, classes)
         content["temperature"] = temperature
         content["error_before"] = _error(logs, classes, 1.0)
         content["error_after"] = _cross_fitted(logs, classes)  # each half by the other's
-        _divide_outputs(bert, temperature)
+        _divide_outputs(bert.model.heads[str(dev.task.head)], temperature)
         dev = evaluate(bert, dev.dataset)
-    if scale and dev.task.name == "multilabel":
+    if scale and dev.task.several:
         content["thresholds"] = _label_thresholds(dev)
         keep_settings(bert, {"label_thresholds": content["thresholds"]})
         dev = evaluate(bert, dev.dataset)
-    if scale and dev.task.name == "classification" and len(bert.checkpoint.labels) == 2:
-        label = str(positive(bert.checkpoint.labels))
+    if scale and (label := dev.task.positive(bert.checkpoint.labels)) is not None:
         content["decision_threshold"] = {"label": label, "value": _threshold(dev, label, metric)}
         keep_settings(bert, {"decision_threshold": content["decision_threshold"]})
         dev = evaluate(bert, dev.dataset)
@@ -141,10 +141,8 @@ def _cross_fitted(logs: Logs, classes: Sequence[int]) -> float | None:
 
 
 @torch.no_grad()
-def _divide_outputs(bert: LoadedModel, temperature: float) -> None:
-    head: Any = bert.model.heads["classify" if "classify" in bert.model.heads else "choose"]
-    output: nn.Linear = head.output
-    for parameter in output.parameters():
+def _divide_outputs(head: nn.Module, temperature: float) -> None:
+    for parameter in head.get_submodule("output").parameters():
         parameter.div_(temperature)
 
 
@@ -179,8 +177,6 @@ def _label_thresholds(dev: Evaluation) -> dict[str, float]:
 
 def _threshold(dev: Evaluation, label: str, metric: str) -> float:
     """The probability from which the label is predicted, by the score that decides."""
-    from dataclasses import replace
-
     chances = np.array([one.output["scores"][label] for one in dev.predictions])
     other = next(name for name in dev.predictions[0].output["scores"] if name != label)
 

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from bertsmith.data.tables import Where
 from bertsmith.errors import BertsmithError
 from bertsmith.finetuning import Splits, finetune
-from bertsmith.finetuning.setup import open_model
 from bertsmith.infer.loaded import LoadedModel
+from bertsmith.infer.opening import open_model
 from bertsmith.infer.texts import listed
 from bertsmith.tasks.classification.reading import Labelled
+from bertsmith.tasks.classification.task import TASK
 from bertsmith.tasks.classifying import classify
 from bertsmith.tasks.dataset import Dataset
 
@@ -82,7 +83,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ]
         result = finetune(
             self.model,
-            Splits(Dataset(Path("texts"), "classification", examples)),
+            Splits(Dataset(Path("texts"), TASK.name, examples)),
             device=self.device,
             learning_rate=self.learning_rate,
             epochs=self.epochs,
@@ -141,7 +142,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     path = Path(folder, "model", name)
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_bytes(content)
-                self.bert_ = open_model(Path(folder) / "model", self.device)
+                self.bert_ = open_model(folder + "/model", device=self.device, progress=False)
 
     def save(self, directory: str | Path) -> None:
         """Write the trained model to a directory."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from bertsmith.checkpoint import read_config, read_notes
 from bertsmith.errors import BertsmithError
-from bertsmith.finetuning.settings import Settings, rate_for, settings_for, spoken
+from bertsmith.finetuning.settings import Settings, checked, rate_for, settings_for, spoken
 from bertsmith.finetuning.setup import find_encoder
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.registry import task_named
@@ -25,7 +25,6 @@ STORABLE = (
     "batch_size",
 )
 
-LABEL_TASKS = ("classification", "multilabel", "regression")  # of which this was measured:
 LEAST_STEPS = 500  # below, more steps are better on held-out data (docs/finetune.md)
 # Below so many steps, classifiers of a model whose default is Muon are better with AdamW, at twice
 # the learning rate and for so many steps (docs/bertsmith-small-experiments.md), but not for more
@@ -109,7 +108,7 @@ def settings_by_steps(
 
     Epochs that are given, or that a model names, stay, and so do a given optimizer and rate.
     """
-    if task not in LABEL_TASKS:
+    if not task_named(task).epochs_for_few:
         return settings
     each = max(1, -(-examples // settings.batch_size))  # steps in an epoch
     least = LEAST_STEPS
@@ -130,7 +129,7 @@ def fixes_epochs(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:
 def may_leave_muon(settings: Settings, task: str, given: Mapping[str, Any]) -> bool:
     """Whether AdamW replaces Muon where there are few steps."""
     chosen = any(given.get(name) is not None for name in ("optimizer", "matrix_learning_rate"))
-    return settings.optimizer == "muon" and task == "classification" and not chosen
+    return settings.optimizer == "muon" and task_named(task).adamw_for_few and not chosen
 
 
 def _checked(named: Any, where: str) -> dict[str, Any]:
@@ -143,7 +142,7 @@ def _checked(named: Any, where: str) -> dict[str, Any]:
                 f"{where}: a model may not set {name!r}, only {', '.join(STORABLE)}"
             )
     try:
-        settings_for("classification", **named)
+        checked({name: value for name, value in named.items() if value is not None})
     except BertsmithError as error:
         raise BertsmithError(f"{where}: {error}") from error
     return dict(named)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -11,19 +10,19 @@ from typing import Any
 from bertsmith.checkpoint import save
 from bertsmith.errors import BertsmithError
 from bertsmith.files import finite, write_json
-from bertsmith.finetuning.card import write_result_card
-from bertsmith.finetuning.report import write_report
 from bertsmith.finetuning.session import History
 from bertsmith.finetuning.settings import Settings, matrix_rate_for
 from bertsmith.folders import replace_directory
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics import Summary, over_seeds
 from bertsmith.pages.results import score_table
+from bertsmith.reports.card import write_result_card
+from bertsmith.reports.report import write_report
 from bertsmith.tasks.evaluate import Evaluation, interval
 from bertsmith.tasks.splits import Splits
 
 
-@dataclass
+@dataclass(frozen=True)
 class Run:
     """A training run: settings, history and scores; for the best run also the model."""
 
@@ -47,12 +46,12 @@ class Run:
         score = (self.scores.get("dev") or {}).get(self.settings.metric, 0.0)
         return float("-inf") if score is None or score != score else score
 
-    def release(self) -> None:
-        """Free the memory of the model."""
-        self.model = self.dev = self.test = None
+    def light(self) -> Run:
+        """The same run without its model and predictions."""
+        return replace(self, model=None, dev=None, test=None)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Result:
     """All runs of one command; the best one is kept."""
 
@@ -70,13 +69,6 @@ class Result:
     def bert(self) -> LoadedModel:
         """The model of the best run."""
         return self.kept.bert
-
-    @property
-    def model(self) -> Any:
-        """The model of the best run as a `Bert`."""
-        front: Any = sys.modules["bertsmith"]  # `Bert` stands above this room, which never needs it
-        bert = self.kept.bert
-        return front.Bert(bert.checkpoint, bert.tokenizer, sentence=bert.sentence)
 
     def summary(self, split: str = "dev") -> Summary | None:
         """Median, mean, standard deviation and interval of the main score over seeds."""
@@ -103,24 +95,23 @@ class Result:
         return f"<{self.task}: {self.metric} {shown or 'not scored'}{runs}{place}>"
 
 
-def write_result(result: Result, out: Path, overwrite: bool) -> None:
+def write_result(result: Result, out: Path, overwrite: bool) -> Result:
     """Write the model directory with report.html, report.json and ledger.json, all at once."""
     run, content = result.kept, result.content
-
     notes = {**run.bert.checkpoint.notes, "columns": content.get("columns", {})}
     checkpoint = replace(run.bert.checkpoint, notes=notes)
 
     def write(folder: Path) -> None:
         save(folder, checkpoint, run.bert.tokenizer, run.bert.sentence)
-        write_result_card(folder, run.bert.checkpoint, content)
+        write_result_card(folder, run.bert.checkpoint, content, Settings().model_dump())
         write_json(folder / "report.json", finite(content))
         write_json(folder / "ledger.json", dict(run.bert.ledger.counts))
         if distilled := content.get("distillation"):
             write_json(folder / "distill.json", finite(distilled))
-        write_report(folder / "report.html", content, run.test or run.dev, run.history)
+        write_report(folder / "report.html", content, run.test or run.dev, run.history.losses)
 
     replace_directory(out, write, overwrite)
-    result.out = out
+    return replace(result, out=out)
 
 
 def _settings(run: Run) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from bertsmith.errors import BertsmithError, nearest
 from bertsmith.files import one_line
 from bertsmith.numbers import shown
 from bertsmith.tasks.registry import TASKS, task_named
+from bertsmith.tasks.training import TASK_OPTIONS
 
 MANY = 10**9
 
@@ -124,9 +125,6 @@ class Settings(BaseModel):
         """Return the settings with some changed, validated again."""
         return checked({**self.model_dump(), **changes})
 
-
-# Settings that a task uses only if its `Task.options` names them.
-TASK_OPTIONS = ("class_weights", "focal", "smoothing", "temperature", "both_orders")
 
 WIDTH = 768  # of the models whose learning rate is known
 MATRIX_RATE, FEW = 0.012, 1600  # of Muon, up to so many steps

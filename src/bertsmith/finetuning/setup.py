@@ -17,8 +17,8 @@ from bertsmith.checkpoint import (
 )
 from bertsmith.errors import BertsmithError
 from bertsmith.finetuning.settings import Settings
-from bertsmith.infer.loaded import LoadedModel, pick_device, pick_dtype
-from bertsmith.model import Config, Model, initialise, prepare
+from bertsmith.infer.loaded import LoadedModel, pick_device
+from bertsmith.model import Config, Model, initialise
 from bertsmith.tasks.task import FITTED
 from bertsmith.tasks.training import Training
 from bertsmith.tokenizer import Tokenizer
@@ -33,20 +33,16 @@ def open_fresh(
     """Read a model and give it the head that a task needs."""
     directory, sentence = find_encoder(model)
     checkpoint = _read(directory, training, settings, pick_device(device))
+    return ready(checkpoint, directory, sentence, settings)
+
+
+def ready(
+    checkpoint: Checkpoint, directory: Path, sentence: Sentence, settings: Settings
+) -> LoadedModel:
+    """A model with its tokenizer, some layers frozen or reset as the settings say."""
     tokenizer = Tokenizer.load(directory, family=checkpoint.family.name)
     reinitialise(checkpoint.model, checkpoint.config, settings.reinitialise, settings.seed)
     freeze(checkpoint.model, settings.freeze)
-    return LoadedModel(checkpoint, tokenizer, sentence=sentence, progress=False)
-
-
-def open_model(
-    model: str | Path, device: str | torch.device | None = None, dtype: str = "float32"
-) -> LoadedModel:
-    """Read a fine-tuned model as it is."""
-    directory, sentence = find_encoder(model)
-    checkpoint = read(directory, device=pick_device(device), dtype=pick_dtype(dtype))
-    prepare(checkpoint.model)
-    tokenizer = Tokenizer.load(directory, family=checkpoint.family.name)
     return LoadedModel(checkpoint, tokenizer, sentence=sentence, progress=False)
 
 

@@ -73,8 +73,7 @@ class Evaluation:
 def evaluate(bert: LoadedModel, dataset: Dataset[Any]) -> Evaluation:
     """Score a model on every labelled example."""
     dataset, task = labelled(dataset), task_of(bert)
-    similar = task.name == "similarity" and dataset.task == "regression"
-    if task.name != dataset.task and not similar:
+    if not task.scores(dataset):
         raise BertsmithError(
             f"{dataset.path} has examples of {dataset.task}, but the model is for {task.name}"
         )

@@ -48,7 +48,7 @@ def predict_rows(
             if example is not None:
                 prediction = next(predictions)
                 result = {name: rounded(value) for name, value in prediction.output.items()}
-                if task.confident:
+                if not task.numeric:
                     result["confidence"] = rounded(prediction.confidence)
                 if explain:
                     result["explanation"] = task.explain(bert, example, prediction)

@@ -1,7 +1,7 @@
 """Task: how a task is trained, predicted, scored and displayed.
 
-Fine-tuning, prediction, evaluation, reports, model cards and benchmarks read nothing else of a
-task. Adding a task is one file with one `Task`, listed in `tasks/registry.py`.
+Fine-tuning, distillation, prediction, evaluation, reports, model cards and benchmarks read nothing
+else of a task: no other room knows its name. Adding a task is one folder with one `TASK`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,16 +94,32 @@ class Task(Use):
     defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})  # other than finetune's own
     options: ClassVar[frozenset[str]] = frozenset()  # of `TaskOptions`
     kinds: ClassVar[tuple[type, ...]]  # the examples that it can predict
-    perfect: ClassVar[float] = 1.0  # the correctness of a prediction without an error
-    confident: ClassVar[bool] = True  # do predictions have a confidence?
+    carriers: ClassVar[tuple[type, ...]] = (object,)  # those that can have a label of this task
     pipeline: ClassVar[str] = ""  # options that transformers' pipeline needs for our outputs
     ranked: ClassVar[bool] = False  # can predictions list several, best first?
+
+    # Traits: what predictions are, and what was measured or can be done with them.
+    names_labels: ClassVar[bool] = False  # the model stores the names of its labels
+    exclusive: ClassVar[bool] = False  # one label or choice: their probabilities add up to 1
+    several: ClassVar[bool] = False  # any number of labels, each with a probability of its own
+    numeric: ClassVar[bool] = False  # numbers: more or less far off, without a confidence
+    measure: ClassVar[str] = ""  # what a number is, if it has another unit than the labels
+    baseline: ClassVar[Literal["words", "vectors", ""]] = ""  # a classifier, or cosines of pairs
+    one_output: ClassVar[bool] = False  # a text has one output, whatever its tokens are
+    fits_static: ClassVar[bool] = True  # can be learned with static vectors
+    epochs_for_few: ClassVar[bool] = False  # few examples are learned for more epochs
+    adamw_for_few: ClassVar[bool] = False  # and with AdamW, where Muon is the model's default
 
     def __init_subclass__(cls) -> None:
         """Take over what the reading says of the task."""
         super().__init_subclass__()
         if "reading" in vars(cls):
             cls.name, cls.order, cls.about = cls.reading.name, cls.reading.order, cls.reading.about
+
+    @property
+    def perfect(self) -> float:
+        """The correctness of a prediction without an error."""
+        return 0.0 if self.numeric else 1.0
 
     # ------------------------------------------------------------------ learning
 
@@ -116,6 +132,23 @@ class Task(Use):
     ) -> tuple[list[Prediction], dict[str, Any]]:
         """Return predictions tuned on this (dev) data, and the tuned values for config.json."""
         return self.predict(bert, dataset.examples), {}
+
+    def carries_label(self, example: Any) -> bool:
+        """Return whether an example has a label of this task."""
+        return example.labelled and isinstance(example, self.carriers)
+
+    def with_prediction(self, example: Any, prediction: Prediction) -> Any:
+        """Return an example with a prediction as its label."""
+        raise BertsmithError(f"predictions of {self.name} cannot be learned as labels")
+
+    def labelled_by(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Any]:
+        """Return examples with a model's predictions as labels."""
+        pairs = zip(examples, self.predict(bert, examples), strict=True)
+        return [self.with_prediction(*pair) for pair in pairs]
+
+    def scheme(self, labels: Sequence[str]) -> str | None:
+        """Return the scheme of labels that spell entities."""
+        return None
 
     # ------------------------------------------------------------------ predicting
 
@@ -152,6 +185,14 @@ class Task(Use):
 
     # ------------------------------------------------------------------ scoring
 
+    def scores(self, dataset: Dataset[Any]) -> bool:
+        """Return whether predictions can be scored on the examples of a file."""
+        return dataset.task == self.name
+
+    def positive(self, labels: Sequence[str]) -> str | None:
+        """Return the label of two that a threshold decides on."""
+        return None
+
     def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
         """Return the names of scores that are better if higher; the first is the default."""
         raise NotImplementedError
@@ -181,7 +222,8 @@ class Task(Use):
 
     def correctness(self, example: Any, value: Any) -> float:
         """Return how correct a prediction is, 0 to 1; for numbers, minus the absolute error."""
-        return float(value == self.label_of(example))
+        label = self.label_of(example)
+        return -abs(float(value) - float(label)) if self.numeric else float(value == label)
 
     def per_class(self, dataset: Dataset[Any], values: Sequence[Any]) -> dict[str, Score]:
         """Return precision, recall and F1 of every class; empty if there are none."""
@@ -207,7 +249,7 @@ class Task(Use):
 
     def spoken(self, value: Any) -> str:
         """Return a label or prediction as text."""
-        return str(value)
+        return f"{value:.4g}" if self.numeric else str(value)
 
 
 def abstained(bert: LoadedModel, confidence: float) -> dict[str, bool]:

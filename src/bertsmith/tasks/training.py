@@ -18,9 +18,11 @@ from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.windows import Window, Windower
 from bertsmith.model import Model
+from bertsmith.objectives.distilled import soft_cross_entropy
 from bertsmith.tasks.dataset import Dataset
 
 Targets = dict[str, Tensor]
+ABSENT = -1e4  # the logit of what cannot be chosen: finite, so that 0 × its logarithm is 0
 LEARNED = 0.001  # the mean loss of an epoch below which a training file is learned
 
 
@@ -40,9 +42,12 @@ class TrainingItem:
 
 Sample = tuple[TrainingItem, ...]  # all items of one example
 
+# The settings of a run that tasks read. `Task.options` names those that a task understands.
+TASK_OPTIONS = ("class_weights", "focal", "smoothing", "temperature", "both_orders")
+
 
 class TaskOptions(Protocol):
-    """The settings of a run that tasks read. `Task.options` names those that a task understands."""
+    """The values of TASK_OPTIONS."""
 
     @property
     def class_weights(self) -> str:
@@ -111,6 +116,12 @@ class Training:
         """
         raise NotImplementedError
 
+    def soft_loss(
+        self, outputs: Tensor, batch: Batch, targets: Targets, temperature: float
+    ) -> Tensor:
+        """The divergence of outputs from a teacher's, `targets["teacher"]`, summed over items."""
+        raise BertsmithError(f"{self.dataset.task} has no outputs to distil")
+
     def padded(self, targets: Targets, sequences: int, tokens: int) -> Targets:
         """The targets of a batch to which filler sequences are added, up to so many of both.
 
@@ -155,6 +166,12 @@ def binary_loss(
         sure = torch.where(targets > 0.5, probability, 1 - probability)
         loss = loss * (1 - sure) ** focal
     return loss
+
+
+def soft_choice_loss(student: Tensor, targets: Targets, temperature: float) -> Tensor:
+    """The soft loss of classes: two (N, classes), the sum over rows by their weights."""
+    loss = soft_cross_entropy(student, targets["teacher"], temperature)
+    return (loss * targets["weights"]).sum()
 
 
 def item_weights(items: Sequence[TrainingItem]) -> Tensor:

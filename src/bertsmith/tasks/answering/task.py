@@ -23,11 +23,13 @@ from bertsmith.infer.windows import Window
 from bertsmith.metrics.answers import answer_overlap, best_threshold, question_scores
 from bertsmith.model import Hidden
 from bertsmith.numbers import parse_number
+from bertsmith.objectives.distilled import soft_cross_entropy
 from bertsmith.pages.results import marked_text, score_table
-from bertsmith.tasks.answering.reading import READING, Question
+from bertsmith.tasks.answering.reading import READING, Question, Span
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.task import Display, Mark, Passage, Prediction, Rows, Scorer, Task
 from bertsmith.tasks.training import (
+    ABSENT,
     Sample,
     Targets,
     TaskOptions,
@@ -224,6 +226,20 @@ class AnsweringTraining(Training):
         )
         return ((starts + ends) / 2 * targets["weights"]).sum()
 
+    def soft_loss(
+        self, outputs: Tensor, batch: Batch, targets: Targets, temperature: float
+    ) -> Tensor:
+        """The mean of two cross entropies with the teacher's: of starts and of ends."""
+        layout = batch.layout
+        empty = outputs.new_full((len(layout.lengths), layout.longest, 2), ABSENT)
+        places = (layout.owner, layout.positions)
+        student, teacher = (empty.index_put(places, x) for x in (outputs, targets["teacher"]))
+        both = [
+            soft_cross_entropy(student[:, :, side], teacher[:, :, side], temperature)
+            for side in (0, 1)
+        ]
+        return (torch.stack(both).mean(0) * targets["weights"]).sum()
+
 
 def token_span(example: Question, offsets: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
     """The first and last token of the first gold answer that stands in the passage."""
@@ -306,6 +322,7 @@ class AnsweringTask(Task):
     defaults = MappingProxyType({"batch_size": 16, "epochs": 2})
     options = frozenset({"focal"})
     kinds = (Question,)
+    fits_static = False
 
     # ---- asking
     verb, ability, heads = "answer", "answer questions", ("answer",)
@@ -328,6 +345,11 @@ class AnsweringTask(Task):
     def training(self, dataset: Dataset[Any], options: TaskOptions) -> AnsweringTraining:
         """Starts and ends of answers."""
         return AnsweringTraining(dataset, options)
+
+    def with_prediction(self, example: Any, prediction: Prediction) -> Any:
+        """The question with the predicted answer, or with none."""
+        best = prediction.output["answers"][:1] if prediction.value else []
+        return replace(example, answers=tuple(Span(one["text"], one["start"]) for one in best))
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """Answers; none where its probability is above the threshold stored in the model."""

@@ -34,6 +34,7 @@ from bertsmith.tasks.task import (
     weighted_mean,
 )
 from bertsmith.tasks.training import (
+    ABSENT,
     Sample,
     Targets,
     TaskOptions,
@@ -41,6 +42,7 @@ from bertsmith.tasks.training import (
     TrainingItem,
     class_loss,
     item_weights,
+    soft_choice_loss,
 )
 from bertsmith.tasks.use import Askable, Call, Request, Result, form
 
@@ -133,10 +135,7 @@ class ChoiceTraining(Training):
 
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
         """Cross entropy among each question's choices; places without a choice never win."""
-        width, count = len(targets["width"]), len(targets["classes"])
-        places = targets["questions"] * width + targets["choices"]
-        empty = outputs.new_full((count * width,), float("-inf"))
-        grid = empty.scatter_reduce(0, places, outputs.flatten(), "amax").view(count, width)
+        grid = _grid(outputs, targets, float("-inf"))
         loss = class_loss(grid, targets["classes"])
         sure = (-loss).exp()
         if smoothing := self.options.smoothing:
@@ -146,6 +145,21 @@ class ChoiceTraining(Training):
         if self.options.focal:
             loss = loss * (1 - sure) ** self.options.focal
         return (loss * targets["weights"]).sum()
+
+    def soft_loss(
+        self, outputs: Tensor, batch: Batch, targets: Targets, temperature: float
+    ) -> Tensor:
+        """Cross entropy with the teacher's probabilities of each question's choices."""
+        student, teacher = (_grid(x, targets, ABSENT) for x in (outputs, targets["teacher"]))
+        return soft_choice_loss(student, {**targets, "teacher": teacher}, temperature)
+
+
+def _grid(outputs: Tensor, targets: Targets, absent: float) -> Tensor:
+    """The best output of each choice (questions, choices); `absent` where there is no choice."""
+    width, count = len(targets["width"]), len(targets["classes"])
+    places = targets["questions"] * width + targets["choices"]
+    empty = outputs.new_full((count * width,), absent)
+    return empty.scatter_reduce(0, places, outputs.flatten(), "amax").view(count, width)
 
 
 # ------------------------------------------------------------------ asking
@@ -183,6 +197,7 @@ class ChoiceTask(Task):
     defaults = MappingProxyType({"batch_size": 8})
     options = frozenset({"focal", "smoothing"})
     kinds = (Options,)
+    exclusive = True
 
     # ---- asking
     verb, ability, heads = "choose", "choose", ("choose",)
@@ -202,6 +217,10 @@ class ChoiceTask(Task):
     def training(self, dataset: Dataset[Any], options: TaskOptions) -> ChoiceTraining:
         """Cross entropy among choices."""
         return ChoiceTraining(dataset, options)
+
+    def with_prediction(self, example: Any, prediction: Prediction) -> Any:
+        """The question with the predicted choice."""
+        return replace(example, label=int(prediction.value))
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """The index of the best choice."""

@@ -16,7 +16,7 @@ from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.calibration import calibration_error
 from bertsmith.metrics.labels import Score, label_scores, per_label
 from bertsmith.numbers import shown
-from bertsmith.tasks.classification.reading import READING
+from bertsmith.tasks.classification.reading import READING, Labelled
 from bertsmith.tasks.classifying import classify, positive
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
@@ -29,6 +29,7 @@ from bertsmith.tasks.training import (
     class_loss,
     class_weights,
     item_weights,
+    soft_choice_loss,
 )
 
 
@@ -67,6 +68,12 @@ class ClassificationTraining(LabelTraining):
         loss = class_loss(outputs, targets["classes"], focal=focal, smoothing=smoothing)
         return (loss * targets["weights"]).sum()
 
+    def soft_loss(
+        self, outputs: Tensor, batch: Batch, targets: Targets, temperature: float
+    ) -> Tensor:
+        """Cross entropy with the teacher's probabilities."""
+        return soft_choice_loss(outputs, targets, temperature)
+
 
 class ClassificationTask(LabelTask):
     """One label."""
@@ -75,6 +82,9 @@ class ClassificationTask(LabelTask):
     usage = 'classify("A text.")'
     options = frozenset({"class_weights", "focal", "smoothing", "both_orders"})
     kinds = (TextExample,)
+    carriers = (Labelled,)
+    names_labels = exclusive = adamw_for_few = True
+    baseline = "words"
 
     def fits(self, checkpoint: Checkpoint) -> bool:
         """Is there a classification head that chooses among labels?"""
@@ -100,6 +110,10 @@ class ClassificationTask(LabelTask):
     def explained_outputs(self, bert: LoadedModel, value: Any) -> list[int]:
         """That of the label."""
         return [bert.checkpoint.labels.index(value)]
+
+    def positive(self, labels: Sequence[str]) -> str | None:
+        """The one whose F1 is reported."""
+        return positive(labels)
 
     def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
         """F1 of one label where there are two."""

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from bertsmith.batch import Batch
@@ -17,7 +18,7 @@ from bertsmith.metrics.labels import Score, multilabel_per_label, multilabel_sco
 from bertsmith.tasks.classifying import classify
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
-from bertsmith.tasks.multilabel.reading import READING
+from bertsmith.tasks.multilabel.reading import READING, MultiLabelled
 from bertsmith.tasks.reading import TextExample
 from bertsmith.tasks.task import Prediction, Scorer
 from bertsmith.tasks.training import (
@@ -62,6 +63,16 @@ class MultilabelTraining(LabelTraining):
         loss = binary_loss(outputs, targets["applies"], focal=focal, smoothing=smoothing)
         return ((loss * targets["each"]).mean(-1) * targets["weights"]).sum()
 
+    def soft_loss(
+        self, outputs: Tensor, batch: Batch, targets: Targets, temperature: float
+    ) -> Tensor:
+        """Binary cross entropy with the teacher's probabilities, less their own entropy."""
+        teacher = targets["teacher"] / temperature
+        goal = teacher.sigmoid()
+        loss = F.binary_cross_entropy_with_logits(outputs / temperature, goal, reduction="none")
+        loss = loss - F.binary_cross_entropy_with_logits(teacher, goal, reduction="none")
+        return (loss.mean(-1) * targets["weights"]).sum() * temperature**2
+
 
 class MultilabelTask(LabelTask):
     """Any number of labels."""
@@ -71,6 +82,9 @@ class MultilabelTask(LabelTask):
     defaults = MappingProxyType({"epochs": 4})
     options = frozenset({"class_weights", "focal", "smoothing", "both_orders"})
     kinds = (TextExample,)
+    carriers = (MultiLabelled,)
+    names_labels = several = True
+    baseline = "words"
 
     def fits(self, checkpoint: Checkpoint) -> bool:
         """Does config.json say so?"""

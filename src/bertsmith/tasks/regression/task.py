@@ -21,7 +21,7 @@ from bertsmith.tasks.classifying import classify
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
 from bertsmith.tasks.reading import TextExample
-from bertsmith.tasks.regression.reading import READING
+from bertsmith.tasks.regression.reading import READING, Scored
 from bertsmith.tasks.task import Prediction, Scorer
 from bertsmith.tasks.training import Targets, TaskOptions, TrainingItem, item_weights
 
@@ -56,6 +56,13 @@ class RegressionTraining(LabelTraining):
         """Squared error."""
         return ((outputs[:, 0] - targets["numbers"]).square() * targets["weights"]).sum()
 
+    def soft_loss(
+        self, outputs: Tensor, batch: Batch, targets: Targets, temperature: float
+    ) -> Tensor:
+        """Squared error with the teacher's number, in deviations from the mean."""
+        goal = (targets["teacher"][:, 0] - self.mean) / self.deviation
+        return ((outputs[:, 0] - goal).square() * targets["weights"]).sum()
+
     def start_from_used(self, model: Model) -> None:
         """Rescale the output layer from the unit of the file to deviations from the mean."""
         _scale(model, 1 / self.deviation, -self.mean / self.deviation)
@@ -85,8 +92,9 @@ class RegressionTask(LabelTask):
     usage = 'classify("A text.").score'
     defaults = MappingProxyType({"epochs": 4})
     kinds = (TextExample,)
-    perfect = 0.0
-    confident = False
+    carriers = (Scored,)
+    numeric = True
+    baseline = "vectors"
     options = frozenset({"both_orders"})
 
     def fits(self, checkpoint: Checkpoint) -> bool:
@@ -116,10 +124,6 @@ class RegressionTask(LabelTask):
         """Its score."""
         return example.score
 
-    def correctness(self, example: Any, value: Any) -> float:
-        """Minus the absolute error."""
-        return -abs(float(value) - float(example.score))
-
     def scorer(
         self,
         dataset: Dataset[Any],
@@ -129,10 +133,6 @@ class RegressionTask(LabelTask):
         """Correlations and the mean squared error."""
         values = [one.value for one in predictions]
         return number_scores([example.score for example in dataset.examples], values)
-
-    def spoken(self, value: Any) -> str:
-        """Four digits."""
-        return f"{value:.4g}"
 
 
 TASK = RegressionTask()

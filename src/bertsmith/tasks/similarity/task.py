@@ -23,6 +23,7 @@ from bertsmith.model.pooling import POOLS
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.embedding import Embed, embed
 from bertsmith.tasks.reading import TextExample
+from bertsmith.tasks.regression.reading import Scored
 from bertsmith.tasks.similarity.reading import READING, Related
 from bertsmith.tasks.task import Prediction, Scorer, Task, Weights, weighted_mean
 from bertsmith.tasks.training import (
@@ -209,8 +210,9 @@ class SimilarityTask(Embed, Task):
     defaults = MappingProxyType({"batch_size": 64, "epochs": 1})
     options = frozenset({"temperature"})
     kinds = (Related, TextExample)
-    perfect = 0.0
-    confident = False
+    numeric = True
+    measure = "cosine"
+    baseline = "vectors"
 
     def fits(self, checkpoint: Checkpoint) -> bool:
         """Every encoder makes vectors."""
@@ -234,6 +236,10 @@ class SimilarityTask(Embed, Task):
             predictions.append(Prediction(cosine, 1.0, {"similarity": cosine}))
         return predictions
 
+    def scores(self, dataset: Dataset[Any]) -> bool:
+        """Any pairs with numbers: their cosines are compared with them."""
+        return super().scores(dataset) or isinstance(dataset.examples[0], Scored)
+
     def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
         """Ranks of partners, or correlations with scores."""
         if isinstance(dataset.examples[0], Related):
@@ -243,10 +249,6 @@ class SimilarityTask(Embed, Task):
     def label_of(self, example: Any) -> Any:
         """Its score; 1 for texts that belong together."""
         return 1.0 if isinstance(example, Related) else example.score
-
-    def correctness(self, example: Any, value: Any) -> float:
-        """Minus the absolute difference."""
-        return -abs(float(value) - float(self.label_of(example)))
 
     def scorer(
         self,
@@ -276,10 +278,6 @@ class SimilarityTask(Embed, Task):
             }
 
         return scores
-
-    def spoken(self, value: Any) -> str:
-        """Four digits."""
-        return f"{value:.4g}"
 
 
 def partner_ranks(bert: LoadedModel, examples: Sequence[Related]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Annotated as Described
 from typing import Any, overload
@@ -40,6 +40,7 @@ from bertsmith.tasks.training import (
     class_weights,
     label_config,
     sequence_starts,
+    soft_choice_loss,
     zero_padded,
 )
 from bertsmith.tasks.use import (
@@ -285,6 +286,14 @@ class TaggingTraining(Training):
         loss = class_loss(logits, targets["classes"], focal=focal, smoothing=smoothing)
         return (loss * targets["weights"]).sum()
 
+    def soft_loss(
+        self, outputs: Tensor, batch: Batch, targets: Targets, temperature: float
+    ) -> Tensor:
+        """Cross entropy of every word with the teacher's probabilities."""
+        rows = targets["rows"]
+        of_words = {**targets, "teacher": targets["teacher"][rows]}
+        return soft_choice_loss(outputs[rows], of_words, temperature)
+
 
 # ------------------------------------------------------------------ asking
 
@@ -324,6 +333,8 @@ class TaggingTask(Task):
     defaults = MappingProxyType({"batch_size": 16})
     options = frozenset({"class_weights", "focal", "smoothing"})
     kinds = (Tagged, Annotated, TextExample)
+    carriers = (Tagged, Annotated)
+    names_labels = True
 
     # ---- asking
     verb, ability, heads = "tag", "tag", ("tag",)
@@ -340,6 +351,30 @@ class TaggingTask(Task):
     def training(self, dataset: Dataset[Any], options: TaskOptions) -> TaggingTraining:
         """Cross entropy over the tags of the file."""
         return TaggingTraining(dataset, options)
+
+    def with_prediction(self, example: Any, prediction: Prediction) -> Any:
+        """The same words with the predicted tags, or the text with the predicted spans."""
+        name = "spans" if isinstance(example, Annotated) else "tags"
+        return replace(example, **{name: tuple(prediction.value)})
+
+    def labelled_by(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Any]:
+        """Of plain texts, the words that the model finds in them."""
+        if isinstance(examples[0], self.carriers):
+            return super().labelled_by(bert, examples)
+        return [
+            Tagged(
+                one.text,
+                tuple(word.text for word in row),
+                tuple((word.start, word.end) for word in row),
+                tuple(word.label for word in row),
+                one.where,
+            )
+            for one, row in zip(examples, tag_words(bert, [e.text for e in examples]), strict=True)
+        ]
+
+    def scheme(self, labels: Sequence[str]) -> str | None:
+        """BIO, where a label begins with B- or I-."""
+        return "bio" if any(name[:2] in ("B-", "I-") for name in labels) else None
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """Tags of the words that the file gives; of plain texts, of the words found in them."""

@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.files import write_text
-from bertsmith.finetuning.settings import TASK_OPTIONS
 from bertsmith.metrics import calibration
 from bertsmith.metrics.curves import PrecisionRecall, coverage, precision_recall
 from bertsmith.metrics.labels import known
@@ -31,13 +30,10 @@ from bertsmith.pages import (
     smoothed,
     table,
 )
-from bertsmith.tasks.classifying import positive
 from bertsmith.tasks.evaluate import Evaluation, interval
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.task import Mark, Passage
-
-if TYPE_CHECKING:  # what writes reports imports this file
-    from bertsmith.finetuning.session import History
+from bertsmith.tasks.training import TASK_OPTIONS
 
 WORST = 300  # errors in the page
 CLASSES = 20  # bars of more classes are sorted by F1, and folded after these
@@ -52,10 +48,10 @@ KINDS = {"correct": "good", "missed": "label", "wrong": "bad"}
 
 
 def write_report(
-    path: Path, content: Mapping[str, Any], found: Evaluation | None, history: History
+    path: Path, content: Mapping[str, Any], found: Evaluation | None, losses: Sequence[float]
 ) -> None:
-    """Write the report of a run whose scores and settings are `content`."""
-    write_text(path, report_page(content, found, history))
+    """Write the report of a run whose scores and settings are `content`; `losses` of each step."""
+    write_text(path, report_page(content, found, losses))
 
 
 def write_evaluation(
@@ -81,7 +77,7 @@ def write_evaluation(
 
 
 def report_page(
-    content: Mapping[str, Any], found: Evaluation | None, history: History | None
+    content: Mapping[str, Any], found: Evaluation | None, losses: Sequence[float] | None
 ) -> str:
     """Render the page."""
     metric = content["metric"]
@@ -97,8 +93,8 @@ def report_page(
         scores=_scores(content),
         baseline=_baseline(content),
         teacher=_teacher(content),
-        curves=[] if history is None else _curves(metric, history),
-        training=_training(content) if history is not None else "",
+        curves=[] if losses is None else _curves(content, losses),
+        training="" if losses is None else _training(content),
         sweep=table(("learning rate", "epochs", f"dev {readable(metric)}"), sweep) if sweep else "",
         classes=_classes(found),
         matrix=_matrix(found),
@@ -201,12 +197,13 @@ def _teacher(content: Mapping[str, Any]) -> Any:
     return {"about": one["about"], "rows": rows, "lines": lines + one["notes"]}
 
 
-def _curves(metric: str, history: History) -> list[Any]:
-    losses = [(float(step), loss) for step, loss in enumerate(history.losses, 1)]
+def _curves(content: Mapping[str, Any], losses: Sequence[float]) -> list[Any]:
+    points, metric = [(float(step), loss) for step, loss in enumerate(losses, 1)], content["metric"]
     drawn = [
-        line_chart("Training loss", [Series("loss", smoothed(losses))], x_label="step"),
+        line_chart("Training loss", [Series("loss", smoothed(points))], x_label="step"),
     ]
-    scores = [(float(n), row[metric]) for n, row in enumerate(history.epochs, 1) if metric in row]
+    epochs = enumerate(content["epochs"], 1)
+    scores = [(float(n), row[metric]) for n, row in epochs if metric in row]
     if scores:
         name = f"dev {readable(metric)}"
         series = [Series(name, scores, dots=True)]
@@ -245,9 +242,9 @@ def _precision_recall(found: Evaluation) -> list[Any]:
     if not scores or len(scores) < len(outputs):
         return []
     names = list(scores[0])
-    binary = found.task.name == "classification" and len(names) == 2
-    if binary:
-        names = [positive(names) or names[1]]
+    binary = found.task.positive(names)
+    if binary is not None:
+        names = [binary]
     if len(names) > CURVES_OF:
         return []
     labels = [found.task.label_of(example) for example in found.dataset.examples]
@@ -261,7 +258,7 @@ def _precision_recall(found: Evaluation) -> list[Any]:
         return []
     rest = "" if len(shown) == len(curves) else f" of the {len(shown)} hardest classes"
     charts = [_recall_chart(f"Precision and recall{rest}", {one: curves[one] for one in shown})]
-    if binary:
+    if binary is not None:
         curve = curves[shown[0]]
         lines = {"precision": curve.precision, "recall": curve.recall, "F1": curve.f1}
         charts.append(
@@ -330,20 +327,15 @@ def _calibration(found: Evaluation | None) -> dict[str, Any] | None:
     }
 
 
-def _numeric(found: Evaluation) -> bool:
-    """Whether labels are numbers: predictions are then more or less far off, not wrong."""
-    return found.task.name in ("regression", "similarity")
-
-
 def _numbers(found: Evaluation) -> list[Any]:
     """Predicted numbers over their labels."""
     labels = [found.task.label_of(example) for example in found.dataset.examples]
-    if not _numeric(found) or len(set(labels)) < 2:
+    if not found.task.numeric or len(set(labels)) < 2:
         return []
     pairs = list(zip(map(float, labels), map(float, found.values), strict=True))
-    what = "cosine" if found.task.name == "similarity" else "prediction"
+    what = found.task.measure or "prediction"
     series = [Series(what, sorted(pairs)[:: max(1, len(pairs) // POINTS)], bare=True)]
-    if found.task.name == "regression":  # a cosine has another unit than the labels
+    if not found.task.measure:  # a cosine has another unit than the labels
         ends = (min(min(pair) for pair in pairs), max(max(pair) for pair in pairs))
         series.append(Series("label", [(end, end) for end in ends], quiet=True, color=7))
     return [line_chart("Predictions by label", series, x_label="label", y_label=what)]
@@ -414,7 +406,7 @@ def _errors(found: Evaluation) -> dict[str, Any]:
     """The worst errors, and how many there are in all."""
     numbers = worst(found, len(found.dataset))
     return {
-        "numeric": _numeric(found),
+        "numeric": found.task.numeric,
         "examples": [_example(found, number) for number in numbers[:WORST]],
         "count": len(numbers),
         "total": len(found.dataset),
@@ -426,8 +418,8 @@ def worst(found: Evaluation, most: int) -> list[int]:
     rows = []
     correctness: Sequence[float] = found.correctness()
     labels = [found.task.label_of(example) for example in found.dataset.examples]
-    if found.task.name == "similarity" and len(set(labels)) > 1:
-        # Cosines and labels have different units: their ranks are compared.
+    if found.task.measure and len(set(labels)) > 1:
+        # Predictions and labels have different units: their ranks are compared.
         correctness = (-abs(ranks(labels) - ranks(found.values))).tolist()
     for number, (good, one) in enumerate(zip(correctness, found.predictions, strict=True)):
         if good < found.task.perfect:
@@ -447,7 +439,7 @@ def _example(found: Evaluation, number: int) -> dict[str, Any]:
         "prediction": shown.prediction,
         "correct": shown.label == shown.prediction,
         "confidence": ""
-        if shown.confidence is None or _numeric(found)
+        if shown.confidence is None or found.task.numeric
         else f"{shown.confidence:.3f}",
         "kinds": sorted({_kind(mark) for one in shown.passages for mark in one.marks} - {""}),
         "cell": "",

@@ -9,19 +9,22 @@ from typing import Any
 from bertsmith import __version__
 from bertsmith.checkpoint import Checkpoint
 from bertsmith.files import write_text
-from bertsmith.finetuning.settings import Settings
 from bertsmith.tasks.registry import task_named
 
 MOST = 40  # labels that are named
 
 
-def write_result_card(folder: Path, checkpoint: Checkpoint, content: Mapping[str, Any]) -> None:
-    """Write README.md from what report.json says."""
-    text = "\n".join(_lines(folder.name, checkpoint, content))
+def write_result_card(
+    folder: Path, checkpoint: Checkpoint, content: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> None:
+    """Write README.md from what report.json says; settings as by `defaults` are left out."""
+    text = "\n".join(_lines(folder.name, checkpoint, content, defaults))
     write_text(folder / "README.md", text + "\n")
 
 
-def _lines(name: str, checkpoint: Checkpoint, content: Mapping[str, Any]) -> Iterator[str]:
+def _lines(
+    name: str, checkpoint: Checkpoint, content: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> Iterator[str]:
     task, base = content["task"], Path(content["model"]).name
     value = task_named(task)
     hub, opens, use = value.hub_tag, value.opens_as, value.usage
@@ -44,7 +47,7 @@ def _lines(name: str, checkpoint: Checkpoint, content: Mapping[str, Any]) -> Ite
         yield f"- Labels ({len(labels)}): {', '.join(labels[:MOST])}{more}"
     yield from ("", "## Scores", "", *_scores(content), *_baseline(content), *_teacher(content))
     yield from ("", "## Training", "")
-    yield _settings(content)
+    yield _settings(content, defaults)
     for note in content["notes"]:
         yield from ("", f"{note[0].upper()}{note[1:]}.")
     yield from ("", "## Use", "", "```python", "import bertsmith as bs", "")
@@ -103,14 +106,13 @@ def _teacher(content: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"| {' | '.join(row)} |" for row in one["table"])
 
 
-def _settings(content: Mapping[str, Any]) -> str:
+def _settings(content: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
     """What everyone asks for, and whatever else is not as usual."""
     always = ("learning_rate", "optimizer", "epochs", "batch_size", "seed")
-    usual = Settings().model_dump()
     shown = {
         name: value
         for name, value in content["settings"].items()
-        if name in always or (value != usual[name] and name != "metric")
+        if name in always or (value != defaults[name] and name != "metric")
     }
     text = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown.items())
     kept = f"epoch {content['kept_epoch']} was kept"

@@ -19,7 +19,6 @@ from bertsmith.tasks.task import Prediction
 from bertsmith.tasks.training import class_weights as weigh_classes
 from bertsmith.tasks.training import label_weights
 
-TASKS = ("classification", "multilabel")
 MOST = 50_000  # examples that it is fitted on
 PRODUCT = 5_000_000  # labels times examples: there is a classifier for each label
 FEATURES = 20_000  # words and pairs of words; of short texts as many groups of characters too
@@ -32,17 +31,16 @@ VECTORS = "bertsmith-embed"  # whose cosines are the baseline of pairs
 def baseline(
     splits: Splits, class_weights: str = "", device: str | None = None
 ) -> dict[str, Any] | None:
-    """Scores of the baseline on the dev and test files; None for other tasks.
+    """Scores of the task's baseline on the dev and test files; None where it has none.
 
     Labels have the same weights as in fine-tuning. Without scikit-learn, "note" says so instead.
     """
-    task, first = splits.train.task, splits.train.examples[0]
-    if splits.dev is None and splits.test is None:
+    kind = task_named(splits.train.task).baseline
+    if not kind or (splits.dev is None and splits.test is None):
         return None
-    if task == "similarity" or (task == "regression" and first.pair is not None):
-        return _of_vectors(splits, device)
-    if task not in TASKS:
-        return None
+    if kind == "vectors":
+        pairs = len(splits.train.examples[0].texts) > 1
+        return _of_vectors(splits, device) if pairs else None
     if (labels := len(splits.train.labels)) * min(MOST, len(splits.train)) > PRODUCT:
         return {"name": NAME, "note": f"no TF-IDF baseline: {labels:,} labels are too many for it"}
     try:
@@ -130,7 +128,7 @@ def _fitted(train: Dataset[Any], examples: Sequence[Any], class_weights: str) ->
     features = make_union(words, parts) if short else words
     rows = features.fit_transform(texts)
     labels, seen = train.labels, [name for one in examples for name in one.label_names]
-    if train.task == "classification":
+    if not task_named(train.task).several:
         weights = dict(zip(labels, weigh_classes(class_weights, labels, seen), strict=True))
         model = _logistic(rows, [one.label for one in examples], weights)
 

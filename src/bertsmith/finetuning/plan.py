@@ -1,0 +1,233 @@
+"""The plan of a fine-tuning command, and the runs that it trains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertsmith.errors import BertsmithError
+from bertsmith.finetuning.calibrate import calibrate
+from bertsmith.finetuning.defaults import learned_from
+from bertsmith.finetuning.loop import Scores, Watcher, progress_bar, train
+from bertsmith.finetuning.result import Run
+from bertsmith.finetuning.session import Session
+from bertsmith.finetuning.settings import Settings
+from bertsmith.finetuning.setup import forget_fitted, limit_length
+from bertsmith.finetuning.work import Work
+from bertsmith.infer.loaded import LoadedModel
+from bertsmith.ledger import Ledger
+from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.evaluate import Evaluation, evaluate, keep_settings, labelled, tuned
+from bertsmith.tasks.splits import Splits
+from bertsmith.tasks.training import Sample, Training
+from bertsmith.train.distributed import Ranks
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a command trains: one model on one data set, with several seeds or settings."""
+
+    model: str | Path
+    splits: Splits
+    settings: Settings
+    learn: Callable[[Dataset[Any], Settings], Training]  # how the task is learned
+    open: Callable[[Training, Settings], LoadedModel]  # the model before its first step
+    seeds: int = 1
+    grid: tuple[Settings, ...] = ()  # of a sweep
+    device: str | None = None
+    watch: Watcher | None = None
+    progress: bool | None = None  # a bar, where there is no `watch`; None: on a terminal
+    calibration: tuple[bool, float | None] | None = None  # temperature, abstention
+    baseline: bool = False  # is the result compared with a baseline?
+    notes: tuple[str, ...] = ()
+    same: Mapping[str, Any] = field(default_factory=dict)  # what else must be equal on resume
+    compared: Callable[[Run], dict[str, Any]] | None = None  # a student beside its teacher
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs of a command so far. Only the best has its model."""
+
+    best: Run | None = None
+    sweep: tuple[Run, ...] = ()
+    seeds: tuple[Run, ...] = ()
+    calibration: dict[str, Any] | None = None  # of the best, once it is calibrated
+
+    @property
+    def kept(self) -> Run:
+        """The best run."""
+        assert self.best is not None
+        return self.best
+
+    def better(self, run: Run) -> Runs:
+        """The same runs, of which this one may be the best."""
+        return replace(self, best=run) if self.best is None or run.value > self.best.value else self
+
+    def after(self, run: Run, *, swept: bool = False) -> Runs:
+        """The runs with one more of the sweep or of the seeds."""
+        one, better = (run.light(),), self.better(run)
+        if swept:
+            return replace(better, sweep=self.sweep + one)
+        return replace(better, seeds=self.seeds + one)
+
+
+class Stopped(KeyboardInterrupt):
+    """A run was interrupted after an epoch; `finish` makes a run of its best epoch."""
+
+    def __init__(self, finish: Callable[[], Run]) -> None:
+        super().__init__()
+        self.finish = finish
+
+
+def train_all(plan: Plan, work: Work | None = None) -> Iterator[Runs]:
+    """Train the sweep, then every seed with its best settings; yield the runs after each.
+
+    At the end, the best run is calibrated, if that is asked for.
+    """
+    runs, settings = Runs(), plan.settings
+    for one in plan.grid:
+        runs = runs.after(train_one(plan, one, work, runs.best), swept=True)
+        yield runs
+    if plan.grid:
+        settings = runs.kept.settings
+    for seed in range(settings.seed, settings.seed + plan.seeds):
+        one = settings.changed(seed=seed)
+        if plan.grid and one == settings:  # the best run of the sweep
+            if plan.splits.test is not None:
+                runs = replace(runs, best=tested(plan, with_model(plan, runs.kept, work)))
+            runs = runs.after(runs.kept)
+        else:
+            runs = runs.after(train_one(plan, one, work, runs.best, test=True))
+        yield runs
+    yield calibrated(plan, replace(runs, best=with_model(plan, runs.kept, work)))
+
+
+def calibrated(plan: Plan, runs: Runs) -> Runs:
+    """The runs with the best model calibrated, if that is asked for."""
+    kept = runs.kept
+    if plan.calibration is None or kept.dev is None:
+        return runs
+    scale, abstain = plan.calibration
+    dev, content = calibrate(
+        kept.bert, kept.dev, plan.settings.metric, scale=scale, abstain=abstain
+    )
+    test, scores = kept.test, {**kept.scores, "dev": dev.scores}
+    if plan.splits.test is not None and test is not None:
+        content["test_error_before"] = test.scores.get("calibration_error")
+        test = evaluate(kept.bert, plan.splits.test)
+        scores["test"] = test.scores
+        content["test_error_after"] = test.scores.get("calibration_error")
+    best = replace(kept, dev=dev, test=test, scores=scores)
+    return replace(runs, best=best, calibration=content)
+
+
+def train_one(
+    plan: Plan, settings: Settings, work: Work | None, best: Run | None, test: bool = False
+) -> Run:
+    """One run, unless it is finished already; `best` is the best before it."""
+    stored = None if work is None else work.finished(settings)
+    if stored is not None:
+        return Run(settings, *stored)
+    run = _trained(plan, settings, work)
+    run = tested(plan, run) if test else run
+    if work is not None and plan.seeds + len(plan.grid) > 1:
+        if best is None or run.value > best.value:
+            work.keep_best(settings, run.bert.model, Ranks.alone(run.bert.device))
+        work.finish(settings, run.history, run.scores)
+        work.session(settings).discard()
+    return run
+
+
+def _trained(plan: Plan, settings: Settings, work: Work | None) -> Run:
+    training, bert, samples = _start(plan, settings)
+    evaluations: dict[int, Evaluation] = {}  # by epoch; those of the best
+    session = Session() if work is None else work.session(settings)
+
+    def look() -> Scores:
+        for epoch in evaluations.keys() - {session.history.best}:
+            del evaluations[epoch]
+        evaluations[session.epoch + 1] = _evaluated(plan, bert)
+        return evaluations[session.epoch + 1].scores
+
+    def finish() -> Run:
+        """The run with the weights of its best epoch."""
+        session.restore(bert.model)
+        run = Run(settings, session.history, {"dev": None, "test": None}, bert)
+        # Of an epoch before the run was resumed, there is only the model.
+        run = _on_dev(plan, run, evaluations.get(session.history.best))
+        return replace(run, scores={"dev": run.dev.scores if run.dev else None, "test": None})
+
+    scored = None if plan.splits.dev is None else look
+    graphics = [bert.device] if bert.device.type == "cuda" else []
+    watch = progress_bar(plan.progress) if plan.watch is None else nullcontext(plan.watch)
+    try:
+        with torch.random.fork_rng(graphics), watch as watcher:  # the caller's draws stay the same
+            train(bert, training, samples, settings, scored, watcher, session)
+        return finish()
+    except KeyboardInterrupt:
+        if not session.best:
+            raise
+        raise Stopped(finish) from None
+
+
+def _start(plan: Plan, settings: Settings) -> tuple[Training, LoadedModel, list[Sample]]:
+    """How the task is learned, the model before its first step, and what it learns from."""
+    training = plan.learn(plan.splits.train, settings)
+    bert = plan.open(training, settings)
+    forget_fitted(bert)
+    limit_length(bert, settings.max_length)
+    return training, bert, training.samples(bert, learned_from(plan.splits.train, settings))
+
+
+def _on_dev(plan: Plan, run: Run, dev: Evaluation | None = None) -> Run:
+    """A run with its evaluation on the dev data, whose thresholds its model keeps."""
+    if plan.splits.dev is None:
+        return run
+    bert, longest = run.bert, run.bert.max_length
+    dev = dev or _evaluated(plan, bert)
+    keep_settings(bert, dev.tuned)
+    long = sum(
+        sum(map(len, bert.tokenizer.encode_ids(list(example.texts)))) > longest
+        for example in dev.dataset.examples
+        if sum(map(len, example.texts)) > longest
+    )
+    bert.ledger.note("dev examples longer than the model reads at once, read in windows", long)
+    return replace(run, dev=dev)
+
+
+def _evaluated(plan: Plan, bert: LoadedModel) -> Evaluation:
+    assert plan.splits.dev is not None
+    bert.ledger, ledger = Ledger(), bert.ledger  # the ledger is about the training file
+    try:
+        return tuned(bert, labelled(plan.splits.dev), plan.splits.train)
+    finally:
+        bert.ledger = ledger
+
+
+def tested(plan: Plan, run: Run) -> Run:
+    """A run scored on the test file, if that was not done."""
+    if plan.splits.test is None or run.scores.get("test") is not None:
+        return run
+    test = evaluate(run.bert, plan.splits.test)
+    return replace(run, test=test, scores={**run.scores, "test": test.scores})
+
+
+def with_model(plan: Plan, run: Run, work: Work | None) -> Run:
+    """A run with its model, read from the disk if it was trained before a resume."""
+    if run.model is not None or work is None:
+        return run
+    _, bert, _ = _start(plan, run.settings)
+    if not work.load_best(run.settings, bert.model):
+        raise BertsmithError(
+            f"{work.folder}: the best weights are missing; remove it to start again"
+        )
+    bert.model.eval()
+    run = _on_dev(plan, replace(run, model=bert))
+    if plan.splits.test is not None and run.scores.get("test") is not None:
+        run = replace(run, test=evaluate(bert, plan.splits.test))
+    return run
