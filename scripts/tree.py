@@ -36,7 +36,7 @@ def lines(folder: Path, depth: int) -> list[str]:
         elif path.is_dir() and path.name in ("assets", "specs", "templates"):
             found.append(f"{indent}{path.name}/")
             found += lines(path, depth + 1)
-        elif path.suffix in (".py", ".toml", ".js", *PAGES) and path.name != "__init__.py":
+        elif path.suffix in (".py", ".pyi", ".toml", ".js", *PAGES) and path.name != "__init__.py":
             found.append(f"{indent}{path.name:{WIDTH - 2 * depth}} {said(path)}")
     return found
 

@@ -57,6 +57,7 @@ SETTINGS: tasks.Options = {
     ),
     "reinitialise": _option(int, "Number of top layers that get new weights [default: 0]."),
     "class_weights": _option(str, "Weights of classes: balanced, or name=2,other=1."),
+    "loss": _option(str, "Which of the task's losses [default: its first]."),
     "focal": _option(float, "Gamma of the focal loss [default: 0, cross entropy]."),
     "smoothing": _option(float, "Label smoothing, from 0 to 1 [default: 0]."),
     "patience": _option(int, "Stop after this many epochs without a better dev score."),

@@ -81,7 +81,7 @@ def predict(
     rows: Any = source if is_source(source) else [task.row(source, pair)]
     usual = bert.columns if rows is source else None
     reading = tasks.reading(columns)
-    data = open_data(rows, task.name, usual=usual, ledger=bert.ledger, **reading)
+    data = open_data(rows, task.reading.name, usual=usual, ledger=bert.ledger, **reading)
     written = 0
     results = open_predictions(out, format, bert.ledger, data, records)
     with results as writer, _bar(out) as advance:

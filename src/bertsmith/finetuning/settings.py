@@ -72,6 +72,7 @@ class Settings(BaseModel):
     class_weights: str = Field(
         default="", description='"balanced", or a weight for each label: "name=2.5,other=1"'
     )
+    loss: str = Field(default="", description="one of the task's losses; default: its first")
     focal: float = Field(default=0.0, ge=0, le=20, description="gamma of the focal loss; 0: none")
     smoothing: float = Field(default=0.0, ge=0, le=0.99, description="label smoothing")
     patience: int = Field(
@@ -136,7 +137,10 @@ def settings_for(task: str, usual: Mapping[str, Any] = {}, /, **given: Any) -> S
     values = {**task_named(task).defaults, **usual, **chosen}
     if values.get("optimizer") != "muon" and "matrix_learning_rate" not in chosen:
         values.pop("matrix_learning_rate", None)  # of a model whose default is Muon
-    settings = checked(values)
+    settings, losses = checked(values), task_named(task).losses
+    if settings.loss not in ("", *losses):
+        known = f"; known: {', '.join(losses)}" if losses else ""
+        raise BertsmithError(f"{task} has no loss {settings.loss[:60]!r}{known}")
     for name in set(TASK_OPTIONS) - task_named(task).options:
         if getattr(settings, name) != Settings.model_fields[name].default:
             tasks = [one.name for one in TASKS.values() if name in one.options]

@@ -439,7 +439,7 @@ def _example(found: Evaluation, number: int) -> dict[str, Any]:
         "prediction": shown.prediction,
         "correct": shown.label == shown.prediction,
         "confidence": ""
-        if shown.confidence is None or found.task.numeric
+        if shown.confidence is None or not found.task.confident
         else f"{shown.confidence:.3f}",
         "kinds": sorted({_kind(mark) for one in shown.passages for mark in one.marks} - {""}),
         "cell": "",

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from bertsmith.data.columns import Finder, plain, says_yes_or_no
 from bertsmith.data.delimited import ABSENT
-from bertsmith.data.tables import Row, Table, Where, is_absent, sample, text_cell
+from bertsmith.data.tables import Row, Table, Where, is_absent, list_cell, sample, text_cell
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_whole
 from bertsmith.tasks.reading import Example, Reading, Rows, Unlabelled
@@ -197,6 +197,14 @@ def class_cell(value: Any, where: Where, column: str, classes: Sequence[str] | N
     """A label; none where it says that there is none, unless that is the name of a class."""
     name = label_cell(value, where, column, classes)
     return None if name in ABSENT and name not in (classes or ()) else name
+
+
+def texts_cell(value: Any, where: Where, column: str) -> list[str]:
+    """The texts of a cell: one, or those of a list, which a csv file spells as JSON."""
+    if isinstance(value, str) and value.startswith('["') and value.endswith('"]'):
+        value = list_cell(value, where, column)
+    cells = value if isinstance(value, list | tuple) else [value]
+    return [text_cell(one, where, column) for one in cells if not is_absent(one)]
 
 
 def class_names(rows: Rows, column: str | None) -> Sequence[str] | None:

@@ -48,7 +48,7 @@ def predict_rows(
             if example is not None:
                 prediction = next(predictions)
                 result = {name: rounded(value) for name, value in prediction.output.items()}
-                if not task.numeric:
+                if task.confident:
                     result["confidence"] = rounded(prediction.confidence)
                 if explain:
                     result["explanation"] = task.explain(bert, example, prediction)
@@ -82,7 +82,7 @@ def predict_source(
     """
     options = {"usual": bert.columns, **options}
     task = task_of(bert, labels)
-    data = open_data(source, task.name, ledger=bert.ledger, **options)
+    data = open_data(source, task.reading.name, ledger=bert.ledger, **options)
     with open_predictions(Path(out), None, bert.ledger, data) if out else nullcontext() as writer:
         for portion in predict_rows(bert, data, top=top, task=task):
             if writer is not None:

@@ -93,6 +93,7 @@ class Task(Use):
     usage: ClassVar[str]  # the call of `Bert` for one text
     defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})  # other than finetune's own
     options: ClassVar[frozenset[str]] = frozenset()  # of `TaskOptions`
+    losses: ClassVar[tuple[str, ...]] = ()  # that can be chosen from; the first is the default
     kinds: ClassVar[tuple[type, ...]]  # the examples that it can predict
     carriers: ClassVar[tuple[type, ...]] = (object,)  # those that can have a label of this task
     pipeline: ClassVar[str] = ""  # options that transformers' pipeline needs for our outputs
@@ -120,6 +121,11 @@ class Task(Use):
     def perfect(self) -> float:
         """The correctness of a prediction without an error."""
         return 0.0 if self.numeric else 1.0
+
+    @property
+    def confident(self) -> bool:
+        """Do predictions have a confidence?"""
+        return not self.numeric
 
     # ------------------------------------------------------------------ learning
 

@@ -54,6 +54,10 @@ class TaskOptions(Protocol):
         """Either "balanced" or "name=2.5,other=1"; empty: all classes count the same."""
 
     @property
+    def loss(self) -> str:
+        """One of `Task.losses`; empty: the first."""
+
+    @property
     def focal(self) -> float:
         """Gamma of the focal loss."""
 

@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import Any
 
 from bertsmith.data.columns import Finder
-from bertsmith.data.tables import Where, is_absent, list_cell, text_cell
-from bertsmith.tasks.cells import SCORE, TEXTLESS, TEXTS, TextColumns, text_columns
+from bertsmith.data.tables import Where, is_absent, text_cell
+from bertsmith.tasks.cells import SCORE, TEXTLESS, TEXTS, TextColumns, text_columns, texts_cell
 from bertsmith.tasks.reading import Example, Guess, Rows
 from bertsmith.tasks.regression.reading import ScoreReading
 
@@ -78,7 +78,7 @@ class SimilarityReading(ScoreReading):
         for row in table.rows:
             where = table.where(row)
             near, far = (
-                [text for name in names for text in _texts(row.cells.get(name), where, name)]
+                [text for name in names for text in texts_cell(row.cells.get(name), where, name)]
                 for names in (positives, negatives)
             )
             if is_absent(row.cells.get(anchor)) or not near:
@@ -100,14 +100,6 @@ class SimilarityReading(ScoreReading):
     def units(self, example: Any) -> list[tuple[str, ...]]:
         """Every text is embedded alone."""
         return [(text,) for text in example.texts]
-
-
-def _texts(value: Any, where: Where, column: str) -> list[str]:
-    """The texts of a cell: one, or those of a list, which a csv file spells as JSON."""
-    if isinstance(value, str) and value.startswith('["') and value.endswith('"]'):
-        value = list_cell(value, where, column)
-    cells = value if isinstance(value, list | tuple) else [value]
-    return [text_cell(one, where, column) for one in cells if not is_absent(one)]
 
 
 READING = SimilarityReading()
