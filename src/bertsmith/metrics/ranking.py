@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-Grades = Mapping[str, int]  # document → relevance; 0 and below are not relevant
+Grades = Mapping[str, float]  # document → relevance; 0 and below are not relevant
 
 
 def ordered(scores: Mapping[str, float]) -> list[str]:
@@ -25,7 +25,7 @@ def ndcg(ranking: Sequence[str], grades: Grades, cut: int = 10) -> float:
     return _gain([max(0, grades.get(name, 0)) for name in ranking[:cut]]) / best
 
 
-def _gain(grades: Sequence[int]) -> float:
+def _gain(grades: Sequence[float]) -> float:
     return sum(grade / math.log2(rank + 1) for rank, grade in enumerate(grades, 1))
 
 
