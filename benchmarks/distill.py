@@ -184,7 +184,9 @@ def static(name: str, work: Path) -> dict[str, Any]:
     out = work / f"static-{name}"
     if not out.exists():
         bs.distill(model_of(name), out=out, to="static")
-    teacher, student = open_model(model_of(name), "cpu"), open_model(out, "cpu")
+    teacher, student = (
+        open_model(one, device="cpu", progress=False) for one in (model_of(name), out)
+    )
     banking, sentiment = banking77(), sst2_rows()
     scores: dict[str, Any] = {}
     for side, model in (("teacher", teacher), ("student", student)):
@@ -227,7 +229,8 @@ def texts_of(work: Path) -> Path:
 
 def scored(out: Path, part: str) -> dict[str, Any]:
     """Scores of a student beside those of its teacher, which the part of static vectors has."""
-    student, banking, sentiment = open_model(out, "cpu"), banking77(), sst2_rows()
+    student = open_model(out, device="cpu", progress=False)
+    banking, sentiment = banking77(), sst2_rows()
     known = json.loads((HERE / "results" / "distill.json").read_text())["parts"][part]
     content = json.loads((out / "distill.json").read_text())
     content["teacher"]["model"] = part.removeprefix("static-")
