@@ -48,8 +48,33 @@ class Conll(Layout):
     def tables(
         self, stream: Stream, ledger: Ledger, columns: Mapping[str, str], size: int
     ) -> Iterator[Table]:
-        """The portions of a CoNLL file."""
-        return conll_tables(stream, ledger, columns, size)
+        """The portions of a CoNLL file: a row is a sentence, of the first column and the last.
+
+        Columns are named by number from 1, or, where there are four as in CoNLL-2003, by name.
+        """
+        path, width, language = stream.path, 0, ""
+        word_at = tag_at = 0
+        sentences = _sentences(path, stream.numbered(), _conll_lines(path, ledger))
+        for group in _grouped(sentences, size):
+            if not width:
+                width = len(group[0][0].cells)
+                if width < 2:
+                    raise BertsmithError(
+                        f"{path}, line {group[0][0].number}: a word and no tag; CoNLL files have a "
+                        "tag on each line"
+                    )
+                word_at = _column(path, columns.get("tokens"), width, 0)
+                tag_at = _column(path, columns.get("tags"), width, width - 1)
+                language = _language([line.cells[word_at] for lines in group for line in lines])
+            if language:
+                ledger.note(
+                    f"words from whose start {language!r} was removed", sum(map(len, group))
+                )
+            rows = [_conll_row(path, lines, word_at, tag_at, language) for lines in group]
+            found = {"tokens": _name(word_at, width), "tags": _name(tag_at, width)}
+            yield Table(
+                path, ("tokens", "tags"), rows, layout=self.name, columns=found, share=stream.share
+            )
 
 
 class ConllU(Layout):
@@ -62,8 +87,32 @@ class ConllU(Layout):
     def tables(
         self, stream: Stream, ledger: Ledger, columns: Mapping[str, str], size: int
     ) -> Iterator[Table]:
-        """The portions of a treebank."""
-        return conllu_tables(stream, ledger, columns, size)
+        """The portions of a treebank: words with their part of speech, or another column.
+
+        Every word has its place in the text. Words that share a multiword token stand as they do in
+        it where they spell it (do, n't), and apart where they do not (du: de, le).
+        """
+        path, tags = stream.path, columns.get("tags")
+        wanted = (tags or "upos").lower()
+        if wanted not in CONLL_U[2:]:
+            raise BertsmithError(f"{path}: no column {tags!r}; known: {', '.join(CONLL_U[2:])}")
+        column = CONLL_U.index(wanted)
+        sentences = _sentences(path, stream.numbered(), _conllu_lines(path))
+        for group in _grouped(sentences, size):
+            rows = []
+            for lines in group:
+                words, text, offsets = _placed(path, lines, ledger)
+                kept = [line.cells for line in words]
+                forms, marked = tuple(c[1] for c in kept), tuple(c[column] for c in kept)
+                rows.append(_tagged_row(path, text, forms, offsets, marked, words))
+            yield Table(
+                path,
+                ("tokens", "tags"),
+                rows,
+                layout=self.name,
+                columns={"tokens": "form", "tags": wanted},
+                share=stream.share,
+            )
 
 
 def looks_like_conll(text: str) -> bool:
@@ -73,36 +122,6 @@ def looks_like_conll(text: str) -> bool:
     width, times = widths.most_common(1)[0] if widths else (0, 0)
     grouped = any(not line.strip() for line in lines[:-1])
     return grouped and 2 <= width <= 20 and times > 0.5 * widths.total()
-
-
-def conll_tables(
-    stream: Stream, ledger: Ledger, columns: Mapping[str, str], size: int
-) -> Iterator[Table]:
-    """The portions of a CoNLL file: a row is a sentence, of the first column and the last.
-
-    Columns are named by number from 1, or, where there are four as in CoNLL-2003, by name.
-    """
-    path, width, language = stream.path, 0, ""
-    word_at = tag_at = 0
-    sentences = _sentences(path, stream.numbered(), _conll_lines(path, ledger))
-    for group in _grouped(sentences, size):
-        if not width:
-            width = len(group[0][0].cells)
-            if width < 2:
-                raise BertsmithError(
-                    f"{path}, line {group[0][0].number}: a word and no tag; CoNLL files have a tag "
-                    "on each line"
-                )
-            word_at = _column(path, columns.get("tokens"), width, 0)
-            tag_at = _column(path, columns.get("tags"), width, width - 1)
-            language = _language([line.cells[word_at] for lines in group for line in lines])
-        if language:
-            ledger.note(f"words from whose start {language!r} was removed", sum(map(len, group)))
-        rows = [_conll_row(path, lines, word_at, tag_at, language) for lines in group]
-        found = {"tokens": _name(word_at, width), "tags": _name(tag_at, width)}
-        yield Table(
-            path, ("tokens", "tags"), rows, layout="conll", columns=found, share=stream.share
-        )
 
 
 def _conll_row(path: Path, lines: list[Line], word_at: int, tag_at: int, language: str) -> Row:
@@ -224,37 +243,6 @@ class Treebank(NamedTuple):
     tags: tuple[str, ...]  # universal parts of speech
     heads: tuple[int, ...]  # the place of the word that it depends on, from 0; -1 for the root
     relations: tuple[str, ...]  # without their subtype: nsubj, not nsubj:pass
-
-
-def conllu_tables(
-    stream: Stream, ledger: Ledger, columns: Mapping[str, str], size: int
-) -> Iterator[Table]:
-    """The portions of a treebank: words with their part of speech, or another column.
-
-    Every word has its place in the text. Words that share a multiword token stand as they do in
-    it where they spell it (do, n't), and apart where they do not (du: de, le).
-    """
-    path, tags = stream.path, columns.get("tags")
-    wanted = (tags or "upos").lower()
-    if wanted not in CONLL_U[2:]:
-        raise BertsmithError(f"{path}: no column {tags!r}; known: {', '.join(CONLL_U[2:])}")
-    column = CONLL_U.index(wanted)
-    sentences = _sentences(path, stream.numbered(), _conllu_lines(path))
-    for group in _grouped(sentences, size):
-        rows = []
-        for lines in group:
-            words, text, offsets = _placed(path, lines, ledger)
-            kept = [line.cells for line in words]
-            forms, marked = tuple(c[1] for c in kept), tuple(c[column] for c in kept)
-            rows.append(_tagged_row(path, text, forms, offsets, marked, words))
-        yield Table(
-            path,
-            ("tokens", "tags"),
-            rows,
-            layout="conllu",
-            columns={"tokens": "form", "tags": wanted},
-            share=stream.share,
-        )
 
 
 def read_treebank(
