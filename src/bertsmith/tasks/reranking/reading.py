@@ -1,0 +1,140 @@
+"""Rows of a query with passages: positives and negatives, or one passage with its grade."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from bertsmith.data.columns import Finder
+from bertsmith.data.tables import Where, is_absent, text_cell
+from bertsmith.errors import BertsmithError
+from bertsmith.numbers import parse_number, shown
+from bertsmith.tasks.cells import TEXTLESS, texts_cell
+from bertsmith.tasks.reading import Example, Guess, Reading, Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Passages(Example):
+    """A query and its passages, with a grade of each: 0 is not relevant."""
+
+    query: str
+    passages: tuple[str, ...]
+    grades: tuple[float, ...] | None  # None: the file does not say
+    where: Where
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts that a model reads."""
+        return (self.query, *self.passages)
+
+    @property
+    def labelled(self) -> bool:
+        """Is any passage better than nothing? Queries without one have no best ranking."""
+        return self.grades is not None and max(self.grades) > 0
+
+
+class RerankingReading(Reading):
+    """Passages of a query."""
+
+    name = "reranking"
+    order = 25
+    about = "how relevant passages are to a query"
+    roles = MappingProxyType(
+        {
+            "query": ("query", "question", "search_query", "anchor"),
+            "passage": ("passage", "document", "doc", "passage_text", "text", "context"),
+            "grade": ("grade", "relevance", "rel", "relevance_grade", "label", "score"),
+            "positive": ("positive", "positives", "pos", "positive_passages"),
+            "negative": ("negative", "negatives", "neg", "negative_passages", "hard_negatives"),
+        }
+    )
+
+    def suits(self, finder: Finder) -> Guess | None:
+        """Queries with passages, by name: other texts that belong together make vectors."""
+        names = finder.by_plain.keys()
+        graded = {"grade", "relevance", "rel"} & names and {"passage", "document", "doc"} & names
+        listed = {"positive", "positives", "pos"} & names
+        if "grade" in finder.given or ("query" in names and (graded or listed)):
+            return Guess(0.75, "it has queries with passages")
+        return None
+
+    def examples(self, rows: Rows) -> list[Any]:
+        """An example for each query."""
+        listed = rows.finder.peek("positive") is not None
+        return self._listed(rows) if listed else self._graded(rows)
+
+    def _listed(self, rows: Rows, graded: bool = True) -> list[Any]:
+        """A row for each query, with passages that are relevant and others."""
+        finder, examples = rows.finder, list[Any]()
+        query, sides = finder.needed("query"), [finder.several(n) for n in ("positive", "negative")]
+        for row in rows.table.rows:
+            where = rows.table.where(row)
+            near, far = (
+                [text for name in side for text in texts_cell(row.cells.get(name), where, name)]
+                for side in sides
+            )
+            if is_absent(row.cells.get(query)) or not near + far:
+                examples.append(None)
+                continue
+            grades = (1.0,) * len(near) + (0.0,) * len(far) if graded else None
+            asked = text_cell(row.cells[query], where, query)
+            examples.append(Passages(asked, (*near, *far), grades, where))
+        if not graded:
+            return examples
+        rows.ledger.note(TEXTLESS, examples.count(None))
+        return [one for one in examples if one is not None]
+
+    def _graded(self, rows: Rows) -> list[Any]:
+        """A row for each passage; those of one query, wherever they are, are one example."""
+        finder = rows.finder
+        query, passage, grade = (finder.needed(role) for role in ("query", "passage", "grade"))
+        found: dict[str, list[tuple[str, float, Where]]] = {}
+        for row in rows.table.rows:
+            where = rows.table.where(row)
+            if is_absent(row.cells.get(query)) or is_absent(row.cells.get(passage)):
+                rows.ledger.note(TEXTLESS)
+                continue
+            value = row.cells.get(grade)
+            number = parse_number(value)
+            if number is None:
+                raise BertsmithError(f"{where}: {grade!r} is {shown(value)}, not a finite number")
+            asked = text_cell(row.cells[query], where, query)
+            text = text_cell(row.cells[passage], where, passage)
+            found.setdefault(asked, []).append((text, max(0.0, number), where))
+        return [
+            Passages(asked, tuple(t for t, _, _ in some), tuple(g for _, g, _ in some), some[0][2])
+            for asked, some in found.items()
+        ]
+
+    def inputs(self, rows: Rows) -> list[Any | None]:
+        """The query of each row with its passage, or with all its passages."""
+        finder = rows.finder
+        if finder.peek("positive") is not None:
+            return self._listed(rows, graded=False)
+        query, passage = finder.needed("query"), finder.needed("passage")
+        examples: list[Any | None] = []
+        for row in rows.table.rows:
+            where = rows.table.where(row)
+            cells = [row.cells.get(query), row.cells.get(passage)]
+            texts = (
+                None
+                if any(map(is_absent, cells))
+                else [
+                    text_cell(cell, where, name)
+                    for cell, name in zip(cells, (query, passage), strict=True)
+                ]
+            )
+            examples.append(texts and Passages(texts[0], (texts[1],), None, where))
+        return examples
+
+    def units(self, example: Any) -> list[tuple[str, ...]]:
+        """The query is read with each passage."""
+        return [(example.query, passage) for passage in example.passages]
+
+    def kept_apart(self, examples: Any) -> tuple[str, list[list[str]]]:
+        """Queries are not shared; passages may be."""
+        return "query", [[" ".join(one.query.casefold().split())] for one in examples]
+
+
+READING = RerankingReading()

@@ -1,0 +1,238 @@
+"""Reranking: the passages of a query, the most relevant first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from types import MappingProxyType
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from bertsmith.batch import Batch
+from bertsmith.checkpoint import Checkpoint
+from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import EncoderTask, LoadedModel, positive
+from bertsmith.infer.run import EncoderPass, Steps
+from bertsmith.infer.texts import listed_strings
+from bertsmith.infer.windows import Window
+from bertsmith.metrics.ranking import ndcg, reciprocal_rank
+from bertsmith.model import Hidden
+from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.reranking.reading import READING, Passages
+from bertsmith.tasks.reranking.training import LOSSES, RerankingTraining
+from bertsmith.tasks.task import (
+    Display,
+    Mark,
+    Passage,
+    Prediction,
+    Scorer,
+    Task,
+    Weights,
+    weighted_mean,
+)
+from bertsmith.tasks.training import TaskOptions
+from bertsmith.tasks.use import Askable, Call, PairScores, Request, Result, form
+
+
+@dataclass(frozen=True)
+class RankedPassage(Result):
+    """A passage with its score, and its place in the list that was given."""
+
+    index: int
+    score: float  # from 0 to 1
+    text: str
+
+
+@EncoderTask
+def pair_logits(
+    bert: LoadedModel, queries: Sequence[str], passages: Sequence[str]
+) -> Steps[list[float]]:
+    """The output for each query with its passage; of a long passage, that of its best window."""
+    windows = bert.windows(queries, passages)
+
+    def compute(hidden: Hidden, batch: Batch, _: Sequence[Window]) -> list[float]:
+        return list(bert.model.heads["classify"](hidden, batch).float()[:, 0].tolist())
+
+    best = [float("-inf")] * len(queries)
+    outputs = yield EncoderPass(windows, compute, "rank")
+    for window, output in zip(windows, outputs, strict=True):
+        best[window.number] = max(best[window.number], output)
+    return best
+
+
+@EncoderTask
+def rank(
+    bert: LoadedModel, query: str, passages: Sequence[str], top: int | None = None
+) -> Steps[list[RankedPassage]]:
+    """Passages by falling score; of equals, the first that was given."""
+    logits = yield from pair_logits.steps(bert, [query] * len(passages), passages)
+    scores = torch.tensor(logits).sigmoid().tolist()
+    order = sorted(range(len(passages)), key=lambda place: -scores[place])
+    return [RankedPassage(place, scores[place], passages[place]) for place in order[:top]]
+
+
+# ------------------------------------------------------------------ asking
+
+EXAMPLES = (
+    "The Analytical Engine was designed by Charles Babbage.\nA street in London.\nBees make honey."
+)
+
+
+class RankRequest(Request):
+    """A query and passages."""
+
+    query: Annotated[str, form("Query", "Who designed the engine?", rows=0)]
+    passages: Annotated[list[str], Field(min_length=1), form("Passages, one per line", EXAMPLES)]
+    top: Annotated[int, Field(ge=1, le=10_000)] | None = None
+
+
+class RankMethods(Askable):
+    """`rerank`."""
+
+    def rerank(
+        self, query: str, passages: Sequence[str], *, top: int | None = None
+    ) -> list[RankedPassage]:
+        """Return the passages with their scores, the most relevant to the query first."""
+        texts = listed_strings(passages, "passages")
+        most = None if top is None else positive(top, "top")
+        asked = RankRequest.model_construct(query=query, passages=texts, top=most)
+        found: list[RankedPassage] = self.ask(TASK, asked) if texts else []
+        return found
+
+
+# ------------------------------------------------------------------ the task
+
+
+class RerankingTask(Task):
+    """The passages of a query, the most relevant first."""
+
+    reading = READING
+    head = "classify"
+    hub_tag, opens_as = "text-ranking", ""
+    usage = 'rerank("A query", ["A passage.", "Another."])'
+    defaults = MappingProxyType({"batch_size": 8, "epochs": 2})
+    losses = LOSSES
+    kinds = carriers = (Passages,)
+    confident = False
+
+    # ---- asking
+    verb, ability, heads = "rank", "rank passages", ("classify",)
+    title, question = "Rerank", "Which passages are most relevant to a query?"
+    Request, Answer, Methods = RankRequest, list[RankedPassage], RankMethods
+
+    def can(self, bert: LoadedModel) -> bool:
+        """One output for a pair, as all cross-encoders have."""
+        return super().can(bert) and len(bert.checkpoint.labels) == 1
+
+    def call(self, bert: LoadedModel, request: RankRequest) -> Call:
+        """The query is read with each passage."""
+        passages = request.passages
+        queries = [request.query] * len(passages)
+        return Call(rank, (request.query, passages, request.top), queries, passages)
+
+    def pair_scores(self, bert: LoadedModel) -> PairScores:
+        """Its output."""
+        return PairScores(pair_logits, "output of the reranker; higher is better", True, True)
+
+    def row(self, text: str, pair: str | None) -> dict[str, str]:
+        """A query and a passage."""
+        if pair is None:
+            raise BertsmithError("a query needs a passage: --pair PASSAGE")
+        return {"query": text, "passage": pair}
+
+    # ---- learning and predicting
+
+    def fits(self, checkpoint: Checkpoint) -> bool:
+        """Does config.json say so?"""
+        return super().fits(checkpoint) and checkpoint.settings.get("ranks_passages") is True
+
+    def training(self, dataset: Dataset[Any], options: TaskOptions) -> RerankingTraining:
+        """Listwise, pairwise or pointwise."""
+        return RerankingTraining(dataset, options)
+
+    def with_prediction(self, example: Any, prediction: Prediction) -> Any:
+        """The predicted scores as grades."""
+        return replace(example, grades=tuple(prediction.value))
+
+    def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
+        """The score of every passage; of a single one, a number."""
+        flat = [(one.query, passage) for one in examples for passage in one.passages]
+        logits = pair_logits(bert, *map(list, zip(*flat, strict=True)))
+        scores: list[float] = torch.tensor(logits).sigmoid().tolist()
+        predictions = []
+        cuts = accumulate((len(one.passages) for one in examples), initial=0)
+        for first, last in pairwise(cuts):
+            own = scores[first:last]
+            output = {"score": own[0]} if len(own) == 1 else {"scores": own}
+            predictions.append(Prediction(tuple(own), max(own), output))
+        return predictions
+
+    # ---- scoring and showing
+
+    def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
+        """nDCG decides."""
+        return "ndcg_at_10", "mean_reciprocal_rank"
+
+    def label_of(self, example: Any) -> Any:
+        """The grades of its passages."""
+        return example.grades
+
+    def correctness(self, example: Any, value: Any) -> float:
+        """The nDCG of one query."""
+        return ndcg(*ranking(example, value), 10)
+
+    def scorer(
+        self,
+        dataset: Dataset[Any],
+        predictions: Sequence[Prediction],
+        bert: LoadedModel | None = None,
+    ) -> Scorer:
+        """Means over queries."""
+        pairs = list(zip(dataset.examples, (one.value for one in predictions), strict=True))
+        gains = np.array([self.correctness(*pair) for pair in pairs])
+        firsts = np.array([reciprocal_rank(*ranking(*pair)) for pair in pairs])
+
+        def scores(weights: Weights | None) -> dict[str, float]:
+            return {
+                "ndcg_at_10": weighted_mean(gains, weights),
+                "mean_reciprocal_rank": weighted_mean(firsts, weights),
+            }
+
+        return scores
+
+    def notes(self, bert: LoadedModel, dataset: Dataset[Any]) -> list[str]:
+        """Rankings of few passages are easy."""
+        usual = sorted(len(one.passages) for one in dataset.examples)[len(dataset) // 2]
+        easy = f"half of the queries have at most {usual} passages to rank, which is easy"
+        return [easy] if usual < 10 else []
+
+    def display(self, example: Any, prediction: Prediction) -> Display:
+        """The query, and its passages in the order of their scores, the relevant ones marked."""
+        passages = [Passage(example.query, title=True)]
+        for name in ranking(example, prediction.value)[0]:
+            text, grade = example.passages[int(name)], example.grades[int(name)]
+            note = f"grade {grade:g}, score {prediction.value[int(name)]:.3g}"
+            marks = (Mark(0, len(text), "correct", note),) if grade > 0 else ()
+            passages.append(Passage(text, marks))
+        return Display(tuple(passages))
+
+    def spoken(self, value: Any) -> str:
+        """The numbers, three digits each."""
+        return ", ".join(f"{one:.3g}" for one in value or ())
+
+
+def ranking(example: Passages, value: Sequence[float]) -> tuple[list[str], dict[str, float]]:
+    """The numbers of passages in the order of their scores, and the grade of each.
+
+    Of passages with equal scores, the worse comes first: ties do not help.
+    """
+    grades = example.grades or ()
+    order = sorted(range(len(value)), key=lambda place: (-value[place], grades[place]))
+    return [str(place) for place in order], {str(n): grade for n, grade in enumerate(grades)}
+
+
+TASK = RerankingTask()
