@@ -1,0 +1,216 @@
+"""Spans: labelled parts of a text that may overlap or lie in one another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from math import inf
+from types import MappingProxyType
+from typing import Annotated, Any, overload
+
+import torch
+from torch import Tensor
+
+from bertsmith.batch import Batch
+from bertsmith.checkpoint import Checkpoint
+from bertsmith.infer.loaded import EncoderTask, LoadedModel
+from bertsmith.infer.run import EncoderPass, Steps
+from bertsmith.infer.windows import Window
+from bertsmith.metrics import entities
+from bertsmith.metrics.labels import Score
+from bertsmith.model import Hidden
+from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.reading import TextExample
+from bertsmith.tasks.spans.reading import READING, Spanned
+from bertsmith.tasks.spans.training import SpansTraining, Word, inside, span_scores, words_of
+from bertsmith.tasks.tagging.task import Entities, Entity
+from bertsmith.tasks.task import Display, Mark, Passage, Prediction, Scorer, Task
+from bertsmith.tasks.training import TaskOptions
+from bertsmith.tasks.use import Askable, Call, Request, Several, Texts, form, listed
+
+Found = list[tuple[int, int, int, float]]  # first word, last word, type and probability
+
+
+@EncoderTask
+def find_spans(bert: LoadedModel, texts: Sequence[str]) -> Steps[list[list[Entity]]]:
+    """The labelled spans of every text, from the first to the last."""
+    settings = bert.checkpoint.settings
+    types, width = list(settings["span_types"]), int(settings["span_width"])
+    encoded, windower = bert.encode(texts), bert.windower()
+    spelled = [words_of(text, one) for text, one in zip(texts, encoded, strict=True)]
+    windows = [
+        window for number, one in enumerate(encoded) for window in windower.single(number, one.ids)
+    ]
+
+    def compute(hidden: Hidden, batch: Batch, _: Sequence[Window]) -> list[Tensor]:
+        return list(batch.layout.split(bert.model.heads["tag"](hidden, batch).float().cpu()))
+
+    results: list[list[Entity]] = [[] for _ in texts]
+    parts: dict[int, list[range]] = {}
+    for window in windows:
+        parts.setdefault(window.number, []).append(window.tokens)
+    outputs = yield EncoderPass(windows, compute, "spans")
+    for window, rows in zip(windows, outputs, strict=True):
+        number = window.number
+        text, own, others = texts[number], spelled[number], parts[number]
+        for first, last, kind, score in _above(rows, window, own, len(types), width):
+            tokens = range(own[first].first, own[last].last + 1)
+            if best_window(others, tokens, len(encoded[number])) == window.tokens:
+                start, end = own[first].start, own[last].end
+                results[number].append(Entity(types[kind], text[start:end], start, end, score))
+    for row in results:
+        row.sort(key=lambda one: (one.start, -one.end, one.label))
+    return results
+
+
+def _above(
+    outputs: Tensor, window: Window, spelled: Sequence[Word], types: int, width: int
+) -> Found:
+    """The spans of a window whose score is above 0."""
+    own = inside(window, spelled)
+    if not own.numbers:
+        return []
+    firsts, lasts = torch.tensor(own.firsts), torch.tensor(own.lasts)
+    scores = span_scores(outputs, firsts, lasts, torch.zeros_like(firsts), types, width)
+    places = (scores > 0).nonzero().tolist()
+    chances = scores[scores > 0].sigmoid().tolist()
+    return [
+        (own.numbers[row], own.numbers[row] + more, kind, chance)
+        for (row, more, kind), chance in zip(places, chances, strict=True)
+    ]
+
+
+def best_window(windows: Sequence[range], tokens: range, length: int) -> range:
+    """Of the windows that hold a span whole, the one in which it is furthest from a cut."""
+
+    def space(window: range) -> float:
+        left = tokens.start - window.start if window.start else inf
+        return min(left, window.stop - tokens.stop if window.stop < length else inf)
+
+    whole = [one for one in windows if one.start <= tokens.start and tokens.stop <= one.stop]
+    return max(whole, key=space)
+
+
+# ------------------------------------------------------------------ asking
+
+EXAMPLE = "She studied at the University of London and left the city of Paris."
+
+
+class SpansRequest(Request):
+    """Texts in which spans are looked for."""
+
+    inputs: Annotated[Texts, form("Text", EXAMPLE)]
+
+
+class SpansMethods(Askable):
+    """`find_spans`."""
+
+    @overload
+    def find_spans(self, texts: str) -> Entities: ...
+    @overload
+    def find_spans(self, texts: Several) -> list[Entities]: ...
+    def find_spans(self, texts: Any) -> Any:
+        """Find the labelled spans of a text, or of each of several; they may overlap."""
+        return self.ask_each(TASK, texts, Entities)
+
+
+# ------------------------------------------------------------------ the task
+
+
+class SpansTask(Task):
+    """Labelled parts of a text that may overlap."""
+
+    reading = READING
+    head = "tag"
+    hub_tag, opens_as = "token-classification", "TokenClassification"
+    usage = 'find_spans("Ada lived in the city of London.")'
+    defaults = MappingProxyType({"batch_size": 16, "epochs": 5})
+    kinds, carriers = (Spanned, TextExample), (Spanned,)
+
+    # ---- asking
+    verb, ability, heads = "find-spans", "find spans", ("tag",)
+    title, question = "Spans", "Labelled spans, which may lie in one another."
+    Request, Answer, Methods = SpansRequest, list[list[Entity]], SpansMethods
+    lists = ("inputs",)
+
+    def can(self, bert: LoadedModel) -> bool:
+        """Does config.json name types of spans?"""
+        return self.fits(bert.checkpoint)
+
+    def call(self, bert: LoadedModel, request: SpansRequest) -> Call:
+        """Texts at once."""
+        texts = listed(request.inputs)
+        return Call(find_spans, (texts,), texts)
+
+    # ---- learning and predicting
+
+    def fits(self, checkpoint: Checkpoint) -> bool:
+        """Does config.json name types of spans?"""
+        return super().fits(checkpoint) and "span_types" in checkpoint.settings
+
+    def training(self, dataset: Dataset[Any], options: TaskOptions) -> SpansTraining:
+        """Scores of all spans."""
+        return SpansTraining(dataset, options)
+
+    def with_prediction(self, example: Any, prediction: Prediction) -> Any:
+        """The text with the predicted spans."""
+        return Spanned(example.text, tuple(sorted(prediction.value)), example.where)
+
+    def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
+        """The spans of every text."""
+        predictions = []
+        for row in find_spans(bert, [example.text for example in examples]):
+            value = tuple((one.start, one.end, one.label) for one in row)
+            sure = min((one.score for one in row), default=1.0)
+            predictions.append(Prediction(value, sure, {"entities": [asdict(one) for one in row]}))
+        return predictions
+
+    def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
+        """F1 of exact matches decides."""
+        return "f1", "precision", "recall"
+
+    def label_of(self, example: Any) -> Any:
+        """Its spans."""
+        return example.spans
+
+    def correctness(self, example: Any, value: Any) -> float:
+        """The share of labelled and predicted spans that are in both."""
+        right, said = set(example.spans), set(value)
+        return len(right & said) / len(right | said) if right | said else 1.0
+
+    def scorer(
+        self,
+        dataset: Dataset[Any],
+        predictions: Sequence[Prediction],
+        bert: LoadedModel | None = None,
+    ) -> Scorer:
+        """F1, precision and recall of spans with exactly these characters and this label."""
+        return entities.span_scores(*_sides(dataset, [one.value for one in predictions]))
+
+    def per_class(self, dataset: Dataset[Any], values: Sequence[Any]) -> dict[str, Score]:
+        """Every type."""
+        return entities.type_scores(*_sides(dataset, values))[1]
+
+    def display(self, example: Any, prediction: Prediction) -> Display:
+        """The text with its spans, labelled and predicted."""
+        right, said = set(example.spans or ()), set(prediction.value)
+        marks = [
+            Mark(one[0], one[1], "wrong" if one not in right else KINDS[one in said], one[2])
+            for one in sorted(right | said)
+        ]
+        return Display((Passage(example.text, tuple(marks)),), confidence=prediction.confidence)
+
+    def spoken(self, value: Any) -> str:
+        """Where each begins and ends, and its label."""
+        return " ".join("{}-{} {}".format(*one) for one in value or ())
+
+
+KINDS = {True: "correct", False: "missed"}
+
+
+def _sides(dataset: Dataset[Any], values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """The spans of every example, labelled and predicted."""
+    return [set(one.spans) for one in dataset.examples], [set(value) for value in values]
+
+
+TASK = SpansTask()
