@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from bertsmith.errors import BertsmithError
 from bertsmith.files import cause, digest, write_json
+from bertsmith.store import fingerprint
 
 NAME = "manifest.json"
 FORMAT = "bertsmith-corpus-1"
@@ -89,11 +89,6 @@ class Manifest:
             for name, stored in self.files.items()
             if (found := complaint(directory / name, stored, sums=sums))
         ]
-
-
-def fingerprint(content: dict[str, Any]) -> str:
-    """Return the SHA-256 sum of a manifest's content."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _absent(directory: Path) -> str:

@@ -11,9 +11,9 @@ from typing import Any
 
 from bertsmith.checkpoint import locate, read_sentence
 from bertsmith.checkpoint.files import readable
-from bertsmith.corpus.manifest import fingerprint
 from bertsmith.errors import BertsmithError
 from bertsmith.files import digest, writing
+from bertsmith.store import fingerprint
 
 MADE_OF = {".json", ".txt", ".model", ".safetensors", ".bin"}
 BEGINNING = b'{"task": '
