@@ -36,7 +36,7 @@ WORK = TASKS | LEARN | USES
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
-    "folders": {"files"},
+    "folders": {"files", "foreign"},
     "foreign": {"files"},
     "store": {"files", "foreign"},
     "ledger": set(),

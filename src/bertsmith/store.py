@@ -8,8 +8,10 @@ nothing is lost or done twice wherever a process is killed.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,10 +19,10 @@ from shutil import rmtree
 from typing import Any
 
 from bertsmith.errors import BertsmithError
-from bertsmith.files import locked, read_whole, sweep, write_json, write_text, writing
-from bertsmith.foreign import read_json
+from bertsmith.files import locked, sweep, write_json, write_text, writing
+from bertsmith.foreign import read_json, read_table
 
-LARGEST = 1 << 28  # bytes of a result: it may hold a prediction for each example
+LARGEST = 1 << 29  # bytes of a plan or a result: it may list every file, or every prediction
 Sentences = Mapping[str, str | Callable[[Any, Any], str]]
 
 
@@ -69,11 +71,11 @@ class WorkFolder:
         `sentences` say what it means that an entry of the plan differs, where its values mean
         nothing to a person. `defaults` are the values of settings that older plans do not have.
         """
-        stored = read_table(self.plan)
+        stored, plan = read_table(self.plan, LARGEST), json.loads(json.dumps(plan))
         if stored is None:
             raise BertsmithError(f"{self.plan} is damaged; remove the folder to start again")
-        plan = json.loads(json.dumps(plan))
-        for name, before, now in differences(stored, plan, defaults):
+        # Usually they are equal, and a plan may list a million files.
+        for name, before, now in differences(stored, plan, defaults) if stored != plan else ():
             entry = name.replace(" ", ".").partition(".")[0]
             said = (sentences or {}).get(entry)
             if callable(said):
@@ -130,7 +132,7 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in table.items():
         if isinstance(value, Mapping):
             values |= flat(value, f"{prefix}{key}.")
-        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+        elif value and isinstance(value, list) and all(isinstance(v, Mapping) for v in value):
             for number, one in enumerate(value, 1):
                 values |= flat(one, f"{prefix}{key} {number}.")
         else:
@@ -138,29 +140,12 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return values
 
 
-# ------------------------------------------------------------------ files that may be damaged
-
-
-def read_table(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file; None if the file is missing or damaged."""
-    try:
-        return parse_table(read_whole(path, LARGEST))
-    except BertsmithError:
-        return None
-
-
-def parse_table(text: bytes) -> dict[str, Any] | None:
-    """A JSON object, such as a line of a log; None if it is damaged or something else."""
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return content if isinstance(content, dict) else None
-
-
-def append_line(path: Path, content: Mapping[str, Any]) -> bytes:
+def append_line(path: Path, content: Mapping[str, Any], flush: bool = False) -> bytes:
     """Add a JSON object to a file of lines at once, so that several processes may share it."""
     line = json.dumps(content).encode() + b"\n"
     with writing(path), path.open("ab", buffering=0) as stream:
-        stream.write(line)
+        if stream.write(line) != len(line):  # the disk is full
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if flush:
+            os.fsync(stream.fileno())
     return line

@@ -9,7 +9,7 @@ from typing import Any
 
 from bertsmith.errors import BertsmithError
 from bertsmith.files import write_json
-from bertsmith.store import read_table
+from bertsmith.foreign import read_table
 
 MARK = "demo.json"  # by which a folder is known
 MADE_BY = "bertsmith demo"

@@ -10,8 +10,9 @@ from typing import Any
 from bertsmith.errors import BertsmithError
 from bertsmith.files import finite, write_bytes, write_json, write_text, writing
 from bertsmith.folders import check_output
+from bertsmith.foreign import parse_table, read_table
 from bertsmith.ledger import Ledger
-from bertsmith.store import WorkFolder, append_line, parse_table, read_table
+from bertsmith.store import WorkFolder, append_line
 
 LOGS = ("log.jsonl", "timing.jsonl")
 

@@ -16,7 +16,8 @@ from typing import Any
 
 from bertsmith.errors import BertsmithError
 from bertsmith.files import cause
-from bertsmith.store import flat, read_table
+from bertsmith.foreign import read_table
+from bertsmith.store import flat
 
 MOST = 75  # a curve has at most twice as many points
 KEPT = 100  # evaluations whose mask samples are kept
