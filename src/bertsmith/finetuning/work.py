@@ -83,7 +83,7 @@ class Work:
         """The history and scores of a finished run."""
         content = self.store.finished(f"run-{_key(settings)}", history=dict, scores=dict)
         try:
-            return content and (History(**content["history"]), content["scores"])
+            return (History(**content["history"]), content["scores"]) if content else None
         except TypeError:
             return None  # of another version: it is trained again
 
