@@ -71,7 +71,7 @@ class WorkFolder:
         `sentences` say what it means that an entry of the plan differs, where its values mean
         nothing to a person. `defaults` are the values of settings that older plans do not have.
         """
-        stored, plan = read_table(self.plan, LARGEST), json.loads(json.dumps(plan))
+        stored, plan = read_table(self.plan, LARGEST), as_stored(plan)
         if stored is None:
             raise BertsmithError(f"{self.plan} is damaged; remove the folder to start again")
         # Usually they are equal, and a plan may list a million files.
@@ -115,6 +115,11 @@ def fingerprint(content: Any) -> str:
     """A SHA-256 sum of plain values; what JSON does not know counts by its text."""
     text = json.dumps(content, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def as_stored(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A table as it comes back from the disk: with lists for tuples, and texts for paths."""
+    return dict(json.loads(json.dumps(content, default=str)))
 
 
 def differences(

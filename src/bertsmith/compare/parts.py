@@ -11,7 +11,7 @@ from typing import Any
 from bertsmith.compare.spec import Spec
 from bertsmith.errors import BertsmithError
 from bertsmith.files import finite
-from bertsmith.store import WorkFolder
+from bertsmith.store import WorkFolder, as_stored, differences, fingerprint
 
 PRETRAIN, RATE, SCORE = "pretrain", "rate", "score"
 
@@ -99,20 +99,32 @@ class Store(WorkFolder):
         content = self.read(part)
         return None if content is None else content["result"]
 
-    def demand_inputs(self, part: Part, inputs: str) -> None:
+    def demand_inputs(self, part: Part, inputs: Mapping[str, Any]) -> None:
         """Refuse the result of a part that was run with other settings or data."""
         content = self.read(part)
-        if content is not None and content["inputs"] != inputs:
+        if content is not None and content["inputs"] != fingerprint([*inputs.values()]):
+            changed = differences(content.get("made_of", {}), as_stored(inputs))
+            what = f" ({changed[0][0]} differs)" if "made_of" in content and changed else ""
             raise BertsmithError(
-                f"{self.file(part.key)}: written with other settings, data or corpus; choose"
+                f"{self.file(part.key)}: written with other settings, data or corpus{what}; choose"
                 " another --out, or remove it"
             )
 
     def write(
-        self, part: Part, inputs: str, result: Mapping[str, Any], measured: Mapping[str, Any]
+        self,
+        part: Part,
+        inputs: Mapping[str, Any],
+        result: Mapping[str, Any],
+        measured: Mapping[str, Any],
     ) -> None:
         """Store a finished part; `measured` are times, which differ from run to run."""
-        content = {"part": asdict(part), "inputs": inputs, "result": result, "measured": measured}
+        content = {
+            "part": asdict(part),
+            "inputs": fingerprint([*inputs.values()]),
+            "made_of": as_stored(inputs),
+            "result": result,
+            "measured": measured,
+        }
         self.finish(part.key, finite(content))
 
     def merge(self, other: Path) -> int:

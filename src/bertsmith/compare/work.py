@@ -50,27 +50,31 @@ class Worker:
 
     # ------------------------------------------------------------------ what a part depends on
 
-    def inputs(self, part: Part) -> str:
-        """A sum of all that a part's result depends on."""
+    def inputs(self, part: Part) -> dict[str, Any]:
+        """All that a part's result depends on; models, data and corpus by their sums."""
         spec, variant = self.spec, self.spec.variants[part.variant]
         if part.kind == PRETRAIN:
             if variant.model:
-                return fingerprint(["model", self._sum(f"model {variant.model}")])
-            recipe = self._recipe(part)
-            # Without defaults: keys that later versions add do not change the sum.
-            plain = recipe.model_dump(exclude={"about", "checkpoint"}, exclude_defaults=True)
-            plain["data"] |= {"corpus": self._sum(f"corpus {spec.corpus}"), "workers": 0}
-            plain["train"].pop("device", None)
-            return fingerprint(["static" if variant.static else "", plain])
+                return {"kind": "model", "model": self._sum(f"model {variant.model}")}
+            # Without defaults: keys that later versions add make no difference.
+            recipe = self._recipe(part).model_dump(
+                exclude={"about", "checkpoint"}, exclude_defaults=True
+            )
+            recipe["data"] |= {"corpus": self._sum(f"corpus {spec.corpus}"), "workers": 0}
+            recipe["train"].pop("device", None)
+            return {"kind": "static" if variant.static else "", "recipe": recipe}
         trained = self.inputs(Part(PRETRAIN, part.variant, part.budget, part.seed))
-        splits = self.splits(part.task)
-        settings = finetune_settings(spec, part.task, splits)
-        rates = (part.rate,) if part.kind == RATE else spec.finetune.learning_rates
+        inputs = {
+            "pretraining": fingerprint([*trained.values()]),
+            "data": self._sum(f"data {part.task}"),
+            "settings": finetune_settings(spec, part.task, self.splits(part.task)),
+            "rates": (part.rate,) if part.kind == RATE else spec.finetune.learning_rates,
+            "at": part.at,
+            "seed": part.finetune_seed,
+        }
         # Earlier versions used the settings that a model stores for itself.
-        unused = [stored_settings(variant.model, {})] if variant.model else []
-        data = self._sum(f"data {part.task}")
-        numbers = (rates, part.at, part.finetune_seed)
-        return fingerprint([trained, data, settings, *numbers, *filter(None, unused)])
+        unused = stored_settings(variant.model, {}) if variant.model else {}
+        return inputs | ({"stored": unused} if unused else {})
 
     def _sum(self, what: str) -> str:
         if what not in self.sums:
