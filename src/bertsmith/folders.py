@@ -15,15 +15,8 @@ from typing import Any
 
 from bertsmith import __version__
 from bertsmith.errors import BertsmithError
-from bertsmith.files import (
-    UNREADABLE,
-    digest,
-    locked_file,
-    one_line,
-    sync,
-    write_json,
-    writing,
-)
+from bertsmith.files import digest, locked_file, one_line, sync, write_json, writing
+from bertsmith.foreign import read_table
 
 MARKER = "bertsmith.json"  # in every directory that bertsmith writes; lists the files it wrote
 LARGEST_MARKER = 4 << 20
@@ -104,13 +97,8 @@ def _foreign(folder: Path) -> str | None:
 
 def _listed(folder: Path) -> dict[str, Any]:
     """The files that a directory's bertsmith.json says bertsmith wrote, each with its state."""
-    marker = folder / MARKER
-    try:
-        too_large = marker.stat().st_size > LARGEST_MARKER
-        content = {} if too_large else json.loads(marker.read_bytes())
-        return dict(content["files"])
-    except (*UNREADABLE, ValueError, LookupError, TypeError, RecursionError):
-        return {}
+    files = (read_table(folder / MARKER, LARGEST_MARKER) or {}).get("files")
+    return files if isinstance(files, dict) else {}
 
 
 def _state(path: Path) -> str:

@@ -32,6 +32,23 @@ def parse_json(data: bytes | str, name: str | Path, kind: type = dict) -> Any:
     return content
 
 
+def read_table(path: Path, limit: int = 4 * LARGEST_JSON) -> dict[str, Any] | None:
+    """The JSON object in a file of ours; None if the file is missing or damaged."""
+    try:
+        return parse_table(read_whole(path, limit))
+    except (BertsmithError, ValueError):  # of names that no file can have
+        return None
+
+
+def parse_table(text: bytes) -> dict[str, Any] | None:
+    """A JSON object, such as a line of a log; None if it is damaged or something else."""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
 def _distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """An object, unless a key occurs twice: readers would not agree on which counts."""
     listed = list(pairs)

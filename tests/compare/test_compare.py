@@ -164,9 +164,9 @@ def test_undefined_scores_do_not_stop_a_comparison(make_spec: Make, tmp_path: Pa
     spec, store = make_spec(), Store(tmp_path)
     part = next(part for part in parts_of(spec) if part.kind == SCORE)
     for trial in rate_parts(spec, part):
-        store.write(trial, "", {"dev": None}, {})
+        store.write(trial, {}, {"dev": None}, {})
     assert best_rate(spec, store, part) == 1e-3
-    store.write(trial, "", {"dev": -0.5}, {})
+    store.write(trial, {}, {"dev": -0.5}, {})
     assert best_rate(spec, store, part) == trial.rate == 1e-2
 
 
@@ -210,7 +210,8 @@ def test_more_seeds_are_added(make_spec: Make, finished: Path, tmp_path: Path) -
 
 
 def test_other_settings_are_refused(make_spec: Make, finished: Path) -> None:
-    with pytest.raises(BertsmithError, match="with other settings, data or corpus"):
+    message = r"with other settings, data or corpus \(recipe\.train\.steps differs\); choose"
+    with pytest.raises(BertsmithError, match=message):
         run(make_spec(budget={"tokens": 2000}), finished)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -12,11 +10,10 @@ from typing import Any
 
 from bertsmith.compare.spec import Spec
 from bertsmith.errors import BertsmithError
-from bertsmith.files import finite, write_json, writing
-from bertsmith.foreign import read_json
+from bertsmith.files import finite
+from bertsmith.store import WorkFolder, as_stored, differences, fingerprint
 
 PRETRAIN, RATE, SCORE = "pretrain", "rate", "score"
-LARGEST = 1 << 28  # bytes of a result, which has a prediction for each test example
 
 
 @dataclass(frozen=True)
@@ -90,82 +87,57 @@ def _of(spec: Spec, variant: str, budget: str) -> Iterator[Part]:
                     yield Part(SCORE, variant, budget, seed, task, at, 0.0, number)
 
 
-class Store:
+class Store(WorkFolder):
     """The results of finished parts, in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def path(self, part: Part) -> Path:
-        """Where the result of a part is."""
-        return self.folder / f"{part.key}.json"
-
-    def run_folder(self, part: Part) -> Path:
-        """Where a pre-training run keeps its files, its model among them."""
-        return self.folder / part.key
 
     def read(self, part: Part) -> dict[str, Any] | None:
         """What was stored of a part; None where it is not finished."""
-        path = self.path(part)
-        if not path.is_file():
-            return None
-        content: dict[str, Any] = read_json(path, limit=LARGEST)
-        kinds = {"inputs": str, "result": dict, "measured": dict}
-        if not all(isinstance(content.get(key), kind) for key, kind in kinds.items()):
-            raise BertsmithError(f"{path}: not the result of a part; remove it")
-        return content
+        return self.finished(part.key, inputs=str, result=dict, measured=dict)
 
     def result(self, part: Part) -> dict[str, Any] | None:
         """The result of a finished part."""
         content = self.read(part)
         return None if content is None else content["result"]
 
-    def demand_same(self, part: Part, inputs: str) -> None:
+    def demand_inputs(self, part: Part, inputs: Mapping[str, Any]) -> None:
         """Refuse the result of a part that was run with other settings or data."""
         content = self.read(part)
-        if content is not None and content["inputs"] != inputs:
+        if content is not None and content["inputs"] != fingerprint([*inputs.values()]):
+            changed = differences(content.get("made_of", {}), as_stored(inputs))
+            what = f" ({changed[0][0]} differs)" if "made_of" in content and changed else ""
             raise BertsmithError(
-                f"{self.path(part)}: written with other settings, data or corpus; choose another"
-                " --out, or remove it"
+                f"{self.file(part.key)}: written with other settings, data or corpus{what}; choose"
+                " another --out, or remove it"
             )
 
     def write(
-        self, part: Part, inputs: str, result: Mapping[str, Any], measured: Mapping[str, Any]
+        self,
+        part: Part,
+        inputs: Mapping[str, Any],
+        result: Mapping[str, Any],
+        measured: Mapping[str, Any],
     ) -> None:
         """Store a finished part; `measured` are times, which differ from run to run."""
-        path = self.path(part)
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
         content = {
             "part": asdict(part),
-            "inputs": inputs,
-            "result": finite(result),
-            "measured": finite(measured),
+            "inputs": fingerprint([*inputs.values()]),
+            "made_of": as_stored(inputs),
+            "result": result,
+            "measured": measured,
         }
-        write_json(path, content)
+        self.finish(part.key, finite(content))
 
     def merge(self, other: Path) -> int:
         """Take the finished parts of another folder; returns how many were new."""
         source = other / "parts" if (other / "parts").is_dir() else other
         if not source.is_dir():
             raise BertsmithError(f"{other}: no parts of a comparison in this folder")
-        count = 0
-        for path in (*sorted(source.glob("*/steps.json")), *sorted(source.glob("*/*/*.json"))):
-            target = self.folder / path.relative_to(source)
-            if target.exists():
-                continue
-            content = read_json(path, limit=LARGEST)
-            with writing(target):
-                target.parent.mkdir(parents=True, exist_ok=True)
-            write_json(target, content)
-            count += 1
-        return count
-
-
-def fingerprint(*content: Any) -> str:
-    """A SHA-256 sum of plain values."""
-    text = json.dumps(content, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
+        paths = [*sorted(source.glob("*/steps.json")), *sorted(source.glob("*/*/*.json"))]
+        names = [path.relative_to(source).with_suffix("").as_posix() for path in paths]
+        new = [name for name in names if not self.file(name).exists()]
+        for name in new:
+            self.finish(name, WorkFolder(source).finished(name) or {})
+        return len(new)
 
 
 def best_rate(spec: Spec, store: Store, part: Part) -> float:

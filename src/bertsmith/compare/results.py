@@ -23,8 +23,6 @@ from bertsmith.compare.summary import summarised
 from bertsmith.compare.tasks import metric_of
 from bertsmith.compare.work import Worker, cpu_name
 from bertsmith.corpus import Corpus
-from bertsmith.files import write_json, writing
-from bertsmith.foreign import read_json
 from bertsmith.metrics import MultiBootstrap, holm, multi_bootstrap
 from bertsmith.metrics.intervals import percentiles
 from bertsmith.model import Model, build
@@ -287,7 +285,7 @@ def _pairs(drawn: MultiBootstrap) -> list[dict[str, Any]]:
 # ------------------------------------------------------------------ times
 
 
-def timings_of(spec: Spec, worker: Worker, out: Path) -> dict[str, Any]:
+def timings_of(spec: Spec, worker: Worker) -> dict[str, Any]:
     """The content of timings.json: what was measured on this machine."""
     parts: dict[str, Any] = {}
     for part in parts_of(spec):
@@ -297,7 +295,7 @@ def timings_of(spec: Spec, worker: Worker, out: Path) -> dict[str, Any]:
     return {
         "device": _devices(parts),
         "parts": parts,
-        "variants": {name: _speed(spec, worker, name, out) for name in spec.variants},
+        "variants": {name: _speed(spec, worker, name) for name in spec.variants},
     }
 
 
@@ -307,11 +305,10 @@ def _devices(parts: dict[str, Any]) -> str:
     return " and ".join(names) or cpu_name()
 
 
-def _speed(spec: Spec, worker: Worker, name: str, out: Path) -> dict[str, Any]:
+def _speed(spec: Spec, worker: Worker, name: str) -> dict[str, Any]:
     """CPU speed of a variant's encoder, measured once."""
-    path = out / "parts" / name / "speed.json"
-    if path.is_file():
-        return dict(read_json(path))
+    if stored := worker.store.finished(f"{name}/speed"):
+        return stored
     encoder = encoder_of(spec, worker, name)
     if encoder is None:
         return {}
@@ -327,9 +324,7 @@ def _speed(spec: Spec, worker: Worker, name: str, out: Path) -> dict[str, Any]:
         "threads": spec.threads,
         "cpu": cpu_name(),
     }
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, content)
+    worker.store.finish(f"{name}/speed", content)
     return content
 
 

@@ -21,9 +21,9 @@ from bertsmith.compare.tasks import finetune_settings
 from bertsmith.compare.work import Worker
 from bertsmith.corpus import Corpus
 from bertsmith.errors import BertsmithError, nearest
-from bertsmith.files import finite, locked, write_json, write_text, writing
+from bertsmith.files import finite, write_json, write_text, writing
 from bertsmith.folders import check_output
-from bertsmith.foreign import read_json
+from bertsmith.store import WorkFolder
 from bertsmith.tasks.registry import task_named
 from bertsmith.train.building import built, examples_of, open_corpus
 
@@ -58,7 +58,7 @@ def compare(
     chosen = tuple(dict.fromkeys(part.variant for part in parts_of(spec, tuple(only))))
     with ExitStack() as stack:
         for variant in chosen:  # other processes may run other variants in the same folder
-            stack.enter_context(locked(out / "parts" / variant))
+            stack.enter_context(WorkFolder(out / "parts" / variant).held())
         for other in merge:
             worker = Worker(spec, {}, out)
             say(f"{other}: {worker.store.merge(Path(other))} parts taken")
@@ -66,7 +66,7 @@ def compare(
         worker = Worker(spec, costs, out)
         parts = parts_of(spec, tuple(only))
         for part in parts:
-            worker.store.demand_same(part, worker.inputs(part))
+            worker.store.demand_inputs(part, worker.inputs(part))
         write_text(out / "spec.toml", spec.toml())
         todo = [part for part in parts if worker.store.read(part) is None]
         if len(todo) < len(parts):
@@ -80,7 +80,7 @@ def compare(
 def _conclude(spec: Spec, worker: Worker, out: Path, texts: bool, say: Say) -> dict[str, Any]:
     """Write results.json, timings.json and report.html from the parts that are finished."""
     results = finite(results_of(spec, worker))
-    timings = finite(timings_of(spec, worker, out))
+    timings = finite(timings_of(spec, worker))
     write_json(out / "results.json", results)
     write_json(out / "timings.json", timings)
     write_report(out / "report.html", spec, results, timings, worker, texts)
@@ -138,8 +138,8 @@ def _costs(spec: Spec, variant: str, out: Path, runs: bool) -> dict[str, dict[st
     if spec.variants[variant].static:
         return _costs(spec, spec.variants[variant].static, out, runs)
     tokenizer = Corpus.open(Path(spec.corpus)).tokenizer
-    path = out / "parts" / variant / "steps.json"
-    stored = read_json(path) if path.is_file() else {}
+    work = WorkFolder(out / "parts" / variant)
+    stored = work.finished("steps") or {}
     costs = {}
     for kind in spec.budget.kinds():
         amount = getattr(spec.budget, kind)
@@ -148,13 +148,11 @@ def _costs(spec: Spec, variant: str, out: Path, runs: bool) -> dict[str, dict[st
             try:
                 costs[kind] = vars(Cost(**known["cost"]))
             except (LookupError, TypeError) as error:
-                raise BertsmithError(f"{path}: damaged; remove it") from error
+                raise BertsmithError(f"{work.file('steps')}: damaged; remove it") from error
         elif kind != "minutes" or runs:
             costs[kind] = vars(cost_of(recipe, tokenizer, kind, amount, f"variants.{variant}"))
     if not runs:
         return costs
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
     amounts = {kind: getattr(spec.budget, kind) for kind in costs}
-    write_json(path, {k: {"amount": amounts[k], "cost": cost} for k, cost in costs.items()})
+    work.finish("steps", {k: {"amount": amounts[k], "cost": cost} for k, cost in costs.items()})
     return costs

@@ -13,7 +13,7 @@ import torch
 
 from bertsmith.checkpoint import locate, save
 from bertsmith.compare.budget import Cost, with_steps
-from bertsmith.compare.parts import PRETRAIN, RATE, Part, Store, best_rate, fingerprint
+from bertsmith.compare.parts import PRETRAIN, RATE, Part, Store, best_rate
 from bertsmith.compare.spec import QUARTERS, Spec
 from bertsmith.compare.tasks import finetune_settings, metric_of, read_task
 from bertsmith.corpus import Corpus
@@ -23,6 +23,7 @@ from bertsmith.finetuning import Splits, finetune
 from bertsmith.finetuning.defaults import stored_settings
 from bertsmith.finetuning.work import data_sum
 from bertsmith.infer.opening import open_model
+from bertsmith.store import fingerprint
 from bertsmith.train import Recipe, pretrain
 from bertsmith.train.pretraining import store_checkpoint
 
@@ -49,33 +50,31 @@ class Worker:
 
     # ------------------------------------------------------------------ what a part depends on
 
-    def inputs(self, part: Part) -> str:
-        """A sum of all that a part's result depends on."""
+    def inputs(self, part: Part) -> dict[str, Any]:
+        """All that a part's result depends on; models, data and corpus by their sums."""
         spec, variant = self.spec, self.spec.variants[part.variant]
         if part.kind == PRETRAIN:
             if variant.model:
-                return fingerprint("model", self._sum(f"model {variant.model}"))
-            recipe = self._recipe(part)
-            # Without defaults: keys that later versions add do not change the sum.
-            plain = recipe.model_dump(exclude={"about", "checkpoint"}, exclude_defaults=True)
-            plain["data"] |= {"corpus": self._sum(f"corpus {spec.corpus}"), "workers": 0}
-            plain["train"].pop("device", None)
-            return fingerprint("static" if variant.static else "", plain)
+                return {"kind": "model", "model": self._sum(f"model {variant.model}")}
+            # Without defaults: keys that later versions add make no difference.
+            recipe = self._recipe(part).model_dump(
+                exclude={"about", "checkpoint"}, exclude_defaults=True
+            )
+            recipe["data"] |= {"corpus": self._sum(f"corpus {spec.corpus}"), "workers": 0}
+            recipe["train"].pop("device", None)
+            return {"kind": "static" if variant.static else "", "recipe": recipe}
         trained = self.inputs(Part(PRETRAIN, part.variant, part.budget, part.seed))
-        splits = self.splits(part.task)
-        settings = finetune_settings(spec, part.task, splits)
-        rates = (part.rate,) if part.kind == RATE else spec.finetune.learning_rates
+        inputs = {
+            "pretraining": fingerprint([*trained.values()]),
+            "data": self._sum(f"data {part.task}"),
+            "settings": finetune_settings(spec, part.task, self.splits(part.task)),
+            "rates": (part.rate,) if part.kind == RATE else spec.finetune.learning_rates,
+            "at": part.at,
+            "seed": part.finetune_seed,
+        }
         # Earlier versions used the settings that a model stores for itself.
-        unused = [stored_settings(variant.model, {})] if variant.model else []
-        return fingerprint(
-            trained,
-            self._sum(f"data {part.task}"),
-            settings,
-            rates,
-            part.at,
-            part.finetune_seed,
-            *filter(None, unused),
-        )
+        unused = stored_settings(variant.model, {}) if variant.model else {}
+        return inputs | ({"stored": unused} if unused else {})
 
     def _sum(self, what: str) -> str:
         if what not in self.sums:
@@ -84,7 +83,7 @@ class Worker:
                 self.sums[what] = Corpus.open(Path(name)).fingerprint()
             elif kind == "model":
                 files = [path for path in locate(name).iterdir() if path.suffix in WEIGHTS]
-                self.sums[what] = fingerprint([digest(path) for path in sorted(files)])
+                self.sums[what] = fingerprint([[digest(path) for path in sorted(files)]])
             else:
                 self.sums[what] = data_sum(self.splits(name))
         return self.sums[what]
@@ -117,7 +116,7 @@ class Worker:
         measured["device"] = device_name(self.spec)
         self.store.write(part, self.inputs(part), result, measured)
         if part.kind == PRETRAIN:  # a run that was killed before this line can be continued
-            rmtree(self.store.run_folder(part) / "checkpoints", ignore_errors=True)
+            rmtree(self.store.path / part.key / "checkpoints", ignore_errors=True)
 
     def model(self, part: Part) -> str:
         """The directory of the model that a part is about."""
@@ -125,14 +124,14 @@ class Worker:
         if named:
             return named
         trained = Part(PRETRAIN, part.variant, part.budget, part.seed)
-        folder = self.store.run_folder(trained)
+        folder = self.store.path / trained.key
         return str(folder / ("model" if part.at == 1 else f"model-at-{part.at:g}"))
 
     def _pretrain(self, part: Part) -> tuple[dict[str, Any], dict[str, Any]]:
         variant = self.spec.variants[part.variant]
         if variant.model:
             return {}, {}
-        folder = self.store.run_folder(part)
+        folder = self.store.path / part.key
         if variant.static:
             return self._static(part, folder)
         recipe = self._recipe(part)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import BertsmithError
-from bertsmith.files import cause, digest, write_json
+from bertsmith.files import cause, digest, read_whole, reading, write_json
+from bertsmith.foreign import parse_table
+from bertsmith.store import fingerprint
 
 NAME = "manifest.json"
 FORMAT = "bertsmith-corpus-1"
@@ -58,14 +58,12 @@ class Manifest:
     def read(cls, directory: Path) -> Manifest:
         """Read a manifest."""
         path = directory / NAME
-        try:
-            content = json.loads(path.read_text("utf-8"))
-        except FileNotFoundError:
-            raise BertsmithError(_absent(directory)) from None
-        except OSError as error:
-            raise BertsmithError(f"{path}: cannot be read ({cause(error)})") from None
-        except (ValueError, RecursionError):
-            raise BertsmithError(f"{path} is damaged: it is not JSON") from None
+        with reading(path):  # names that are too long
+            if not is_finished(directory):
+                raise BertsmithError(_absent(directory))
+        content = parse_table(read_whole(path))
+        if content is None:
+            raise BertsmithError(f"{path} is damaged: it is not JSON")
         try:
             if content["format"] != FORMAT:
                 raise BertsmithError(f"{path}: written by another version of bertsmith")
@@ -89,11 +87,6 @@ class Manifest:
             for name, stored in self.files.items()
             if (found := complaint(directory / name, stored, sums=sums))
         ]
-
-
-def fingerprint(content: dict[str, Any]) -> str:
-    """Return the SHA-256 sum of a manifest's content."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _absent(directory: Path) -> str:

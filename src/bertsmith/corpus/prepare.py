@@ -7,7 +7,6 @@ the same call continues from there, with a result that is equal byte for byte.
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
@@ -25,12 +24,12 @@ from bertsmith.corpus.pieces import Piece, cut
 from bertsmith.corpus.settings import SPLITS, Settings
 from bertsmith.corpus.worker import Job
 from bertsmith.errors import BertsmithError
-from bertsmith.files import locked, sweep, write_bytes, write_json, writing
+from bertsmith.files import write_bytes, write_json, writing
 from bertsmith.ledger import Ledger
+from bertsmith.store import Sentences, WorkFolder
 from bertsmith.tokenizer import Tokenizer
 
 Progress = Callable[[str, int, int], None]  # step, amount done, total
-PLAN = "plan.json"
 RULES = 2  # how text becomes tokens; raised when that changes, so that old and new do not mix
 
 
@@ -99,8 +98,9 @@ def prepare(
     if settings.documents == "files":
         inputs = [replace(one, kind="whole") if one.kind == "text" else one for one in inputs]
     loaded = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
-    with writing(out), locked(out):
-        _begin(Path(out), _plan(settings, inputs, loaded))
+    work = WorkFolder(out)
+    with writing(out), work.held():
+        _begin(work, _plan(settings, inputs, loaded))
         made = Preparation(Path(out), settings, inputs, loaded, progress or (lambda *_: None))
         if not is_finished(Path(out)):
             try:
@@ -134,7 +134,6 @@ class Preparation:
     def run(self, engine: str, workers: int | None, left: int) -> None:
         """Do the remaining work; the corpus is complete once it has a manifest."""
         self.work.mkdir(exist_ok=True)
-        sweep(self.out)
         shutil.rmtree(self.out / "tokenizer", ignore_errors=True)  # also leftovers of a kill
         self.tokenizer.save(self.out / "tokenizer")
         ledger = Ledger()
@@ -162,9 +161,9 @@ class Preparation:
 
     def _pieces(self, engine: str, workers: int | None) -> int:
         """Process the remaining pieces; returns the number of all pieces."""
-        counted = self.work / "pieces.json"
-        if counted.exists():
-            known = int(json.loads(counted.read_text())["pieces"])
+        work = WorkFolder(self.work)
+        if counted := work.finished("pieces", pieces=int):
+            known: int = counted["pieces"]
             if all((self.work / piece_name(number)).exists() for number in range(known)):
                 return known
         total = sum(file.size for file in self.inputs)
@@ -191,7 +190,7 @@ class Preparation:
             for piece, outcome in done:
                 write_bytes(self.work / piece_name(piece.number), outcome)
                 reach(piece)
-        write_json(counted, {"pieces": count})
+        work.finish("pieces", {"pieces": count})
         return count
 
     def finish(self) -> Summary:
@@ -211,7 +210,7 @@ class Preparation:
         """Remove everything, so that other settings can be tried."""
         for name in ("work", "tokenizer", *SPLITS):
             shutil.rmtree(self.out / name, ignore_errors=True)
-        (self.out / PLAN).unlink(missing_ok=True)
+        WorkFolder(self.out).plan.unlink(missing_ok=True)
 
 
 # ------------------------------------------------------------------ the same again, or not
@@ -231,39 +230,27 @@ def _plan(settings: Settings, inputs: list[Input], tokenizer: Tokenizer) -> dict
     }
 
 
-def _begin(out: Path, plan: dict[str, Any]) -> None:
+def _begin(work: WorkFolder, plan: dict[str, Any]) -> None:
     """Start in a folder, or continue the same work there."""
-    path = out / PLAN
-    if not path.exists():
-        if any(not entry.name.startswith(".") for entry in out.iterdir()):
-            raise BertsmithError(f"{out}: not an empty folder; name a new one")
-        write_json(path, plan)
-    if difference := _difference(_read_plan(path), plan):
-        raise BertsmithError(
-            f"{out} was started with {difference}: name another folder, or remove this one"
-        )
+    if work.begun():
+        advice = "name another folder, or remove this one"
+        work.demand_same(plan, advice, SENTENCES, {"settings": asdict(Settings())})
+    elif work.occupied():
+        raise BertsmithError(f"{work.path}: not an empty folder; name a new one")
+    else:
+        work.begin(plan)
 
 
-def _read_plan(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text("utf-8")))
-    except ValueError:
-        raise BertsmithError(f"{path} is damaged: remove the folder to start again") from None
-
-
-def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
-    """Return how the plan of a folder differs from the requested one."""
-    usual = {"settings": asdict(Settings()), "libraries": {}}  # older plans lack newer settings
-    for kind in usual:
-        for name, value in now[kind].items():
-            old = before.get(kind, {}).get(name, usual[kind].get(name))
-            if old != value:
-                return f"{name} {old}, not {value}"
-    if before.get("rules", 1) != now["rules"]:
-        return "another version of bertsmith"
-    if before.get("tokenizer") != now["tokenizer"]:
-        return "another tokenizer"
-    for old, new in zip(before.get("inputs", []), now["inputs"], strict=False):
+def _other_inputs(before: Any, now: list[dict[str, Any]]) -> str:
+    """How the input files differ: they changed, or they are others."""
+    for old, new in zip(before or [], now, strict=False):
         if old["path"] == new["path"] and old != new:
-            return f"another content of {new['path']}"
-    return None if before.get("inputs") == now["inputs"] else "other input files"
+            return f"it was started with another content of {new['path']}"
+    return "it was started with other input files"
+
+
+SENTENCES: Sentences = {
+    "rules": "it was started with another version of bertsmith",
+    "tokenizer": "it was started with another tokenizer",
+    "inputs": _other_inputs,
+}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from bertsmith.errors import BertsmithError
 from bertsmith.files import write_json
+from bertsmith.foreign import read_table
 
 MARK = "demo.json"  # by which a folder is known
 MADE_BY = "bertsmith demo"
@@ -43,11 +43,7 @@ def write_mark(out: Path, content: Mapping[str, Any]) -> None:
 
 
 def _own(out: Path) -> bool:
-    try:
-        found = json.loads((out / MARK).read_text("utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(found, dict) and found.get("made_by") == MADE_BY
+    return (read_table(out / MARK) or {}).get("made_by") == MADE_BY
 
 
 def _remove(path: Path) -> None:

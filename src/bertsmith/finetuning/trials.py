@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -11,9 +10,10 @@ from typing import Any
 
 from bertsmith.checkpoint import locate, read_sentence
 from bertsmith.checkpoint.files import readable
-from bertsmith.corpus.manifest import fingerprint
 from bertsmith.errors import BertsmithError
 from bertsmith.files import digest, writing
+from bertsmith.foreign import parse_table
+from bertsmith.store import append_line, differences, fingerprint
 
 MADE_OF = {".json", ".txt", ".model", ".safetensors", ".bin"}
 BEGINNING = b'{"task": '
@@ -81,11 +81,7 @@ class TrialFile:
     def add(self, trial: Trial, data: str) -> None:
         """Store a trial that is finished."""
         made_of = {"model": self.model, "settings": self.settings[trial.task], "data": data}
-        line = json.dumps(asdict(trial) | made_of) + "\n"
-        with writing(self.path), self.path.open("ab") as stream:
-            stream.write(line.encode())
-            stream.flush()
-            os.fsync(stream.fileno())
+        append_line(self.path, asdict(trial) | made_of, flush=True)
 
     def _lines(self) -> tuple[bytes, bytes]:
         """The whole lines, and the beginning of one that was cut short when it was written."""
@@ -104,13 +100,11 @@ class TrialFile:
             other = "this model as it was before" if same else f"another model, {model['name']}"
             raise BertsmithError(f"{self.path}: holds scores of {other}; choose another file")
         wanted = self.settings.get(task, row["settings"])
-        for name in sorted(wanted.keys() | row["settings"].keys()):
-            then, now = row["settings"].get(name), wanted.get(name)
-            if then != now:
-                raise BertsmithError(
-                    f"{self.path}: {task} was trained with {name} {then}, not {now}; "
-                    "choose another file"
-                )
+        for name, then, now in differences(row["settings"], wanted):
+            raise BertsmithError(
+                f"{self.path}: {task} was trained with {name} {then}, not {now}; "
+                "choose another file"
+            )
 
 
 def sum_of(paths: Iterable[Path]) -> str:
@@ -129,13 +123,10 @@ def model_sum(model: str | Path) -> str:
 
 def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
     """A line of the file, if it is one of ours."""
-    try:
-        row: dict[str, Any] = json.loads(line)
-        if all(isinstance(row[name], kind) for name, kind in KINDS.items()):
-            if {"name", "sha256"} <= row["model"].keys():
-                return row
-    except (ValueError, LookupError, TypeError, RecursionError):
-        pass
+    row = parse_table(line) or {}
+    if all(isinstance(row.get(name), kind) for name, kind in KINDS.items()):
+        if {"name", "sha256"} <= row["model"].keys() and "test" in row:
+            return row
     raise BertsmithError(
         f"{path}, line {number}: not a finished seed of a benchmark; choose another file"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import signal
 import threading
@@ -18,17 +17,20 @@ from typing import Any
 from torch import nn
 
 from bertsmith.errors import BertsmithError
-from bertsmith.files import UNREADABLE, one_line, read_whole, write_json, write_text, writing
+from bertsmith.files import writing
 from bertsmith.finetuning.session import History, Session
 from bertsmith.finetuning.settings import Settings
 from bertsmith.folders import check_replaceable
+from bertsmith.foreign import read_table
+from bertsmith.store import WorkFolder
 from bertsmith.tasks.splits import Splits
 from bertsmith.train.distributed import Ranks, assign
 from bertsmith.train.state import Checkpoints
 
 INTERRUPTED = "an interrupted run; continue it with --resume, or start again with --overwrite"
-ENDING, PLAN = ".partial", "plan.json"
-LARGEST = 64 << 20  # bytes of a report.json
+ADVICE = "use the same options, or remove the folder to start again"
+SENTENCES = {name: f"the {name} changed since" for name in ("model", "data")}
+ENDING = ".partial"
 Scores = dict[str, dict[str, float] | None]  # split → its scores
 
 
@@ -40,53 +42,33 @@ class Work:
     """What is kept: the plan, finished runs, the best weights so far, the state of a run."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self.store = folder, WorkFolder(folder)
         self.best = Checkpoints(folder / "best", keep=1)
-        self.resumed = False
 
     @classmethod
     def start(cls, out: Path, plan: Mapping[str, Any], resume: bool, overwrite: bool) -> Work:
         """Make the folder, or take up the one of an interrupted command."""
         work = cls(_partial(out))
-        folder = work.folder
+        folder, begun = work.folder, work.store.begun()
         with writing(folder):
             exists = folder.exists()
-        if exists and not (folder / PLAN).is_file() and any(folder.iterdir()):
+            foreign = exists and not begun and any(folder.iterdir())
+        if foreign:
             raise BertsmithError(
                 f"{folder}: not a bertsmith run, but this run needs its name; rename or remove it"
             )
+        if resume and not begun:
+            raise BertsmithError(f"{out}: no interrupted run to resume (there is no {folder})")
         if resume:
-            if not exists:
-                raise BertsmithError(f"{out}: no interrupted run to resume (there is no {folder})")
-            work._check(plan)
-            work.resumed = True
-        elif exists and not overwrite and (folder / PLAN).is_file():
+            work.store.demand_same(plan, ADVICE, SENTENCES)
+        elif begun and not overwrite:
             raise BertsmithError(f"{out}: {INTERRUPTED}")
         else:
             with writing(folder):
                 if exists:
                     rmtree(folder)
-                folder.mkdir(parents=True)
-            write_json(folder / PLAN, plan)
+            work.store.begin(plan)
         return work
-
-    def _check(self, plan: Mapping[str, Any]) -> None:
-        """Refuse to resume with another model, other data or other settings."""
-        stored = _read(self.folder / PLAN)
-        if not isinstance(stored.get("settings"), dict):
-            raise BertsmithError(f"{self.folder / PLAN}: damaged; remove the folder to start again")
-        for name in ("model", "data"):
-            if stored.get(name) != plan[name]:
-                raise BertsmithError(
-                    f"{self.folder}: the {name} changed since; remove the folder to start again"
-                )
-        before, now = ({**one["settings"], **one["command"]} for one in (stored, dict(plan)))
-        for name in sorted(before.keys() | now.keys()):
-            if before.get(name) != now.get(name):
-                raise BertsmithError(
-                    f"{self.folder}: it was started with {name} {before.get(name)}, not "
-                    f"{now.get(name)}; use the same options, or remove the folder to start again"
-                )
 
     def session(self, settings: Settings) -> Session:
         """The state of a run with these settings."""
@@ -94,24 +76,16 @@ class Work:
 
     def finish(self, settings: Settings, history: History, scores: Scores) -> None:
         """Record a finished run."""
-        content = {
-            "settings": settings.model_dump(),
-            "history": asdict(history),
-            "scores": scores,
-        }
-        path = self.folder / f"run-{_key(settings)}.json"
-        write_text(path, json.dumps(content))  # not write_json: losses may be NaN
+        content = {"settings": settings.model_dump(), "history": asdict(history), "scores": scores}
+        self.store.finish(f"run-{_key(settings)}", content)
 
     def finished(self, settings: Settings) -> tuple[History, Scores] | None:
         """The history and scores of a finished run."""
-        path = self.folder / f"run-{_key(settings)}.json"
-        if not path.is_file():
-            return None
-        content = _read(path)
+        content = self.store.finished(f"run-{_key(settings)}", history=dict, scores=dict)
         try:
-            return History(**content["history"]), dict(content["scores"])
-        except (KeyError, TypeError, ValueError):
-            return None  # cut short: it is trained again
+            return (History(**content["history"]), content["scores"]) if content else None
+        except TypeError:
+            return None  # of another version: it is trained again
 
     def keep_best(self, settings: Settings, model: nn.Module, ranks: Ranks) -> None:
         """Store the weights of the best finished run."""
@@ -135,7 +109,7 @@ class Work:
 
     def remove(self) -> None:
         """Remove the folder."""
-        rmtree(self.folder, ignore_errors=True)
+        self.store.remove()
 
 
 def data_sum(splits: Splits) -> str:
@@ -170,14 +144,6 @@ def _key(settings: Settings) -> str:
     return hashlib.sha256(settings.model_dump_json().encode()).hexdigest()[:16]
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_bytes())
-    except (*UNREADABLE, ValueError, RecursionError) as error:
-        raise BertsmithError(f"{path}: damaged ({one_line(error)})") from error
-    return content if isinstance(content, dict) else {}
-
-
 def is_interrupted(out: Path) -> bool:
     """Does a directory hold the best epoch of a run that was interrupted?"""
     return bool(_report(out).get("interrupted"))
@@ -205,8 +171,4 @@ def _partial(out: str | Path) -> Path:
 
 def _report(out: Path) -> dict[str, Any]:
     """The report in an output directory; empty if there is none."""
-    try:
-        content = json.loads(read_whole(out / "report.json", LARGEST))
-    except (BertsmithError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
+    return read_table(out / "report.json") or {}

@@ -22,11 +22,12 @@ from bertsmith.examples import Examples
 from bertsmith.examples.draw import Numbers
 from bertsmith.examples.loader import StepRequest
 from bertsmith.examples.source import UnfitCorpusError
-from bertsmith.files import finite, locked, sweep, write_json, write_text
+from bertsmith.files import finite, write_json, write_text
 from bertsmith.folders import marking, write_directory
 from bertsmith.model import Encoder, Model
 from bertsmith.objectives import Contrastive
 from bertsmith.pages.runs import write_report
+from bertsmith.store import differences
 from bertsmith.train.building import Built, built, described, examples_of, hollow, open_corpus
 from bertsmith.train.busy import DRAWS, Draw, demand_busy, fill_of
 from bertsmith.train.compiling import compile_rows
@@ -74,7 +75,7 @@ def pretrain(
         given = recipe
         if resume:
             recipe = _same(recipe, folder)
-            ranks.run_on_first(lambda: _lock(stack, folder))
+            ranks.run_on_first(lambda: stack.enter_context(folder.held()))
         else:
             ranks.run_on_first(folder.demand_free)
         corpus = open_corpus(recipe)
@@ -87,7 +88,7 @@ def pretrain(
         # Reject an unsuitable corpus, or one that leaves ranks idle, before writing anything.
         demand_busy(recipe, ranks.count, _step_lengths(recipe, corpus, request(0)))
         if not resume:
-            ranks.run_on_first(lambda: _lock(stack, folder))
+            ranks.run_on_first(lambda: stack.enter_context(folder.held()))
             start = {"job": ranks.job, "model": recipe.model.start and described(made.checkpoint)}
             start = {key: value for key, value in start.items() if value}
             ranks.run_on_first(lambda: folder.make(recipe.toml(), start))
@@ -96,12 +97,6 @@ def pretrain(
             for line in _differing(given, recipe):
                 watch.say(f"continuing with the run's own recipe: {line}")
             return _train(recipe, folder, ranks, corpus, made, request, watch, resume)
-
-
-def _lock(stack: ExitStack, folder: RunFolder) -> None:
-    """Keep other processes out of the run until this one ends."""
-    stack.enter_context(locked(folder.path))
-    sweep(folder.path)
 
 
 def _known(folder: RunFolder) -> dict[str, Any] | None:
@@ -452,18 +447,11 @@ def _same(recipe: Recipe, folder: RunFolder) -> Recipe:
 
 def _differing(given: Recipe, begun: Recipe) -> list[str]:
     """Return the keys in which a recipe differs from that of the run."""
-    lines: list[str] = []
     if not given.data.corpus:  # use the corpus of the run
         corpus = {"corpus": begun.data.corpus}
         given = given.model_copy(update={"data": given.data.model_copy(update=corpus)})
-    for part, stored in begun.model_dump(exclude={"about"}).items():
-        requested = given.model_dump()[part]
-        pairs = [(part, requested, stored)]
-        if isinstance(stored, dict):
-            keys = dict.fromkeys([*stored, *requested])
-            pairs = [(f"{part}.{key}", requested.get(key), stored.get(key)) for key in keys]
-        lines += [f"{key} is {own!r}, not {new!r}" for key, new, own in pairs if new != own]
-    return lines
+    pairs = differences(*(one.model_dump(exclude={"about"}) for one in (begun, given)))
+    return [f"{key} is {own!r}, not {new!r}" for key, own, new in pairs]
 
 
 def _device(recipe: Recipe) -> torch.device:

@@ -8,7 +8,7 @@ import tomllib
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -16,6 +16,8 @@ from typing import Any
 
 from bertsmith.errors import BertsmithError
 from bertsmith.files import cause
+from bertsmith.foreign import read_table
+from bertsmith.store import flat
 
 MOST = 75  # a curve has at most twice as many points
 KEPT = 100  # evaluations whose mask samples are kept
@@ -80,7 +82,7 @@ class Run:
 
     def settings(self) -> dict[str, Any]:
         """The recipe with dotted keys, such as train.steps."""
-        return _flat(self.recipe)
+        return flat(self.recipe)
 
     def terms(self) -> list[str]:
         """The loss terms, each of which has an accuracy."""
@@ -166,13 +168,10 @@ def _table(run: Run, name: str) -> dict[str, Any] | None:
 def _changed(folder: Path) -> bool:
     """Whether the log of a finished run differs from its checksum in the last checkpoint."""
     last = max(folder.glob("checkpoints/step-????????/state.json"), default=None)
-    try:
-        state = json.loads(last.read_bytes()) if last else {}
-        known = state.get("sums", {}).get("log.jsonl")
-        content = (folder / "log.jsonl").read_bytes()
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return False
-    return known is not None and zlib.crc32(content) != known
+    state = read_table(last) if last else None
+    known = flat(state or {}).get("sums.log.jsonl")
+    log = folder / "log.jsonl"
+    return known is not None and log.is_file() and zlib.crc32(log.read_bytes()) != known
 
 
 def _rows(run: Run, name: str) -> Iterator[dict[str, Any]]:
@@ -252,17 +251,3 @@ def number(value: object) -> float | None:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value if abs(value) < 1e300 else None
     return None
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested tables as one, with dotted keys."""
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
-        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
-            for number, one in enumerate(value, 1):
-                flat |= _flat(one, f"{prefix}{key} {number}.")
-        else:
-            flat[prefix + key] = value
-    return flat
