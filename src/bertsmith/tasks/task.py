@@ -112,9 +112,9 @@ class Task(Use):
     adamw_for_few: ClassVar[bool] = False  # and with AdamW, where Muon is the model's default
 
     def __init_subclass__(cls) -> None:
-        """Take over what the reading says of the task."""
+        """Take over what the reading says of the task, unless it is that of another one."""
         super().__init_subclass__()
-        if "reading" in vars(cls):
+        if "reading" in vars(cls) and "name" not in vars(cls):
             cls.name, cls.order, cls.about = cls.reading.name, cls.reading.order, cls.reading.about
 
     @property
