@@ -1,0 +1,286 @@
+"""Zero-shot: the label of a text among labels that are given with it, without any training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from typing import Annotated, Any, Literal, overload
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from bertsmith.batch import Batch
+from bertsmith.checkpoint import Checkpoint
+from bertsmith.errors import BertsmithError
+from bertsmith.infer.loaded import EncoderTask, LoadedModel
+from bertsmith.infer.run import EncoderPass, Steps
+from bertsmith.infer.windows import Window
+from bertsmith.model import Hidden
+from bertsmith.tasks.classification.reading import READING
+from bertsmith.tasks.classifying import Classification, raw, vote
+from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.embedding import embed
+from bertsmith.tasks.reading import TextExample
+from bertsmith.tasks.task import Prediction, Task
+from bertsmith.tasks.training import TaskOptions, Training
+from bertsmith.tasks.use import Askable, Call, Request, Several, Texts, form, listed
+
+WAYS = ("entailment", "masks", "vectors")
+TRAINED = ("classify", "tag", "answer", "choose")  # heads of models whose vectors are for a task
+TEMPLATE = "This text is about {label}."
+SHARPNESS = 20.0  # of cosines: of two labels 0.05 apart the nearer gets 73%
+
+Labels = Sequence[str] | Mapping[str, str]
+
+
+@EncoderTask
+def choose_label(
+    bert: LoadedModel,
+    texts: Sequence[str],
+    labels: Labels,
+    way: str | None = None,
+    template: str = TEMPLATE,
+) -> Steps[list[Classification]]:
+    """The likeliest of these labels for every text.
+
+    `labels` are names, or names with the words that describe them, which replace {label} in the
+    template. A model with a label "entailment" is asked whether a text entails each sentence; a
+    masked-LM model how likely it would write the label there; any other compares vectors.
+    """
+    described = described_labels(labels)
+    if template.count("{label}") != 1:
+        raise BertsmithError(f"the template must contain {{label}} once: {template[:100]!r}")
+    steps = {"entailment": _by_entailment, "vectors": _by_vectors, "masks": _by_masks}
+    scores = yield from steps[way_of(bert, way)](bert, texts, list(described.values()), template)
+    names = list(described)
+    return [
+        Classification(names[best], row[best], dict(zip(names, row, strict=True)))
+        for row, best in ((row.tolist(), int(row.argmax())) for row in scores)
+    ]
+
+
+def described_labels(labels: Labels) -> dict[str, str]:
+    """Labels with the words that stand for them: what is given, else their own with spaces."""
+    if isinstance(labels, Mapping):
+        described = dict(labels)
+    else:
+        described = {name: name.replace("_", " ") for name in labels}
+        if len(described) != len(labels):
+            raise BertsmithError("a label was given twice")
+    if len(described) < 2:
+        raise BertsmithError("give at least two labels to choose from")
+    if blank := next((name for name, words in described.items() if not words.strip()), None):
+        raise BertsmithError(f"the label {blank!r} has no words that describe it")
+    return described
+
+
+def way_of(bert: LoadedModel, asked: str | None = None) -> str:
+    """The way that was asked for, or the first that the model can: entailment, masks, vectors."""
+    needs = {
+        "entailment": ("a label entailment", _entailing(bert) is not None),
+        "masks": ("a masked-LM head", "masked_lm" in bert.model.heads),
+        "vectors": ("", True),
+    }
+    if asked is None:
+        return next(name for name in WAYS if needs[name][1])
+    if asked not in needs:
+        raise BertsmithError(f"unknown way {asked!r} to choose labels; known: {', '.join(WAYS)}")
+    if not needs[asked][1]:
+        raise BertsmithError(f"this model cannot choose by {asked}: it needs {needs[asked][0]}")
+    return asked
+
+
+def _entailing(bert: LoadedModel) -> int | None:
+    """Which output of a classifier means that the first text entails the second."""
+    if "classify" not in bert.model.heads:
+        return None
+    names = [name.lower() for name in bert.checkpoint.labels]
+    return next((number for number, name in enumerate(names) if name.startswith("entail")), None)
+
+
+def _by_entailment(
+    bert: LoadedModel, texts: Sequence[str], described: Sequence[str], template: str
+) -> Steps[Tensor]:
+    """The labels' sentences compete by how much the text entails them (Yin et al. 2019)."""
+    sentences = [template.format(label=words) for words in described]
+    firsts = [text for text in texts for _ in sentences]
+    rows = yield from vote.steps(bert, firsts, sentences * len(texts), raw)
+    outputs = torch.tensor(rows)[:, _entailing(bert)]
+    return outputs.view(len(texts), len(sentences)).softmax(-1)
+
+
+def _by_vectors(
+    bert: LoadedModel, texts: Sequence[str], described: Sequence[str], template: str
+) -> Steps[Tensor]:
+    """The labels' sentences compete by the cosine of their vectors with the text's."""
+    sentences = [template.format(label=words) for words in described]
+    vectors = yield from embed.steps(bert, [*texts, *sentences], None, True)
+    made = torch.from_numpy(vectors)
+    return (made[: len(texts)] @ made[len(texts) :].T * SHARPNESS).softmax(-1)
+
+
+def _by_masks(
+    bert: LoadedModel, texts: Sequence[str], described: Sequence[str], template: str
+) -> Steps[Tensor]:
+    """How likely the words of each label are where the template has it, behind the text.
+
+    Of that, how likely they are without a text is taken away (Holtzman et al. 2021): common words
+    would win. The logarithms of a label's tokens are averaged, as if each stood alone.
+    """
+    before, after = template.split("{label}")
+    spelled = bert.token_ids([" " + words for words in described])
+    lengths = sorted({len(ids) for ids in spelled})
+    own = {length: [n for n, ids in enumerate(spelled) if len(ids) == length] for length in lengths}
+    encoded = bert.token_ids([*texts, ""])
+    prefix, suffix = bert.token_ids([" " + before.rstrip(), after])
+    mask = bert.tokenizer.mask_id
+    if mask is None:
+        raise BertsmithError("this tokenizer has no mask token")
+    windows = [
+        one
+        for length in lengths
+        for number, ids in enumerate(encoded)
+        for one in prompted(bert, number, ids, prefix, [mask] * length, suffix)
+    ]
+
+    def compute(hidden: Hidden, batch: Batch, group: Sequence[Window]) -> list[Tensor]:
+        starts = batch.layout.first.tolist()
+        rows = [start + row for start, one in zip(starts, group, strict=False) for row in one.masks]
+        picked = torch.tensor(rows, device=hidden.last.device)
+        logs = bert.model.heads["masked_lm"](hidden, batch, picked).float().log_softmax(-1)
+        found, done = [], 0
+        for one in group:
+            length = len(one.masks)
+            wanted = torch.tensor([spelled[n] for n in own[length]], device=logs.device)
+            each = logs[done : done + length].gather(1, wanted.T)  # (tokens, labels)
+            found.append(each.mean(0).cpu())
+            done += length
+        return found
+
+    scores, weights = (
+        torch.zeros(len(encoded), len(spelled)),
+        torch.zeros(len(encoded), len(spelled)),
+    )
+    outputs = yield EncoderPass(windows, compute, ("labels", *map(tuple, spelled), template))
+    for window, values in zip(windows, outputs, strict=True):
+        places = own[len(window.masks)]
+        size = float(max(1, len(window.tokens)))
+        scores[window.number, places] += values * size
+        weights[window.number, places] += size
+    scores = scores / weights
+    return (scores[:-1] - scores[-1]).softmax(-1)
+
+
+def prompted(
+    bert: LoadedModel,
+    number: int,
+    ids: Sequence[int],
+    before: Sequence[int],
+    masks: Sequence[int],
+    after: Sequence[int],
+) -> list[Window]:
+    """The windows of a text, each with a sentence behind it in which tokens are to be guessed."""
+    prompt = [*before, *masks, *after]
+    made = []
+    for window in bert.windower(limit=bert.max_length - len(prompt)).single(number, ids):
+        part = ids[window.tokens.start : window.tokens.stop]
+        whole, segments = bert.tokenizer.build([*part, *prompt])
+        first = window.first + len(part) + len(before)
+        rows = tuple(range(first, first + len(masks)))
+        made.append(replace(window, ids=whole, segments=segments, masks=rows))
+    return made
+
+
+# ------------------------------------------------------------------ asking
+
+
+class LabelRequest(Request):
+    """Texts and the labels to choose from, or labels with the words that describe them."""
+
+    inputs: Annotated[Texts, form("Text", "Shares fell after the bank reported losses.")]
+    labels: Annotated[
+        dict[str, str] | Annotated[list[str], Field(min_length=2)],
+        form("Labels, one per line", "business\nsports\nscience"),
+    ]
+    way: Literal["entailment", "masks", "vectors"] | None = None
+    template: str = TEMPLATE
+
+
+class LabelMethods(Askable):
+    """`choose_label`."""
+
+    @overload
+    def choose_label(
+        self, texts: str, labels: Labels, *, way: str | None = None, template: str = TEMPLATE
+    ) -> Classification: ...
+    @overload
+    def choose_label(
+        self, texts: Several, labels: Labels, *, way: str | None = None, template: str = TEMPLATE
+    ) -> list[Classification]: ...
+    def choose_label(
+        self, texts: Any, labels: Labels, *, way: str | None = None, template: str = TEMPLATE
+    ) -> Any:
+        """Choose one of these labels for a text, or for each of several, without training.
+
+        `labels` may be a dictionary of labels and the words that describe them. `way` is
+        "entailment", "masks" or "vectors"; by default the first that the model can do. `template`
+        is the sentence that each label makes, at {label}.
+        """
+        given = dict(labels) if isinstance(labels, Mapping) else list(labels)
+        return self.ask_each(TASK, texts, labels=given, way=way, template=template)
+
+
+# ------------------------------------------------------------------ the task
+
+
+class ZeroShotTask(Task):
+    """One of the labels that are given with the texts."""
+
+    name, order, about = "zero_shot", 90, "one of the labels that are given with the texts"
+    reading = READING  # rows are read as those of classification
+    head, kinds = None, (TextExample,)
+    usage = 'choose_label("A text.", ["one label", "another"])'
+    labels_given = True
+    labels: Labels = ()
+
+    verb, ability, heads = "choose-label", "choose among labels", ()
+    title, question = "Any labels", "Which of your labels fits a text? Nothing is trained."
+    Request, Answer, Methods = LabelRequest, list[Classification], LabelMethods
+    lists = ("inputs",)
+
+    def can(self, bert: LoadedModel) -> bool:
+        """Not models that were trained for another task."""
+        trained = any(head in bert.model.heads for head in TRAINED)
+        return not trained or _entailing(bert) is not None
+
+    def call(self, bert: LoadedModel, request: LabelRequest) -> Call:
+        """Texts at once, each with all labels."""
+        texts = listed(request.inputs)
+        return Call(choose_label, (texts, request.labels, request.way, request.template), texts)
+
+    def given(self, labels: Sequence[str]) -> ZeroShotTask:
+        """The same with labels."""
+        task = copy(self)
+        task.labels = labels
+        return task
+
+    def fits(self, checkpoint: Checkpoint) -> bool:
+        """No model is trained for it."""
+        return False
+
+    def training(self, dataset: Dataset[Any], options: TaskOptions) -> Training:
+        """There is none."""
+        raise BertsmithError(f"{self.name} needs no training: bertsmith predict --labels A,B,C")
+
+    def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
+        """The likeliest label, with the scores of all."""
+        texts = [" ".join(example.texts) for example in examples]
+        return [
+            Prediction(one.label, one.score, {"label": one.label, "scores": one.scores})
+            for one in choose_label(bert, texts, self.labels)
+        ]
+
+
+TASK = ZeroShotTask()
