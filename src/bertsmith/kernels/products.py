@@ -1,12 +1,14 @@
 """A pass over compiled graphs that multiplies by weights in FP8, forward and backward.
 
 The model does not know of it: where its graph multiplies matrices, the pass inserts casts and
-FP8 multiplications. Casts are part of the kernel before them where that is a GELU of `fused`.
+FP8 multiplications. Casts are part of the kernel before them where that is a GELU of `fused` or
+attention of `short`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from operator import getitem
 from typing import Any, NamedTuple
 
@@ -14,13 +16,21 @@ import torch
 from torch import Tensor
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 from torch.fx import Graph, Node
+from torch.fx.node import map_arg
 
-from bertsmith.kernels import float8, fused, rowwise  # registers the operators
+from bertsmith.kernels import float8, fused, rowwise, short, tiles  # registers the operators
 
 ATEN, OURS = torch.ops.aten, torch.ops.bertsmith
 CONVERT = torch.ops.prims.convert_element_type.default
 TURNS = (ATEN.permute.default, ATEN.t.default)  # of matrices
+VIEWS = (ATEN.view.default, ATEN.reshape.default, ATEN._unsafe_view.default)
 COPIES = (ATEN.clone.default, ATEN.alias.default, ATEN.detach.default)
+FLOAT8 = {  # kernels, and those that write FP8 instead
+    OURS.gelu.default: OURS.gelu_float8.default,
+    OURS.gelu_back.default: OURS.gelu_back_float8.default,
+    OURS.short_attention.default: OURS.short_float8.default,
+    OURS.short_attention_back.default: OURS.short_back_float8.default,
+}
 ROWS = 1024  # matrix multiplications of fewer tokens stay in bfloat16
 ACTIVATIONS = 8.0  # the factor of activations in FP8: norms keep them near 1, and 56 is the largest
 GRADIENTS = 64.0  # the largest gradient that enters the graph is scaled to this; 57,344 is possible
@@ -60,7 +70,8 @@ class MultiplyInFloat8(CustomGraphPass):
 
     def uuid(self) -> Any:
         """Identify this version of the pass to torch's cache of compiled graphs."""
-        return get_hash_for_files((__file__, float8.__file__, fused.__file__, rowwise.__file__))
+        modules = (float8, fused, rowwise, short, tiles)
+        return get_hash_for_files((__file__, *(module.__file__ for module in modules)))
 
 
 def _products(graph: Graph) -> list[Product]:
@@ -102,6 +113,20 @@ def _source(node: Node) -> tuple[Node, bool]:
     return node, turned
 
 
+def _behind_views(node: Node) -> Node:
+    """The tensor that a matrix is a view of, if nothing else reads it."""
+    while node.target in VIEWS:
+        source = node.args[0]
+        if not isinstance(source, Node) or len(source.users) > 1:
+            break
+        node = source
+    return node
+
+
+def _is_column_sum(node: Node) -> bool:
+    return node.target is ATEN.sum.dim_IntList and list(node.args[1]) == [0] and not node.kwargs  # type: ignore[arg-type]
+
+
 def _tangents(graph: Graph) -> list[Node]:
     placeholders = graph.find_nodes(op="placeholder")
     return [node for node in placeholders if node.name.startswith("tangents")]
@@ -127,7 +152,7 @@ class _Casts:
     def call(self, target: Any, *inputs: Any, **options: Any) -> Node:
         """Insert a call, with the fake value that the compiler wants to know."""
         node = self.graph.call_function(target, inputs, options)
-        values = [one.meta["val"] if isinstance(one, Node) else one for one in inputs]
+        values = map_arg(inputs, _value)
         with _value(self.last).fake_mode:  # type: ignore[attr-defined]
             node.meta["val"] = target(*values, **options)
         return node
@@ -166,20 +191,27 @@ class _Casts:
             return self.call(ATEN.exp2.default, self.call(ATEN.floor.default, power))
 
     def fused(self, node: Node, scale: Node) -> tuple[Node, Node] | None:
-        """The outputs of a GELU that writes FP8, if nothing else reads the matrix."""
-        if not self.only_products(node):
+        """The outputs of a kernel that writes FP8, if nothing else reads the matrix.
+
+        The third output takes the place of the kernel's other one, or of sums over all rows.
+        """
+        source = _behind_views(node)
+        sums = [user for user in node.users if _is_column_sum(user)]
+        kernel = source.args[0] if source.target is getitem else source
+        target = FLOAT8.get(kernel.target) if isinstance(kernel, Node) else None
+        if target is None or not self.only_products(node, sums):
             return None
-        if node.target is OURS.gelu.default:
-            return self.written(node, OURS.gelu_float8.default, scale)
-        if node.target is getitem and node.args[0].target is OURS.gelu_back.default:  # type: ignore[union-attr]
-            back = node.args[0]
-            assert isinstance(back, Node)
-            pair = self.written(back, OURS.gelu_back_float8.default, scale)
-            for other in [user for user in back.users if user.args[1] == 1]:
-                with self.graph.inserting_before(pair[1].next):
-                    other.replace_all_uses_with(self.call(getitem, pair[0].args[0], 2))
-            return pair
-        return None
+        assert isinstance(kernel, Node)
+        if sums and kernel.target is not OURS.short_attention_back.default:
+            return None
+        pair = self.written(kernel, target, scale)
+        for other in [*sums, *(user for user in kernel.users if user.args[1:] == (1,))]:
+            with self.graph.inserting_before(other):
+                third = self.call(getitem, pair[0].args[0], 2)
+                if other in sums:
+                    third = self.call(ATEN.reshape.default, third, list(_value(other).shape))
+            other.replace_all_uses_with(third)
+        return pair
 
     def plain(self, node: Node, scale: Node, kind: str) -> tuple[Node, Node]:
         """The outputs of a cast after the matrix was computed."""
@@ -196,10 +228,15 @@ class _Casts:
         with self.graph.inserting_before(node.next):
             return self.call(getitem, node, 0), self.call(getitem, node, 1)
 
-    def only_products(self, node: Node) -> bool:
-        """Return whether a matrix is only read by multiplications that will read FP8 instead."""
+    def only_products(self, node: Node, others: Sequence[Node] = ()) -> bool:
+        """Return whether a matrix is only read by multiplications that will read FP8 instead.
+
+        `others` may read it, too.
+        """
         return all(
-            user in self.replaced or (_source(user)[0] is not user and self.only_products(user))
+            user in self.replaced
+            or user in others
+            or (_source(user)[0] is not user and self.only_products(user))
             for user in node.users
         )
 

@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from bertsmith.kernels.rowwise import Float8, _most, _store_float8, _target
+
 BUSY = 512  # number of programs that keep a GPU busy
 BASE = tl.constexpr(1.4426950408889634)  # log2(e): GPUs compute powers of two
 
@@ -48,10 +50,25 @@ def _kept(tile, seed, query, key, side: tl.constexpr, dropout):
 
 
 @triton.jit
+def _write(
+    value, out, columns, factor, rows, inner, real, width, tokens, limit, narrow: tl.constexpr
+):
+    """Store the rows of one sequence and head; if `narrow` in FP8, also transposed."""
+    if narrow:
+        _store_float8(
+            value, tl.load(factor), out, columns, rows, inner, tokens, width, limit, real[:, None]
+        )
+    else:
+        where = out + rows[:, None] * width + inner[None, :]
+        tl.store(where, value.to(out.dtype.element_ty), mask=real[:, None])
+
+
+@triton.jit
 def forward_tile(
     query, key, value, out, sums, seed, boundaries, per_query, per_key, per_value, scale, dropout,
+    columns, factor, tokens, limit,
     side: tl.constexpr, wide: tl.constexpr, window: tl.constexpr, causal: tl.constexpr,
-    drops: tl.constexpr,
+    drops: tl.constexpr, narrow: tl.constexpr,
 ):  # fmt: skip
     """The output of one head for one sequence. Scores are (queries, keys)."""
     head, heads = tl.program_id(1), tl.num_programs(1)
@@ -77,27 +94,29 @@ def forward_tile(
         kept = _kept(tile, seed, place[:, None], place[None, :], side, dropout)
         weights = tl.where(kept, weights / (1 - dropout), 0.0)
     found = tl.dot(weights.to(v.dtype), v) / total[:, None]
-    where = out + rows[:, None] * (heads * wide) + inner[None, :]
-    tl.store(where, found.to(v.dtype), mask=real[:, None])
+    _write(found, out, columns, factor, rows, inner, real, heads * wide, tokens, limit, narrow)
 
 
 @triton.jit
 def backward_tile(
     query, key, value, grad, out, sums, seed, boundaries, per_query, per_key, per_value, per_grad,
-    scale, dropout, heads,
+    scale, dropout, columns, factor, tokens, limit, totals, heads,
     side: tl.constexpr, wide: tl.constexpr, window: tl.constexpr, causal: tl.constexpr,
-    drops: tl.constexpr, stages: tl.constexpr,
+    drops: tl.constexpr, narrow: tl.constexpr, stages: tl.constexpr,
 ):  # fmt: skip
     """The gradients of some heads in one sequence; the next head is prefetched.
 
-    Scores are (queries, keys), so that sums over keys stay inside a warp.
+    Scores are (queries, keys), so that sums over keys stay inside a warp. If `narrow`, also the
+    sums over the sequence, for the gradients of biases. Those of keys are zero, and not written:
+    the same vector added to all keys changes no weight.
     """
     begin = tl.load(boundaries + tl.program_id(0)).to(tl.int64)
     length = tl.load(boundaries + tl.program_id(0) + 1) - begin
     if length <= 0:
         return
     place, width = tl.arange(0, side), heads * wide
-    real, rows = place < length, begin + place
+    real, rows, full = place < length, begin + place, 3 * width
+    totals += tl.program_id(0) * full
     ahead = place[:, None] - place[None, :]
     for head in tl.range(tl.program_id(1), heads, tl.num_programs(1), num_stages=stages):
         inner = head * wide + tl.arange(0, wide)
@@ -117,15 +136,20 @@ def backward_tile(
             used = tl.where(kept, weights / (1 - dropout), 0.0)
             back = tl.where(kept, back / (1 - dropout), 0.0)
         level = tl.sum(weights * back, 1)
-        where = out + rows[:, None] * (3 * width) + inner[None, :]
+        last = 2 * width + inner
         found = tl.dot(tl.trans(used.to(q.dtype)), g)
-        tl.store(where + 2 * width, found.to(q.dtype), mask=real[:, None])
+        _write(found, out, columns, factor, rows, last, real, full, tokens, limit, narrow)
+        if narrow:
+            tl.store(totals + last, tl.sum(found, 0))
         # Registers are scarce here: keep only one of the weights and their rounded copy.
         again = weights if drops else used.to(q.dtype).to(tl.float32)
         steps = (again * (back - level[:, None]) * scale).to(q.dtype)
         found = tl.dot(tl.trans(steps), q)
-        tl.store(where + width, found.to(q.dtype), mask=real[:, None])
-        tl.store(where, tl.dot(steps, k).to(q.dtype), mask=real[:, None])
+        _write(found, out, columns, factor, rows, width + inner, real, full, tokens, limit, narrow)
+        found = tl.dot(steps, k)
+        _write(found, out, columns, factor, rows, inner, real, full, tokens, limit, narrow)
+        if narrow:
+            tl.store(totals + inner, tl.sum(found, 0))
 
 
 def launch(
@@ -135,19 +159,26 @@ def launch(
     boundaries: Tensor,
     longest: int,
     *how: float,
+    narrow: Float8 | None = None,
+    totals: Tensor | None = None,
 ) -> None:
-    """Run a program for every sequence and head. `rows` may be strided."""
+    """Run a program for every sequence and head. `rows` may be strided.
+
+    If `narrow`, outputs are written in FP8, also transposed, and sums of gradients to `totals`.
+    """
     scale, window, causal, dropout = how
     _, heads, width = rows[0].shape
     side = max(16, triton.next_power_of_2(longest))
     count = len(boundaries) - 1
     across, more = heads, {}
+    output = written[0]
     if tile is backward_tile:
         # It loops over heads if there are enough sequences to keep a GPU busy, and prefetches the
         # next head if two heads fit into the GPU's shared memory.
         across = min(heads, triton.cdiv(BUSY, count))
         stages = 2 if _has_room(rows[0].device, side * width) else 1
-        more = {"heads": heads, "stages": stages}
+        sums = output if totals is None else totals
+        more = {"totals": sums, "heads": heads, "stages": stages}
     tile[(count, across)](
         *rows,
         *written,
@@ -155,11 +186,14 @@ def launch(
         *(x.stride(0) for x in rows),
         scale,
         dropout,
+        *_target(narrow, output),
+        *(len(output), _most(output)),
         side=side,
         wide=width,
         window=window,
         causal=causal,
         drops=dropout > 0,
+        narrow=narrow is not None,
         **more,
         num_warps=8 if side == 128 else 4,
     )
