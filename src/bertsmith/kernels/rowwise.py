@@ -20,6 +20,7 @@ class Float8(NamedTuple):
     scale: Tensor
 
 
+COMPILED = tl.constexpr(not triton.knobs.runtime.interpret)
 PROGRAMS = 1056  # that walk backward over all rows: eight for each multiprocessor of an H200
 
 
@@ -171,6 +172,19 @@ def cast_float8(x, scale, out, columns, rows, width, most, high: tl.constexpr, w
 
 
 @triton.jit
+def _widened(x, narrow: tl.constexpr):
+    """x in float32. For bfloat16 by instructions that the compiler does not know as a cast.
+
+    Before a cast it would change the layout of x, since bfloat16 is the smaller, and then compute
+    everything after it twice: in the layout of rows and in that of columns.
+    """
+    if narrow and COMPILED and x.dtype == tl.bfloat16:
+        shifts: tl.constexpr = "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;"
+        return tl.inline_asm_elementwise(shifts, "=r,=r,r", [x], tl.float32, True, 2)
+    return x.to(tl.float32)
+
+
+@triton.jit
 def gelu_forward(
     x, bias, out, columns, scale, rows, most,
     width: tl.constexpr, high: tl.constexpr, wide: tl.constexpr, biased: tl.constexpr,
@@ -182,12 +196,12 @@ def gelu_forward(
     inside = column < width
     mask = (row < rows)[:, None] & inside[None, :]
     start = row.to(tl.int64)[:, None] * (width * (1 + gated)) + column[None, :]
-    value = tl.load(x + start, mask=mask, other=0.0).to(tl.float32)
+    value = _widened(tl.load(x + start, mask=mask, other=0.0), narrow)
     if biased:
         value += tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)[None, :]
     found = value * _normal(value)
     if gated:
-        gate = tl.load(x + start + width, mask=mask, other=0.0).to(tl.float32)
+        gate = _widened(tl.load(x + start + width, mask=mask, other=0.0), narrow)
         if biased:
             gate += tl.load(bias + width + column, mask=inside, other=0.0).to(tl.float32)[None, :]
         found *= gate
