@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bertsmith.kernels.short import TRITON, _even, _joint, _made, _parts
+from bertsmith.kernels.short import TRITON, _made, _parts
 
 ALIGNED = 16  # sizes of FP8 matrices are multiples of this
 NARROW, RANGE = torch.float8_e4m3fn, torch.float8_e5m2
@@ -34,6 +34,17 @@ def to_float8(x: Tensor, scale: Tensor, gradient: bool) -> Pair:
     out, columns = _pair(x, scale, gradient)
     rowwise.run_cast(x.contiguous(), out, rowwise.Float8(columns, scale))
     return out, columns
+
+
+@torch.library.custom_op("bertsmith::to_float8_and_sum", mutates_args=())
+def to_float8_and_sum(x: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The same for gradients, and the sums of their columns: the gradient of a bias."""
+    from bertsmith.kernels import rowwise
+
+    out, columns = _pair(x, scale, True)
+    sums = rowwise.run_cast(x.contiguous(), out, rowwise.Float8(columns, scale), sums=True)
+    assert sums is not None
+    return out, columns, sums
 
 
 @torch.library.custom_op("bertsmith::gelu_float8", mutates_args=())
@@ -81,40 +92,9 @@ def short_float8(
     return results
 
 
-@torch.library.custom_op("bertsmith::short_back_float8", mutates_args=())
-def short_back_float8(
-    grad: Tensor,
-    rows: list[Tensor],
-    sums: Tensor,
-    boundaries: Tensor,
-    seed: Tensor,
-    longest: int,
-    scale: float,
-    window: int,
-    causal: bool,
-    dropout: float,
-    factor: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Its gradients in FP8 (T, 3 * H * d), transposed too; then their sums over all rows."""
-    from bertsmith.kernels import rowwise, tiles
-
-    out, columns, _ = _attended_back(grad)
-    totals = grad.new_zeros(len(boundaries) - 1, out.shape[1], dtype=torch.float32)
-    how = (boundaries, longest, scale, window, causal, dropout)
-    narrow, given = rowwise.Float8(columns, factor), [*_parts(rows), _even(grad)]
-    where = [out, sums, seed]
-    tiles.launch(tiles.backward_tile, given, where, *how, narrow=narrow, totals=totals)
-    return out, columns, rowwise.summed(totals, grad.dtype)
-
-
 def _attended(rows: list[Tensor], *_: Any) -> tuple[Tensor, Tensor, Tensor]:
     out, sums = _made(rows)
     return *_pair(out.flatten(1), sums, False), sums
-
-
-def _attended_back(grad: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
-    joint = _joint(grad).flatten(1)
-    return *_pair(joint, grad, True), grad.new_empty(joint.shape[1])
 
 
 def _pair(x: Tensor, scale: Tensor, gradient: bool) -> Pair:
@@ -131,7 +111,7 @@ def _back(grad: Tensor, x: Tensor, bias: Tensor | None, *rest: Any) -> tuple[Ten
 
 
 to_float8.register_fake(_pair)
+to_float8_and_sum.register_fake(lambda x, scale: (*_pair(x, scale, True), x.new_empty(x.shape[1])))
 gelu_float8.register_fake(_bent)
 gelu_back_float8.register_fake(_back)
 short_float8.register_fake(_attended)
-short_back_float8.register_fake(_attended_back)

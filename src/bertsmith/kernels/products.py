@@ -8,7 +8,6 @@ attention of `short`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from operator import getitem
 from typing import Any, NamedTuple
 
@@ -25,11 +24,10 @@ CONVERT = torch.ops.prims.convert_element_type.default
 TURNS = (ATEN.permute.default, ATEN.t.default)  # of matrices
 VIEWS = (ATEN.view.default, ATEN.reshape.default, ATEN._unsafe_view.default)
 COPIES = (ATEN.clone.default, ATEN.alias.default, ATEN.detach.default)
-FLOAT8 = {  # kernels, and those that write FP8 instead
+FLOAT8: dict[Any, Any] = {  # kernels, and those that write FP8 instead
     OURS.gelu.default: OURS.gelu_float8.default,
     OURS.gelu_back.default: OURS.gelu_back_float8.default,
     OURS.short_attention.default: OURS.short_float8.default,
-    OURS.short_attention_back.default: OURS.short_back_float8.default,
 }
 ROWS = 1024  # matrix multiplications of fewer tokens stay in bfloat16
 ACTIVATIONS = 8.0  # the factor of activations in FP8: norms keep them near 1, and 56 is the largest
@@ -191,34 +189,37 @@ class _Casts:
             return self.call(ATEN.exp2.default, self.call(ATEN.floor.default, power))
 
     def fused(self, node: Node, scale: Node) -> tuple[Node, Node] | None:
-        """The outputs of a kernel that writes FP8, if nothing else reads the matrix.
-
-        The third output takes the place of the kernel's other one, or of sums over all rows.
-        """
+        """The outputs of a kernel that writes FP8, if nothing else reads the matrix."""
         source = _behind_views(node)
-        sums = [user for user in node.users if _is_column_sum(user)]
         kernel = source.args[0] if source.target is getitem else source
         target = FLOAT8.get(kernel.target) if isinstance(kernel, Node) else None
-        if target is None or not self.only_products(node, sums):
+        if target is None or not self.only_products(node):
             return None
         assert isinstance(kernel, Node)
-        if sums and kernel.target is not OURS.short_attention_back.default:
-            return None
         pair = self.written(kernel, target, scale)
-        for other in [*sums, *(user for user in kernel.users if user.args[1:] == (1,))]:
-            with self.graph.inserting_before(other):
-                third = self.call(getitem, pair[0].args[0], 2)
-                if other in sums:
-                    third = self.call(ATEN.reshape.default, third, list(_value(other).shape))
-            other.replace_all_uses_with(third)
+        for other in [user for user in kernel.users if user.args[1:] == (1,)]:
+            self.third(pair, other)
         return pair
 
     def plain(self, node: Node, scale: Node, kind: str) -> tuple[Node, Node]:
-        """The outputs of a cast after the matrix was computed."""
+        """The outputs of a cast after the matrix was computed; it also sums columns."""
         after = node if node.op != "placeholder" else scale
+        sums = [user for user in node.users if kind == "gradient" and _is_column_sum(user)]
         with self.graph.inserting_before(after.next):
-            cast = self.call(OURS.to_float8.default, node, scale, kind == "gradient")
-        return self.outputs(cast)
+            if not sums:
+                gradient = kind == "gradient"
+                return self.outputs(self.call(OURS.to_float8.default, node, scale, gradient))
+            pair = self.outputs(self.call(OURS.to_float8_and_sum.default, node, scale))
+        for other in sums:
+            self.third(pair, other)
+        return pair
+
+    def third(self, pair: tuple[Node, Node], other: Node) -> None:
+        """Replace a result by the third output of a kernel that writes FP8."""
+        with self.graph.inserting_before(other):
+            output = self.call(getitem, pair[0].args[0], 2)
+            output = self.call(ATEN.reshape.default, output, list(_value(other).shape))
+        other.replace_all_uses_with(output)
 
     def written(self, node: Node, target: Any, scale: Node) -> tuple[Node, Node]:
         with self.graph.inserting_before(node.next):
@@ -228,15 +229,10 @@ class _Casts:
         with self.graph.inserting_before(node.next):
             return self.call(getitem, node, 0), self.call(getitem, node, 1)
 
-    def only_products(self, node: Node, others: Sequence[Node] = ()) -> bool:
-        """Return whether a matrix is only read by multiplications that will read FP8 instead.
-
-        `others` may read it, too.
-        """
+    def only_products(self, node: Node) -> bool:
+        """Return whether a matrix is only read by multiplications that will read FP8 instead."""
         return all(
-            user in self.replaced
-            or user in others
-            or (_source(user)[0] is not user and self.only_products(user))
+            user in self.replaced or (_source(user)[0] is not user and self.only_products(user))
             for user in node.users
         )
 

@@ -161,13 +161,19 @@ def _store_float8(value, scale, out, columns, row, column, rows, width, most, ma
 
 
 @triton.jit
-def cast_float8(x, scale, out, columns, rows, width, most, high: tl.constexpr, wide: tl.constexpr):
-    """Cast a tile to FP8."""
+def cast_float8(
+    x, scale, out, columns, sums, rows, width, most,
+    high: tl.constexpr, wide: tl.constexpr, adds: tl.constexpr,
+):  # fmt: skip
+    """Cast a tile to FP8; also the sums of its columns, if wanted."""
     row = tl.program_id(0) * high + tl.arange(0, high)
     column = tl.program_id(1) * wide + tl.arange(0, wide)
     mask = (row < rows)[:, None] & (column < width)[None, :]
     places = row.to(tl.int64)[:, None] * width + column[None, :]
     value = tl.load(x + places, mask=mask, other=0.0).to(tl.float32)
+    if adds:
+        where = sums + tl.program_id(0) * width + column
+        tl.store(where, tl.sum(value, 0), mask=column < width)
     _store_float8(value, tl.load(scale), out, columns, row, column, rows, width, most, mask)
 
 
@@ -387,12 +393,16 @@ def run_gelu_back(
     return None if bias is None else summed(sums, grad.dtype)
 
 
-def run_cast(x: Tensor, out: Tensor, narrow: Float8) -> None:
-    """Write a matrix in FP8, as it lies and transposed."""
+def run_cast(x: Tensor, out: Tensor, narrow: Float8, sums: bool = False) -> Tensor | None:
+    """Write a matrix in FP8, as it lies and transposed; return the sums of columns if wanted."""
     rows, width = x.shape
     shape = tile(width, 8192, 256, 8)
     grid = (triton.cdiv(rows, shape["high"]), triton.cdiv(width, shape["wide"]))
-    cast_float8[grid](x, narrow.scale, out, narrow.columns, rows, width, _most(out), **shape)
+    parts = x.new_empty(grid[0] if sums else 0, width, dtype=torch.float32)
+    cast_float8[grid](
+        x, narrow.scale, out, narrow.columns, parts, rows, width, _most(out), adds=sums, **shape
+    )
+    return summed(parts, x.dtype) if sums else None
 
 
 def summed(x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import torch
 import triton
@@ -100,23 +101,20 @@ def forward_tile(
 @triton.jit
 def backward_tile(
     query, key, value, grad, out, sums, seed, boundaries, per_query, per_key, per_value, per_grad,
-    scale, dropout, columns, factor, tokens, limit, totals, heads,
+    scale, dropout, heads,
     side: tl.constexpr, wide: tl.constexpr, window: tl.constexpr, causal: tl.constexpr,
-    drops: tl.constexpr, narrow: tl.constexpr, stages: tl.constexpr,
+    drops: tl.constexpr, stages: tl.constexpr,
 ):  # fmt: skip
     """The gradients of some heads in one sequence; the next head is prefetched.
 
-    Scores are (queries, keys), so that sums over keys stay inside a warp. If `narrow`, also the
-    sums over the sequence, for the gradients of biases. Those of keys are zero, and not written:
-    the same vector added to all keys changes no weight.
+    Scores are (queries, keys), so that sums over keys stay inside a warp.
     """
     begin = tl.load(boundaries + tl.program_id(0)).to(tl.int64)
     length = tl.load(boundaries + tl.program_id(0) + 1) - begin
     if length <= 0:
         return
     place, width = tl.arange(0, side), heads * wide
-    real, rows, full = place < length, begin + place, 3 * width
-    totals += tl.program_id(0) * full
+    real, rows = place < length, begin + place
     ahead = place[:, None] - place[None, :]
     for head in tl.range(tl.program_id(1), heads, tl.num_programs(1), num_stages=stages):
         inner = head * wide + tl.arange(0, wide)
@@ -136,20 +134,15 @@ def backward_tile(
             used = tl.where(kept, weights / (1 - dropout), 0.0)
             back = tl.where(kept, back / (1 - dropout), 0.0)
         level = tl.sum(weights * back, 1)
-        last = 2 * width + inner
+        where = out + rows[:, None] * (3 * width) + inner[None, :]
         found = tl.dot(tl.trans(used.to(q.dtype)), g)
-        _write(found, out, columns, factor, rows, last, real, full, tokens, limit, narrow)
-        if narrow:
-            tl.store(totals + last, tl.sum(found, 0))
+        tl.store(where + 2 * width, found.to(q.dtype), mask=real[:, None])
         # Registers are scarce here: keep only one of the weights and their rounded copy.
         again = weights if drops else used.to(q.dtype).to(tl.float32)
         steps = (again * (back - level[:, None]) * scale).to(q.dtype)
         found = tl.dot(tl.trans(steps), q)
-        _write(found, out, columns, factor, rows, width + inner, real, full, tokens, limit, narrow)
-        found = tl.dot(steps, k)
-        _write(found, out, columns, factor, rows, inner, real, full, tokens, limit, narrow)
-        if narrow:
-            tl.store(totals + inner, tl.sum(found, 0))
+        tl.store(where + width, found.to(q.dtype), mask=real[:, None])
+        tl.store(where, tl.dot(steps, k).to(q.dtype), mask=real[:, None])
 
 
 def launch(
@@ -160,25 +153,30 @@ def launch(
     longest: int,
     *how: float,
     narrow: Float8 | None = None,
-    totals: Tensor | None = None,
 ) -> None:
     """Run a program for every sequence and head. `rows` may be strided.
 
-    If `narrow`, outputs are written in FP8, also transposed, and sums of gradients to `totals`.
+    If `narrow`, outputs of forward are written in FP8, also transposed.
     """
     scale, window, causal, dropout = how
     _, heads, width = rows[0].shape
     side = max(16, triton.next_power_of_2(longest))
     count = len(boundaries) - 1
-    across, more = heads, {}
-    output = written[0]
+    columns, factor = _target(narrow, written[0])
+    across = heads
+    more: dict[str, Any] = {
+        "columns": columns,
+        "factor": factor,
+        "tokens": len(rows[0]),
+        "limit": _most(written[0]),
+        "narrow": narrow is not None,
+    }
     if tile is backward_tile:
         # It loops over heads if there are enough sequences to keep a GPU busy, and prefetches the
         # next head if two heads fit into the GPU's shared memory.
         across = min(heads, triton.cdiv(BUSY, count))
         stages = 2 if _has_room(rows[0].device, side * width) else 1
-        sums = output if totals is None else totals
-        more = {"totals": sums, "heads": heads, "stages": stages}
+        more = {"heads": heads, "stages": stages}
     tile[(count, across)](
         *rows,
         *written,
@@ -186,14 +184,11 @@ def launch(
         *(x.stride(0) for x in rows),
         scale,
         dropout,
-        *_target(narrow, output),
-        *(len(output), _most(output)),
         side=side,
         wide=width,
         window=window,
         causal=causal,
         drops=dropout > 0,
-        narrow=narrow is not None,
         **more,
         num_warps=8 if side == 128 else 4,
     )

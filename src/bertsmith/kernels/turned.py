@@ -23,33 +23,35 @@ SPLITS = 32  # parts of the sequences over which the gradients of position vecto
 
 
 @triton.jit
-def _turned(x, place, side: tl.constexpr):
-    """Row i with its columns in the order (i - j) mod side."""
-    if side < 128:
-        return tl.gather(x, (place[:, None] - place[None, :]) & (side - 1), 1)
-    # Lanes of a warp exchange values within 32 columns; each thread then turns its four registers.
+def _turned_by_lanes(x, place):
+    """The same for 128 columns with a quarter of the exchanges between threads.
+
+    Lanes of a warp exchange values within 32 columns; each thread then turns its four registers.
+    """
     lane = tl.arange(0, 32)
-    order = (place[:, None] - lane[None, :])[:, None, :] & 31
-    x = tl.gather(tl.reshape(x, (side, 4, 32)), tl.broadcast_to(order, (side, 4, 32)), 2)
-    even, odd = tl.split(tl.reshape(tl.permute(x, (0, 2, 1)), (side, 32, 2, 2)))
+    back = place[:, None] - lane[None, :]
+    order = tl.broadcast_to((back & 31)[:, None, :], (128, 4, 32))
+    x = tl.gather(tl.reshape(x, (128, 4, 32)), order, 2)
+    even, odd = tl.split(tl.reshape(tl.permute(x, (0, 2, 1)), (128, 32, 2, 2)))
     a, c = tl.split(even)
     d, b = tl.split(odd)  # reversed: columns run backwards
-    over = ((place[:, None] - lane[None, :]) & 127) >> 5
-    once, twice = (over & 1) != 0, (over & 2) != 0
-    a, b, c, d = (
-        tl.where(once, d, a),
-        tl.where(once, a, b),
-        tl.where(once, b, c),
-        tl.where(once, c, d),
-    )
-    a, b, c, d = (
-        tl.where(twice, c, a),
-        tl.where(twice, d, b),
-        tl.where(twice, a, c),
-        tl.where(twice, b, d),
-    )
+    once, twice = (back & 32) != 0, (back & 64) != 0
+    one, two = tl.where(once, d, a), tl.where(once, a, b)
+    three, four = tl.where(once, b, c), tl.where(once, c, d)
+    a, b = tl.where(twice, three, one), tl.where(twice, four, two)
+    c, d = tl.where(twice, one, three), tl.where(twice, two, four)
     x = tl.join(tl.join(a, c), tl.join(b, d))
-    return tl.reshape(tl.permute(tl.reshape(x, (side, 32, 4)), (0, 2, 1)), (side, side))
+    return tl.reshape(tl.permute(tl.reshape(x, (128, 32, 4)), (0, 2, 1)), (128, 128))
+
+
+@triton.jit
+def _turned(x, place, side: tl.constexpr):
+    """Row i with its columns in the order (i - j) mod side."""
+    if side == 128:
+        x = _turned_by_lanes(x, place)
+    else:
+        x = tl.gather(x, (place[:, None] - place[None, :]) & (side - 1), 1)
+    return x
 
 
 @triton.jit
