@@ -13,12 +13,11 @@ from torch.fx import Graph
 pytest.importorskip("triton", reason="Triton comes with torch's CUDA builds")
 
 from bertsmith.errors import BertsmithError
-from bertsmith.kernels import add_norm, fused, products, short, short_attention, up_gelu
+from bertsmith.kernels import add_norm, fused, products, up_gelu
 from bertsmith.kernels.float8 import (
     gelu_back_float8,
     gelu_float8,
     has_float8,
-    short_float8,
     to_float8,
     to_float8_and_sum,
 )
@@ -73,58 +72,12 @@ def test_a_gelu_writes_what_a_cast_of_it_would(gated: bool, biased: bool) -> Non
     torch.testing.assert_close(of_bias, sums)
 
 
-def test_attention_writes_what_a_cast_of_it_would() -> None:
-    lengths = [16, 5, 30, 13]
-    joint = drawn(64, 3, 2, 16).half()
-    ends = torch.tensor([0, *lengths, 0, 0], dtype=torch.int32, device=DEVICE).cumsum(0).int()
-    seed, scale = ends[:1], torch.tensor(4.0, device=DEVICE)
-    how = (30, 0.25, -1, False, 0.0)
-    out, sums = short._short([joint], ends, seed, *how)
-    mine = short_float8([joint], ends, seed, *how, scale)
-    expected = to_float8(out.flatten(1), scale, False)
-    assert share_equal(mine[0], expected[0]) > 0.95  # casts round twice
-    assert torch.equal(mine[1].float(), mine[0].float().T)
-    assert torch.equal(mine[2], sums)
-
-
 def test_casts_sum_columns() -> None:
     x, scale = drawn(100, 48), torch.tensor(8.0, device=DEVICE)
     *pair, sums = to_float8_and_sum(x, scale)
     for mine, other in zip(pair, to_float8(x, scale, True), strict=True):
         assert torch.equal(mine.float(), other.float())
     torch.testing.assert_close(sums, x.sum(0))
-
-
-class Attention(nn.Module):
-    """Attention in four sequences."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.qkv, self.output = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.dropout, self.norm = nn.Dropout(0.0), nn.LayerNorm(WIDTH)
-
-    def forward(self, x: Tensor, ends: Tensor) -> Tensor:
-        joint = self.qkv(x).unflatten(1, (3, 2, -1))
-        mixed = short_attention([joint], ends, 16, 0.25).flatten(1)
-        return add_norm(x, mixed, self.output, self.dropout, self.norm)[1]
-
-
-def test_attention_is_cast_by_its_kernel(kernels_everywhere: None) -> None:
-    """Only the graph: the interpreter multiplies the bits of bfloat16."""
-    model, seen = Attention().to(DEVICE).bfloat16(), list[Graph]()
-    ends = torch.arange(0, ROWS + 1, 16, dtype=torch.int32, device=DEVICE)
-    run = compiled(model, seen)
-    half = drawn(ROWS, WIDTH).bfloat16()
-    found = gradients(lambda x: run(x, ends), model, half, torch.ones_like(half))
-    expected = gradients(lambda x: model(x, ends), model, half, torch.ones_like(half))
-    assert [x.shape for x in found] == [x.shape for x in expected]
-    (graph,) = seen
-    assert count(graph, ATEN._scaled_mm.default) == 6
-    assert count(graph, OURS.short_float8.default) == 1
-    assert count(graph, OURS.short_attention.default) == 0
-    assert count(graph, OURS.to_float8.default) == 4  # two weights, the input, a gradient
-    assert count(graph, OURS.to_float8_and_sum.default) == 1
-    assert count(graph, ATEN.sum.dim_IntList) == 0
 
 
 class Block(nn.Module):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bertsmith.kernels.short import TRITON, _made, _parts
+from bertsmith.kernels.short import TRITON
 
 ALIGNED = 16  # sizes of FP8 matrices are multiples of this
 NARROW, RANGE = torch.float8_e4m3fn, torch.float8_e5m2
@@ -70,33 +70,6 @@ def gelu_back_float8(
     return out, columns, grad.new_empty(0) if sums is None else sums
 
 
-@torch.library.custom_op("bertsmith::short_float8", mutates_args=())
-def short_float8(
-    rows: list[Tensor],
-    boundaries: Tensor,
-    seed: Tensor,
-    longest: int,
-    scale: float,
-    window: int,
-    causal: bool,
-    dropout: float,
-    factor: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """`short.short_attention` that writes FP8 (T, H * d), transposed too; then log-sum-exps."""
-    from bertsmith.kernels import rowwise, tiles
-
-    out, columns, sums = results = _attended(rows)
-    how = (boundaries, longest, scale, window, causal, dropout)
-    narrow = rowwise.Float8(columns, factor)
-    tiles.launch(tiles.forward_tile, _parts(rows), [out, sums, seed], *how, narrow=narrow)
-    return results
-
-
-def _attended(rows: list[Tensor], *_: Any) -> tuple[Tensor, Tensor, Tensor]:
-    out, sums = _made(rows)
-    return *_pair(out.flatten(1), sums, False), sums
-
-
 def _pair(x: Tensor, scale: Tensor, gradient: bool) -> Pair:
     dtype = RANGE if gradient else NARROW
     return x.new_empty(x.shape, dtype=dtype), x.new_empty(x.shape[::-1], dtype=dtype)
@@ -114,4 +87,3 @@ to_float8.register_fake(_pair)
 to_float8_and_sum.register_fake(lambda x, scale: (*_pair(x, scale, True), x.new_empty(x.shape[1])))
 gelu_float8.register_fake(_bent)
 gelu_back_float8.register_fake(_back)
-short_float8.register_fake(_attended)

@@ -1,8 +1,8 @@
 """A pass over compiled graphs that multiplies by weights in FP8, forward and backward.
 
 The model does not know of it: where its graph multiplies matrices, the pass inserts casts and
-FP8 multiplications. Casts are part of the kernel before them where that is a GELU of `fused` or
-attention of `short`.
+FP8 multiplications. Casts are part of the kernel before them where that is a GELU of `fused`, and
+also sum gradients where a bias needs it.
 """
 
 from __future__ import annotations
@@ -15,19 +15,16 @@ import torch
 from torch import Tensor
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 from torch.fx import Graph, Node
-from torch.fx.node import map_arg
 
-from bertsmith.kernels import float8, fused, rowwise, short, tiles  # registers the operators
+from bertsmith.kernels import float8, fused, rowwise  # registers the operators
 
 ATEN, OURS = torch.ops.aten, torch.ops.bertsmith
 CONVERT = torch.ops.prims.convert_element_type.default
 TURNS = (ATEN.permute.default, ATEN.t.default)  # of matrices
-VIEWS = (ATEN.view.default, ATEN.reshape.default, ATEN._unsafe_view.default)
 COPIES = (ATEN.clone.default, ATEN.alias.default, ATEN.detach.default)
 FLOAT8: dict[Any, Any] = {  # kernels, and those that write FP8 instead
     OURS.gelu.default: OURS.gelu_float8.default,
     OURS.gelu_back.default: OURS.gelu_back_float8.default,
-    OURS.short_attention.default: OURS.short_float8.default,
 }
 ROWS = 1024  # matrix multiplications of fewer tokens stay in bfloat16
 ACTIVATIONS = 8.0  # the factor of activations in FP8: norms keep them near 1, and 56 is the largest
@@ -68,8 +65,7 @@ class MultiplyInFloat8(CustomGraphPass):
 
     def uuid(self) -> Any:
         """Identify this version of the pass to torch's cache of compiled graphs."""
-        modules = (float8, fused, rowwise, short, tiles)
-        return get_hash_for_files((__file__, *(module.__file__ for module in modules)))
+        return get_hash_for_files((__file__, float8.__file__, fused.__file__, rowwise.__file__))
 
 
 def _products(graph: Graph) -> list[Product]:
@@ -111,16 +107,6 @@ def _source(node: Node) -> tuple[Node, bool]:
     return node, turned
 
 
-def _behind_views(node: Node) -> Node:
-    """The tensor that a matrix is a view of, if nothing else reads it."""
-    while node.target in VIEWS:
-        source = node.args[0]
-        if not isinstance(source, Node) or len(source.users) > 1:
-            break
-        node = source
-    return node
-
-
 def _is_column_sum(node: Node) -> bool:
     return node.target is ATEN.sum.dim_IntList and list(node.args[1]) == [0] and not node.kwargs  # type: ignore[arg-type]
 
@@ -150,7 +136,7 @@ class _Casts:
     def call(self, target: Any, *inputs: Any, **options: Any) -> Node:
         """Insert a call, with the fake value that the compiler wants to know."""
         node = self.graph.call_function(target, inputs, options)
-        values = map_arg(inputs, _value)
+        values = [one.meta["val"] if isinstance(one, Node) else one for one in inputs]
         with _value(self.last).fake_mode:  # type: ignore[attr-defined]
             node.meta["val"] = target(*values, **options)
         return node
@@ -189,14 +175,13 @@ class _Casts:
             return self.call(ATEN.exp2.default, self.call(ATEN.floor.default, power))
 
     def fused(self, node: Node, scale: Node) -> tuple[Node, Node] | None:
-        """The outputs of a kernel that writes FP8, if nothing else reads the matrix."""
-        source = _behind_views(node)
-        kernel = source.args[0] if source.target is getitem else source
-        target = FLOAT8.get(kernel.target) if isinstance(kernel, Node) else None
-        if target is None or not self.only_products(node):
+        """The outputs of a GELU that writes FP8, if nothing else reads the matrix."""
+        kernel = node.args[0] if node.target is getitem else node
+        if not isinstance(kernel, Node) or kernel.target not in FLOAT8:
             return None
-        assert isinstance(kernel, Node)
-        pair = self.written(kernel, target, scale)
+        if not self.only_products(node):
+            return None
+        pair = self.written(kernel, FLOAT8[kernel.target], scale)
         for other in [user for user in kernel.users if user.args[1:] == (1,)]:
             self.third(pair, other)
         return pair

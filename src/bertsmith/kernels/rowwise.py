@@ -368,7 +368,7 @@ def run_gelu(
 ) -> None:
     """Write the activations of rows; if `narrow`, in FP8, also transposed."""
     rows, width = out.shape
-    shape = tile(width, 16384, 128, 8) if narrow else tile(width, 4096, 1024)
+    shape = tile(width, 4096, 128, 4) if narrow else tile(width, 4096, 1024)
     grid = (triton.cdiv(rows, shape["high"]), triton.cdiv(width, shape["wide"]))
     gelu_forward[grid](
         x, _or(bias, x), out, *_target(narrow, x), rows, _most(out), width=width,
@@ -396,7 +396,7 @@ def run_gelu_back(
 def run_cast(x: Tensor, out: Tensor, narrow: Float8, sums: bool = False) -> Tensor | None:
     """Write a matrix in FP8, as it lies and transposed; return the sums of columns if wanted."""
     rows, width = x.shape
-    shape = tile(width, 8192, 256, 8)
+    shape = tile(width, 8192, 64, 4) if sums else tile(width, 8192, 256, 8)
     grid = (triton.cdiv(rows, shape["high"]), triton.cdiv(width, shape["wide"]))
     parts = x.new_empty(grid[0] if sums else 0, width, dtype=torch.float32)
     cast_float8[grid](

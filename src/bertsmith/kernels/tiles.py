@@ -5,14 +5,11 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-
-from bertsmith.kernels.rowwise import Float8, _most, _store_float8, _target
 
 BUSY = 512  # number of programs that keep a GPU busy
 BASE = tl.constexpr(1.4426950408889634)  # log2(e): GPUs compute powers of two
@@ -51,25 +48,10 @@ def _kept(tile, seed, query, key, side: tl.constexpr, dropout):
 
 
 @triton.jit
-def _write(
-    value, out, columns, factor, rows, inner, real, width, tokens, limit, narrow: tl.constexpr
-):
-    """Store the rows of one sequence and head; if `narrow` in FP8, also transposed."""
-    if narrow:
-        _store_float8(
-            value, tl.load(factor), out, columns, rows, inner, tokens, width, limit, real[:, None]
-        )
-    else:
-        where = out + rows[:, None] * width + inner[None, :]
-        tl.store(where, value.to(out.dtype.element_ty), mask=real[:, None])
-
-
-@triton.jit
 def forward_tile(
     query, key, value, out, sums, seed, boundaries, per_query, per_key, per_value, scale, dropout,
-    columns, factor, tokens, limit,
     side: tl.constexpr, wide: tl.constexpr, window: tl.constexpr, causal: tl.constexpr,
-    drops: tl.constexpr, narrow: tl.constexpr,
+    drops: tl.constexpr,
 ):  # fmt: skip
     """The output of one head for one sequence. Scores are (queries, keys)."""
     head, heads = tl.program_id(1), tl.num_programs(1)
@@ -95,7 +77,8 @@ def forward_tile(
         kept = _kept(tile, seed, place[:, None], place[None, :], side, dropout)
         weights = tl.where(kept, weights / (1 - dropout), 0.0)
     found = tl.dot(weights.to(v.dtype), v) / total[:, None]
-    _write(found, out, columns, factor, rows, inner, real, heads * wide, tokens, limit, narrow)
+    where = out + rows[:, None] * (heads * wide) + inner[None, :]
+    tl.store(where, found.to(v.dtype), mask=real[:, None])
 
 
 @triton.jit
@@ -152,25 +135,13 @@ def launch(
     boundaries: Tensor,
     longest: int,
     *how: float,
-    narrow: Float8 | None = None,
 ) -> None:
-    """Run a program for every sequence and head. `rows` may be strided.
-
-    If `narrow`, outputs of forward are written in FP8, also transposed.
-    """
+    """Run a program for every sequence and head. `rows` may be strided."""
     scale, window, causal, dropout = how
     _, heads, width = rows[0].shape
     side = max(16, triton.next_power_of_2(longest))
     count = len(boundaries) - 1
-    columns, factor = _target(narrow, written[0])
-    across = heads
-    more: dict[str, Any] = {
-        "columns": columns,
-        "factor": factor,
-        "tokens": len(rows[0]),
-        "limit": _most(written[0]),
-        "narrow": narrow is not None,
-    }
+    across, more = heads, {}
     if tile is backward_tile:
         # It loops over heads if there are enough sequences to keep a GPU busy, and prefetches the
         # next head if two heads fit into the GPU's shared memory.
