@@ -21,6 +21,11 @@ class Float8(NamedTuple):
 
 
 COMPILED = tl.constexpr(not triton.knobs.runtime.interpret)
+CASTS = (
+    "{{.reg .b16 a, b; cvt.rn.satfinite.{0}.f32 a, $2, $1; cvt.rn.satfinite.{0}.f32 b, $4, $3; "
+    "mov.b32 $0, {{a, b}};}}"
+)
+TO_E4M3, TO_E5M2 = (tl.constexpr(CASTS.format(kind)) for kind in ("e4m3x2", "e5m2x2"))
 PROGRAMS = 1056  # that walk backward over all rows: eight for each multiprocessor of an H200
 
 
@@ -153,8 +158,17 @@ def _density(x):
 @triton.jit
 def _store_float8(value, scale, out, columns, row, column, rows, width, most, mask):
     """Write a tile in FP8, as it lies and transposed; values beyond `most` are clamped."""
-    value = tl.clamp(value * scale, -most, most, propagate_nan=tl.PropagateNan.ALL)
-    narrow = value.to(out.dtype.element_ty)
+    value *= scale
+    if COMPILED:
+        # Four at a time: if Triton casts pairs that are both stored and transposed, CUDA's
+        # assembler (of Triton 3.6) loses every fourth value of the transposed copy.
+        casts: tl.constexpr = TO_E4M3 if out.dtype.element_ty == tl.float8e4nv else TO_E5M2
+        narrow = tl.inline_asm_elementwise(
+            casts, "=r,r,r,r,r", [value], out.dtype.element_ty, True, 4
+        )
+    else:
+        value = tl.clamp(value, -most, most, propagate_nan=tl.PropagateNan.ALL)
+        narrow = value.to(out.dtype.element_ty)
     tl.store(out + row.to(tl.int64)[:, None] * width + column[None, :], narrow, mask=mask)
     places = column.to(tl.int64)[:, None] * rows + row[None, :]
     tl.store(columns + places, tl.trans(narrow), mask=tl.trans(mask))
@@ -222,14 +236,15 @@ def gelu_forward(
 def gelu_backward(
     grad, x, bias, out, columns, scale, sums, rows, most,
     width: tl.constexpr, high: tl.constexpr, wide: tl.constexpr, biased: tl.constexpr,
-    gated: tl.constexpr, narrow: tl.constexpr,
+    gated: tl.constexpr, narrow: tl.constexpr, stages: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a share of the rows in some columns, and their sums for the bias."""
     column = tl.program_id(1) * wide + tl.arange(0, wide)
     inside = column < width
     of_bent = tl.zeros((high, wide), tl.float32)
     of_gate = tl.zeros((high, wide), tl.float32)
-    for first in tl.range(tl.program_id(0) * high, rows, tl.num_programs(0) * high):
+    step = tl.num_programs(0) * high
+    for first in tl.range(tl.program_id(0) * high, rows, step, num_stages=stages):
         row = first + tl.arange(0, high)
         mask = (row < rows)[:, None] & inside[None, :]
         start = row.to(tl.int64)[:, None] * (width * (1 + gated)) + column[None, :]
@@ -382,13 +397,14 @@ def run_gelu_back(
 ) -> Tensor | None:  # fmt: skip
     """Write the gradients of rows; return that of the bias."""
     rows, width = grad.shape
-    shape = tile(width, 4096, 128, 16) if narrow else tile(width, 2048, 256)
+    shape = tile(width, 4096, 128, 8 if narrow else 4)
     columns = triton.cdiv(width, shape["wide"])
     programs = min(triton.cdiv(PROGRAMS, columns), triton.cdiv(rows, shape["high"]))
     sums = grad.new_empty(programs, x.shape[1], dtype=torch.float32)
     gelu_backward[(programs, columns)](
         grad, x, _or(bias, x), out, *_target(narrow, x), sums, rows, _most(out), width=width,
-        biased=bias is not None, gated=gated, narrow=narrow is not None, **shape,
+        biased=bias is not None, gated=gated, narrow=narrow is not None,
+        stages=4 if narrow else 2, **shape,
     )  # fmt: skip
     return None if bias is None else summed(sums, grad.dtype)
 
