@@ -3,9 +3,11 @@
     python benchmarks/fp8_losses.py CORPUS --steps 450 --seeds 0 1 \
         --out benchmarks/results/fp8_losses.json
     python benchmarks/fp8_losses.py CORPUS --recipe bert-base-no-nsp --steps 2000 --rate 1e-4
+    python benchmarks/fp8_losses.py CORPUS --recipe bertsmith-small --steps 2000 --rate 0 --seeds 0 1
 
 By default a ModernBERT of 12 layers of 768, which learns within few hundred steps of 65,536 tokens;
 a BERT of that size spends them at the entropy of single words. CORPUS is a folder of `prepare`.
+With `--rate 0` the recipe keeps its optimizer, learning rates and batches.
 """
 
 from __future__ import annotations
@@ -27,12 +29,17 @@ AVERAGED = 50  # losses that a number of the curve is the mean of
 def run(options: argparse.Namespace, precision: str, seed: int) -> dict[str, Any]:
     """Train once; the curve has the mean of every second 50 losses."""
     torch._dynamo.reset()
-    changes = [f"train.{key}={value}" for key, value in {
+    train: dict[str, Any] = {
         "steps": options.steps, "seed": seed, "precision": precision, "compile": "true",
-        "batch_tokens": 65536, "micro_tokens": 65536, "ramp_from": 0, "ramp_steps": 0,
-        "optimizer": "adamw", "learning_rate": options.rate, "schedule": "linear", "warmup": 100,
-    }.items()]  # fmt: skip
-    changes += ["stages=[]", "data.length=128", "data.format=joined", "data.workers=8"]
+        "minutes": 0,
+    }  # fmt: skip
+    if options.rate:
+        train |= {"batch_tokens": 65536, "micro_tokens": 65536, "ramp_from": 0, "ramp_steps": 0}
+        train |= {"optimizer": "adamw", "learning_rate": options.rate}
+        train |= {"schedule": "linear", "warmup": 100}
+    changes = [f"train.{key}={value}" for key, value in train.items()]
+    changes += ["stages=[]", "data.length=128", "data.workers=8"]
+    changes += ["data.format=joined"] if options.rate else []
     changes += ["evaluate.every=0", "evaluate.tokens=131072", "evaluate.pseudo=0"]
     changes += ["checkpoint.every=0", "checkpoint.minutes=0", f"data.corpus={options.corpus}"]
     if options.recipe == "modernbert-base":
@@ -59,19 +66,19 @@ def main() -> None:
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--recipe", default="modernbert-base")
     parser.add_argument("--steps", type=int, default=450)
-    parser.add_argument("--rate", type=float, default=8e-4)
+    parser.add_argument("--rate", type=float, default=8e-4, help="0: the recipe's own")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/fp8_losses.json"))
     options = parser.parse_args()
+    head = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
+    head |= {"recipe": options.recipe, "steps": options.steps, "rate": options.rate}
     rows = []
     for seed in options.seeds:
         for precision in ("bfloat16", "fp8"):
             rows.append(run(options, precision, seed))
             print(json.dumps(rows[-1]), flush=True)
-    written = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
-    written |= {"recipe": options.recipe, "steps": options.steps, "rate": options.rate}
-    text = json.dumps({**written, "runs": rows}, indent=1)
-    options.out.write_text(text + "\n", "utf-8")
+            text = json.dumps({**head, "runs": rows}, indent=1)
+            options.out.write_text(text + "\n", "utf-8")
 
 
 if __name__ == "__main__":

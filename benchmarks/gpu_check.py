@@ -5,7 +5,8 @@
 
 `compiled`: gradients of ragged batches in bfloat16, compiled as `pretrain` compiles them, must be
 as close to those in float32 as uncompiled ones are, and new lengths must not compile again.
-`fp8`: the same in FP8, whose gradients may be off by 15% and losses by 0.02.
+`fp8`: the same in FP8, whose gradients may be off by 15% and losses by 0.02; FP8 matrices must be
+equal to their transposed copies, and to casts of the same in bfloat16 but for rounding.
 `replayed`: the losses of 12 steps with CUDA graphs, of two lengths, beside those of the same steps
 without; with dropout they may differ, since graphs draw other random numbers. Models have three
 layers of 256. Prints a line for each check; exits with 1 if one fails.
@@ -24,6 +25,7 @@ from torch import Tensor, nn
 from bertsmith.batch import Batch, Layout
 from bertsmith.checkpoint import create
 from bertsmith.examples import Example
+from bertsmith.kernels import float8, fused
 from bertsmith.kernels.float8 import has_float8
 from bertsmith.objectives import MaskedTokens, MultiObjective
 from bertsmith.train.captured import CapturedStep, Inputs
@@ -78,12 +80,13 @@ class Checks:
         print("ok  " if good else "FAIL", what, f"({detail})" if detail else "", flush=True)
 
 
-def example(seed: int, longest: int) -> Example:
-    """4,096 random tokens in sequences of several lengths, 600 of them masked."""
+def example(seed: int, longest: int, full: bool = False) -> Example:
+    """4,096 random tokens in sequences of several lengths or all full, 600 of them masked."""
     random = torch.Generator().manual_seed(seed)
     lengths, left = list[int](), TOKENS
+    least = longest if full else longest // 4
     while left:
-        drawn = int(torch.randint(longest // 4, longest + 1, (1,), generator=random))
+        drawn = int(torch.randint(least, longest + 1, (1,), generator=random))
         lengths.append(min(left, drawn))
         left -= lengths[-1]
     ids = torch.randint(5, VOCABULARY, (TOKENS,), generator=random)
@@ -131,8 +134,8 @@ def check_compiled(name: str, device: torch.device, check: Checks) -> None:
     compiled = list[int]()
     counters = torch._dynamo.utils.counters
     counters.clear()
-    for seed, longest in enumerate([128, 128, 128, 256, 256, 256]):
-        one = example(seed, longest)
+    for seed, longest in enumerate([128, 128, 128, 256, 256, 256, 256]):
+        one = example(seed, longest, full=seed == 6)
         _, exact = gradients(plain, plain, one)
         usual = gradients(eager, plain, one)
         found = gradients(half, fast, one)
@@ -156,8 +159,8 @@ def check_float8(name: str, device: torch.device, check: Checks) -> None:
     fast, plain = (learner_of(MODELS[name], device) for _ in range(2))
     compile_rows(fast, float8=True)
     module = Precision.of("fp8", device).wrap(fast)
-    for seed, longest in enumerate([128, 256]):
-        one = example(seed, longest)
+    for seed, longest in enumerate([128, 256, 256]):
+        one = example(seed, longest, full=seed == 2)
         expected, exact = gradients(plain, plain, one)
         loss, found = gradients(module, fast, one)
         error = distance(found, exact)
@@ -167,6 +170,31 @@ def check_float8(name: str, device: torch.device, check: Checks) -> None:
             error=round(error, 4),
             loss=round(loss - expected, 4),
         )
+
+
+def check_copies(device: torch.device, check: Checks) -> None:
+    """FP8 matrices beside their transposed copies and the same in bfloat16."""
+    random = torch.Generator(device).manual_seed(0)
+    x, grad, bias = (
+        torch.randn(*size, device=device, generator=random).bfloat16()
+        for size in ((TOKENS, 1536), (TOKENS, 1536), (1536,))
+    )
+    scale = torch.tensor(4.0, device=device)
+    results: dict[str, tuple[Any, Tensor]] = {
+        "cast": (float8.to_float8(x, scale, False), x),
+        "cast and sum": (float8.to_float8_and_sum(x, scale), x),
+    }
+    for gated in (False, True):
+        half = grad[:, : 1536 // (1 + gated)]
+        name = "gated GELU" if gated else "GELU"
+        given = (x, bias, gated)
+        results[name] = float8.gelu_float8(*given, scale), fused._gelu(*given)
+        back = float8.gelu_back_float8(half, *given, scale), fused._gelu_back(half, *given)[0]
+        results[f"{name}, backward"] = back
+    for name, ((rows, columns, *_), plain) in results.items():
+        same = float((rows.float() == (plain * scale).to(rows.dtype).float()).float().mean())
+        turned = torch.equal(columns.float(), rows.float().T)
+        check(f"fp8: {name}", turned and same > 0.9, equal=round(same, 4), transposed=turned)
 
 
 # ------------------------------------------------------------------ replayed
@@ -218,6 +246,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
     device, check = torch.device(options.device), Checks()
+    if has_float8(device):
+        check_copies(device, check)
     for name in options.models:
         torch._dynamo.reset()
         check_compiled(name, device, check)

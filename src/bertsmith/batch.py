@@ -39,6 +39,7 @@ class Layout:
     lengths: tuple[int, ...]  # the same lengths as plain numbers, for choices made on the CPU
     most: int = 0  # no sequence of any batch of this kind is longer; 0: who knows
     padded: Groups | None = None  # grids to use instead of computing `groups`
+    full: bool = False  # all sequences have `most` tokens
 
     @classmethod
     def of(cls, lengths: Sequence[int], most: int = 0) -> Layout:
@@ -59,7 +60,7 @@ class Layout:
         small = boundaries.to(torch.int32)
         spare = (1 << (len(lengths) - 1).bit_length()) - len(lengths) if most else 0
         shared = torch.cat([small, small[-1:].expand(spare)]) if spare else small
-        return cls(small, shared, positions, tuple(lengths), most)
+        return cls(small, shared, positions, tuple(lengths), most, full=min(lengths) == most)
 
     @property
     def longest(self) -> int:

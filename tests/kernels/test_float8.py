@@ -14,7 +14,13 @@ pytest.importorskip("triton", reason="Triton comes with torch's CUDA builds")
 
 from bertsmith.errors import BertsmithError
 from bertsmith.kernels import add_norm, fused, products, up_gelu
-from bertsmith.kernels.float8 import gelu_back_float8, gelu_float8, has_float8, to_float8
+from bertsmith.kernels.float8 import (
+    gelu_back_float8,
+    gelu_float8,
+    has_float8,
+    to_float8,
+    to_float8_and_sum,
+)
 from bertsmith.kernels.products import ATEN, OURS, MultiplyInFloat8
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -64,6 +70,14 @@ def test_a_gelu_writes_what_a_cast_of_it_would(gated: bool, biased: bool) -> Non
         assert one.shape == other.shape
         assert torch.equal(one.float(), other.float())
     torch.testing.assert_close(of_bias, sums)
+
+
+def test_casts_sum_columns() -> None:
+    x, scale = drawn(100, 48), torch.tensor(8.0, device=DEVICE)
+    *pair, sums = to_float8_and_sum(x, scale)
+    for mine, other in zip(pair, to_float8(x, scale, True), strict=True):
+        assert torch.equal(mine.float(), other.float())
+    torch.testing.assert_close(sums, x.sum(0))
 
 
 class Block(nn.Module):
@@ -128,8 +142,10 @@ def test_products_of_forward_and_backward(size: float, kernels_everywhere: None)
     assert count(graph, ATEN.mm.default) == count(graph, ATEN.addmm.default) == 0
     for target in (OURS.gelu_float8.default, OURS.gelu_back_float8.default):
         assert count(graph, target) == 2
-    # Each matrix is cast once: eight weights, six activations and six gradients outside of GELUs.
-    assert count(graph, OURS.to_float8.default) == 20
+    # Each matrix is cast once: eight weights, six activations and six gradients outside of GELUs,
+    # two of which are also summed for a bias.
+    assert count(graph, OURS.to_float8.default) == 18
+    assert count(graph, OURS.to_float8_and_sum.default) == 2
     for mine, other in zip(found, exact, strict=True):
         assert mine.dtype == torch.bfloat16
         # Scales follow the size of gradients. (The interpreter's rounding doubles the errors.)

@@ -3,7 +3,7 @@
 float8    casts to FP8 for matrix multiplications, in Triton, likewise
 short     attention in short sequences, in Triton, which comes with torch's CUDA builds
 relative  attention with relative positions, in Triton, likewise
-ragged    attention in sequences of any length: torch's, by boundaries on the GPU
+ragged    attention in sequences of any length: torch's flash kernel, and cuDNN's for full rows
 fused     residual sums with norms and biases with GELUs in one pass each way, in Triton, likewise
 entropy   cross entropy over a vocabulary, in Triton, likewise
 lookup    rows of small tables, whose gradient is a matrix multiplication
@@ -16,7 +16,13 @@ from bertsmith.kernels.dropout import Dropout
 from bertsmith.kernels.entropy import fits_entropy, summed_entropy
 from bertsmith.kernels.fused import add_norm, up_gelu
 from bertsmith.kernels.lookup import small_table
-from bertsmith.kernels.ragged import fits_ragged, is_ampere, ragged_attention
+from bertsmith.kernels.ragged import (
+    fits_full,
+    fits_ragged,
+    full_attention,
+    is_ampere,
+    ragged_attention,
+)
 from bertsmith.kernels.relative import (
     DistanceRows,
     band_side,
@@ -28,6 +34,6 @@ from bertsmith.kernels.relative import (
 from bertsmith.kernels.short import fits_short, short_attention
 
 __all__ = ["DistanceRows", "Dropout", "add_norm", "band_side", "distance_rows"]
-__all__ += ["fits_entropy", "fits_ragged", "fits_relative"]
+__all__ += ["fits_entropy", "fits_full", "fits_ragged", "fits_relative", "full_attention"]
 __all__ += ["fits_short", "is_ampere", "ragged_attention", "relative_attention", "runs_relative"]
 __all__ += ["short_attention", "small_table", "summed_entropy", "up_gelu"]

@@ -36,6 +36,17 @@ def to_float8(x: Tensor, scale: Tensor, gradient: bool) -> Pair:
     return out, columns
 
 
+@torch.library.custom_op("bertsmith::to_float8_and_sum", mutates_args=())
+def to_float8_and_sum(x: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The same for gradients, and the sums of their columns: the gradient of a bias."""
+    from bertsmith.kernels import rowwise
+
+    out, columns = _pair(x, scale, True)
+    sums = rowwise.run_cast(x.contiguous(), out, rowwise.Float8(columns, scale), sums=True)
+    assert sums is not None
+    return out, columns, sums
+
+
 @torch.library.custom_op("bertsmith::gelu_float8", mutates_args=())
 def gelu_float8(x: Tensor, bias: Tensor | None, gated: bool, scale: Tensor) -> Pair:
     """`fused.bias_gelu` that writes FP8."""
@@ -73,5 +84,6 @@ def _back(grad: Tensor, x: Tensor, bias: Tensor | None, *rest: Any) -> tuple[Ten
 
 
 to_float8.register_fake(_pair)
+to_float8_and_sum.register_fake(lambda x, scale: (*_pair(x, scale, True), x.new_empty(x.shape[1])))
 gelu_float8.register_fake(_bent)
 gelu_back_float8.register_fake(_back)

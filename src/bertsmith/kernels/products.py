@@ -1,7 +1,8 @@
 """A pass over compiled graphs that multiplies by weights in FP8, forward and backward.
 
 The model does not know of it: where its graph multiplies matrices, the pass inserts casts and
-FP8 multiplications. Casts are part of the kernel before them where that is a GELU of `fused`.
+FP8 multiplications. Casts are part of the kernel before them where that is a GELU of `fused`, and
+also sum gradients where a bias needs it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ ATEN, OURS = torch.ops.aten, torch.ops.bertsmith
 CONVERT = torch.ops.prims.convert_element_type.default
 TURNS = (ATEN.permute.default, ATEN.t.default)  # of matrices
 COPIES = (ATEN.clone.default, ATEN.alias.default, ATEN.detach.default)
+FLOAT8: dict[Any, Any] = {  # kernels, and those that write FP8 instead
+    OURS.gelu.default: OURS.gelu_float8.default,
+    OURS.gelu_back.default: OURS.gelu_back_float8.default,
+}
 ROWS = 1024  # matrix multiplications of fewer tokens stay in bfloat16
 ACTIVATIONS = 8.0  # the factor of activations in FP8: norms keep them near 1, and 56 is the largest
 GRADIENTS = 64.0  # the largest gradient that enters the graph is scaled to this; 57,344 is possible
@@ -102,6 +107,10 @@ def _source(node: Node) -> tuple[Node, bool]:
     return node, turned
 
 
+def _is_column_sum(node: Node) -> bool:
+    return node.target is ATEN.sum.dim_IntList and list(node.args[1]) == [0] and not node.kwargs  # type: ignore[arg-type]
+
+
 def _tangents(graph: Graph) -> list[Node]:
     placeholders = graph.find_nodes(op="placeholder")
     return [node for node in placeholders if node.name.startswith("tangents")]
@@ -167,26 +176,35 @@ class _Casts:
 
     def fused(self, node: Node, scale: Node) -> tuple[Node, Node] | None:
         """The outputs of a GELU that writes FP8, if nothing else reads the matrix."""
+        kernel = node.args[0] if node.target is getitem else node
+        if not isinstance(kernel, Node) or kernel.target not in FLOAT8:
+            return None
         if not self.only_products(node):
             return None
-        if node.target is OURS.gelu.default:
-            return self.written(node, OURS.gelu_float8.default, scale)
-        if node.target is getitem and node.args[0].target is OURS.gelu_back.default:  # type: ignore[union-attr]
-            back = node.args[0]
-            assert isinstance(back, Node)
-            pair = self.written(back, OURS.gelu_back_float8.default, scale)
-            for other in [user for user in back.users if user.args[1] == 1]:
-                with self.graph.inserting_before(pair[1].next):
-                    other.replace_all_uses_with(self.call(getitem, pair[0].args[0], 2))
-            return pair
-        return None
+        pair = self.written(kernel, FLOAT8[kernel.target], scale)
+        for other in [user for user in kernel.users if user.args[1:] == (1,)]:
+            self.third(pair, other)
+        return pair
 
     def plain(self, node: Node, scale: Node, kind: str) -> tuple[Node, Node]:
-        """The outputs of a cast after the matrix was computed."""
+        """The outputs of a cast after the matrix was computed; it also sums columns."""
         after = node if node.op != "placeholder" else scale
+        sums = [user for user in node.users if kind == "gradient" and _is_column_sum(user)]
         with self.graph.inserting_before(after.next):
-            cast = self.call(OURS.to_float8.default, node, scale, kind == "gradient")
-        return self.outputs(cast)
+            if not sums:
+                gradient = kind == "gradient"
+                return self.outputs(self.call(OURS.to_float8.default, node, scale, gradient))
+            pair = self.outputs(self.call(OURS.to_float8_and_sum.default, node, scale))
+        for other in sums:
+            self.third(pair, other)
+        return pair
+
+    def third(self, pair: tuple[Node, Node], other: Node) -> None:
+        """Replace a result by the third output of a kernel that writes FP8."""
+        with self.graph.inserting_before(other):
+            output = self.call(getitem, pair[0].args[0], 2)
+            output = self.call(ATEN.reshape.default, output, list(_value(other).shape))
+        other.replace_all_uses_with(output)
 
     def written(self, node: Node, target: Any, scale: Node) -> tuple[Node, Node]:
         with self.graph.inserting_before(node.next):

@@ -1,4 +1,4 @@
-"""Attention inside sequences of any length: torch's flash kernel for ragged rows."""
+"""Attention inside sequences of any length: torch's flash kernel, and cuDNN's for full rows."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+SHORTEST = 256  # shorter sequences are faster with other kernels
 
 
 def is_ampere(device: torch.device) -> bool:
@@ -21,6 +23,31 @@ def fits_ragged(query: Tensor) -> bool:
     """Return whether torch's kernel supports these queries."""
     fits = query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
     return fits and query.dtype in (torch.float16, torch.bfloat16) and is_ampere(query.device)
+
+
+def fits_full(query: Tensor, most: int) -> bool:
+    """Return whether cuDNN is the fastest for batches whose sequences all have `most` tokens."""
+    fits = fits_ragged(query) and query.shape[-1] <= 128 and most >= SHORTEST
+    return fits and torch.cuda.get_device_capability(query.device) >= (9, 0)
+
+
+def full_attention(
+    rows: Sequence[Tensor],
+    boundaries: Tensor,
+    longest: int,
+    scale: float,
+    window: int | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Tensor:
+    """As `ragged_attention`, if all sequences have `longest` tokens and see all of them."""
+    if window is not None and longest > window + 1:
+        raise ValueError("this kernel has no windows")
+    grids = (x.unflatten(0, (-1, longest)).transpose(1, 2) for x in rows)  # (N, H, n, d)
+    found: Tensor = torch.ops.aten._scaled_dot_product_cudnn_attention(
+        *grids, None, True, dropout, causal, False, scale=scale
+    )[0]
+    return found.transpose(1, 2).flatten(0, 1)
 
 
 def ragged_attention(

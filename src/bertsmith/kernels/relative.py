@@ -23,6 +23,7 @@ from bertsmith.kernels.short import HALVES, _even, _joint, _parts
 
 WIDTHS = (16, 32, 64)  # head widths; wider ones need more shared memory than many GPUs have
 ELEMENTS = 1 << 30  # of a band at a time
+TURNED = 128  # the longest sequences that `turned` computes, others are for `bands`
 
 
 def fits_relative(query: Tensor) -> bool:
@@ -33,6 +34,11 @@ def fits_relative(query: Tensor) -> bool:
 def runs_relative(width: int, device: torch.device) -> bool:
     """Return whether the kernel supports heads of this width on a device, in half precision."""
     return short.TRITON and width in WIDTHS and is_ampere(device)
+
+
+def fits_turned(rows: Tensor, longest: int) -> bool:
+    """Return whether one tile holds a sequence: then nothing is stored by distance."""
+    return longest <= TURNED and rows.dtype in HALVES
 
 
 def relative_attention(
@@ -150,15 +156,17 @@ def _relative(
 
     `kind` says which tables there are: 1, the one for queries; 2, the one for keys; 3, both.
     """
-    from bertsmith.kernels import bands
+    from bertsmith.kernels import bands, turned
 
     out, sums = _outputs(rows)
     how = (longest, scale, window, causal, dropout)
     for some in _some_heads(out, tables):
-        parts = [x[:, some] for x in _parts(rows)]
-        products = _bands(parts, _pair(tables, kind, some), scale)
+        parts, pair = [x[:, some] for x in _parts(rows)], _pair(tables, kind, some)
         where = (out[:, some], sums[some], seed, boundaries, some.start, out.shape[1])
-        bands.forward(parts, products, *where, *how)
+        if fits_turned(out, longest):
+            turned.forward(parts, pair, *where, *how)
+        else:
+            bands.forward(parts, _bands(parts, pair, scale), *where, *how)
     return out, sums
 
 
@@ -179,7 +187,7 @@ def _back(
     dropout: float,
 ) -> list[Tensor]:
     """Return the gradients of queries, keys and values (T, 3, H, d), then those of the tables."""
-    from bertsmith.kernels import bands
+    from bertsmith.kernels import bands, turned
 
     joint, *to_tables = results = _gradients(grad, out, rows, tables)
     how = (longest, scale, window, causal, dropout)
@@ -188,8 +196,13 @@ def _back(
         pair = _pair(tables, kind, some)
         own = joint[:, :, some]
         where = (own, sums[some], seed, boundaries, some.start, out.shape[1])
-        steps = bands.backward(parts, _bands(parts, pair, scale), *where, *how)
         written = iter(to_tables)
+        if fits_turned(out, longest):
+            for found in turned.backward(parts[:4], pair, *where, *how):
+                if found is not None:
+                    next(written)[:, some] = found
+            continue
+        steps = bands.backward(parts, _bands(parts, pair, scale), *where, *how)
         for x, to_x, table, step in zip(parts, own.unbind(1), pair, steps, strict=False):
             if table is not None and step is not None:
                 to_x.transpose(0, 1).baddbmm_(step, table.transpose(0, 1))

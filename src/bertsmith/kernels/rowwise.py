@@ -20,6 +20,12 @@ class Float8(NamedTuple):
     scale: Tensor
 
 
+COMPILED = tl.constexpr(not triton.knobs.runtime.interpret)
+CASTS = (
+    "{{.reg .b16 a, b; cvt.rn.satfinite.{0}.f32 a, $2, $1; cvt.rn.satfinite.{0}.f32 b, $4, $3; "
+    "mov.b32 $0, {{a, b}};}}"
+)
+TO_E4M3, TO_E5M2 = (tl.constexpr(CASTS.format(kind)) for kind in ("e4m3x2", "e5m2x2"))
 PROGRAMS = 1056  # that walk backward over all rows: eight for each multiprocessor of an H200
 
 
@@ -152,22 +158,50 @@ def _density(x):
 @triton.jit
 def _store_float8(value, scale, out, columns, row, column, rows, width, most, mask):
     """Write a tile in FP8, as it lies and transposed; values beyond `most` are clamped."""
-    value = tl.clamp(value * scale, -most, most, propagate_nan=tl.PropagateNan.ALL)
-    narrow = value.to(out.dtype.element_ty)
+    value *= scale
+    if COMPILED:
+        # Four at a time: if Triton casts pairs that are both stored and transposed, CUDA's
+        # assembler (of Triton 3.6) loses every fourth value of the transposed copy.
+        casts: tl.constexpr = TO_E4M3 if out.dtype.element_ty == tl.float8e4nv else TO_E5M2
+        narrow = tl.inline_asm_elementwise(
+            casts, "=r,r,r,r,r", [value], out.dtype.element_ty, True, 4
+        )
+    else:
+        value = tl.clamp(value, -most, most, propagate_nan=tl.PropagateNan.ALL)
+        narrow = value.to(out.dtype.element_ty)
     tl.store(out + row.to(tl.int64)[:, None] * width + column[None, :], narrow, mask=mask)
     places = column.to(tl.int64)[:, None] * rows + row[None, :]
     tl.store(columns + places, tl.trans(narrow), mask=tl.trans(mask))
 
 
 @triton.jit
-def cast_float8(x, scale, out, columns, rows, width, most, high: tl.constexpr, wide: tl.constexpr):
-    """Cast a tile to FP8."""
+def cast_float8(
+    x, scale, out, columns, sums, rows, width, most,
+    high: tl.constexpr, wide: tl.constexpr, adds: tl.constexpr,
+):  # fmt: skip
+    """Cast a tile to FP8; also the sums of its columns, if wanted."""
     row = tl.program_id(0) * high + tl.arange(0, high)
     column = tl.program_id(1) * wide + tl.arange(0, wide)
     mask = (row < rows)[:, None] & (column < width)[None, :]
     places = row.to(tl.int64)[:, None] * width + column[None, :]
     value = tl.load(x + places, mask=mask, other=0.0).to(tl.float32)
+    if adds:
+        where = sums + tl.program_id(0) * width + column
+        tl.store(where, tl.sum(value, 0), mask=column < width)
     _store_float8(value, tl.load(scale), out, columns, row, column, rows, width, most, mask)
+
+
+@triton.jit
+def _widened(x, narrow: tl.constexpr):
+    """x in float32. For bfloat16 by instructions that the compiler does not know as a cast.
+
+    Before a cast it would change the layout of x, since bfloat16 is the smaller, and then compute
+    everything after it twice: in the layout of rows and in that of columns.
+    """
+    if narrow and COMPILED and x.dtype == tl.bfloat16:
+        shifts: tl.constexpr = "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;"
+        return tl.inline_asm_elementwise(shifts, "=r,=r,r", [x], tl.float32, True, 2)
+    return x.to(tl.float32)
 
 
 @triton.jit
@@ -182,12 +216,12 @@ def gelu_forward(
     inside = column < width
     mask = (row < rows)[:, None] & inside[None, :]
     start = row.to(tl.int64)[:, None] * (width * (1 + gated)) + column[None, :]
-    value = tl.load(x + start, mask=mask, other=0.0).to(tl.float32)
+    value = _widened(tl.load(x + start, mask=mask, other=0.0), narrow)
     if biased:
         value += tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)[None, :]
     found = value * _normal(value)
     if gated:
-        gate = tl.load(x + start + width, mask=mask, other=0.0).to(tl.float32)
+        gate = _widened(tl.load(x + start + width, mask=mask, other=0.0), narrow)
         if biased:
             gate += tl.load(bias + width + column, mask=inside, other=0.0).to(tl.float32)[None, :]
         found *= gate
@@ -202,14 +236,15 @@ def gelu_forward(
 def gelu_backward(
     grad, x, bias, out, columns, scale, sums, rows, most,
     width: tl.constexpr, high: tl.constexpr, wide: tl.constexpr, biased: tl.constexpr,
-    gated: tl.constexpr, narrow: tl.constexpr,
+    gated: tl.constexpr, narrow: tl.constexpr, stages: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a share of the rows in some columns, and their sums for the bias."""
     column = tl.program_id(1) * wide + tl.arange(0, wide)
     inside = column < width
     of_bent = tl.zeros((high, wide), tl.float32)
     of_gate = tl.zeros((high, wide), tl.float32)
-    for first in tl.range(tl.program_id(0) * high, rows, tl.num_programs(0) * high):
+    step = tl.num_programs(0) * high
+    for first in tl.range(tl.program_id(0) * high, rows, step, num_stages=stages):
         row = first + tl.arange(0, high)
         mask = (row < rows)[:, None] & inside[None, :]
         start = row.to(tl.int64)[:, None] * (width * (1 + gated)) + column[None, :]
@@ -348,7 +383,7 @@ def run_gelu(
 ) -> None:
     """Write the activations of rows; if `narrow`, in FP8, also transposed."""
     rows, width = out.shape
-    shape = tile(width, 16384, 128, 8) if narrow else tile(width, 4096, 1024)
+    shape = tile(width, 4096, 128, 4) if narrow else tile(width, 4096, 1024)
     grid = (triton.cdiv(rows, shape["high"]), triton.cdiv(width, shape["wide"]))
     gelu_forward[grid](
         x, _or(bias, x), out, *_target(narrow, x), rows, _most(out), width=width,
@@ -362,23 +397,28 @@ def run_gelu_back(
 ) -> Tensor | None:  # fmt: skip
     """Write the gradients of rows; return that of the bias."""
     rows, width = grad.shape
-    shape = tile(width, 4096, 128, 16) if narrow else tile(width, 2048, 256)
+    shape = tile(width, 4096, 128, 8 if narrow else 4)
     columns = triton.cdiv(width, shape["wide"])
     programs = min(triton.cdiv(PROGRAMS, columns), triton.cdiv(rows, shape["high"]))
     sums = grad.new_empty(programs, x.shape[1], dtype=torch.float32)
     gelu_backward[(programs, columns)](
         grad, x, _or(bias, x), out, *_target(narrow, x), sums, rows, _most(out), width=width,
-        biased=bias is not None, gated=gated, narrow=narrow is not None, **shape,
+        biased=bias is not None, gated=gated, narrow=narrow is not None,
+        stages=4 if narrow else 2, **shape,
     )  # fmt: skip
     return None if bias is None else summed(sums, grad.dtype)
 
 
-def run_cast(x: Tensor, out: Tensor, narrow: Float8) -> None:
-    """Write a matrix in FP8, as it lies and transposed."""
+def run_cast(x: Tensor, out: Tensor, narrow: Float8, sums: bool = False) -> Tensor | None:
+    """Write a matrix in FP8, as it lies and transposed; return the sums of columns if wanted."""
     rows, width = x.shape
-    shape = tile(width, 8192, 256, 8)
+    shape = tile(width, 8192, 64, 4) if sums else tile(width, 8192, 256, 8)
     grid = (triton.cdiv(rows, shape["high"]), triton.cdiv(width, shape["wide"]))
-    cast_float8[grid](x, narrow.scale, out, narrow.columns, rows, width, _most(out), **shape)
+    parts = x.new_empty(grid[0] if sums else 0, width, dtype=torch.float32)
+    cast_float8[grid](
+        x, narrow.scale, out, narrow.columns, parts, rows, width, _most(out), adds=sums, **shape
+    )
+    return summed(parts, x.dtype) if sums else None
 
 
 def summed(x: Tensor, dtype: torch.dtype) -> Tensor:

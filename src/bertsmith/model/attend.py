@@ -4,6 +4,7 @@ reference  a sequence at a time, written out: what the others must equal
 runs       scaled_dot_product_attention on neighbours of equal length: no padding anywhere
 grouped    the same on sequences of like length, a little padded: few calls, for GPUs
 varlen     torch's flash kernel for ragged rows (CUDA, half precision)
+full       cuDNN's kernel for batches whose sequences all have the same length (CUDA, half)
 short      our own for batches known to have at most 128 tokens a sequence (CUDA, half, Triton)
 relative   our own for relative positions (CUDA, half, Triton)
 """
@@ -21,9 +22,11 @@ from torch import Tensor
 from bertsmith.batch import Layout
 from bertsmith.errors import BertsmithError
 from bertsmith.kernels import (
+    fits_full,
     fits_ragged,
     fits_relative,
     fits_short,
+    full_attention,
     ragged_attention,
     relative_attention,
     short_attention,
@@ -81,17 +84,23 @@ def attend(
     the tensor of which the three are views, if they are: it gets one gradient instead of three that
     are copied.
     """
-    chosen = kernel or choose(query, scores, layout.most)
+    chosen = kernel or choose(query, scores, layout.most, layout.full)
     as_one = joint is not None and chosen in ("short", "relative")
     return KERNELS[chosen](*((joint,) if as_one else (query, key, value)), layout, scores, dropout)
 
 
-def choose(query: Tensor, scores: Scores, most: int) -> str:
-    """The fastest kernel that can do this exactly; `most` is the layout's bound on lengths."""
+def choose(query: Tensor, scores: Scores, most: int, full: bool = False) -> str:
+    """The fastest kernel that can do this exactly.
+
+    `most` is the layout's bound on lengths; `full`: all sequences have that length.
+    """
     if query.device.type == "cpu":
         return "runs"
     if scores.bias is not None:
         return "relative" if fits_relative(query) else "grouped"
+    sees_all = scores.window is None or most <= scores.window + 1
+    if full and sees_all and fits_full(query, most):
+        return "full"
     longer = "varlen" if fits_ragged(query) else "grouped"
     return "short" if fits_short(query, most) else longer
 
@@ -245,6 +254,7 @@ KERNELS: dict[str, Callable[..., Tensor]] = {
     "runs": _runs,
     "grouped": _grouped,
     "varlen": partial(_bounded, ragged_attention),
+    "full": partial(_bounded, full_attention),
     "short": partial(_bounded, short_attention),
     "relative": partial(_bounded, relative_attention),
 }

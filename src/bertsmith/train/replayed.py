@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertsmith.batch import Batch, Layout
+from bertsmith.batch import Batch
 from bertsmith.examples import Example
 from bertsmith.examples.loader import LoadedStep
 from bertsmith.train.captured import CapturedStep, Inputs, StepRow
@@ -101,7 +101,7 @@ def inputs_of(example: Example, counts: Mapping[str, float]) -> Inputs:
 
     def build(tensors: list[Tensor]) -> tuple[Any, ...]:
         ids, segments, ends, positions, rows, targets, numbers, total, *judged = tensors
-        placed = Layout(ends, ends, positions, layout.lengths, layout.most)
+        placed = replace(layout, boundaries=ends, ends=ends, positions=positions)
         made = replace(
             example,
             batch=Batch(ids, segments, placed),
@@ -113,7 +113,7 @@ def inputs_of(example: Example, counts: Mapping[str, float]) -> Inputs:
         )
         return made, dict(zip(names, numbers.unbind(), strict=True))
 
-    return Inputs(tensors, build, (layout.most, names, filled))
+    return Inputs(tensors, build, (layout.most, layout.full, names, filled))
 
 
 def _padded(example: Example) -> tuple[Tensor, Tensor, int | None]:
