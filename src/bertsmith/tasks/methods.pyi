@@ -6,7 +6,10 @@ from bertsmith.tasks.classifying import ClassifyMethods
 from bertsmith.tasks.embedding import EmbedMethods
 from bertsmith.tasks.filling import FillMaskMethods
 from bertsmith.tasks.following import FollowsMethods
+from bertsmith.tasks.reranking.task import RankMethods
+from bertsmith.tasks.spans.task import SpansMethods
 from bertsmith.tasks.tagging.task import TagMethods
+from bertsmith.tasks.zero_shot.task import LabelMethods
 
 class Methods(
     FillMaskMethods,
@@ -16,4 +19,7 @@ class Methods(
     ChooseMethods,
     FollowsMethods,
     EmbedMethods,
+    RankMethods,
+    SpansMethods,
+    LabelMethods,
 ): ...
