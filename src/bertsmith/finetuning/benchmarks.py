@@ -31,6 +31,7 @@ from bertsmith.tasks.answering.task import TASK as ANSWERING
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.glue import GLUE, glue_folders, read_glue
 from bertsmith.tasks.read import read_data
+from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.tagging.task import TASK as TAGGING
 
 VERSIONS = ("1.1", "2.0")  # of SQuAD
@@ -228,7 +229,7 @@ class Trainer:
         del recorded["seed"]
         if not fixes_epochs(self.given, self.defaults):
             recorded["epochs"] = f"{settings.epochs}, or as many as make {LEAST_STEPS} steps"
-        if may_leave_muon(settings, kind, self.given):
+        if may_leave_muon(settings, task_named(kind), self.given):
             factor = FACTOR if self.given.get("learning_rate") is None else 1
             recorded["optimizer"] = f"muon; with fewer than {MUON_STEPS} steps adamw at {factor} x"
         return recorded

@@ -14,6 +14,7 @@ from bertsmith.finetuning.setup import find_encoder
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.splits import Splits
+from bertsmith.tasks.task import Task
 
 STORABLE = (
     "learning_rate",
@@ -108,11 +109,12 @@ def settings_by_steps(
 
     Epochs that are given, or that a model names, stay, and so do a given optimizer and rate.
     """
-    if not task_named(task).epochs_for_few:
+    kind = task_named(task)
+    if not kind.epochs_for_few:
         return settings
     each = max(1, -(-examples // settings.batch_size))  # steps in an epoch
     least = LEAST_STEPS
-    if each * settings.epochs < MUON_STEPS and may_leave_muon(settings, task, given):
+    if each * settings.epochs < MUON_STEPS and may_leave_muon(settings, kind, given):
         least = max(LEAST_STEPS, min(MUON_STEPS, MOST * each))
         rate = settings.learning_rate * (FACTOR if given.get("learning_rate") is None else 1)
         settings = settings.changed(optimizer="adamw", learning_rate=rate, matrix_learning_rate=0.0)
@@ -126,10 +128,10 @@ def fixes_epochs(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:
     return given.get("epochs") is not None or "epochs" in defaults
 
 
-def may_leave_muon(settings: Settings, task: str, given: Mapping[str, Any]) -> bool:
+def may_leave_muon(settings: Settings, task: Task, given: Mapping[str, Any]) -> bool:
     """Whether AdamW replaces Muon where there are few steps."""
     chosen = any(given.get(name) is not None for name in ("optimizer", "matrix_learning_rate"))
-    return settings.optimizer == "muon" and task_named(task).adamw_for_few and not chosen
+    return settings.optimizer == "muon" and task.adamw_for_few and not chosen
 
 
 def _checked(named: Any, where: str) -> dict[str, Any]:

@@ -134,14 +134,15 @@ MATRIX_RATE, FEW = 0.012, 1600  # of Muon, up to so many steps
 def settings_for(task: str, usual: Mapping[str, Any] = {}, /, **given: Any) -> Settings:
     """Return the given settings (if not None), else the model's defaults, else the task's."""
     chosen = {name: value for name, value in given.items() if value is not None}
-    values = {**task_named(task).defaults, **usual, **chosen}
+    kind = task_named(task)
+    values = {**kind.defaults, **usual, **chosen}
     if values.get("optimizer") != "muon" and "matrix_learning_rate" not in chosen:
         values.pop("matrix_learning_rate", None)  # of a model whose default is Muon
-    settings, losses = checked(values), task_named(task).losses
+    settings, losses = checked(values), kind.losses
     if settings.loss not in ("", *losses):
         known = f"; known: {', '.join(losses)}" if losses else ""
         raise BertsmithError(f"{task} has no loss {settings.loss[:60]!r}{known}")
-    for name in set(TASK_OPTIONS) - task_named(task).options:
+    for name in set(TASK_OPTIONS) - kind.options:
         if getattr(settings, name) != Settings.model_fields[name].default:
             tasks = [one.name for one in TASKS.values() if name in one.options]
             raise BertsmithError(f"{name} has no effect on {task}; it is for {_listed(tasks)}")
