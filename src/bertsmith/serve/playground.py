@@ -36,7 +36,13 @@ def playground(work: Work, *, index: bool) -> str:
 def forms(uses: Iterable[Use]) -> list[dict[str, Any]]:
     """Return the forms of uses: the fields that their requests describe; some have none."""
     return [
-        {"verb": use.verb, "title": use.title, "question": use.question, "fields": fields}
+        {
+            "verb": use.verb,
+            "method": next(name for name in vars(use.Methods) if not name.startswith("_")),
+            "title": use.title,
+            "question": use.question,
+            "fields": fields,
+        }
         for use in uses
         if (fields := list(_fields(use)))
     ]
@@ -46,7 +52,10 @@ def _fields(use: Use) -> Iterator[dict[str, Any]]:
     schema = use.Request.model_json_schema()
     for name, entry in schema["properties"].items():
         if "form" in entry:
-            more = {"required": name in schema.get("required", ()), "list": "items" in entry}
+            kinds = entry.get("anyOf", [entry])
+            several = any("items" in kind for kind in kinds)
+            listed = several and not any(kind.get("type") == "string" for kind in kinds)
+            more = {"required": name in schema.get("required", ()), "list": listed}
             yield {"name": name, **entry["form"], **more}
 
 

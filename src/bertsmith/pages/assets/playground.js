@@ -102,7 +102,7 @@ const spoken = (field) => (field.list ? field.label.toLowerCase() : `${/^[aeiou]
 const unmasked = (value) => (typeof value === "string" ? value.replaceAll("[MASK]", mask()) : value);
 
 // A use of the server as a task: its form is that of its request.
-function use({ verb, title, question, fields }) {
+function use({ verb, method, title, question, fields }) {
   const shown = fields.filter((field) => field.label), view = views[verb] || {};
   const needed = shown.filter((field) => field.required);
   const sent = (v) => fields.map((field) => {
@@ -114,7 +114,7 @@ function use({ verb, title, question, fields }) {
     fields: () => shown.map((field) => ({ ...field, value: unmasked(field.value), insert: unmasked(field.insert) })),
     examples: () => shown.flatMap((field) => (field.examples || []).map((value) => ({ [field.name]: unmasked(value) }))),
     body: (v) => Object.fromEntries(sent(v).map((field) => [field.name, field.value])),
-    python: (v) => `bert.${verb.replaceAll("-", "_")}(${sent(v).map((field) => (field.required ? "" : `${field.name}=`) + quote(field.value)).join(", ")})`,
+    python: (v) => `bert.${method}(${sent(v).map((field) => (field.required ? "" : `${field.name}=`) + quote(field.value)).join(", ")})`,
     ready: (v) => {
       if (needed.some((field) => !v[field.name].trim())) return `Write ${needed.map(spoken).join(" and ")}.`;
       return view.ready ? view.ready(v) : true;
