@@ -350,6 +350,38 @@ def test_the_kernel_is_chosen_by_device_dtype_and_length(
     assert choose(query, scores, most) == without.get(expected, expected)
 
 
+def test_full_rows_have_a_kernel_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    query: Any = SimpleNamespace(
+        device=torch.device("cuda"), dtype=torch.bfloat16, shape=(1024, HEADS, 64)
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    assert choose(query, Scores(1.0), 512, full=True) == "full"
+    assert choose(query, Scores(1.0, 600), 512, full=True) == "full"
+    assert choose(query, Scores(1.0, 64), 512, full=True) == "varlen"
+    assert choose(query, Scores(1.0), 512) == "varlen"
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
+    assert choose(query, Scores(1.0), 512, full=True) == "varlen"
+
+
+def test_full_rows_are_a_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU: torch's other kernels take the place of cuDNN's."""
+
+    def attended(q: Tensor, k: Tensor, v: Tensor, *how: Any, scale: float) -> tuple[Tensor]:
+        sdpa = torch.nn.functional.scaled_dot_product_attention
+        return (sdpa(q, k, v, is_causal=how[3], scale=scale),)
+
+    name = "_scaled_dot_product_cudnn_attention"
+    monkeypatch.setattr(torch.ops.aten, name, attended, raising=False)
+    layout = Layout.of([6] * 4, most=6)
+    assert layout.full
+    rows = [torch.randn(24, HEADS, 16) for _ in range(3)]
+    for scores in (Scores(0.3), Scores(0.3, causal=True), Scores(0.3, 5)):
+        found = attend(*rows, layout, scores, kernel="full")
+        torch.testing.assert_close(found, attend(*rows, layout, scores, kernel="reference"))
+    with pytest.raises(ValueError, match="no windows"):
+        attend(*rows, layout, Scores(0.3, 2), kernel="full")
+
+
 def test_an_unknown_kernel_is_refused() -> None:
     layout = Layout.of([3])
     with pytest.raises(KeyError, match="flash"):

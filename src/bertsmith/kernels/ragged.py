@@ -19,6 +19,11 @@ def is_ampere(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
+def is_hopper(device: torch.device) -> bool:
+    """Return whether this is a GPU of Hopper or later, where cuDNN's attention is the fastest."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
 def fits_ragged(query: Tensor) -> bool:
     """Return whether torch's kernel supports these queries."""
     fits = query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
@@ -28,7 +33,7 @@ def fits_ragged(query: Tensor) -> bool:
 def fits_full(query: Tensor, most: int) -> bool:
     """Return whether cuDNN is the fastest for batches whose sequences all have `most` tokens."""
     fits = fits_ragged(query) and query.shape[-1] <= 128 and most >= SHORTEST
-    return fits and torch.cuda.get_device_capability(query.device) >= (9, 0)
+    return fits and is_hopper(query.device)
 
 
 def full_attention(
