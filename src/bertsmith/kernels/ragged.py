@@ -52,7 +52,8 @@ def full_attention(
     found: Tensor = torch.ops.aten._scaled_dot_product_cudnn_attention(
         *grids, None, True, dropout, causal, False, scale=scale
     )[0]
-    return found.transpose(1, 2).flatten(0, 1)
+    # As they were: compiled, `longest` may be a symbol, and the number of tokens must not be one.
+    return found.transpose(1, 2).reshape(rows[0].shape)
 
 
 def ragged_attention(
