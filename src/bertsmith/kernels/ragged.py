@@ -30,10 +30,11 @@ def fits_ragged(query: Tensor) -> bool:
     return fits and query.dtype in (torch.float16, torch.bfloat16) and is_ampere(query.device)
 
 
-def fits_full(query: Tensor, most: int) -> bool:
+def fits_full(query: Tensor, most: int, window: int | None) -> bool:
     """Return whether cuDNN is the fastest for batches whose sequences all have `most` tokens."""
     fits = fits_ragged(query) and query.shape[-1] <= 128 and most >= SHORTEST
-    return fits and is_hopper(query.device)
+    sees_all = window is None or most <= window + 1
+    return fits and sees_all and is_hopper(query.device)
 
 
 def full_attention(
