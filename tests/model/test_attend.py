@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bertsmith.batch import Layout
 from bertsmith.errors import BertsmithError
-from bertsmith.kernels import distance_rows, short
+from bertsmith.kernels import distance_rows, ragged, short
 from bertsmith.model import Scores, attend
 from bertsmith.model.attend import CHUNK, RelativeBias, choose, maps
 from model.tiny import difference
@@ -370,8 +370,9 @@ def test_full_rows_are_a_grid(monkeypatch: pytest.MonkeyPatch) -> None:
         sdpa = torch.nn.functional.scaled_dot_product_attention
         return (sdpa(q, k, v, is_causal=how[3], scale=scale),)
 
-    name = "_scaled_dot_product_cudnn_attention"
-    monkeypatch.setattr(torch.ops.aten, name, attended, raising=False)
+    operators = SimpleNamespace(_scaled_dot_product_cudnn_attention=attended)
+    library = SimpleNamespace(ops=SimpleNamespace(aten=operators))
+    monkeypatch.setattr(ragged, "torch", library)
     layout = Layout.of([6] * 4, most=6)
     assert layout.full
     rows = [torch.randn(24, HEADS, 16) for _ in range(3)]

@@ -98,9 +98,14 @@ def choose(query: Tensor, scores: Scores, most: int, full: bool = False) -> str:
         return "runs"
     if scores.bias is not None:
         return "relative" if fits_relative(query) else "grouped"
-    ragged = "varlen" if fits_ragged(query) else "grouped"
-    longer = "full" if full and fits_full(query, most, scores.window) else ragged
-    return "short" if fits_short(query, most) else longer
+    longer = "varlen" if fits_ragged(query) else "grouped"
+    return (
+        "full"
+        if full and fits_full(query, most, scores.window)
+        else "short"
+        if fits_short(query, most)
+        else longer
+    )
 
 
 def maps(
