@@ -3,7 +3,7 @@
     python benchmarks/fp8_losses.py CORPUS --steps 450 --seeds 0 1 \
         --out benchmarks/results/fp8_losses.json
     python benchmarks/fp8_losses.py CORPUS --recipe bert-base-no-nsp --steps 2000 --rate 1e-4
-    python benchmarks/fp8_losses.py CORPUS --recipe bertsmith-small --steps 2000 --rate 0 --seeds 0 1
+    python benchmarks/fp8_losses.py CORPUS --recipe bertsmith-small --steps 2000 --rate 0
 
 By default a ModernBERT of 12 layers of 768, which learns within few hundred steps of 65,536 tokens;
 a BERT of that size spends them at the entropy of single words. CORPUS is a folder of `prepare`.

@@ -6,7 +6,8 @@ Errors are relative L2 distances to the written-out reference in float64, of out
 beside those of the reference in the same precision; the largest over all shapes counts. Times are
 those of one layer of DeBERTa-v3-base in bfloat16: each kernel by itself, and whole calls of
 `relative` and `grouped`, which includes the launches. `--tilings` (queries, keys, warps) replaces
-the default tiles. Whole models: `gpu_forward.py --models deberta-v3-base` and
+the default tiles of sequences longer than 128. Whole models:
+`gpu_forward.py --models deberta-v3-base` and
 `pretrain_steps.py --cases deberta-12x768:0:1`.
 """
 

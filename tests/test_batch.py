@@ -114,6 +114,14 @@ def test_a_bound_is_a_bound() -> None:
         Layout.of([8, 9], most=8)
 
 
+def test_a_layout_knows_whether_it_is_full() -> None:
+    assert Layout.of([8, 8], most=8).full
+    assert Layout.of([8, 8], most=8).to("cpu").full
+    assert not Layout.of([8, 7], most=8).full
+    assert not Layout.of([8, 8], most=16).full
+    assert not Layout.of([8, 8]).full
+
+
 @pytest.mark.parametrize("most", [0, 16])
 def test_a_layout_moves_as_a_whole(most: int) -> None:
     layout = Layout.of([8, 3, 1], most=most)

@@ -9,6 +9,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._inductor.custom_graph_pass import get_hash_for_files
 from torch.fx import Graph, GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
 
 pytest.importorskip("triton", reason="Triton comes with torch's CUDA builds")
 
@@ -138,3 +139,11 @@ def test_what_is_compiled_is_used_again() -> None:
         options: dict[str, Any] = {"post_grad_custom_pre_pass": FuseSums()}
         torch.compile(module.forward, options=options)(torch.ones(2, 3))
     assert counters["stats"]["unique_graphs"] == 1
+
+
+def test_sums_of_symbolic_sizes() -> None:
+    """Lengths that vary between batches become symbols."""
+    traced = make_fx(lambda a, b: a + b, tracing_mode="symbolic")
+    graph = traced(torch.ones(6, 4), torch.ones(6, 4)).graph
+    (total,) = graph.find_nodes(op="call_function", target=ADD)
+    assert graphs._is_plain_sum(total)

@@ -1,7 +1,6 @@
 """Attention with relative positions: Triton's interpreter runs the very programs on a CPU."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -56,16 +55,21 @@ def small(monkeypatch: pytest.MonkeyPatch, queries: int = 16, keys: int = 16) ->
     monkeypatch.setattr(bands, "tiling", lambda *_, **__: Tiling(queries, keys, 4))
 
 
+def as_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute short sequences in float32 as those in half precision: with `turned`."""
+    monkeypatch.setattr(relative, "HALVES", (torch.float16, torch.float32))
+
+
 @pytest.mark.parametrize("kind", ["both", "keys", "queries"])
 @pytest.mark.parametrize("lengths", [LENGTHS, [16, 16], [1]])
-@pytest.mark.parametrize("tiles", [None, (16, 16)])
+@pytest.mark.parametrize("turned", [True, False])
 def test_values_and_gradients_are_the_references(
-    monkeypatch: pytest.MonkeyPatch, lengths: list[int], kind: str, tiles: Any
+    monkeypatch: pytest.MonkeyPatch, lengths: list[int], kind: str, turned: bool
 ) -> None:
-    if tiles:
-        small(monkeypatch, *tiles)
-    else:  # one tile holds a sequence
-        monkeypatch.setattr(bands, "tiling", lambda side, *_, **__: Tiling(side, side, 4))
+    if turned:
+        as_half(monkeypatch)
+    else:
+        small(monkeypatch)
     layout = Layout.of(lengths)
     joint = parts(layout.total)
     scores = Scores(SCALE, bias=bias_of(layout.longest, kind))
@@ -76,11 +80,22 @@ def test_values_and_gradients_are_the_references(
             torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
 
 
+def test_rows_of_128_are_turned_by_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_half(monkeypatch)
+    layout = Layout.of([128, 70])
+    joint = parts(layout.total, heads=1)
+    scores = Scores(SCALE / 4, bias=bias_of(128, heads=1))
+    expected = results(joint, layout, scores, "reference")
+    for mine, theirs in zip(results(joint, layout, scores, "relative"), expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("turned", [True, False])
 @pytest.mark.parametrize(("window", "causal"), [(3, False), (None, True), (4, True)])
 def test_windows_and_causal_attention(
-    monkeypatch: pytest.MonkeyPatch, window: int | None, causal: bool
+    monkeypatch: pytest.MonkeyPatch, window: int | None, causal: bool, turned: bool
 ) -> None:
-    small(monkeypatch)
+    (as_half if turned else small)(monkeypatch)
     layout = Layout.of([7, 20])
     joint, scores = parts(layout.total), Scores(SCALE, window, bias_of(20), causal)
     expected = results(joint, layout, scores, "reference")
@@ -109,14 +124,12 @@ def test_tiles_need_not_be_square(monkeypatch: pytest.MonkeyPatch, tiles: tuple[
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("lengths", [[5, 16, 1], [20, 2], [100, 3]])
-def test_half_precision(monkeypatch: pytest.MonkeyPatch, lengths: list[int]) -> None:
+@pytest.mark.parametrize("lengths", [[5, 16, 1], [20, 2], [100, 3], [130, 3]])
+def test_half_precision(lengths: list[int]) -> None:
     """No further from float32 than the reference in the same precision, within a factor of two.
 
     Only float16: the interpreter multiplies the bits of bfloat16.
     """
-    if max(lengths) < 100:  # else the default tiles, which are not those of float32
-        small(monkeypatch)
     layout = Layout.of(lengths)
     joint, bias = parts(layout.total), bias_of(layout.longest)
     exact = results(joint, layout, Scores(SCALE, bias=bias), "reference")
@@ -186,10 +199,11 @@ def dropping(layout: Layout, tables: list[Tensor], seed: int) -> Callable[..., T
 
 
 @pytest.mark.parametrize("lengths", [[16, 11], [20, 5]])
+@pytest.mark.parametrize("turned", [True, False])
 def test_dropout_is_differentiated_as_it_was_drawn(
-    monkeypatch: pytest.MonkeyPatch, lengths: list[int]
+    monkeypatch: pytest.MonkeyPatch, lengths: list[int], turned: bool
 ) -> None:
-    small(monkeypatch)
+    (as_half if turned else small)(monkeypatch)
     layout = Layout.of(lengths)
     side = 16 if layout.longest == 16 else 32
     tables = [torch.randn(2 * side, 2, 16) for _ in range(2)]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bertsmith.batch import Layout
 from bertsmith.errors import BertsmithError
-from bertsmith.kernels import distance_rows, short
+from bertsmith.kernels import distance_rows, ragged, short
 from bertsmith.model import Scores, attend
 from bertsmith.model.attend import CHUNK, RelativeBias, choose, maps
 from model.tiny import difference
@@ -348,6 +348,39 @@ def test_the_kernel_is_chosen_by_device_dtype_and_length(
     monkeypatch.setattr(short, "TRITON", False)
     without = {"short": "varlen", "relative": "grouped"}
     assert choose(query, scores, most) == without.get(expected, expected)
+
+
+def test_full_rows_have_a_kernel_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    query: Any = SimpleNamespace(
+        device=torch.device("cuda"), dtype=torch.bfloat16, shape=(1024, HEADS, 64)
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    assert choose(query, Scores(1.0), 512, full=True) == "full"
+    assert choose(query, Scores(1.0, 600), 512, full=True) == "full"
+    assert choose(query, Scores(1.0, 64), 512, full=True) == "varlen"
+    assert choose(query, Scores(1.0), 512) == "varlen"
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
+    assert choose(query, Scores(1.0), 512, full=True) == "varlen"
+
+
+def test_full_rows_are_a_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU: torch's other kernels take the place of cuDNN's."""
+
+    def attended(q: Tensor, k: Tensor, v: Tensor, *how: Any, scale: float) -> tuple[Tensor]:
+        sdpa = torch.nn.functional.scaled_dot_product_attention
+        return (sdpa(q, k, v, is_causal=how[3], scale=scale),)
+
+    operators = SimpleNamespace(_scaled_dot_product_cudnn_attention=attended)
+    library = SimpleNamespace(ops=SimpleNamespace(aten=operators))
+    monkeypatch.setattr(ragged, "torch", library)
+    layout = Layout.of([6] * 4, most=6)
+    assert layout.full
+    rows = [torch.randn(24, HEADS, 16) for _ in range(3)]
+    for scores in (Scores(0.3), Scores(0.3, causal=True), Scores(0.3, 5)):
+        found = attend(*rows, layout, scores, kernel="full")
+        torch.testing.assert_close(found, attend(*rows, layout, scores, kernel="reference"))
+    with pytest.raises(ValueError, match="no windows"):
+        attend(*rows, layout, Scores(0.3, 2), kernel="full")
 
 
 def test_an_unknown_kernel_is_refused() -> None:

@@ -214,6 +214,7 @@ def test_relative_positions_are_one_graph(
     """The values and gradients of eager steps; a stage of longer sequences is one graph more."""
     monkeypatch.setitem(sys.modules, "bertsmith.kernels.bands", PlainBands)
     monkeypatch.setattr(kernels, "bands", PlainBands, raising=False)
+    monkeypatch.setattr(kernels.relative, "TURNED", 0)
     learner = together({**settings, "num_hidden_layers": 2})
     learner.model.use_kernel("relative")
     module = Precision(dtype).wrap(learner)

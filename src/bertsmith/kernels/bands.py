@@ -1,4 +1,4 @@
-"""The Triton programs behind attention with relative positions.
+"""The Triton programs behind attention with relative positions in long sequences.
 
 A band (H, T, 2 * side) holds the products of each token with the position vectors of all distances.
 In a band of queries, the score of query i and key j is in row i, column i - j + side; in a band of
@@ -36,11 +36,8 @@ def tiling(side: int, dtype: torch.dtype, backward: bool) -> Tiling:
     """The fastest tiling known for sequences of at most `side` tokens."""
     if dtype == torch.float32:  # twice the shared memory
         return Tiling(min(side, 32), min(side, 32), 4)
-    if side < 128:
-        return Tiling(side, side, 4)
-    if backward:  # registers are scarce
-        return Tiling(16, 128, 4)
-    return Tiling(64, 128, 4) if side == 128 else Tiling(128, 32, 4)
+    # Registers are scarce in backward. Sequences of at most 128 are for `turned`.
+    return Tiling(16, 128, 4) if backward else Tiling(128, 32, 4)
 
 
 @triton.jit
@@ -97,15 +94,6 @@ def _attended(
     return higher, total, mixed
 
 
-@triton.jit
-def _cleared(band, rows, real, side: tl.constexpr, columns: tl.constexpr):
-    """Write zeros to all elements of some rows."""
-    for first in tl.static_range(0, 2 * side, columns):
-        where = band + rows[:, None] * (2 * side) + (first + tl.arange(0, columns))[None, :]
-        zeros = tl.zeros([rows.shape[0], columns], band.dtype.element_ty)
-        tl.store(where, zeros, mask=real[:, None])
-
-
 @triton.jit(do_not_specialize=ANY)
 def forward_rows(
     query, key, value, near, far, out, sums, seed, boundaries,
@@ -131,19 +119,12 @@ def forward_rows(
     total = tl.zeros([tall], tl.float32)
     mixed = tl.zeros([tall, wide], tl.float32)
     tile = number * heads + first + tl.program_id(1)
-    if broad == side:  # one tile of keys
+    for left in range(0, length, broad):
         most, total, mixed = _attended(
-            q, key, value, near, far, seed, 0, begin, length, asking, asks, inner, tile,
+            q, key, value, near, far, seed, left, begin, length, asking, asks, inner, tile,
             most, total, mixed, per_key, per_value, scale, dropout,
             side, broad, window, causal, drops, by_query, by_key, precision,
         )  # fmt: skip
-    else:
-        for left in range(0, length, broad):
-            most, total, mixed = _attended(
-                q, key, value, near, far, seed, left, begin, length, asking, asks, inner, tile,
-                most, total, mixed, per_key, per_value, scale, dropout,
-                side, broad, window, causal, drops, by_query, by_key, precision,
-            )  # fmt: skip
     total = tl.maximum(total, 1e-30)
     tl.store(sums + head * tokens + begin + asking, most + tl.log2(total), mask=asks)
     where = out + (begin + asking)[:, None] * per_out + inner[None, :]
@@ -157,12 +138,11 @@ def backward_columns(
     scale, dropout,
     side: tl.constexpr, wide: tl.constexpr, tall: tl.constexpr, broad: tl.constexpr,
     window: tl.constexpr, causal: tl.constexpr, drops: tl.constexpr,
-    by_query: tl.constexpr, by_key: tl.constexpr, precision: tl.constexpr, alone: tl.constexpr,
+    by_query: tl.constexpr, by_key: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
     """The gradients of some keys and values, and of the bands, for one head of one sequence.
 
-    If one tile holds all keys (`alone`), also those of queries, and all elements of the bands'
-    gradients are written; else these have to be zeros before.
+    The gradients of bands have to be zeros before.
     """
     number, head = tl.program_id(0) // blocks, tl.program_id(1).to(tl.int64)
     begin = tl.load(boundaries + number)
@@ -180,12 +160,6 @@ def backward_columns(
     far += band
     near_grad += band
     far_grad += band
-    if alone:
-        if by_query:
-            _cleared(near_grad, asked, real, side, 32)
-        if by_key:
-            _cleared(far_grad, asked, real, side, 32)
-        tl.debug_barrier()  # before other threads of this program write there
     to_key = tl.zeros([broad, wide], tl.float32)
     to_value = tl.zeros([broad, wide], tl.float32)
     width = heads * wide
@@ -208,11 +182,8 @@ def backward_columns(
             used = tl.where(kept, weights / (1 - dropout), 0.0)
             back = tl.where(kept, back / (1 - dropout), 0.0)
         to_value += tl.dot(tl.trans(used.to(q.dtype)), g, input_precision=precision)
-        if alone:
-            level = tl.sum(weights * back, 1)
-        else:
-            o = _tile(out, begin + asking, asks, inner, per_out)
-            level = tl.sum(g.to(tl.float32) * o.to(tl.float32), 1)
+        o = _tile(out, begin + asking, asks, inner, per_out)
+        level = tl.sum(g.to(tl.float32) * o.to(tl.float32), 1)
         steps = (weights * (back - level[:, None]) * scale).to(q.dtype)
         to_key += tl.dot(tl.trans(steps), q, input_precision=precision)
         if by_query:
@@ -221,10 +192,6 @@ def backward_columns(
         if by_key:
             where = far_grad + _cell(asked, asking, side)
             tl.store(where, tl.trans(steps), mask=real[:, None] & asks[None, :])
-        if alone:
-            to_query = tl.dot(steps, k, input_precision=precision)
-            where = joint + (begin + asking)[:, None] * per_joint + inner[None, :]
-            tl.store(where, to_query.to(q.dtype), mask=asks[:, None])
     where = joint + (begin + asked)[:, None] * per_joint + inner[None, :]
     tl.store(where + width, to_key.to(k.dtype), mask=real[:, None])
     tl.store(where + 2 * width, to_value.to(k.dtype), mask=real[:, None])
@@ -333,9 +300,7 @@ def backward(
     """
     side, scale, dropout, options = _options(parts[0], bands, *how)
     tile = tiling(side, joint.dtype, backward=True)
-    alone = tile.keys == side
-    make = torch.empty_like if alone else torch.zeros_like
-    grads = [None if band is None else make(band) for band in bands]
+    grads = [None if band is None else torch.zeros_like(band) for band in bands]
     near, far, near_grad, far_grad = (joint if x is None else x for x in (*bands, *grads))
     count, across = len(boundaries) - 1, parts[0].shape[1]
     blocks, tokens = triton.cdiv(side, tile.keys), len(joint)
@@ -353,18 +318,16 @@ def backward(
         *(tokens, blocks, first, heads, scale, dropout),
         **options,
         **_tiled(tile),
-        alone=alone,
     )
-    if not alone:
-        blocks = triton.cdiv(side, tile.queries)
-        for name in ("window", "causal", "drops", "by_key"):
-            options.pop(name)
-        backward_queries[(count * blocks, across)](
-            *(parts[1], near_grad, far_grad, joint, boundaries),
-            *(parts[1].stride(0), joint.stride(0), tokens, blocks),
-            **options,
-            **_tiled(tile),
-        )
+    blocks = triton.cdiv(side, tile.queries)
+    for name in ("window", "causal", "drops", "by_key"):
+        options.pop(name)
+    backward_queries[(count * blocks, across)](
+        *(parts[1], near_grad, far_grad, joint, boundaries),
+        *(parts[1].stride(0), joint.stride(0), tokens, blocks),
+        **options,
+        **_tiled(tile),
+    )
     return grads
 
 

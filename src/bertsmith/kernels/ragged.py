@@ -19,16 +19,22 @@ def is_ampere(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
+def is_hopper(device: torch.device) -> bool:
+    """Return whether this is a GPU of Hopper or later, where cuDNN's attention is the fastest."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
 def fits_ragged(query: Tensor) -> bool:
     """Return whether torch's kernel supports these queries."""
     fits = query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
     return fits and query.dtype in (torch.float16, torch.bfloat16) and is_ampere(query.device)
 
 
-def fits_full(query: Tensor, most: int) -> bool:
+def fits_full(query: Tensor, most: int, window: int | None) -> bool:
     """Return whether cuDNN is the fastest for batches whose sequences all have `most` tokens."""
     fits = fits_ragged(query) and query.shape[-1] <= 128 and most >= SHORTEST
-    return fits and torch.cuda.get_device_capability(query.device) >= (9, 0)
+    sees_all = window is None or most <= window + 1
+    return fits and sees_all and is_hopper(query.device)
 
 
 def full_attention(
@@ -47,7 +53,8 @@ def full_attention(
     found: Tensor = torch.ops.aten._scaled_dot_product_cudnn_attention(
         *grids, None, True, dropout, causal, False, scale=scale
     )[0]
-    return found.transpose(1, 2).flatten(0, 1)
+    # As they were: compiled, `longest` may be a symbol, and the number of tokens must not be one.
+    return found.transpose(1, 2).reshape(rows[0].shape)
 
 
 def ragged_attention(

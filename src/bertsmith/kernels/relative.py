@@ -1,11 +1,14 @@
 """Attention with DeBERTa's relative positions, in Triton: no padding, no (H, n, n) in memory.
 
 The score of query i and key j is the sum of three products: query and key, query and the position
-vector of the distance i - j, key and another vector of that distance. The products of all tokens
-with the vectors of all distances are two matrix multiplications (`bands`), from which the programs
-read the scores of a tile. Vectors are laid out by distance, also where distances share a row of the
-table: every score has an element of its own, and the backward pass needs no atomic sums. Bands are
-computed again for backward, and for some heads at a time if there are many tokens.
+vector of the distance i - j, key and another vector of that distance. Vectors are laid out by
+distance, also where distances share a row of the table: every score has an element of its own, and
+the backward pass needs no atomic sums.
+
+For sequences of at most 128 tokens, `turned` computes all products in one program. For longer ones,
+the products of all tokens with the vectors of all distances are two matrix multiplications, whose
+results `bands` reads. They are computed again for backward, and for some heads at a time if there
+are many tokens.
 """
 
 from __future__ import annotations

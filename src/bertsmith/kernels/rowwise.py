@@ -397,14 +397,14 @@ def run_gelu_back(
 ) -> Tensor | None:  # fmt: skip
     """Write the gradients of rows; return that of the bias."""
     rows, width = grad.shape
-    shape = tile(width, 4096, 128, 8 if narrow else 4)
+    shape = tile(width, 4096, 128, 8) if narrow else tile(width, 2048, 256)
     columns = triton.cdiv(width, shape["wide"])
     programs = min(triton.cdiv(PROGRAMS, columns), triton.cdiv(rows, shape["high"]))
     sums = grad.new_empty(programs, x.shape[1], dtype=torch.float32)
     gelu_backward[(programs, columns)](
         grad, x, _or(bias, x), out, *_target(narrow, x), sums, rows, _most(out), width=width,
         biased=bias is not None, gated=gated, narrow=narrow is not None,
-        stages=4 if narrow else 2, **shape,
+        stages=4 if narrow else 1, **shape,
     )  # fmt: skip
     return None if bias is None else summed(sums, grad.dtype)
 

@@ -98,11 +98,14 @@ def choose(query: Tensor, scores: Scores, most: int, full: bool = False) -> str:
         return "runs"
     if scores.bias is not None:
         return "relative" if fits_relative(query) else "grouped"
-    sees_all = scores.window is None or most <= scores.window + 1
-    if full and sees_all and fits_full(query, most):
-        return "full"
     longer = "varlen" if fits_ragged(query) else "grouped"
-    return "short" if fits_short(query, most) else longer
+    return (
+        "full"
+        if full and fits_full(query, most, scores.window)
+        else "short"
+        if fits_short(query, most)
+        else longer
+    )
 
 
 def maps(

@@ -9,7 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.errors import BertsmithError
-from bertsmith.kernels import fits_entropy, is_ampere, runs_relative, summed_entropy
+from bertsmith.kernels import (
+    fits_entropy,
+    is_ampere,
+    is_hopper,
+    runs_relative,
+    summed_entropy,
+)
 from bertsmith.kernels.float8 import ALIGNED
 from bertsmith.model import Encoder
 from bertsmith.model.attention import (
@@ -47,7 +53,8 @@ def compile_rows(
     from bertsmith.kernels.products import MultiplyInFloat8
 
     # Asked by attention inside the graph. A decorator would import the compiler with the package.
-    torch.compiler.assume_constant_result(is_ampere)
+    for ask in (is_ampere, is_hopper):
+        torch.compiler.assume_constant_result(ask)
     options: dict[str, Any] = {
         "triton.cudagraphs": not captured,
         "post_grad_custom_pre_pass": FuseSums(),
