@@ -17,7 +17,7 @@ from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_named, task_of
 from bertsmith.tasks.spans.task import best_window
 from bertsmith.tasks.spans.training import ABSENT, DEPTH, _turned, span_scores
-from finetuning.conftest import CITIES, FAST, Write
+from finetuning.conftest import CITIES, FAST, Write, labelled
 from finetuning.test_words import opened
 from tasks.models import Made
 
@@ -174,3 +174,18 @@ def test_a_file_without_spans_is_refused(base: Base, write: Write) -> None:
     file = write("none.jsonl", [{"text": "a b", "entities": []}] * 4)
     with pytest.raises(BertsmithError, match="contains no spans to learn"):
         finetune(base().folder, file, task="spans", dev=file, device="cpu")
+
+
+def test_another_task_forgets_what_this_one_stored(
+    base: Base, write: Write, tmp_path: Path
+) -> None:
+    few = {**FAST, "epochs": 1}
+    file, first, second = write("nested.jsonl", nested()), tmp_path / "one", tmp_path / "two"
+    finetune(base().folder, file, first, dev=file, device="cpu", **few)
+    texts = write("texts.jsonl", labelled())
+    finetune(first, texts, second, dev=texts, device="cpu", **few)
+    bert = load(second, device="cpu")
+    assert task_of(bert).name == "classification"
+    assert "span_types" not in bert.checkpoint.settings
+    with pytest.raises(BertsmithError, match="this model cannot find spans: no such head"):
+        bert.find_spans("a text")

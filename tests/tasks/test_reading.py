@@ -13,7 +13,8 @@ from bertsmith.data.sources import Options, source_tables
 from bertsmith.data.tables import Table
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
-from bertsmith.tasks import found
+from bertsmith.tasks import found, read
+from bertsmith.tasks.cells import TextReading
 from bertsmith.tasks.found import reading_named, readings, task_folders
 from bertsmith.tasks.read import guess, known_roles, read_data
 from bertsmith.tasks.reading import Guess, Reading
@@ -26,6 +27,8 @@ TABLES: dict[str, list[dict[str, Any]]] = {
     "answering": [{"question": "a", "context": "b", "answers": ["b"]}],
     "choice": [{"prompt": "a", "choices": ["b", "c"], "answer": 0}],
     "similarity": [{"anchor": "a", "positive": "b"}],
+    "reranking": [{"query": "a", "positives": ["b"], "negatives": ["c"]}],
+    "spans": [{"text": "a b", "entities": [[0, 3, "X"], [2, 3, "Y"]]}],
 }
 
 
@@ -106,3 +109,22 @@ def test_only_a_task_knows_its_layouts(tmp_path: Path) -> None:
         list(source_tables(path, Options(), Ledger()))
     with pytest.raises(BertsmithError, match="holds words with tags, which is for tagging"):
         read_data(path, "choice")
+
+
+def test_roles_of_one_task_do_not_change_how_others_guess(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task may know its columns by other names, wherever it stands in the order."""
+
+    class Odd(TextReading):
+        name, order, about = "odd", 1, "nothing"
+        roles = {"text": ("headline",), "score": ("grades",)}  # noqa: RUF012
+
+    before = {**readings()}
+    monkeypatch.setattr(found, "readings", lambda: {"odd": Odd(), **before})
+    monkeypatch.setattr(read, "readings", found.readings)
+    path = tmp_path / "pairs.csv"
+    path.write_text("sentence1,sentence2,similarity_score\na,b,0.5\nc,d,1.5\n")
+    assert read_data(path).task == "regression"
+    path.write_text("text,label\na b,x\nc d,y\ne f,x\n")
+    assert read_data(path).task == "classification"

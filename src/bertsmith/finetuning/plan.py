@@ -17,7 +17,7 @@ from bertsmith.finetuning.loop import Scores, Watcher, progress_bar, train
 from bertsmith.finetuning.result import Run
 from bertsmith.finetuning.session import Session
 from bertsmith.finetuning.settings import Settings
-from bertsmith.finetuning.setup import forget_fitted, limit_length
+from bertsmith.finetuning.setup import forget_former, limit_length
 from bertsmith.finetuning.work import Work
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.ledger import Ledger
@@ -179,7 +179,7 @@ def _start(plan: Plan, settings: Settings) -> tuple[Training, LoadedModel, list[
     """How the task is learned, the model before its first step, and what it learns from."""
     training = plan.learn(plan.splits.train, settings)
     bert = plan.open(training, settings)
-    forget_fitted(bert)
+    forget_former(bert, training)
     limit_length(bert, settings.max_length)
     return training, bert, training.samples(bert, learned_from(plan.splits.train, settings))
 

@@ -19,6 +19,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.finetuning.settings import Settings
 from bertsmith.infer.loaded import LoadedModel, pick_device
 from bertsmith.model import Config, Model, initialise
+from bertsmith.tasks.registry import TASKS
 from bertsmith.tasks.task import FITTED
 from bertsmith.tasks.training import Training
 from bertsmith.tokenizer import Tokenizer
@@ -46,9 +47,11 @@ def ready(
     return LoadedModel(checkpoint, tokenizer, sentence=sentence, progress=False)
 
 
-def forget_fitted(bert: LoadedModel) -> None:
-    """Drop thresholds that were fitted on the outputs of the model before it is trained further."""
-    kept = {name: x for name, x in bert.checkpoint.settings.items() if name not in FITTED}
+def forget_former(bert: LoadedModel, training: Training) -> None:
+    """Drop thresholds that were fitted on the model's outputs, and what former tasks stored."""
+    former = {*FITTED, *(name for task in TASKS.values() for name in task.stored)}
+    former -= training.config_changes().keys()
+    kept = {name: x for name, x in bert.checkpoint.settings.items() if name not in former}
     bert.checkpoint = replace(bert.checkpoint, settings=kept)
 
 

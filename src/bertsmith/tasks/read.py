@@ -216,10 +216,14 @@ class Data:
 
 def guess(table: Table, given: Mapping[str, str]) -> tuple[Reading, str]:
     """The task that a table is likeliest meant for, and why: every task is asked."""
-    finder = Finder(table, given, known_roles())
-    asked = [(one, one.suits(finder.fresh())) for one in readings().values()]
+    roles = known_roles()
+    asked = [
+        (one, one.suits(Finder(table, given, {**roles, **one.roles})))
+        for one in readings().values()
+    ]
     guesses = [(one, guess) for one, guess in asked if guess is not None]
     if not guesses:
+        finder = Finder(table, given, {**roles, **TextReading.roles})
         text_columns(finder)  # says what is missing
         label_column(finder)
         raise BertsmithError(f"{table.path}: cannot tell the task; choose one with --task")
@@ -250,8 +254,10 @@ def known_roles() -> dict[str, tuple[str, ...]]:
 
 def known_headings() -> Headings:
     """The names of columns that make a row a header."""
-    known = {name for names in known_roles().values() for name in names}
-    return Headings(known.union(*(one.headings for one in readings().values())), LABEL_VALUES)
+    known: set[str] = set()
+    for one in readings().values():
+        known |= one.headings.union(*one.roles.values())
+    return Headings(known, LABEL_VALUES)
 
 
 def known_layouts() -> tuple[Layout, ...]:

@@ -91,6 +91,7 @@ class Task(Use):
     hub_tag: ClassVar[str]  # the pipeline tag of the model card
     opens_as: ClassVar[str]  # transformers' AutoModelFor…; empty: sentence-transformers
     usage: ClassVar[str]  # the call of `Bert` for one text
+    stored: ClassVar[tuple[str, ...]] = ()  # entries of config.json that only its models have
     defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})  # other than finetune's own
     options: ClassVar[frozenset[str]] = frozenset()  # of `TaskOptions`
     losses: ClassVar[tuple[str, ...]] = ()  # that can be chosen from; the first is the default
@@ -160,7 +161,14 @@ class Task(Use):
 
     def fits(self, checkpoint: Checkpoint) -> bool:
         """Return whether a model with this head was trained for this task."""
-        return self.head in checkpoint.entries
+        return self.head in checkpoint.entries and self._stored_in(checkpoint)
+
+    def can(self, bert: LoadedModel) -> bool:
+        """Return whether a model has the head, and what the task stores."""
+        return super().can(bert) and self._stored_in(bert.checkpoint)
+
+    def _stored_in(self, checkpoint: Checkpoint) -> bool:
+        return all(name in checkpoint.settings for name in self.stored)
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """Return a prediction for every example; for answers, `output` has the `top` best."""

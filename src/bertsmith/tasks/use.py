@@ -118,7 +118,10 @@ class Use:
         """Raise an error if the model cannot do it."""
         if not self.can(bert):
             has = ", ".join(bert.checkpoint.entries) or "none"
-            raise BertsmithError(f"this model cannot {self.ability}: no such head (it has: {has})")
+            why = f"no such head (it has: {has})"
+            if any(head in bert.model.heads for head in self.heads):
+                why = "it was not trained for that"
+            raise BertsmithError(f"this model cannot {self.ability}: {why}")
 
     def call(self, bert: LoadedModel, request: Any) -> Call:
         """Return what the encoder has to do for a request."""

@@ -13,7 +13,6 @@ import torch
 from pydantic import Field
 
 from bertsmith.batch import Batch
-from bertsmith.checkpoint import Checkpoint
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import EncoderTask, LoadedModel, positive
 from bertsmith.infer.run import EncoderPass, Steps
@@ -115,6 +114,7 @@ class RerankingTask(Task):
     hub_tag, opens_as = "text-ranking", ""
     usage = 'rerank("A query", ["A passage.", "Another."])'
     defaults = MappingProxyType({"batch_size": 8, "epochs": 2})
+    stored = ("ranks_passages", "sentence_transformers")
     losses = LOSSES
     kinds = carriers = (Passages,)
     confident = False
@@ -126,7 +126,7 @@ class RerankingTask(Task):
 
     def can(self, bert: LoadedModel) -> bool:
         """One output for a pair, as all cross-encoders have."""
-        return super().can(bert) and len(bert.checkpoint.labels) == 1
+        return "classify" in bert.model.heads and len(bert.checkpoint.labels) == 1
 
     def call(self, bert: LoadedModel, request: RankRequest) -> Call:
         """The query is read with each passage."""
@@ -145,10 +145,6 @@ class RerankingTask(Task):
         return {"query": text, "passage": pair}
 
     # ---- learning and predicting
-
-    def fits(self, checkpoint: Checkpoint) -> bool:
-        """Does config.json say so?"""
-        return super().fits(checkpoint) and checkpoint.settings.get("ranks_passages") is True
 
     def training(self, dataset: Dataset[Any], options: TaskOptions) -> RerankingTraining:
         """Listwise, pairwise or pointwise."""

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from bertsmith.batch import Batch
-from bertsmith.checkpoint import Checkpoint
 from bertsmith.infer.loaded import EncoderTask, LoadedModel
 from bertsmith.infer.run import EncoderPass, Steps
 from bertsmith.infer.windows import Window
@@ -125,6 +124,7 @@ class SpansTask(Task):
     hub_tag, opens_as = "token-classification", "TokenClassification"
     usage = 'find_spans("Ada lived in the city of London.")'
     defaults = MappingProxyType({"batch_size": 16, "epochs": 5})
+    stored = ("span_types", "span_width")
     kinds, carriers = (Spanned, TextExample), (Spanned,)
 
     # ---- asking
@@ -133,20 +133,12 @@ class SpansTask(Task):
     Request, Answer, Methods = SpansRequest, list[list[Entity]], SpansMethods
     lists = ("inputs",)
 
-    def can(self, bert: LoadedModel) -> bool:
-        """Does config.json name types of spans?"""
-        return self.fits(bert.checkpoint)
-
     def call(self, bert: LoadedModel, request: SpansRequest) -> Call:
         """Texts at once."""
         texts = listed(request.inputs)
         return Call(find_spans, (texts,), texts)
 
     # ---- learning and predicting
-
-    def fits(self, checkpoint: Checkpoint) -> bool:
-        """Does config.json name types of spans?"""
-        return super().fits(checkpoint) and "span_types" in checkpoint.settings
 
     def training(self, dataset: Dataset[Any], options: TaskOptions) -> SpansTraining:
         """Scores of all spans."""
