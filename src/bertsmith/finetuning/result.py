@@ -9,7 +9,7 @@ from typing import Any
 
 from bertsmith.checkpoint import save
 from bertsmith.errors import BertsmithError
-from bertsmith.files import finite, write_json
+from bertsmith.files import finite, write_json, write_text
 from bertsmith.finetuning.session import History
 from bertsmith.finetuning.settings import Settings, matrix_rate_for
 from bertsmith.folders import replace_directory
@@ -17,7 +17,7 @@ from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics import Summary, over_seeds
 from bertsmith.pages.results import score_table
 from bertsmith.reports.card import write_result_card
-from bertsmith.reports.report import write_report
+from bertsmith.reports.report import report_page
 from bertsmith.tasks.evaluate import Evaluation, interval
 from bertsmith.tasks.splits import Splits
 
@@ -108,7 +108,8 @@ def write_result(result: Result, out: Path, overwrite: bool) -> Result:
         write_json(folder / "ledger.json", dict(run.bert.ledger.counts))
         if distilled := content.get("distillation"):
             write_json(folder / "distill.json", finite(distilled))
-        write_report(folder / "report.html", content, run.test or run.dev, run.history.losses)
+        page = report_page(content, run.test or run.dev, run.history.losses)
+        write_text(folder / "report.html", page)
 
     replace_directory(out, write, overwrite)
     return replace(result, out=out)

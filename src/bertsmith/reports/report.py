@@ -47,13 +47,6 @@ POINTS = 200  # of a curve
 KINDS = {"correct": "good", "missed": "label", "wrong": "bad"}
 
 
-def write_report(
-    path: Path, content: Mapping[str, Any], found: Evaluation | None, losses: Sequence[float]
-) -> None:
-    """Write the report of a run whose scores and settings are `content`; `losses` of each step."""
-    write_text(path, report_page(content, found, losses))
-
-
 def write_evaluation(
     path: Path, found: Evaluation, model: str, metric: str, draws: int = 1000
 ) -> None:
@@ -79,11 +72,15 @@ def write_evaluation(
 def report_page(
     content: Mapping[str, Any], found: Evaluation | None, losses: Sequence[float] | None
 ) -> str:
-    """Render the page."""
+    """The page about a run whose scores and settings are `content`; `losses` of each step."""
     metric = content["metric"]
     sweep = [
         (f"{one['learning_rate']:g}", one["epochs"], one["dev"][metric]) for one in content["sweep"]
     ]
+    training = ""
+    if losses is not None:
+        rate = f"{content['examples_per_second']:,.1f} examples per second"
+        training = f"Epoch {content['kept_epoch']} was kept; {rate}."
     return page(
         "report.html",
         f"{content['task'].capitalize()}: {Path(content['model']).name}",
@@ -94,7 +91,7 @@ def report_page(
         baseline=_baseline(content),
         teacher=_teacher(content),
         curves=[] if losses is None else _curves(content, losses),
-        training="" if losses is None else _training(content),
+        training=training,
         sweep=table(("learning rate", "epochs", f"dev {readable(metric)}"), sweep) if sweep else "",
         classes=_classes(found),
         matrix=_matrix(found),
@@ -209,13 +206,6 @@ def _curves(content: Mapping[str, Any], losses: Sequence[float]) -> list[Any]:
         series = [Series(name, scores, dots=True)]
         drawn.append(line_chart(f"D{name[1:]}", series, x_label="epoch"))
     return drawn
-
-
-def _training(content: Mapping[str, Any]) -> str:
-    return (
-        f"Epoch {content['kept_epoch']} was kept; "
-        f"{content['examples_per_second']:,.1f} examples per second."
-    )
 
 
 def _classes(found: Evaluation | None) -> Any:
@@ -431,6 +421,7 @@ def _example(found: Evaluation, number: int) -> dict[str, Any]:
     """An example as the page shows it: where it is, its texts with marks, label and prediction."""
     example = found.dataset.examples[number]
     shown = found.task.display(example, found.predictions[number])
+    confident = shown.confidence is not None and found.task.confident
     file = example.where.file.replace("\\", "/").rpartition("/")[2]
     return {
         "where": f"{file}, {example.where.unit} {example.where.number}",
@@ -438,9 +429,7 @@ def _example(found: Evaluation, number: int) -> dict[str, Any]:
         "label": shown.label,
         "prediction": shown.prediction,
         "correct": shown.label == shown.prediction,
-        "confidence": ""
-        if shown.confidence is None or not found.task.confident
-        else f"{shown.confidence:.3f}",
+        "confidence": f"{shown.confidence:.3f}" if confident else "",
         "kinds": sorted({_kind(mark) for one in shown.passages for mark in one.marks} - {""}),
         "cell": "",
     }
@@ -452,13 +441,5 @@ def _kind(mark: Mark) -> str:
 
 
 def _parts(passage: Passage) -> list[Part]:
-    spans = [
-        (
-            one.start,
-            one.end,
-            KINDS[one.kind],
-            _kind(one) or one.note,
-        )
-        for one in passage.marks
-    ]
+    spans = [(one.start, one.end, KINDS[one.kind], _kind(one) or one.note) for one in passage.marks]
     return highlighted(passage.text, spans)

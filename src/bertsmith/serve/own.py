@@ -137,17 +137,8 @@ def state_routes(router: APIRouter, work: Work) -> None:
     async def attention(body: AttentionBody) -> Any:
         """Attention weights of every layer and head, or the page that shows them."""
         served = work.models.pick(body.model, "embed")
-        if body.format == "html":
-            html = await work.attention(
-                served,
-                body.text,
-                body.pair,
-                lambda view: view.page().html(),
-                body.layers,
-                body.heads,
-            )
-            return HTMLResponse(html)
-        return await work.attention(served, body.text, body.pair, _weights, body.layers, body.heads)
+        show = _page if body.format == "html" else _weights
+        return await work.attention(served, body.text, body.pair, show, body.layers, body.heads)
 
 
 def result(value: Any, read: bool) -> dict[str, Any]:
@@ -155,6 +146,10 @@ def result(value: Any, read: bool) -> dict[str, Any]:
     usage = USAGE.get()
     answer = {"model": usage.model, "results": value, "tokens": usage.tokens}
     return {**answer, "read": usage.read} if read else answer
+
+
+def _page(view: Any) -> HTMLResponse:
+    return HTMLResponse(view.page().html())
 
 
 def _weights(view: Any) -> dict[str, Any]:

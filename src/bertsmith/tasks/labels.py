@@ -10,13 +10,7 @@ from bertsmith.infer.loaded import LoadedModel
 from bertsmith.tasks.classifying import Classify
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.task import Prediction, Rows, Task
-from bertsmith.tasks.training import (
-    Sample,
-    TaskOptions,
-    Training,
-    TrainingItem,
-    label_config,
-)
+from bertsmith.tasks.training import Sample, TaskOptions, Training, TrainingItem, label_config
 
 
 def texts_of(examples: Sequence[Any]) -> tuple[list[str], list[str] | None]:

@@ -11,14 +11,7 @@ from bertsmith.data.columns import Finder, is_list
 from bertsmith.data.tables import Where, is_absent, sample
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_number, shown
-from bertsmith.tasks.cells import (
-    SCORE,
-    TEXTLESS,
-    TEXTS,
-    TextReading,
-    text_columns,
-    texts_and_label,
-)
+from bertsmith.tasks.cells import SCORE, TEXTLESS, TEXTS, TextReading, text_columns, texts_and_label
 from bertsmith.tasks.reading import Guess, Rows, TextExample
 
 LARGEST = 1e30  # scores, whose squared errors a model learns in float32
