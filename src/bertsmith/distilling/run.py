@@ -153,12 +153,7 @@ class Asked:
         return self.plan(way, settings, reasons)
 
     def vectors(
-        self,
-        student: Student,
-        loss: str,
-        project: Any = None,
-        texts: Any = None,
-        **defaults: Any,
+        self, student: Student, loss: str, project: Any = None, texts: Any = None, **defaults: Any
     ) -> Plan:
         """Vectors: those that the teacher gives to texts are learned."""
         train, held = texts or read_plain(self.data, **self.reading)

@@ -79,10 +79,7 @@ class Audience(Watcher, Protocol):
 
 
 def run_glue(
-    model: str | Path,
-    folder: str | Path,
-    tasks: Sequence[str] = (),
-    **options: Any,
+    model: str | Path, folder: str | Path, tasks: Sequence[str] = (), **options: Any
 ) -> Iterator[Row]:
     """The tasks of GLUE in a folder; those that are not there come with the reason.
 
@@ -111,11 +108,7 @@ def run_glue(
 
 
 def run_squad(
-    model: str | Path,
-    folder: str | Path,
-    *,
-    version: str = "",
-    **options: Any,
+    model: str | Path, folder: str | Path, *, version: str = "", **options: Any
 ) -> Iterator[Row]:
     """SQuAD v1.1 and v2.0; without a training file, on a split of the dev file by articles."""
     files = squad_files(Path(folder))
@@ -140,11 +133,7 @@ def run_squad(
             yield replace(row, note="; ".join(filter(None, (note, tuned, row.note))))
 
 
-def run_conll(
-    model: str | Path,
-    folder: str | Path,
-    **options: Any,
-) -> Iterator[Row]:
+def run_conll(model: str | Path, folder: str | Path, **options: Any) -> Iterator[Row]:
     """Tagged sentences in a folder: entities of CoNLL-2003, or parts of speech of a treebank."""
     folder = Path(folder)
     if not folder.is_dir():

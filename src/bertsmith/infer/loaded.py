@@ -114,10 +114,7 @@ class LoadedModel:
         return Windower(self.tokenizer, most, shared, long, self.ledger)
 
     def windows(
-        self,
-        texts: Sequence[str],
-        pairs: Sequence[str] | None = None,
-        how: Windower | None = None,
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None, how: Windower | None = None
     ) -> list[Window]:
         """Return the windows of texts, or of pairs of texts."""
         windower = how or self.windower()

@@ -196,9 +196,7 @@ def _teacher(content: Mapping[str, Any]) -> Any:
 
 def _curves(content: Mapping[str, Any], losses: Sequence[float]) -> list[Any]:
     points, metric = [(float(step), loss) for step, loss in enumerate(losses, 1)], content["metric"]
-    drawn = [
-        line_chart("Training loss", [Series("loss", smoothed(points))], x_label="step"),
-    ]
+    drawn = [line_chart("Training loss", [Series("loss", smoothed(points))], x_label="step")]
     epochs = enumerate(content["epochs"], 1)
     scores = [(float(n), row[metric]) for n, row in epochs if metric in row]
     if scores:
@@ -251,15 +249,8 @@ def _precision_recall(found: Evaluation) -> list[Any]:
     if binary is not None:
         curve = curves[shown[0]]
         lines = {"precision": curve.precision, "recall": curve.recall, "F1": curve.f1}
-        charts.append(
-            line_chart(
-                f"Threshold of {shown[0]}",
-                [Series(name, _curve(curve.thresholds, values)) for name, values in lines.items()],
-                x_label="threshold (%)",
-                unit="%",
-                from_zero=True,
-            )
-        )
+        title = f"Threshold of {shown[0]}"
+        charts.append(_by_threshold(title, curve.thresholds, lines, "threshold"))
     return charts
 
 
@@ -283,15 +274,13 @@ def _coverage(found: Evaluation) -> list[Any]:
         return []
     curve = coverage([one.confidence for one in found.predictions], correct)
     lines = {"accuracy": curve.accuracy, "examples kept": curve.coverage}
-    return [
-        line_chart(
-            "Accuracy above a confidence",
-            [Series(name, _curve(curve.thresholds, values)) for name, values in lines.items()],
-            x_label="confidence threshold (%)",
-            unit="%",
-            from_zero=True,
-        )
-    ]
+    title, unit = "Accuracy above a confidence", "confidence threshold"
+    return [_by_threshold(title, curve.thresholds, lines, unit)]
+
+
+def _by_threshold(title: str, places: Any, lines: Mapping[str, Any], label: str) -> Any:
+    series = [Series(name, _curve(places, values)) for name, values in lines.items()]
+    return line_chart(title, series, x_label=f"{label} (%)", unit="%", from_zero=True)
 
 
 def _curve(x: NDArray[Any], y: NDArray[Any]) -> list[tuple[float, float]]:

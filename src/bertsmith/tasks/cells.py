@@ -71,8 +71,7 @@ class TextReading(Reading):
         """A text or pair for each row; a prediction for a blank text would say nothing."""
         columns = self.input_columns(rows)
         examples: list[Any | None] = []
-        for row in rows.table.rows:
-            where = rows.table.where(row)
+        for row, where in rows:
             texts = columns.read(row, where)
             if not self.blank and texts and not "".join(filter(None, texts)).strip():
                 texts = None

@@ -9,6 +9,7 @@ from bertsmith.infer.explain import Explanation
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.tasks.classifying import Classify
 from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.reading import TextExample
 from bertsmith.tasks.task import Prediction, Rows, Task
 from bertsmith.tasks.training import Sample, TaskOptions, Training, TrainingItem, label_config
 
@@ -25,15 +26,15 @@ class LabelTask(Classify, Task):
 
     head = "classify"
     hub_tag, opens_as = "text-classification", "SequenceClassification"
-    one_output = epochs_for_few = True
+    kinds, one_output, epochs_for_few = (TextExample,), True, True
 
     def with_prediction(self, example: Any, prediction: Prediction) -> Any:
         """The text or pair with the predicted label."""
         return self.carriers[0](example.text, example.pair, prediction.value, example.where)
 
     def explained_outputs(self, bert: LoadedModel, value: Any) -> list[int]:
-        """The outputs of the head that a prediction is made of."""
-        raise NotImplementedError
+        """The outputs of the head that a prediction is made of: by default the only one."""
+        return [0]
 
     def explain(self, bert: LoadedModel, example: Any, prediction: Any, steps: int = 32) -> Rows:
         """Contributions from all windows, each by its length."""

@@ -276,10 +276,11 @@ class Task(Use):
         return f"{value:.4g}" if self.numeric else str(value)
 
 
-def abstained(bert: LoadedModel, confidence: float) -> dict[str, bool]:
-    """Whether a model that may abstain does so; nothing for other models."""
+def chosen(bert: LoadedModel, value: Any, sure: float, output: dict[str, Any]) -> Prediction:
+    """A label or choice; of a model that may abstain, also whether it does so."""
     below = bert.checkpoint.settings.get("abstain_below")
-    return {} if below is None else {"abstained": confidence < float(below)}
+    more = {} if below is None else {"abstained": sure < float(below)}
+    return Prediction(value, sure, output | more)
 
 
 def weighted_mean(values: Sequence[float] | NDArray[Any], weights: Weights | None) -> float:

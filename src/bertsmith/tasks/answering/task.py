@@ -139,11 +139,7 @@ def find_answers(
 
 
 def _ranked(
-    passage: str,
-    offsets: Sequence[tuple[int, int]],
-    spans: torch.Tensor,
-    nothing: float,
-    top: int,
+    passage: str, offsets: Sequence[tuple[int, int]], spans: torch.Tensor, nothing: float, top: int
 ) -> RankedAnswers:
     """Return the best `top` spans of characters."""
     best: dict[tuple[int, int], float] = {}
@@ -309,8 +305,7 @@ class AnswerMethods(Askable):
 class AnsweringTask(Task):
     """An answer that stands in a passage."""
 
-    reading = READING
-    head = "answer"
+    reading, head = READING, "answer"
     hub_tag, opens_as = "question-answering", "QuestionAnswering"
     usage = 'answer("A question?", "A passage.")'
     defaults = MappingProxyType({"batch_size": 16, "epochs": 2})

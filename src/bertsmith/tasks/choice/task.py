@@ -27,7 +27,7 @@ from bertsmith.tasks.task import (
     Scorer,
     Task,
     Values,
-    abstained,
+    chosen,
     weighted_mean,
 )
 from bertsmith.tasks.training import (
@@ -169,8 +169,7 @@ class ChooseMethods(Askable):
 class ChoiceTask(Task):
     """One of several choices."""
 
-    reading = READING
-    head = "choose"
+    reading, head = READING, "choose"
     hub_tag, opens_as = "multiple-choice", "MultipleChoice"
     usage = 'choose("A prompt", ["one", "another"])'
     defaults = MappingProxyType({"batch_size": 8})
@@ -200,16 +199,12 @@ class ChoiceTask(Task):
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """The index of the best choice."""
-        prompts = [example.prompt for example in examples]
-        return [
-            Prediction(
-                one.index,
-                one.scores[one.index],
-                {"choice": one.index, "text": one.text, "scores": one.scores}
-                | abstained(bert, one.scores[one.index]),
-            )
-            for one in choose_many(bert, prompts, [example.options for example in examples])
-        ]
+        prompts, options = ([getattr(e, n) for e in examples] for n in ("prompt", "options"))
+        predictions = []
+        for one in choose_many(bert, prompts, options):
+            output = {"choice": one.index, "text": one.text, "scores": one.scores}
+            predictions.append(chosen(bert, one.index, one.scores[one.index], output))
+        return predictions
 
     def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
         """Accuracy."""

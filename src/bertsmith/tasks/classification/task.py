@@ -18,8 +18,7 @@ from bertsmith.tasks.classification.reading import READING, Labelled
 from bertsmith.tasks.classifying import classify, positive
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
-from bertsmith.tasks.reading import TextExample
-from bertsmith.tasks.task import Prediction, Scorer, Values, abstained
+from bertsmith.tasks.task import Prediction, Scorer, Values, chosen
 from bertsmith.tasks.training import (
     Targets,
     TaskOptions,
@@ -79,7 +78,6 @@ class ClassificationTask(LabelTask):
     reading = READING
     usage = 'classify("A text.")'
     options = frozenset({"class_weights", "focal", "smoothing", "both_orders"})
-    kinds = (TextExample,)
     carriers = (Labelled,)
     learner = ClassificationTraining
     names_labels = exclusive = adamw_for_few = True
@@ -94,11 +92,7 @@ class ClassificationTask(LabelTask):
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """The likeliest label."""
         return [
-            Prediction(
-                one.label,
-                one.score,
-                {"label": one.label, "scores": one.scores} | abstained(bert, one.score),
-            )
+            chosen(bert, one.label, one.score, {"label": one.label, "scores": one.scores})
             for one in classify(bert, *texts_of(examples))
         ]
 

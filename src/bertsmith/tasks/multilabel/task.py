@@ -19,7 +19,6 @@ from bertsmith.tasks.classifying import classify
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
 from bertsmith.tasks.multilabel.reading import READING, MultiLabelled
-from bertsmith.tasks.reading import TextExample
 from bertsmith.tasks.task import Prediction, Scorer, Values
 from bertsmith.tasks.training import (
     Targets,
@@ -81,7 +80,6 @@ class MultilabelTask(LabelTask):
     usage = 'classify("A text.").labels'
     defaults = MappingProxyType({"epochs": 4})
     options = frozenset({"class_weights", "focal", "smoothing", "both_orders"})
-    kinds = (TextExample,)
     carriers = (MultiLabelled,)
     learner, label_at = MultilabelTraining, "labels"
     measures = ("micro_f1", "macro_f1", "exact")

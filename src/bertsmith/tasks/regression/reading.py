@@ -42,8 +42,7 @@ class ScoreReading(TextReading):
         texts = text_columns(rows.finder)
         column = column or rows.finder.known("score")
         examples = []
-        for row in rows.table.rows:
-            where = rows.table.where(row)
+        for row, where in rows:
             score = _score(row.cells.get(column), where, column) if column else None
             both = texts.read(row, where)
             if both is None:
@@ -76,9 +75,7 @@ def _score(value: Any, where: Where, column: str) -> float | None:
 class RegressionReading(ScoreReading):
     """A number for a text or a pair."""
 
-    name = "regression"
-    order = 30
-    about = "a number for a text or a pair"
+    name, order, about = "regression", 30, "a number for a text or a pair"
 
     def suits(self, finder: Finder) -> Guess | None:
         """Tables with a column of scores, or with labels that are fractions."""

@@ -20,7 +20,6 @@ from bertsmith.model import Model
 from bertsmith.tasks.classifying import classify
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
-from bertsmith.tasks.reading import TextExample
 from bertsmith.tasks.regression.reading import READING, Scored
 from bertsmith.tasks.task import Prediction, Scorer, Values
 from bertsmith.tasks.training import Targets, TaskOptions, TrainingItem, item_weights
@@ -91,7 +90,6 @@ class RegressionTask(LabelTask):
     reading = READING
     usage = 'classify("A text.").score'
     defaults = MappingProxyType({"epochs": 4})
-    kinds = (TextExample,)
     carriers = (Scored,)
     learner, label_at, measures = RegressionTraining, "score", ("pearson", "spearman")
     numeric = True
@@ -108,10 +106,6 @@ class RegressionTask(LabelTask):
         """The output of the model."""
         found = classify(bert, *texts_of(examples))
         return [Prediction(one.score, 1.0, {"score": one.score}) for one in found]
-
-    def explained_outputs(self, bert: LoadedModel, value: Any) -> list[int]:
-        """The only one."""
-        return [0]
 
     def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
         """Correlations and the mean squared error."""

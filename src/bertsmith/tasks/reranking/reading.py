@@ -37,9 +37,7 @@ class Passages(Example):
 class RerankingReading(Reading):
     """Passages of a query."""
 
-    name = "reranking"
-    order = 25
-    about = "how relevant passages are to a query"
+    name, order, about = "reranking", 25, "how relevant passages are to a query"
     roles = MappingProxyType(
         {
             "query": ("query", "question", "search_query", "anchor"),
@@ -68,8 +66,7 @@ class RerankingReading(Reading):
         """A row for each query, with passages that are relevant and others."""
         finder, examples = rows.finder, list[Any]()
         query, sides = finder.needed("query"), [finder.several(n) for n in ("positive", "negative")]
-        for row in rows.table.rows:
-            where = rows.table.where(row)
+        for row, where in rows:
             near, far = (
                 [text for name in side for text in texts_cell(row.cells.get(name), where, name)]
                 for side in sides
@@ -91,8 +88,7 @@ class RerankingReading(Reading):
         query, passage, grade = (finder.needed(role) for role in ("query", "passage", "grade"))
         columns = TextColumns(query, passage)
         found: dict[str, list[tuple[str, float, Where]]] = {}
-        for row in rows.table.rows:
-            where = rows.table.where(row)
+        for row, where in rows:
             texts = columns.read(row, where)
             if texts is None:
                 rows.ledger.note(TEXTLESS)
@@ -114,8 +110,7 @@ class RerankingReading(Reading):
             return self._listed(rows, graded=False)
         columns = TextColumns(finder.needed("query"), finder.needed("passage"))
         examples: list[Any | None] = []
-        for row in rows.table.rows:
-            where = rows.table.where(row)
+        for row, where in rows:
             texts = columns.read(row, where)
             examples.append(texts and Passages(texts[0], (str(texts[1]),), None, where))
         return examples

@@ -102,8 +102,7 @@ class RankMethods(Askable):
 class RerankingTask(Task):
     """The passages of a query, the most relevant first."""
 
-    reading = READING
-    head = "classify"
+    reading, head = READING, "classify"
     hub_tag, opens_as = "text-ranking", ""
     usage = 'rerank("A query", ["A passage.", "Another."])'
     defaults = MappingProxyType({"batch_size": 8, "epochs": 2})

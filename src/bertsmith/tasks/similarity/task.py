@@ -203,8 +203,7 @@ class CosineTraining(VectorTraining):
 class SimilarityTask(Embed, Task):
     """Texts that belong together, or how near two texts are."""
 
-    reading = READING
-    head = None
+    reading, head = READING, None
     hub_tag, opens_as = "sentence-similarity", ""
     usage = 'embed(["A text.", "Another."])'
     defaults = MappingProxyType({"batch_size": 64, "epochs": 1})

@@ -113,8 +113,7 @@ class SpansMethods(Askable):
 class SpansTask(Task):
     """Labelled parts of a text that may overlap."""
 
-    reading = READING
-    head = "tag"
+    reading, head = READING, "tag"
     hub_tag, opens_as = "token-classification", "TokenClassification"
     usage = 'find_spans("Ada lived in the city of London.")'
     defaults = MappingProxyType({"batch_size": 16, "epochs": 5})

@@ -32,9 +32,7 @@ WORDLESS = "sentences without words, left out"
 class TaggingReading(TextReading):
     """A tag for every word."""
 
-    name = "tagging"
-    order = 40
-    about = "a tag for every word"
+    name, order, about = "tagging", 40, "a tag for every word"
     roles = MappingProxyType(
         {
             "text": TEXT,
@@ -122,8 +120,7 @@ def _tagged(rows: Rows) -> list[Tagged]:
     words, tags = rows.finder.needed("tokens"), rows.finder.known("tags")
     classes = class_names(rows, tags)
     examples = []
-    for row in rows.table.rows:
-        where = rows.table.where(row)
+    for row, where in rows:
         if is_absent(row.cells.get(words)):
             rows.ledger.note(TEXTLESS)
             continue
@@ -183,8 +180,7 @@ def _annotated(rows: Rows, column: str) -> list[Annotated]:
     rows.finder.note("spans", column)
     text = rows.finder.needed("text")
     examples = []
-    for row in rows.table.rows:
-        where = rows.table.where(row)
+    for row, where in rows:
         if is_absent(row.cells.get(text)):
             rows.ledger.note(TEXTLESS)
             continue

@@ -311,8 +311,7 @@ class TagMethods(Askable):
 class TaggingTask(Task):
     """A tag for every word."""
 
-    reading = READING
-    head = "tag"
+    reading, head = READING, "tag"
     hub_tag, opens_as = "token-classification", "TokenClassification"
     usage = 'tag("Ada lived in London.")'
     pipeline = 'aggregation_strategy="first"'  # a word has the label of its first token
