@@ -28,7 +28,6 @@ from bertsmith.finetuning.settings import check_seeds
 from bertsmith.finetuning.trials import Trial, TrialFile, sum_of
 from bertsmith.metrics import Summary, over_seeds
 from bertsmith.tasks.answering.task import TASK as ANSWERING
-from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.glue import GLUE, glue_folders, read_glue
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_named
@@ -187,7 +186,8 @@ class Trainer:
 
     def rows(self, name: str, splits: Splits) -> Iterator[Row]:
         """A row for a task's dev file, and for a second file that is scored."""
-        splits = replace(splits, train=_first(splits.train, self.limit))
+        first = splits.train.examples[: self.limit or None]
+        splits = replace(splits, train=replace(splits.train, examples=first))
         metrics = self.goals[name][1]
         trials = self._trials(name, splits)
         second = [one.test for one in trials if one.test is not None]
@@ -259,8 +259,3 @@ def squad_files(folder: Path) -> dict[tuple[str, str], Path]:
 def _orders(name: str) -> dict[str, bool]:
     """Both orders of pairs are learned from where a task of GLUE does not tell them apart."""
     return {"both_orders": True} if name in GLUE and GLUE[name].symmetric else {}
-
-
-def _first(dataset: Dataset[Any], limit: int) -> Dataset[Any]:
-    """The first examples of a data set, where not all are wanted."""
-    return replace(dataset, examples=dataset.examples[:limit]) if limit else dataset

@@ -96,7 +96,7 @@ def use_route(router: APIRouter, work: Work, use: Use, dialect: Dialect | None) 
         answer |= dialect.Answer
         accepted = Annotated[
             Annotated[own, Tag("own")] | Annotated[dialect.Body, Tag("dialect")],
-            Discriminator(lambda value: "dialect" if dialect.meant(_keys(value)) else "own"),
+            kind_by(dialect.meant, "dialect", "own"),
         ]
     endpoint.__annotations__ = {"body": accepted, "return": Any}
     router.add_api_route(
@@ -109,8 +109,14 @@ def use_route(router: APIRouter, work: Work, use: Use, dialect: Dialect | None) 
     )
 
 
-def _keys(value: Any) -> Container[str]:
-    return value if isinstance(value, dict) else getattr(value, "__dict__", {})
+def kind_by(meant: Callable[[Container[str]], bool], one: str, other: str) -> Discriminator:
+    """Return what chooses between two kinds of bodies by their keys."""
+
+    def kind(value: Any) -> str:
+        keys = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+        return one if meant(keys) else other
+
+    return Discriminator(kind)
 
 
 def state_routes(router: APIRouter, work: Work) -> None:

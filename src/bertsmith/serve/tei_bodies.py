@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, Discriminator, Field, Tag
+from pydantic import BaseModel, Field, Tag
 
 from bertsmith.serve.cohere import CohereRerank
-from bertsmith.serve.own import OwnBody
+from bertsmith.serve.own import OwnBody, kind_by
 from bertsmith.serve.route import Body, Filled, Loose, ModelName, Read, Truncate
 
 Ids = Filled[int]
@@ -117,21 +117,11 @@ class DecodeBody(Loose):
     skip_special_tokens: bool = True
 
 
-def kind_by(key: str, one: str, other: str) -> Any:
-    """Return a discriminator that chooses between two dialects by a key of the body."""
-
-    def kind(value: Any) -> str:
-        keys = value if isinstance(value, dict) else getattr(value, "__dict__", {})
-        return one if key in keys else other
-
-    return Discriminator(kind)
-
-
 Rerank = Annotated[
     Annotated[RerankBody, Tag("tei")] | Annotated[CohereRerank, Tag("cohere")],
-    kind_by("documents", "cohere", "tei"),
+    kind_by(lambda keys: "documents" in keys, "cohere", "tei"),
 ]
 Similarity = Annotated[
     Annotated[SimilarityBody, Tag("tei")] | Annotated[TokenSimilarityBody, Tag("own")],
-    kind_by("inputs", "tei", "own"),
+    kind_by(lambda keys: "inputs" in keys, "tei", "own"),
 ]

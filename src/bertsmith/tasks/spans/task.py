@@ -21,8 +21,8 @@ from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.reading import TextExample
 from bertsmith.tasks.spans.reading import READING, Spanned
 from bertsmith.tasks.spans.training import SpansTraining, Word, inside, span_scores, words_of
-from bertsmith.tasks.tagging.task import Entities, Entity
-from bertsmith.tasks.task import Display, Mark, Passage, Prediction, Scorer, Task, Values
+from bertsmith.tasks.tagging.task import Entities, Entity, overlap, span_marks
+from bertsmith.tasks.task import Display, Passage, Prediction, Scorer, Task, Values
 from bertsmith.tasks.use import Askable, Call, Request, Several, Texts, form, listed
 
 Found = list[tuple[int, int, int, float]]  # first word, last word, type and probability
@@ -156,8 +156,7 @@ class SpansTask(Task):
 
     def correctness(self, example: Any, value: Any) -> float:
         """The share of labelled and predicted spans that are in both."""
-        right, said = set(example.spans), set(value)
-        return len(right & said) / len(right | said) if right | said else 1.0
+        return overlap(set(example.spans), set(value))
 
     def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
         """F1, precision and recall of spans with exactly these characters and this label."""
@@ -169,19 +168,12 @@ class SpansTask(Task):
 
     def display(self, example: Any, prediction: Prediction) -> Display:
         """The text with its spans, labelled and predicted."""
-        right, said = set(example.spans or ()), set(prediction.value)
-        marks = [
-            Mark(one[0], one[1], "wrong" if one not in right else KINDS[one in said], one[2])
-            for one in sorted(right | said)
-        ]
-        return Display((Passage(example.text, tuple(marks)),), confidence=prediction.confidence)
+        marks = tuple(span_marks(set(example.spans or ()), set(prediction.value)))
+        return Display((Passage(example.text, marks),), confidence=prediction.confidence)
 
     def spoken(self, value: Any) -> str:
         """Where each begins and ends, and its label."""
         return " ".join("{}-{} {}".format(*one) for one in value or ())
-
-
-KINDS = {True: "correct", False: "missed"}
 
 
 def _sides(dataset: Dataset[Any], values: Values) -> tuple[list[Any], list[Any]]:

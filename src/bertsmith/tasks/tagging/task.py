@@ -413,8 +413,7 @@ class TaggingTask(Task):
     def correctness(self, example: Any, value: Any) -> float:
         """The share of words whose tag is right, or of labelled and predicted spans in both."""
         if isinstance(example, Annotated):
-            right, said = spans_of(example), spans_of(example, value)
-            return len(right & said) / len(right | said) if right | said else 1.0
+            return overlap(spans_of(example), spans_of(example, value))
         same = [one == other for one, other in zip(example.tags, value, strict=True)]
         return sum(same) / max(1, len(same))
 
@@ -447,13 +446,9 @@ class TaggingTask(Task):
     def display(self, example: Any, prediction: Prediction) -> Display:
         """The sentence with its entities, or with the words whose tag is wrong."""
         gold, value = self.label_of(example) or (), prediction.value
-        marks = []
+        marks: list[Mark] = []
         if "entities" in prediction.output:
-            right, said = spans_of(example), spans_of(example, value)
-            for span in right | said:
-                kind = "correct" if span in right & said else "missed"
-                kind = kind if span in right else "wrong"
-                marks.append(Mark(span[0], span[1], kind, span[2]))
+            marks += span_marks(spans_of(example), spans_of(example, value))
         else:
             for place, (label, tag) in enumerate(zip(gold, value, strict=True)):
                 if label != tag:
@@ -465,6 +460,18 @@ class TaggingTask(Task):
     def spoken(self, value: Any) -> str:
         """The tags between spaces, or the spans."""
         return " ".join(one if isinstance(one, str) else "{}-{} {}".format(*one) for one in value)
+
+
+def overlap(right: set[CharacterSpan], said: set[CharacterSpan]) -> float:
+    """The share of labelled and predicted spans that are in both."""
+    return len(right & said) / len(right | said) if right | said else 1.0
+
+
+def span_marks(right: set[CharacterSpan], said: set[CharacterSpan]) -> Iterator[Mark]:
+    """The labelled and the predicted spans in their order."""
+    for one in sorted(right | said):
+        kind = "wrong" if one not in right else "correct" if one in said else "missed"
+        yield Mark(one[0], one[1], kind, one[2])
 
 
 def spans_of(example: Any, value: Any = None) -> set[CharacterSpan]:
