@@ -49,7 +49,7 @@ class Tei:
         return await self.work.texts(served, rows, whole=False)
 
     async def embed(self, body: EmbedBody) -> Any:
-        """A vector for every input."""
+        """A vector for every input; with `read`, an object with `embeddings` and `read`."""
         served = self.work.models.pick(body.model, "embed")
         texts = await self.texts(served, body.inputs)
         vectors = await self.work.embed(
@@ -230,13 +230,12 @@ def _spelled(text: str, tokens: Any) -> list[dict[str, Any]]:
     ]
 
 
-async def tei_embed(work: Work, body: EmbedBody) -> Any:
-    """A vector for every input; with `read`, an object with `embeddings` and `read`."""
-    return await Tei(work).embed(body)
-
-
-# Our own requests for vectors say whether they are normalised.
-TEI_EMBED = Dialect(EmbedBody, lambda keys: "normalise" not in keys, tei_embed, list[list[float]])
+TEI_EMBED = Dialect(
+    EmbedBody,
+    lambda keys: "normalise" not in keys,  # our own requests say whether vectors are normalised
+    lambda work, body: Tei(work).embed(body),
+    list[list[float]],
+)
 
 
 def tei_routes(work: Work) -> APIRouter:

@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 from bertsmith.infer.explain import Explanation
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.tasks.classifying import Classify
-from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.reading import TextExample
 from bertsmith.tasks.task import Prediction, Rows, Task
-from bertsmith.tasks.training import Sample, TaskOptions, Training, TrainingItem, label_config
+from bertsmith.tasks.training import Sample, Training, TrainingItem, label_config
 
 
 def texts_of(examples: Sequence[Any]) -> tuple[list[str], list[str] | None]:
@@ -56,11 +55,6 @@ class LabelTraining(Training):
 
     head = "classify"
     problem: ClassVar[str]
-
-    def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
-        super().__init__(dataset, options)
-        self.labels = dataset.labels
-        self.index = {name: number for number, name in enumerate(self.labels)}
 
     def config_changes(self) -> dict[str, Any]:
         """The names of the labels."""

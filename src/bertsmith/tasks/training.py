@@ -67,7 +67,8 @@ class Training:
     exact: ClassVar[bool] = False  # do targets stay the same when filler sequences are added?
 
     def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
-        self.dataset, self.options = dataset, options
+        self.dataset, self.options, self.labels = dataset, options, dataset.labels
+        self.index = {name: number for number, name in enumerate(self.labels)}
 
     def config_changes(self) -> dict[str, Any]:
         """Entries that config.json gets."""

@@ -208,8 +208,6 @@ class TaggingTraining(Training):
 
     def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
         super().__init__(dataset, options)
-        self.labels = dataset.labels
-        self.index = {name: number for number, name in enumerate(self.labels)}
         if len(self.labels) < 2:
             raise BertsmithError(f"{dataset.path}: training needs at least two different tags")
         seen = (tag for example in dataset.gold() for tag in example.label_names)
