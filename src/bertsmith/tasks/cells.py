@@ -62,10 +62,12 @@ class TextReading(Reading):
     roles = MappingProxyType({**TEXTS, "label": LABEL})
     headings = frozenset(name for couple in COUPLES for name in couple)
     blank: ClassVar[bool] = False  # is a blank text an input, too?
+    pairs: ClassVar[bool] = True  # is a second text read?
 
     def input_columns(self, rows: Rows) -> TextColumns:
         """Return the columns of texts for predictions."""
-        return text_columns(rows.finder)
+        columns = text_columns(rows.finder)
+        return columns if self.pairs else single(rows.finder, columns)
 
     def inputs(self, rows: Rows) -> list[Any | None]:
         """A text or pair for each row; a prediction for a blank text would say nothing."""

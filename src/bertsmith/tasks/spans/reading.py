@@ -12,7 +12,7 @@ from bertsmith.data.columns import Finder
 from bertsmith.data.tables import Row, Where, is_absent, list_cell, sample, text_cell
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_whole
-from bertsmith.tasks.cells import TEXT, TEXTLESS, TextColumns, TextReading, single, text_columns
+from bertsmith.tasks.cells import TEXT, TEXTLESS, TextReading
 from bertsmith.tasks.reading import Example, Guess, OneText, Rows
 from bertsmith.tasks.tagging.characters import CharacterSpan, read_spans
 from bertsmith.tasks.tagging.examples import joined
@@ -41,6 +41,7 @@ class SpansReading(TextReading):
     """Labelled spans of a text."""
 
     name, order, about = "spans", 35, "labelled spans that may overlap"
+    pairs = False
     roles = MappingProxyType(
         {
             "text": TEXT,
@@ -91,10 +92,6 @@ class SpansReading(TextReading):
             else _in_words(row, rows.table.where(row), place, None)
             for row in rows.table.rows
         ]
-
-    def input_columns(self, rows: Rows) -> TextColumns:
-        """A single text."""
-        return single(rows.finder, text_columns(rows.finder))
 
     def unlabelled(self, text: str, pair: str | None, where: Where) -> Example:
         """A text without spans."""

@@ -11,16 +11,7 @@ from typing import Any
 from bertsmith.data.columns import Finder, is_list
 from bertsmith.data.tables import Row, Table, Where, is_absent, list_cell, sample, text_cell
 from bertsmith.errors import BertsmithError
-from bertsmith.tasks.cells import (
-    TEXT,
-    TEXTLESS,
-    TextColumns,
-    TextReading,
-    class_names,
-    label_cell,
-    single,
-    text_columns,
-)
+from bertsmith.tasks.cells import TEXT, TEXTLESS, TextReading, class_names, label_cell
 from bertsmith.tasks.reading import Guess, Rows
 from bertsmith.tasks.tagging.characters import SPAN_FORMATS, predicted_spans, read_spans
 from bertsmith.tasks.tagging.conll import Conll, ConllU
@@ -44,7 +35,7 @@ class TaggingReading(TextReading):
             "spans": ("spans", "entities", "ents", "label", "labels"),
         }
     )
-    layouts = (ConllU(), Conll())
+    layouts, pairs = (ConllU(), Conll()), False
     records = MappingProxyType({kind: partial(predicted_spans, kind) for kind in SPAN_FORMATS})
 
     def suits(self, finder: Finder) -> Guess | None:
@@ -84,10 +75,6 @@ class TaggingReading(TextReading):
         if words and (column := _words_column(finder)):
             return [_words(rows.table, row, column) for row in rows.table.rows]
         return super().inputs(rows)
-
-    def input_columns(self, rows: Rows) -> TextColumns:
-        """A single text."""
-        return single(rows.finder, text_columns(rows.finder))
 
     def lint(self, splits: Mapping[str, Any]) -> Iterator[Any]:
         """Tags that are numbers, of several schemes, or that violate their scheme."""
