@@ -111,7 +111,7 @@ def test_the_loss_is_the_one_written_out(base: Base, write: Write) -> None:
     for number, item in enumerate(items):
         own = targets["owners"] == number
         gold = {(row, width, kind) for row, width, kind in item.target[1]}
-        for kind in range(len(training.types)):
+        for kind in range(len(training.labels)):
             right, wrong = 1.0, 1.0
             for row, values in enumerate(scores[own, :, kind]):
                 for width, score in enumerate(values.tolist()):

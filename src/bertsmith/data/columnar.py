@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +181,7 @@ def _sheet_table(
         check_names(path, names)
 
     def listed() -> Iterator[Row]:
-        for place, (number, cells) in enumerate(_chained(head, rows)):
+        for place, (number, cells) in enumerate(chain(head, rows)):
             if place or not header:
                 if len(cells) > width:
                     raise BertsmithError(f"{path}, row {number}: more cells than the first rows")
@@ -188,11 +189,6 @@ def _sheet_table(
                 yield Row(number, dict(zip(names, filled, strict=True)))
 
     return Table(path, tuple(names), [], unit="row", header=header), listed()
-
-
-def _chained(head: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
-    yield from head
-    yield from rest
 
 
 def _import(path: Path, package: str, kind: str) -> Any:

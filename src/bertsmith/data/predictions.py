@@ -188,12 +188,6 @@ class _Parquet:
 
     def _field(self, name: str, values: list[Any]) -> Any:
         kinds = {type(value) for value in values if value is not None}
-        text = not kinds or str in kinds or len(kinds - {int, float}) > 1
-        kind = self.arrow.string()
-        if not text and kinds <= {bool}:
-            kind = self.arrow.bool_()
-        elif not text and kinds <= {int}:
-            kind = self.arrow.int64()
-        elif not text and kinds <= {int, float}:
-            kind = self.arrow.float64()
-        return self.arrow.field(name, kind)
+        known = (({bool}, "bool_"), ({int}, "int64"), ({int, float}, "float64"))
+        kind = next((one for types, one in known if kinds and kinds <= types), "string")
+        return self.arrow.field(name, getattr(self.arrow, kind)())

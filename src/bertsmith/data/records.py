@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +88,7 @@ def document_table(path: Path, content: Any, ledger: Ledger, split: str | None =
         raise BertsmithError(
             f"{path}: neither SQuAD's layout nor a list of objects (nor an object a line)"
         )
-    table = list_table(path, content)
-    return replace(table, unit="row")
+    return list_table(path, enumerate(content, 1))
 
 
 def splits_of(content: Any) -> dict[str, str]:
@@ -116,10 +116,10 @@ def _one_split(
     return [*content[key], *outside]
 
 
-def list_table(path: Path, items: Iterable[Any]) -> Table:
-    """A list of dictionaries, tuples, texts, or of spaCy's (text, {"entities": ...})."""
+def list_table(path: Path, numbered: Iterable[tuple[int, Any]]) -> Table:
+    """Numbered dictionaries, tuples, texts, or spaCy's (text, {"entities": ...})."""
     rows, header = [], True
-    for number, item in enumerate(items, 1):
+    for number, item in numbered:
         cells, named = _cells(item, Where(str(path), number, "row"))
         header = header and named
         rows.append(Row(number, cells))
@@ -128,20 +128,10 @@ def list_table(path: Path, items: Iterable[Any]) -> Table:
 
 def list_tables(path: Path, items: Iterable[Any], size: int) -> Iterator[Table]:
     """A list, or anything else that can be iterated, in portions."""
-    done = 0
-    rest = iter(items)
-    while True:
-        rows, header = [], True
-        for item in rest:
-            cells, named = _cells(item, Where(str(path), done + 1, "row"))
-            header = header and named
-            done += 1
-            rows.append(Row(done, cells))
-            if len(rows) >= size:
-                break
-        if not rows:
-            break
-        yield Table(path, names_of(rows), rows, unit="row", header=header)
+    numbered, done = enumerate(items, 1), False
+    while (table := list_table(path, islice(numbered, size))).rows:
+        done = True
+        yield table
     if not done:
         raise BertsmithError(f"{path}: contains no rows")
 

@@ -159,7 +159,8 @@ class Stream:
                 raw = _unpacked(stack.enter_context(open_regular(self.path)))
             else:
                 raw, file = stack.enter_context(open_bytes(self.path))
-                raw = _Counted.over(raw, self, file, self.path.stat().st_size)
+                size = self.path.stat().st_size
+                raw = cast(IO[bytes], _Counted(raw, self, file, size))
             yield raw if isinstance(raw, io.BufferedReader) else _buffered(raw)
 
     def _undecodable(self, line: int, error: UnicodeError, encoding: str) -> BertsmithError:
@@ -203,17 +204,8 @@ def _buffered(raw: IO[bytes]) -> IO[bytes]:
 class _Counted(io.RawIOBase):
     """Bytes of a file's content; the stream learns how much of the file has been read."""
 
-    @classmethod
-    def over(cls, content: IO[bytes], stream: Stream, file: IO[bytes], size: int) -> IO[bytes]:
-        counted = cls()
-        counted.content, counted.stream, counted.file = content, stream, file
-        counted.size = max(1, size)
-        return cast(IO[bytes], counted)
-
-    content: IO[bytes]
-    stream: Stream
-    file: IO[bytes]
-    size: int
+    def __init__(self, content: IO[bytes], stream: Stream, file: IO[bytes], size: int) -> None:
+        self.content, self.stream, self.file, self.size = content, stream, file, max(1, size)
 
     def readable(self) -> bool:
         return True

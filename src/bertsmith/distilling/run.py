@@ -13,12 +13,7 @@ from bertsmith.distilling.pretraining import distill_text, is_corpus, taught_rec
 from bertsmith.distilling.result import Distilled, rows, write_distilled
 from bertsmith.distilling.speed import compare_speed, random_texts, size_of
 from bertsmith.distilling.static import SMOOTHING, WIDTH, Projection, to_static, token_frequencies
-from bertsmith.distilling.task import (
-    Student,
-    TaskDistillation,
-    demand_distillable,
-    teacher_splits,
-)
+from bertsmith.distilling.task import Student, TaskDistillation, demand_distillable, teacher_splits
 from bertsmith.distilling.vectors import VectorDistillation, headless, read_plain
 from bertsmith.errors import BertsmithError
 from bertsmith.finetuning.defaults import chosen_settings, default_settings, with_metric
@@ -158,12 +153,7 @@ class Asked:
         return self.plan(way, settings, reasons)
 
     def vectors(
-        self,
-        student: Student,
-        loss: str,
-        project: Any = None,
-        texts: Any = None,
-        **defaults: Any,
+        self, student: Student, loss: str, project: Any = None, texts: Any = None, **defaults: Any
     ) -> Plan:
         """Vectors: those that the teacher gives to texts are learned."""
         train, held = texts or read_plain(self.data, **self.reading)

@@ -13,8 +13,7 @@ from torch import Tensor
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import LoadedModel
-from bertsmith.infer.windows import Window
-from bertsmith.model import Hidden, Model
+from bertsmith.model import Model
 from bertsmith.tasks.classifying import vote
 from bertsmith.tasks.labels import texts_of
 from bertsmith.tasks.registry import task_named
@@ -67,14 +66,9 @@ class SoftTraining(Training):
 
     def _by_window(self, samples: Sequence[Sample]) -> list[Tensor]:
         windows = [window for sample in samples for item in sample for window in item.windows]
-        head = self.teacher.model.heads[str(self.head)]
-
-        def compute(hidden: Hidden, batch: Batch, group: Sequence[Window]) -> list[Tensor]:
-            outputs = head(hidden, batch).float().cpu()
-            each = self.each_token
-            return list(batch.layout.split(outputs)) if each else list(outputs[:, None])
-
-        return self.teacher.run(windows, compute)
+        needed = self.teacher.head_pass(str(self.head), windows, tokens=self.each_token)
+        outputs: list[Tensor] = self.teacher.run(windows, needed.compute)
+        return outputs if self.each_token else [one[None] for one in outputs]
 
     def _soft(self, item: TrainingItem, outputs: Iterator[Tensor]) -> TrainingItem:
         rows = torch.cat([next(outputs) for _ in item.windows])

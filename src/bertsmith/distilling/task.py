@@ -52,14 +52,11 @@ class Student:
         layers: int | Sequence[int] | None,
     ) -> Student:
         """The student that a person asks for; by default half of the teacher's layers."""
-        config = teacher.checkpoint.config
-        if model is not None:
-            if layers is not None:
-                raise BertsmithError(
-                    "a student is another model or layers of the teacher, not both"
-                )
-            return cls(path, model)
-        return cls(path, None, chosen_layers(config, layers))
+        if model is None:
+            return cls(path, None, chosen_layers(teacher.checkpoint.config, layers))
+        if layers is not None:
+            raise BertsmithError("a student is another model or layers of the teacher, not both")
+        return cls(path, model)
 
     @property
     def start(self) -> str | Path:

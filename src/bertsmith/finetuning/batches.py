@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 
 import torch
 
 from bertsmith.batch import Batch, Layout
+from bertsmith.infer.run import grouped
 from bertsmith.tasks.training import Sample, TrainingItem
 
 
@@ -17,16 +19,7 @@ def micro_batches(samples: Sequence[Sample], budget: int) -> Iterator[list[Train
     """
     items = [item for sample in samples for item in sample]
     items.sort(key=lambda item: -len(item.windows[0].ids))
-    group: list[TrainingItem] = []
-    total = 0
-    for item in items:
-        if group and budget and total + item.tokens > budget:
-            yield group
-            group, total = [], 0
-        group.append(item)
-        total += item.tokens
-    if group:
-        yield group
+    return grouped(items, lambda item: item.tokens, budget or sys.maxsize)
 
 
 def batch_of(items: Sequence[TrainingItem], device: torch.device) -> Batch:

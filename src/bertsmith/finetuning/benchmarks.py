@@ -28,7 +28,6 @@ from bertsmith.finetuning.settings import check_seeds
 from bertsmith.finetuning.trials import Trial, TrialFile, sum_of
 from bertsmith.metrics import Summary, over_seeds
 from bertsmith.tasks.answering.task import TASK as ANSWERING
-from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.glue import GLUE, glue_folders, read_glue
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_named
@@ -79,20 +78,11 @@ class Audience(Watcher, Protocol):
 
 
 def run_glue(
-    model: str | Path,
-    folder: str | Path,
-    tasks: Sequence[str] = (),
-    *,
-    seeds: int = 1,
-    limit: int = 0,
-    watch: Audience | None = None,
-    device: str | None = None,
-    out: str | Path | None = None,
-    **settings: Any,
+    model: str | Path, folder: str | Path, tasks: Sequence[str] = (), **options: Any
 ) -> Iterator[Row]:
     """The tasks of GLUE in a folder; those that are not there come with the reason.
 
-    With `out`, each finished seed is stored in that file, and not trained again.
+    `options` are those of `Trainer`.
     """
     unknown = set(tasks) - set(GLUE)
     if unknown:
@@ -102,7 +92,7 @@ def run_glue(
     if not set(chosen) & set(here):
         raise BertsmithError(f"{folder}: there is no task of GLUE in it ({', '.join(chosen)})")
     goals = {name: (GLUE[name].task, GLUE[name].metrics) for name in chosen}
-    trainer = Trainer(model, goals, seeds, limit, watch, device, out, settings)
+    trainer = Trainer(model, goals, **options)
     for name in chosen:
         if name not in here:
             yield Row(name, note="absent: no folder of it")
@@ -117,16 +107,7 @@ def run_glue(
 
 
 def run_squad(
-    model: str | Path,
-    folder: str | Path,
-    *,
-    version: str = "",
-    seeds: int = 1,
-    limit: int = 0,
-    watch: Audience | None = None,
-    device: str | None = None,
-    out: str | Path | None = None,
-    **settings: Any,
+    model: str | Path, folder: str | Path, *, version: str = "", **options: Any
 ) -> Iterator[Row]:
     """SQuAD v1.1 and v2.0; without a training file, on a split of the dev file by articles."""
     files = squad_files(Path(folder))
@@ -135,7 +116,7 @@ def run_squad(
         wanted = " or ".join(f"dev-v{one}.json" for one in ([version] if version else VERSIONS))
         raise BertsmithError(f"{folder}: there is no {wanted} in it")
     goals = {f"squad v{one}": (ANSWERING.name, ("exact", "f1")) for one in chosen}
-    trainer = Trainer(model, goals, seeds, limit, watch, device, out, settings)
+    trainer = Trainer(model, goals, **options)
     for one in chosen:
         if (one, "dev") not in files:
             yield Row(f"squad v{one}", note="absent: no dev file of it")
@@ -151,17 +132,7 @@ def run_squad(
             yield replace(row, note="; ".join(filter(None, (note, tuned, row.note))))
 
 
-def run_conll(
-    model: str | Path,
-    folder: str | Path,
-    *,
-    seeds: int = 1,
-    limit: int = 0,
-    watch: Audience | None = None,
-    device: str | None = None,
-    out: str | Path | None = None,
-    **settings: Any,
-) -> Iterator[Row]:
+def run_conll(model: str | Path, folder: str | Path, **options: Any) -> Iterator[Row]:
     """Tagged sentences in a folder: entities of CoNLL-2003, or parts of speech of a treebank."""
     folder = Path(folder)
     if not folder.is_dir():
@@ -173,7 +144,7 @@ def run_conll(
     test = read_data(files["test"], TAGGING.name) if "test" in files else None
     metrics = ("f1", "precision", "recall") if train.scheme else ("accuracy",)
     goals = {folder.name: (TAGGING.name, metrics)}
-    trainer = Trainer(model, goals, seeds, limit, watch, device, out, settings)
+    trainer = Trainer(model, goals, **options)
     yield from trainer.rows(folder.name, Splits(train, dev, test))
     if test is None:
         yield Row(f"{folder.name} (test)", note="absent: no test file")
@@ -186,14 +157,17 @@ class Trainer:
         self,
         model: str | Path,
         goals: Mapping[str, tuple[str, Sequence[str]]],
-        seeds: int,
-        limit: int,
-        watch: Audience | None,
-        device: str | None,
-        out: str | Path | None,
-        given: Mapping[str, Any],
+        seeds: int = 1,
+        limit: int = 0,
+        watch: Audience | None = None,
+        device: str | None = None,
+        out: str | Path | None = None,
+        **given: Any,
     ) -> None:
-        """`goals`: a task's name → its kind, and what it is scored by."""
+        """`goals`: a task's name → its kind, and what it is scored by; `given`: settings.
+
+        With `out`, each finished seed is stored in that file, and not trained again.
+        """
         check_seeds(seeds)
         self.model, self.goals, self.seeds, self.limit = model, goals, seeds, limit
         self.watch, self.device, self.given = watch, device, given
@@ -212,7 +186,8 @@ class Trainer:
 
     def rows(self, name: str, splits: Splits) -> Iterator[Row]:
         """A row for a task's dev file, and for a second file that is scored."""
-        splits = replace(splits, train=_first(splits.train, self.limit))
+        first = splits.train.examples[: self.limit or None]
+        splits = replace(splits, train=replace(splits.train, examples=first))
         metrics = self.goals[name][1]
         trials = self._trials(name, splits)
         second = [one.test for one in trials if one.test is not None]
@@ -284,8 +259,3 @@ def squad_files(folder: Path) -> dict[tuple[str, str], Path]:
 def _orders(name: str) -> dict[str, bool]:
     """Both orders of pairs are learned from where a task of GLUE does not tell them apart."""
     return {"both_orders": True} if name in GLUE and GLUE[name].symmetric else {}
-
-
-def _first(dataset: Dataset[Any], limit: int) -> Dataset[Any]:
-    """The first examples of a data set, where not all are wanted."""
-    return replace(dataset, examples=dataset.examples[:limit]) if limit else dataset

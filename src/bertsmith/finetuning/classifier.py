@@ -68,10 +68,10 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, texts: Sequence[Any], labels: Sequence[Any]) -> Classifier:
         """Fine-tune the model on texts and their labels."""
-        given, wanted = listed(texts), _labels(labels)
-        if len(given) != len(wanted):
-            raise BertsmithError(f"{len(given)} texts cannot have {len(wanted)} labels")
-        if not given:
+        inputs, wanted = listed(texts), _labels(labels)
+        if len(inputs) != len(wanted):
+            raise BertsmithError(f"{len(inputs)} texts cannot have {len(wanted)} labels")
+        if not inputs:
             raise BertsmithError("there are no texts to learn from")
         self.classes_ = np.unique(wanted)
         names = {value: str(value) for value in self.classes_.tolist()}
@@ -79,23 +79,11 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise BertsmithError("two different labels are spelled the same")
         examples = [
             Labelled(*_pair(text, number), names[label], Where("texts", number + 1, "text"))
-            for number, (text, label) in enumerate(zip(given, wanted.tolist(), strict=True))
+            for number, (text, label) in enumerate(zip(inputs, wanted.tolist(), strict=True))
         ]
-        result = finetune(
-            self.model,
-            Splits(Dataset(Path("texts"), TASK.name, examples)),
-            device=self.device,
-            learning_rate=self.learning_rate,
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            max_length=self.max_length,
-            class_weights=self.class_weights,
-            freeze=self.freeze,
-            seed=self.seed,
-            dtype=self.dtype,
-            progress=self.progress,
-        )
-        self.bert_: LoadedModel = result.kept.bert
+        given = self.get_params(deep=False)
+        splits = Splits(Dataset(Path("texts"), TASK.name, examples))
+        self.bert_: LoadedModel = finetune(given.pop("model"), splits, **given).kept.bert
         return self
 
     def predict(self, texts: Sequence[Any]) -> NDArray[Any]:

@@ -17,13 +17,8 @@ from bertsmith.tasks.splits import Splits
 from bertsmith.tasks.task import Task
 
 STORABLE = (
-    "learning_rate",
-    "optimizer",
-    "matrix_learning_rate",
-    "layer_decay",
-    "dropout",
-    "epochs",
-    "batch_size",
+    *("learning_rate", "optimizer", "matrix_learning_rate", "layer_decay", "dropout"),
+    *("epochs", "batch_size"),
 )
 
 LEAST_STEPS = 500  # below, more steps are better on held-out data (docs/finetune.md)

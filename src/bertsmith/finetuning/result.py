@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from bertsmith.checkpoint import save
 from bertsmith.errors import BertsmithError
-from bertsmith.files import finite, write_json
+from bertsmith.files import finite, write_json, write_text
 from bertsmith.finetuning.session import History
 from bertsmith.finetuning.settings import Settings, matrix_rate_for
 from bertsmith.folders import replace_directory
@@ -17,7 +16,7 @@ from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics import Summary, over_seeds
 from bertsmith.pages.results import score_table
 from bertsmith.reports.card import write_result_card
-from bertsmith.reports.report import write_report
+from bertsmith.reports.report import report_page
 from bertsmith.tasks.evaluate import Evaluation, interval
 from bertsmith.tasks.splits import Splits
 
@@ -45,6 +44,10 @@ class Run:
         """The score that selects the best run; minus infinity if it is not a number."""
         score = (self.scores.get("dev") or {}).get(self.settings.metric, 0.0)
         return float("-inf") if score is None or score != score else score
+
+    def of(self, *splits: str) -> dict[str, dict[str, float] | None]:
+        """The scores of these splits; None where there are none."""
+        return {split: self.scores.get(split) for split in splits}
 
     def light(self) -> Run:
         """The same run without its model and predictions."""
@@ -108,7 +111,8 @@ def write_result(result: Result, out: Path, overwrite: bool) -> Result:
         write_json(folder / "ledger.json", dict(run.bert.ledger.counts))
         if distilled := content.get("distillation"):
             write_json(folder / "distill.json", finite(distilled))
-        write_report(folder / "report.html", content, run.test or run.dev, run.history.losses)
+        page = report_page(content, run.test or run.dev, run.history.losses)
+        write_text(folder / "report.html", page)
 
     replace_directory(out, write, overwrite)
     return replace(result, out=out)
@@ -142,16 +146,12 @@ def described(
         over = result.summary(split)
         return None if over is None or len(result.seeds) < 2 else asdict(over)
 
-    def details(evaluation: Evaluation | None) -> Mapping[str, Any] | None:
-        return None if evaluation is None else evaluation.details()
-
+    so_far = {"epochs": len(run.history.epochs), "of": run.settings.epochs}
     return {
         "task": result.task,
         "model": str(model),
         "metric": result.metric,
-        "interrupted": (
-            {"epochs": len(run.history.epochs), "of": run.settings.epochs} if interrupted else None
-        ),
+        "interrupted": so_far if interrupted else None,
         "settings": _settings(run),
         "files": {
             name: {"file": one.path.name, "examples": len(one), "with_gold": len(one.gold())}
@@ -160,32 +160,18 @@ def described(
         },
         "columns": dict(splits.train.columns),
         "labels": list(splits.train.labels),
-        "scores": {"dev": run.scores.get("dev"), "test": run.scores.get("test")},
-        "intervals": {
-            "dev": between(run.dev) if run.test is None else None,
-            "test": between(run.test),
-        },
-        "details": {"dev": details(run.dev), "test": details(run.test)},
+        "scores": run.of("dev", "test"),
+        "intervals": {"dev": between(None if run.test else run.dev), "test": between(run.test)},
+        "details": {"dev": run.dev and run.dev.details(), "test": run.test and run.test.details()},
         **result.extras,
         "over_seeds": {"dev": summary("dev"), "test": summary("test")},
         "epochs": run.history.epochs,
         "kept_epoch": run.history.best,
         "steps": run.history.steps,
         "examples_per_second": round(run.history.speed, 2),
-        "seeds": [
-            {
-                "seed": one.settings.seed,
-                "dev": one.scores.get("dev"),
-                "test": one.scores.get("test"),
-            }
-            for one in result.seeds
-        ],
+        "seeds": [{"seed": one.settings.seed, **one.of("dev", "test")} for one in result.seeds],
         "sweep": [
-            {
-                "learning_rate": one.settings.learning_rate,
-                "epochs": one.settings.epochs,
-                "dev": one.scores.get("dev"),
-            }
+            one.settings.model_dump(include={"learning_rate", "epochs"}) | one.of("dev")
             for one in result.sweep
         ],
         "ledger": {

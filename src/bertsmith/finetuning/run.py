@@ -143,8 +143,8 @@ def _written(plan: Plan, out: Path, overwrite: bool, resume: bool) -> Result:
         raise Interrupted(kept) from None
     finally:
         if not work.holds_something:
-            work.remove()
-    work.remove()
+            work.store.remove()
+    work.store.remove()
     return result
 
 

@@ -8,13 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from bertsmith.checkpoint import (
-    Checkpoint,
-    Sentence,
-    locate,
-    read,
-    read_sentence,
-)
+from bertsmith.checkpoint import Checkpoint, Sentence, locate, read, read_sentence
 from bertsmith.errors import BertsmithError
 from bertsmith.finetuning.settings import Settings
 from bertsmith.infer.loaded import LoadedModel, pick_device

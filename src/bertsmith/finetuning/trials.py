@@ -76,7 +76,8 @@ class TrialFile:
             raise BertsmithError(
                 f"{self.path}: the files of {task} have changed since; choose another file"
             )
-        return {row["seed"]: _trial(row) for row in rows}
+        names = [one.name for one in fields(Trial)]
+        return {row["seed"]: Trial(**{name: row[name] for name in names}) for row in rows}
 
     def add(self, trial: Trial, data: str) -> None:
         """Store a trial that is finished."""
@@ -130,7 +131,3 @@ def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
     raise BertsmithError(
         f"{path}, line {number}: not a finished seed of a benchmark; choose another file"
     )
-
-
-def _trial(row: Mapping[str, Any]) -> Trial:
-    return Trial(**{one.name: row[one.name] for one in fields(Trial)})

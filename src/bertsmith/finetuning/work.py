@@ -107,10 +107,6 @@ class Work:
         """Is there anything to resume from?"""
         return any(self.folder.glob("run-*.json")) or any(self.folder.glob("state-*/step-*"))
 
-    def remove(self) -> None:
-        """Remove the folder."""
-        self.store.remove()
-
 
 def data_sum(splits: Splits) -> str:
     """A SHA-256 sum of all examples."""

@@ -8,18 +8,21 @@ from pathlib import Path
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import torch
+from torch import Tensor
 
+from bertsmith.batch import Batch
 from bertsmith.checkpoint import Checkpoint, Sentence, save
 from bertsmith.errors import BertsmithError
-from bertsmith.infer.run import Compute, Steps, run
+from bertsmith.infer.run import Compute, EncoderPass, Steps, run
 from bertsmith.infer.windows import Window, Windower
 from bertsmith.ledger import Ledger
-from bertsmith.model import Model
+from bertsmith.model import Hidden, Model
 from bertsmith.tokenizer import SPELLED, Encoding, Spelled, Tokenizer
 
 Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
 LONG = ("window", "refuse", "cut", "cut_left")
+Activation = Callable[[Tensor], Tensor]
 
 
 class LoadedModel:
@@ -111,10 +114,7 @@ class LoadedModel:
         return Windower(self.tokenizer, most, shared, long, self.ledger)
 
     def windows(
-        self,
-        texts: Sequence[str],
-        pairs: Sequence[str] | None = None,
-        how: Windower | None = None,
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None, how: Windower | None = None
     ) -> list[Window]:
         """Return the windows of texts, or of pairs of texts."""
         windower = how or self.windower()
@@ -163,6 +163,23 @@ class LoadedModel:
             budget=self.budget,
             progress=self.progress,
         )
+
+    def head_pass(
+        self,
+        head: str,
+        windows: Sequence[Window],
+        activation: Activation | None = None,
+        *,
+        tokens: bool = False,
+    ) -> EncoderPass:
+        """The pass that gives a head's outputs for each window, or with `tokens` for its tokens."""
+
+        def compute(hidden: Hidden, batch: Batch, _: Sequence[Window]) -> list[Tensor]:
+            outputs = self.model.heads[head](hidden, batch).float()
+            outputs = (outputs if activation is None else activation(outputs)).cpu()
+            return list(batch.layout.split(outputs) if tokens else outputs)
+
+        return EncoderPass(windows, compute, (head, activation, tokens))
 
 
 class EncoderTask(Generic[Parameters, Result]):

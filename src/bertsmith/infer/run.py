@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -16,6 +16,7 @@ from bertsmith.model import Hidden, Model
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 Compute = Callable[[Hidden, Batch, Sequence[Window]], Sequence[Result]]
 
@@ -93,14 +94,20 @@ def _step(model: Model, device: torch.device) -> int:
 
 def packed(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
     """Indices in order of falling length, in groups of at most `budget` tokens."""
-    group: list[int] = []
+    longest_first = sorted(range(len(lengths)), key=lambda n: -lengths[n])
+    return grouped(longest_first, lengths.__getitem__, budget)
+
+
+def grouped(items: Iterable[Item], size: Callable[[Item], int], most: int) -> Iterator[list[Item]]:
+    """Neighbours in groups whose sizes add up to at most `most`; a larger item is alone."""
+    group: list[Item] = []
     total = 0
-    for number in sorted(range(len(lengths)), key=lambda n: -lengths[n]):
-        if group and total + lengths[number] > budget:
+    for item in items:
+        if group and total + size(item) > most:
             yield group
             group, total = [], 0
-        group.append(number)
-        total += lengths[number]
+        group.append(item)
+        total += size(item)
     if group:
         yield group
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
-from bertsmith.infer.run import BUDGETS, packed, token_bar
+from bertsmith.infer.run import BUDGETS, grouped, packed, token_bar
 from bertsmith.infer.spans import words
 from bertsmith.infer.windows import Window, clearest
 from bertsmith.model import Trace
@@ -81,10 +81,11 @@ def hidden_state_steps(
         raise BertsmithError("give spans or pool, not both")
     chosen = all_depths(loaded) if depths is None else [check_depth(loaded, d) for d in depths]
     numbered, start = iter(texts), 0
+    each = len(chosen) * loaded.checkpoint.config.width  # numbers of a row
     while chunk := list(islice(numbered, CHUNK)):
         asked = None if spans is None else spans[start : start + len(chunk)]
         jobs = _jobs(loaded, chunk, pool, special, asked)
-        for group in _groups(jobs, len(chosen) * loaded.checkpoint.config.width):
+        for group in grouped(jobs, lambda job: len(job.rows) * each, MOST):
             yield from _run(loaded, group, chosen)
         start += len(chunk)
 
@@ -160,21 +161,6 @@ def _inside(encoding: Encoding, spans: Sequence[Span]) -> Iterator[range]:
     ends = [end for _, end in encoding.offsets]
     for start, end in spans:
         yield range(bisect_right(ends, start), bisect_left(starts, end))
-
-
-def _groups(jobs: Iterable[_Job], numbers: int) -> Iterator[list[_Job]]:
-    """Texts whose states fit into memory together; `numbers` are those of one row."""
-    group: list[_Job] = []
-    total = 0
-    for job in jobs:
-        size = len(job.rows) * numbers
-        if group and total + size > MOST:
-            yield group
-            group, total = [], 0
-        group.append(job)
-        total += size
-    if group:
-        yield group
 
 
 def _run(

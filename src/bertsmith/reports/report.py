@@ -47,13 +47,6 @@ POINTS = 200  # of a curve
 KINDS = {"correct": "good", "missed": "label", "wrong": "bad"}
 
 
-def write_report(
-    path: Path, content: Mapping[str, Any], found: Evaluation | None, losses: Sequence[float]
-) -> None:
-    """Write the report of a run whose scores and settings are `content`; `losses` of each step."""
-    write_text(path, report_page(content, found, losses))
-
-
 def write_evaluation(
     path: Path, found: Evaluation, model: str, metric: str, draws: int = 1000
 ) -> None:
@@ -79,11 +72,15 @@ def write_evaluation(
 def report_page(
     content: Mapping[str, Any], found: Evaluation | None, losses: Sequence[float] | None
 ) -> str:
-    """Render the page."""
+    """The page about a run whose scores and settings are `content`; `losses` of each step."""
     metric = content["metric"]
     sweep = [
         (f"{one['learning_rate']:g}", one["epochs"], one["dev"][metric]) for one in content["sweep"]
     ]
+    training = ""
+    if losses is not None:
+        rate = f"{content['examples_per_second']:,.1f} examples per second"
+        training = f"Epoch {content['kept_epoch']} was kept; {rate}."
     return page(
         "report.html",
         f"{content['task'].capitalize()}: {Path(content['model']).name}",
@@ -94,7 +91,7 @@ def report_page(
         baseline=_baseline(content),
         teacher=_teacher(content),
         curves=[] if losses is None else _curves(content, losses),
-        training="" if losses is None else _training(content),
+        training=training,
         sweep=table(("learning rate", "epochs", f"dev {readable(metric)}"), sweep) if sweep else "",
         classes=_classes(found),
         matrix=_matrix(found),
@@ -199,9 +196,7 @@ def _teacher(content: Mapping[str, Any]) -> Any:
 
 def _curves(content: Mapping[str, Any], losses: Sequence[float]) -> list[Any]:
     points, metric = [(float(step), loss) for step, loss in enumerate(losses, 1)], content["metric"]
-    drawn = [
-        line_chart("Training loss", [Series("loss", smoothed(points))], x_label="step"),
-    ]
+    drawn = [line_chart("Training loss", [Series("loss", smoothed(points))], x_label="step")]
     epochs = enumerate(content["epochs"], 1)
     scores = [(float(n), row[metric]) for n, row in epochs if metric in row]
     if scores:
@@ -209,13 +204,6 @@ def _curves(content: Mapping[str, Any], losses: Sequence[float]) -> list[Any]:
         series = [Series(name, scores, dots=True)]
         drawn.append(line_chart(f"D{name[1:]}", series, x_label="epoch"))
     return drawn
-
-
-def _training(content: Mapping[str, Any]) -> str:
-    return (
-        f"Epoch {content['kept_epoch']} was kept; "
-        f"{content['examples_per_second']:,.1f} examples per second."
-    )
 
 
 def _classes(found: Evaluation | None) -> Any:
@@ -261,15 +249,8 @@ def _precision_recall(found: Evaluation) -> list[Any]:
     if binary is not None:
         curve = curves[shown[0]]
         lines = {"precision": curve.precision, "recall": curve.recall, "F1": curve.f1}
-        charts.append(
-            line_chart(
-                f"Threshold of {shown[0]}",
-                [Series(name, _curve(curve.thresholds, values)) for name, values in lines.items()],
-                x_label="threshold (%)",
-                unit="%",
-                from_zero=True,
-            )
-        )
+        title = f"Threshold of {shown[0]}"
+        charts.append(_by_threshold(title, curve.thresholds, lines, "threshold"))
     return charts
 
 
@@ -293,15 +274,13 @@ def _coverage(found: Evaluation) -> list[Any]:
         return []
     curve = coverage([one.confidence for one in found.predictions], correct)
     lines = {"accuracy": curve.accuracy, "examples kept": curve.coverage}
-    return [
-        line_chart(
-            "Accuracy above a confidence",
-            [Series(name, _curve(curve.thresholds, values)) for name, values in lines.items()],
-            x_label="confidence threshold (%)",
-            unit="%",
-            from_zero=True,
-        )
-    ]
+    title, unit = "Accuracy above a confidence", "confidence threshold"
+    return [_by_threshold(title, curve.thresholds, lines, unit)]
+
+
+def _by_threshold(title: str, places: Any, lines: Mapping[str, Any], label: str) -> Any:
+    series = [Series(name, _curve(places, values)) for name, values in lines.items()]
+    return line_chart(title, series, x_label=f"{label} (%)", unit="%", from_zero=True)
 
 
 def _curve(x: NDArray[Any], y: NDArray[Any]) -> list[tuple[float, float]]:
@@ -431,6 +410,7 @@ def _example(found: Evaluation, number: int) -> dict[str, Any]:
     """An example as the page shows it: where it is, its texts with marks, label and prediction."""
     example = found.dataset.examples[number]
     shown = found.task.display(example, found.predictions[number])
+    confident = shown.confidence is not None and found.task.confident
     file = example.where.file.replace("\\", "/").rpartition("/")[2]
     return {
         "where": f"{file}, {example.where.unit} {example.where.number}",
@@ -438,9 +418,7 @@ def _example(found: Evaluation, number: int) -> dict[str, Any]:
         "label": shown.label,
         "prediction": shown.prediction,
         "correct": shown.label == shown.prediction,
-        "confidence": ""
-        if shown.confidence is None or not found.task.confident
-        else f"{shown.confidence:.3f}",
+        "confidence": f"{shown.confidence:.3f}" if confident else "",
         "kinds": sorted({_kind(mark) for one in shown.passages for mark in one.marks} - {""}),
         "cell": "",
     }
@@ -452,13 +430,5 @@ def _kind(mark: Mark) -> str:
 
 
 def _parts(passage: Passage) -> list[Part]:
-    spans = [
-        (
-            one.start,
-            one.end,
-            KINDS[one.kind],
-            _kind(one) or one.note,
-        )
-        for one in passage.marks
-    ]
+    spans = [(one.start, one.end, KINDS[one.kind], _kind(one) or one.note) for one in passage.marks]
     return highlighted(passage.text, spans)

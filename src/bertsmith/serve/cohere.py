@@ -10,7 +10,7 @@ from pydantic import Field
 
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.models import ServedModel
-from bertsmith.serve.route import JsonRoute, Loose, ModelName, Read, Truncate
+from bertsmith.serve.route import Filled, JsonRoute, Loose, ModelName, Read, Truncate
 from bertsmith.serve.work import USAGE, Work
 
 
@@ -25,7 +25,7 @@ class CohereRerank(Loose):
 
     model: ModelName = None
     query: str
-    documents: Annotated[list[str | Document], Field(min_length=1)]
+    documents: Filled[str | Document]
     top_n: Annotated[int, Field(ge=1)] | None = None
     return_documents: bool | None = None
     truncate: Truncate | None = None
@@ -41,11 +41,8 @@ async def cohere_rerank(work: Work, body: CohereRerank) -> dict[str, Any]:
     order = sorted(range(len(scores)), key=lambda n: -scores[n])[: body.top_n]
     usage = USAGE.get()
     results = [
-        {
-            "index": n,
-            "relevance_score": scores[n],
-            **({"document": {"text": texts[n]}} if body.return_documents else {}),
-        }
+        {"index": n, "relevance_score": scores[n]}
+        | ({"document": {"text": texts[n]}} if body.return_documents else {})
         for n in order
     ]
     return {

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.models import ServedModel
-from bertsmith.serve.route import Body, JsonRoute, ModelName
+from bertsmith.serve.route import Body, Filled, JsonRoute, ModelName
 from bertsmith.serve.tei import Tei, label_scores
 from bertsmith.serve.tei_bodies import EmbedBody, Input, Pair, Sentences, SimilarityBody, Truncation
 from bertsmith.serve.validation import invalid
@@ -54,9 +54,7 @@ class TaskBody(Truncation, Body):
 class LabelBody(TaskBody):
     """Texts to classify; a list has one result for each. Pairs are lists of two."""
 
-    inputs: (
-        str | Annotated[list[str], Field(min_length=1)] | Annotated[list[Pair], Field(min_length=1)]
-    )
+    inputs: str | Filled[str] | Filled[Pair]
     top_k: Top | None = None
     function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
     raw_scores: bool = False
@@ -116,34 +114,28 @@ class Hub:
         self.work, self.tei = work, Tei(work)
 
     async def answer(self, body: HubBody) -> Any:
-        """Answer in the format of the task."""
+        """Inputs of whatever task the model is for (huggingface_hub's InferenceClient)."""
         inputs, models = body.inputs, self.work.models
         if isinstance(inputs, dict) and "source_sentence" in inputs:
             own = parsed(SentencesBody, body).model_dump()
             asked = {"model": body.model, "inputs": own.pop("inputs"), "parameters": own}
             return await self.tei.similarity(SimilarityBody.model_validate(asked))
         if isinstance(inputs, dict) and "question" in inputs:
-            return await self._question(
-                models.pick(body.model, "answer"), parsed(QuestionBody, body)
-            )
+            served = models.pick(body.model, "answer")
+            return await self._question(served, parsed(QuestionBody, body))
         served = models.named(body.model) if body.model else next(iter(models))
         if "candidate_labels" in {*(body.parameters or ()), *(body.model_extra or ())}:
-            labels = (
-                ", ".join(served.bert.checkpoint.labels) if "classify" in served.can else "none"
-            )
+            labels = served.bert.checkpoint.labels if "classify" in served.can else ("none",)
             raise ServeError(
                 422,
                 f"candidate_labels: no model here classifies with labels of a request (zero-shot); "
-                f"the labels of {served.name}: {labels}",
+                f"the labels of {served.name}: {', '.join(labels)}",
             )
         if "classify" in served.can:
             return await self._labels(served, parsed(LabelBody, body))
         if "tag" in served.can:
             return await self._entities(served, parsed(EntityBody, body))
-        mask, texts = (
-            served.bert.tokenizer.mask_token,
-            inputs if isinstance(inputs, list) else [inputs],
-        )
+        mask, texts = served.bert.tokenizer.mask_token, listed(inputs)
         masked = mask and any(isinstance(text, str) and mask in text for text in texts)
         if "fill-mask" in served.can and masked:
             return await self._masks(served, parsed(MaskBody, body))
@@ -219,11 +211,5 @@ def parsed(kind: type[Task], body: HubBody) -> Task:
 def hub_routes(work: Work) -> APIRouter:
     """`POST /`."""
     router = APIRouter(route_class=JsonRoute, tags=["Hugging Face"])
-    hub = Hub(work)
-
-    @router.post("/", response_model=None)
-    async def any_task(body: HubBody) -> Any:
-        """Inputs of whatever task the model is for (huggingface_hub's InferenceClient)."""
-        return await hub.answer(body)
-
+    router.post("/", response_model=None, name="any_task")(Hub(work).answer)
     return router

@@ -18,6 +18,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 TOKENS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
+Labels = tuple[str, ...]
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # folder shared by several processes
 
 
@@ -26,87 +27,42 @@ class Metrics:
 
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
-        route = ("route", "model")
-        self.requests = Counter(
-            "te_request_count", "Requests", ("route", "status"), registry=registry
-        )
-        self.duration = Histogram(
-            "te_request_duration",
-            "Seconds of a request",
-            ("route",),
-            buckets=SECONDS,
-            registry=registry,
-        )
-        self.tokenise = Histogram(
-            "te_request_tokenization_duration",
-            "Seconds of tokenization",
-            route,
-            buckets=SECONDS,
-            registry=registry,
-        )
-        self.wait = Histogram(
-            "te_request_queue_duration",
-            "Seconds in the queue",
-            route,
-            buckets=SECONDS,
-            registry=registry,
-        )
-        self.compute = Histogram(
-            "te_request_inference_duration",
-            "Seconds in batches",
-            route,
-            buckets=SECONDS,
-            registry=registry,
-        )
+        route, own = ("route", "model"), ("model",)
+
+        def histogram(name: str, about: str, labels: Labels, buckets: Any = SECONDS) -> Histogram:
+            return Histogram(name, about, labels, buckets=buckets, registry=registry)
+
+        def gauge(name: str, about: str) -> Gauge:
+            return Gauge(name, about, own, registry=registry, multiprocess_mode="livesum")
+
+        requests = ("te_request_count", "Requests", ("route", "status"))
+        self.requests = Counter(*requests, registry=registry)
+        self.duration = histogram("te_request_duration", "Seconds of a request", ("route",))
+        tokenised = ("te_request_tokenization_duration", "Seconds of tokenization")
+        self.tokenise = histogram(*tokenised, route)
+        self.wait = histogram("te_request_queue_duration", "Seconds in the queue", route)
+        self.compute = histogram("te_request_inference_duration", "Seconds in batches", route)
         self.tokens = Counter("te_tokens_count", "Tokens encoded", route, registry=registry)
-        own = ("model",)
-        self.batch_size = Histogram(
-            "te_batch_next_size", "Requests in a batch", own, buckets=SIZES, registry=registry
-        )
-        self.batch_tokens = Histogram(
-            "te_batch_next_tokens", "Tokens in a batch", own, buckets=TOKENS, registry=registry
-        )
-        self.batch_seconds = Histogram(
-            "bertsmith_batch_duration",
-            "Seconds of a batch",
-            own,
-            buckets=SECONDS,
-            registry=registry,
-        )
-        self.fill = Gauge(
-            "bertsmith_batch_tokens",
-            "Tokens of the last batch",
-            own,
-            registry=registry,
-            multiprocess_mode="livesum",
-        )
-        self.budget = Gauge(
-            "bertsmith_batch_budget",
-            "Tokens that fit into a batch",
-            own,
-            registry=registry,
-            multiprocess_mode="livesum",
-        )
-        self.size = Gauge(
-            "te_queue_size",
-            "Requests in the queue",
-            own,
-            registry=registry,
-            multiprocess_mode="livesum",
-        )
-        self.waiting = Gauge(
-            "bertsmith_queue_tokens",
-            "Tokens in the queue",
-            own,
-            registry=registry,
-            multiprocess_mode="livesum",
-        )
+        self.batch_size = histogram("te_batch_next_size", "Requests in a batch", own, SIZES)
+        self.batch_tokens = histogram("te_batch_next_tokens", "Tokens in a batch", own, TOKENS)
+        self.batch_seconds = histogram("bertsmith_batch_duration", "Seconds of a batch", own)
+        self.fill = gauge("bertsmith_batch_tokens", "Tokens of the last batch")
+        self.budget = gauge("bertsmith_batch_budget", "Tokens that fit into a batch")
+        self.size = gauge("te_queue_size", "Requests in the queue")
+        self.waiting = gauge("bertsmith_queue_tokens", "Tokens in the queue")
         self.queues: list[tuple[str, Any]] = []
 
     def queue(self, name: str, batcher: Any) -> None:
         """Report the queue of a model whenever metrics are read."""
         self.queues.append((name, batcher))
         self.budget.labels(name).set(batcher.budget)
+
+    def batch(self, name: str, batch: Any) -> None:
+        """Count a batch of a model."""
+        self.batch_size.labels(name).observe(batch.requests)
+        self.batch_tokens.labels(name).observe(batch.tokens)
+        self.batch_seconds.labels(name).observe(batch.seconds)
+        self.fill.labels(name).set(batch.tokens)
 
     def text(self) -> tuple[bytes, str]:
         """Return all metrics in Prometheus' text format, and the content type."""

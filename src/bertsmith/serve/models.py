@@ -6,6 +6,7 @@ import copy
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import time
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.ledger import Ledger
-from bertsmith.serve.batcher import Batch, Batcher
+from bertsmith.serve.batcher import Batcher
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.settings import Settings
@@ -108,7 +109,7 @@ class Models:
                 patience=0.75 * settings.timeout,
                 exact=settings.exact,
                 turn=turns.setdefault(bert.device, threading.Lock()),
-                watch=_watch(metrics, name),
+                watch=partial(metrics.batch, name),
             )
             metrics.queue(name, batcher)
             metrics.fill.labels(name).set(0)
@@ -175,13 +176,3 @@ def named(arguments: Sequence[str]) -> dict[str, str]:
             raise BertsmithError(f"{argument!r} is not a model: write MODEL or NAME=MODEL")
         places[name] = place
     return places
-
-
-def _watch(metrics: Metrics, name: str) -> Any:
-    def watch(batch: Batch) -> None:
-        metrics.batch_size.labels(name).observe(batch.requests)
-        metrics.batch_tokens.labels(name).observe(batch.tokens)
-        metrics.batch_seconds.labels(name).observe(batch.seconds)
-        metrics.fill.labels(name).set(batch.tokens)
-
-    return watch

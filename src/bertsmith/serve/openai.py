@@ -10,21 +10,16 @@ from pydantic import Field
 
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.models import ServedModel
-from bertsmith.serve.route import JsonRoute, Loose, Read, Truncate
+from bertsmith.serve.route import Filled, JsonRoute, Loose, Read, Truncate
 from bertsmith.serve.work import USAGE, Work
 
-Ids = Annotated[list[int], Field(min_length=1)]
+Ids = Filled[int]
 
 
 class EmbeddingsBody(Loose):
     """Texts to embed. Keys of other servers (`input_type`, …) are ignored, as they do."""
 
-    input: (
-        str
-        | Ids
-        | Annotated[list[str], Field(min_length=1)]
-        | Annotated[list[Ids], Field(min_length=1)]
-    )
+    input: str | Ids | Filled[str] | Filled[Ids]
     model: str
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Field(ge=1)] | None = None

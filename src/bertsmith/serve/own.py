@@ -96,7 +96,7 @@ def use_route(router: APIRouter, work: Work, use: Use, dialect: Dialect | None) 
         answer |= dialect.Answer
         accepted = Annotated[
             Annotated[own, Tag("own")] | Annotated[dialect.Body, Tag("dialect")],
-            Discriminator(lambda value: "dialect" if dialect.meant(_keys(value)) else "own"),
+            kind_by(dialect.meant, "dialect", "own"),
         ]
     endpoint.__annotations__ = {"body": accepted, "return": Any}
     router.add_api_route(
@@ -109,8 +109,14 @@ def use_route(router: APIRouter, work: Work, use: Use, dialect: Dialect | None) 
     )
 
 
-def _keys(value: Any) -> Container[str]:
-    return value if isinstance(value, dict) else getattr(value, "__dict__", {})
+def kind_by(meant: Callable[[Container[str]], bool], one: str, other: str) -> Discriminator:
+    """Return what chooses between two kinds of bodies by their keys."""
+
+    def kind(value: Any) -> str:
+        keys = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+        return one if meant(keys) else other
+
+    return Discriminator(kind)
 
 
 def state_routes(router: APIRouter, work: Work) -> None:
@@ -137,17 +143,8 @@ def state_routes(router: APIRouter, work: Work) -> None:
     async def attention(body: AttentionBody) -> Any:
         """Attention weights of every layer and head, or the page that shows them."""
         served = work.models.pick(body.model, "embed")
-        if body.format == "html":
-            html = await work.attention(
-                served,
-                body.text,
-                body.pair,
-                lambda view: view.page().html(),
-                body.layers,
-                body.heads,
-            )
-            return HTMLResponse(html)
-        return await work.attention(served, body.text, body.pair, _weights, body.layers, body.heads)
+        show = _page if body.format == "html" else _weights
+        return await work.attention(served, body.text, body.pair, show, body.layers, body.heads)
 
 
 def result(value: Any, read: bool) -> dict[str, Any]:
@@ -155,6 +152,10 @@ def result(value: Any, read: bool) -> dict[str, Any]:
     usage = USAGE.get()
     answer = {"model": usage.model, "results": value, "tokens": usage.tokens}
     return {**answer, "read": usage.read} if read else answer
+
+
+def _page(view: Any) -> HTMLResponse:
+    return HTMLResponse(view.page().html())
 
 
 def _weights(view: Any) -> dict[str, Any]:

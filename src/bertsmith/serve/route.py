@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import numpy as np
 from fastapi.routing import APIRoute
@@ -30,6 +30,8 @@ from bertsmith.serve.work import USAGE
 
 ModelName = Annotated[str | None, Field(description="Which of the server's models.")]
 Read = Annotated[bool, Field(description="Also say which characters were read.")]
+Item = TypeVar("Item")
+Filled = Annotated[list[Item], Field(min_length=1)]
 Truncate = Annotated[
     bool, Field(description="Cut long texts; otherwise they are read in windows, or refused.")
 ]

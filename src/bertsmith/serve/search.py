@@ -53,11 +53,6 @@ def search_routes(work: Work, index: Index | None) -> APIRouter:
                     raise ServeError(503, str(error)) from error
                 raise
         USAGE.get().model = "index"
-        return {"results": [_plain(hit) for hit in hits]}
+        return {"results": [hit.to_dict() for hit in hits]}
 
     return router
-
-
-def _plain(hit: Any) -> dict[str, Any]:
-    value: dict[str, Any] = hit.to_dict()
-    return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,16 +36,6 @@ from bertsmith.tasks.use import Call, listed
 ACTIVATIONS = {"sigmoid": torch.sigmoid, "softmax": softmax, "none": raw}
 
 
-class Compared(NamedTuple):
-    """Two texts, their cosine, and those of each token of one with each of the other."""
-
-    model: str
-    similarity: float
-    first: list[dict[str, Any]]
-    second: list[dict[str, Any]]
-    tokens: Any
-
-
 class Tei:
     """The routes of TEI without HTTP: from request bodies to results."""
 
@@ -59,7 +49,7 @@ class Tei:
         return await self.work.texts(served, rows, whole=False)
 
     async def embed(self, body: EmbedBody) -> Any:
-        """A vector for every input."""
+        """A vector for every input; with `read`, an object with `embeddings` and `read`."""
         served = self.work.models.pick(body.model, "embed")
         texts = await self.texts(served, body.inputs)
         vectors = await self.work.embed(
@@ -72,6 +62,13 @@ class Tei:
             prompt=prompt(served, body.prompt_name),
         )
         return {"embeddings": vectors, "read": USAGE.get().read} if body.read else vectors
+
+    async def embed_all(self, body: EmbedAllBody) -> list[list[list[float]]]:
+        """A vector for every token of every input."""
+        served = self.work.models.pick(body.model, "embed")
+        texts = await self.texts(served, body.inputs)
+        rows = await self.work.tokens(served, texts, body.long)
+        return [one.vectors for one in rows]  # type: ignore[misc]
 
     async def predict(self, body: PredictBody) -> Any:
         """Labels with scores, best first."""
@@ -92,15 +89,10 @@ class Tei:
             long=body.long,
             raw_scores=body.raw_scores,
         )
-        order = sorted(range(len(scores)), key=lambda n: -scores[n])
-        ranked = [
-            {
-                "index": n,
-                **({"text": body.texts[n]} if body.return_text else {}),
-                "score": scores[n],
-            }
-            for n in order
-        ]
+        ranked = []
+        for n in sorted(range(len(scores)), key=lambda n: -scores[n]):
+            text = {"text": body.texts[n]} if body.return_text else {}
+            ranked.append({"index": n, **text, "score": scores[n]})
         return {"results": ranked, "read": USAGE.get().read} if body.read else ranked
 
     async def similarity(self, body: SimilarityBody) -> list[float]:
@@ -124,13 +116,13 @@ class Tei:
         if rows[0].shape[0] * rows[1].shape[0] > 250_000:
             raise ServeError(422, "the texts have too many tokens to compare one by one")
         unit = [one / np.maximum(np.linalg.norm(one, axis=1, keepdims=True), 1e-12) for one in rows]
-        return Compared(
-            served.name,
-            float(vectors[0] @ vectors[1]),
-            _spelled(body.first, tokens[0]),
-            _spelled(body.second, tokens[1]),
-            (unit[0] @ unit[1].T).round(5),
-        )._asdict()
+        return {
+            "model": served.name,
+            "similarity": float(vectors[0] @ vectors[1]),
+            "first": _spelled(body.first, tokens[0]),
+            "second": _spelled(body.second, tokens[1]),
+            "tokens": (unit[0] @ unit[1].T).round(5),
+        }
 
     async def tokenize(self, body: TokenizeBody) -> list[list[dict[str, Any]]]:
         """Tokens with the characters that they stand for."""
@@ -167,8 +159,8 @@ class Tei:
         size = sum(map(len, rows))
         return await self.work.call(size, lambda: [decode(row, skip_special=skip) for row in rows])
 
-    def info(self) -> dict[str, Any]:
-        """Return TEI's description of the server."""
+    async def info(self) -> dict[str, Any]:
+        """The first model and the server's limits."""
         served, settings = next(iter(self.work.models)), self.work.settings
         bert = served.bert
         labels = dict(enumerate(bert.checkpoint.labels))
@@ -238,34 +230,21 @@ def _spelled(text: str, tokens: Any) -> list[dict[str, Any]]:
     ]
 
 
-async def tei_embed(work: Work, body: EmbedBody) -> Any:
-    """A vector for every input; with `read`, an object with `embeddings` and `read`."""
-    return await Tei(work).embed(body)
-
-
-# Our own requests for vectors say whether they are normalised.
-TEI_EMBED = Dialect(EmbedBody, lambda keys: "normalise" not in keys, tei_embed, list[list[float]])
+TEI_EMBED = Dialect(
+    EmbedBody,
+    lambda keys: "normalise" not in keys,  # our own requests say whether vectors are normalised
+    lambda work, body: Tei(work).embed(body),
+    list[list[float]],
+)
 
 
 def tei_routes(work: Work) -> APIRouter:
     """Return the routes of TEI that the models support."""
     router = APIRouter(route_class=JsonRoute, tags=["text-embeddings-inference"])
     tei = Tei(work)
-
-    @router.post("/embed_all")
-    async def embed_all(body: EmbedAllBody) -> list[list[list[float]]]:
-        """A vector for every token of every input."""
-        served = work.models.pick(body.model, "embed")
-        texts = await tei.texts(served, body.inputs)
-        rows = await work.tokens(served, texts, body.long)
-        return [one.vectors for one in rows]  # type: ignore[misc]
-
+    router.post("/embed_all")(tei.embed_all)
     if "classify" in work.models.can:
-
-        @router.post("/predict", response_model=None)
-        async def predict(body: PredictBody) -> Any:
-            """Labels with scores, best first."""
-            return await tei.predict(body)
+        router.post("/predict", response_model=None)(tei.predict)
 
     @router.post("/rerank", response_model=None)
     async def rerank(body: Rerank) -> Any:
@@ -281,20 +260,9 @@ def tei_routes(work: Work) -> APIRouter:
             return await tei.similarity(body)
         return await tei.token_similarity(body)
 
-    @router.post("/tokenize")
-    async def tokenize(body: TokenizeBody) -> list[list[dict[str, Any]]]:
-        """Tokens with the characters that they stand for."""
-        return await tei.tokenize(body)
-
-    @router.post("/decode")
-    async def decode(body: DecodeBody) -> list[str]:
-        """The texts of token ids."""
-        return await tei.decode(body)
-
-    @router.get("/info")
-    async def info() -> dict[str, Any]:
-        """The first model and the server's limits."""
-        return tei.info()
+    router.post("/tokenize")(tei.tokenize)
+    router.post("/decode")(tei.decode)
+    router.get("/info")(tei.info)
 
     @router.get("/metrics", response_model=None)
     async def metrics() -> Response:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, Discriminator, Field, Tag
+from pydantic import BaseModel, Field, Tag
 
 from bertsmith.serve.cohere import CohereRerank
-from bertsmith.serve.own import OwnBody
-from bertsmith.serve.route import Body, Loose, ModelName, Read, Truncate
+from bertsmith.serve.own import OwnBody, kind_by
+from bertsmith.serve.route import Body, Filled, Loose, ModelName, Read, Truncate
 
-Ids = Annotated[list[int], Field(min_length=1)]
-Input = str | Ids | Annotated[list[str | Ids], Field(min_length=1)]
+Ids = Filled[int]
+Input = str | Ids | Filled[str | Ids]
 Direction = Literal["right", "left", "Right", "Left"]
 
 
@@ -58,7 +58,7 @@ Pair = Annotated[list[str], Field(min_length=1, max_length=2)]
 class PredictBody(TeiBody):
     """A text, a pair of texts, or a batch of lists of one or two texts."""
 
-    inputs: str | Pair | Annotated[list[Pair], Field(min_length=1)]
+    inputs: str | Pair | Filled[Pair]
     raw_scores: bool = False
 
 
@@ -66,7 +66,7 @@ class RerankBody(TeiBody):
     """A query and texts to order by relevance."""
 
     query: str
-    texts: Annotated[list[str], Field(min_length=1)]
+    texts: Filled[str]
     raw_scores: bool = False
     return_text: bool = False
     read: Read = False
@@ -76,7 +76,7 @@ class Sentences(Loose):
     """A sentence and those that it is compared with."""
 
     source_sentence: str
-    sentences: Annotated[list[str], Field(min_length=1)]
+    sentences: Filled[str]
 
 
 class SimilarityParameters(Truncation, Body):
@@ -104,7 +104,7 @@ class TokenizeBody(Loose):
     """Texts to split into tokens."""
 
     model: ModelName = None
-    inputs: str | Annotated[list[str], Field(min_length=1)]
+    inputs: str | Filled[str]
     add_special_tokens: bool = True
     prompt_name: str | None = None
 
@@ -113,25 +113,15 @@ class DecodeBody(Loose):
     """Token ids to turn into text."""
 
     model: ModelName = None
-    ids: Ids | Annotated[list[Ids], Field(min_length=1)]
+    ids: Ids | Filled[Ids]
     skip_special_tokens: bool = True
-
-
-def kind_by(key: str, one: str, other: str) -> Any:
-    """Return a discriminator that chooses between two dialects by a key of the body."""
-
-    def kind(value: Any) -> str:
-        keys = value if isinstance(value, dict) else getattr(value, "__dict__", {})
-        return one if key in keys else other
-
-    return Discriminator(kind)
 
 
 Rerank = Annotated[
     Annotated[RerankBody, Tag("tei")] | Annotated[CohereRerank, Tag("cohere")],
-    kind_by("documents", "cohere", "tei"),
+    kind_by(lambda keys: "documents" in keys, "cohere", "tei"),
 ]
 Similarity = Annotated[
     Annotated[SimilarityBody, Tag("tei")] | Annotated[TokenSimilarityBody, Tag("own")],
-    kind_by("inputs", "tei", "own"),
+    kind_by(lambda keys: "inputs" in keys, "tei", "own"),
 ]

@@ -24,18 +24,10 @@ EXPECTED = {  # by pydantic's types of errors
     "model_type": "an object",
     "model_attributes_type": "an object",
 }
-LIMITS = {
-    "greater_than_equal": ("at least", "ge"),
-    "less_than_equal": ("at most", "le"),
-}
+LIMITS = {"greater_than_equal": ("at least", "ge"), "less_than_equal": ("at most", "le")}
 NAMED = ("missing", "extra_forbidden")  # errors about a key, not about its value
-FIELDS = {
-    "source_sentence",
-    "sentences",
-    "text",
-    "question",
-    "context",
-}  # keys of objects within bodies
+# Keys of objects within bodies.
+FIELDS = {"source_sentence", "sentences", "text", "question", "context"}
 MOST = 3  # problems in one message
 
 

@@ -81,12 +81,9 @@ class Work:
         needed = await self.call(characters, lambda: next(steps))
         usage.tokenise += perf_counter() - start
         tokens = sum(len(window.ids) for window in needed.windows)
-        if tokens > self.settings.max_tokens:
-            raise ServeError(
-                413,
-                f"the request has {tokens:,} tokens, at most {self.settings.max_tokens:,} are "
-                "accepted: send less at once",
-            )
+        if tokens > (most := self.settings.max_tokens):
+            message = f"the request has {tokens:,} tokens, at most {most:,} are accepted"
+            raise ServeError(413, f"{message}: send less at once")
         if sum(len(window.masks) for window in needed.windows) > MOST_MASKS:
             raise ServeError(422, f"a request may have {MOST_MASKS} masks: send fewer at once")
         usage.tokens += tokens
@@ -153,18 +150,14 @@ class Work:
 
     def check(self, texts: Sequence[str], prompt: int = 0) -> None:
         """Raise an error for too many texts or characters, with a prompt before each text."""
-        settings = self.settings
-        if len(texts) > settings.max_inputs:
-            raise ServeError(
-                413, f"{len(texts):,} texts, at most {settings.max_inputs:,} are accepted at once"
-            )
         characters = sum(map(len, texts)) + prompt * len(texts)
-        if characters > settings.max_characters:
-            raise ServeError(
-                413,
-                f"{characters:,} characters, at most {settings.max_characters:,} are accepted at "
-                "once",
-            )
+        for count, what, most in (
+            (len(texts), "texts", self.settings.max_inputs),
+            (characters, "characters", self.settings.max_characters),
+        ):
+            if count > most:
+                message = f"{count:,} {what}, at most {most:,} are accepted at once"
+                raise ServeError(413, message)
 
     # ------------------------------------------------------------------ what routes share
 
@@ -260,11 +253,8 @@ class Work:
         def call(bert: LoadedModel) -> Any:
             view = look_at_attention(bert, text, pair, layers=layers, heads=heads, name=served.name)
             if len(view.layers) * len(view.heads) * len(view) ** 2 > MOST_WEIGHTS:
-                raise ServeError(
-                    422,
-                    f"{len(view)} tokens have too many attention weights for one answer: name "
-                    "fewer layers or heads",
-                )
+                message = f"{len(view)} tokens have too many attention weights for one answer"
+                raise ServeError(422, f"{message}: name fewer layers or heads")
             return use(view)
 
         texts = [text, *([] if pair is None else [pair])]
@@ -290,31 +280,25 @@ def tokens_to_text(tokenizer: Tokenizer, ids: Sequence[int], *, whole: bool) -> 
         "send text instead (langchain: OpenAIEmbeddings(check_embedding_ctx_length=False)); only "
         "ids that this server's /tokenize returns are accepted"
     )
-    wrong = [number for number in ids if not 0 <= number < tokenizer.size]
+
+    def refused(why: str) -> ServeError:
+        return ServeError(422, f"{why}: {hint}", param="input")
+
+    wrong, size = [number for number in ids if not 0 <= number < tokenizer.size], tokenizer.size
     if wrong:
-        raise ServeError(
-            422,
-            f"token id {wrong[0]} is not in the model's vocabulary of {tokenizer.size:,}, so these "
-            f"are ids of another tokenizer: {hint}",
-            param="input",
-        )
+        why = f"token id {wrong[0]} is not in the model's vocabulary of {size:,}"
+        raise refused(f"{why}, so these are ids of another tokenizer")
     before, after = _around(tokenizer)
     inner = list(ids)
     framed = inner[: len(before)] == before and inner[len(inner) - len(after) :] == after
     if framed and len(inner) >= len(before) + len(after) and before + after:
         inner = inner[len(before) : len(inner) - len(after)]
     elif whole:
-        raise ServeError(
-            422,
-            "these token ids do not begin and end with the model's special tokens, so they may be "
-            f"ids of another tokenizer: {hint}",
-            param="input",
-        )
+        why = "these token ids do not begin and end with the model's special tokens"
+        raise refused(f"{why}, so they may be ids of another tokenizer")
     text = tokenizer.decode(inner, skip_special=False)
     if tokenizer.encode_ids([text])[0] != inner:
-        raise ServeError(
-            422, f"these token ids are not those of any text with this model: {hint}", param="input"
-        )
+        raise refused("these token ids are not those of any text with this model")
     return text
 
 

@@ -62,17 +62,18 @@ class TextReading(Reading):
     roles = MappingProxyType({**TEXTS, "label": LABEL})
     headings = frozenset(name for couple in COUPLES for name in couple)
     blank: ClassVar[bool] = False  # is a blank text an input, too?
+    pairs: ClassVar[bool] = True  # is a second text read?
 
     def input_columns(self, rows: Rows) -> TextColumns:
         """Return the columns of texts for predictions."""
-        return text_columns(rows.finder)
+        columns = text_columns(rows.finder)
+        return columns if self.pairs else single(rows.finder, columns)
 
     def inputs(self, rows: Rows) -> list[Any | None]:
         """A text or pair for each row; a prediction for a blank text would say nothing."""
         columns = self.input_columns(rows)
         examples: list[Any | None] = []
-        for row in rows.table.rows:
-            where = rows.table.where(row)
+        for row, where in rows:
             texts = columns.read(row, where)
             if not self.blank and texts and not "".join(filter(None, texts)).strip():
                 texts = None

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, overload
 
 import torch
 from torch import Tensor
 
-from bertsmith.batch import Batch
 from bertsmith.checkpoint import Checkpoint
 from bertsmith.errors import BertsmithError
-from bertsmith.infer.loaded import EncoderTask, LoadedModel
-from bertsmith.infer.run import EncoderPass, Steps
+from bertsmith.infer.loaded import Activation, EncoderTask, LoadedModel
+from bertsmith.infer.run import Steps
 from bertsmith.infer.texts import listed_strings
-from bertsmith.infer.windows import Window
-from bertsmith.model import Hidden
 from bertsmith.pages.results import score_bars, score_table
 from bertsmith.tasks.use import (
     Askable,
@@ -31,7 +28,6 @@ from bertsmith.tasks.use import (
     listed,
 )
 
-Activation = Callable[[Tensor], Tensor]
 THRESHOLD = 0.5  # the probability from which a label of a multi-label model applies
 POSITIVE = ("1", "true", "yes", "positive", "pos", "entailment", "duplicate", "equivalent")
 NOT_RANKING = "the model has {} labels; one that reranks has a single score or two labels"
@@ -67,13 +63,9 @@ def vote(
 ) -> Steps[list[list[float]]]:
     """The scores of every label, for every text or pair. Windows of a long text vote by length."""
     windows = bert.windows(texts, pairs)
-
-    def compute(hidden: Hidden, batch: Batch, _: Sequence[Window]) -> list[Tensor]:
-        return list(activation(bert.model.heads["classify"](hidden, batch).float()).cpu())
-
     total = torch.zeros(len(texts), len(bert.checkpoint.labels))
     weight = torch.zeros(len(texts), 1)
-    outputs = yield EncoderPass(windows, compute, ("classify", activation))
+    outputs = yield bert.head_pass("classify", windows, activation)
     for window, scores in zip(windows, outputs, strict=True):
         length = max(1, len(window.tokens))
         total[window.number] += scores * length

@@ -54,10 +54,7 @@ class Evaluation:
         }
         sides = self.task.classes(self.dataset, self.values)
         if sides and len(known(*sides)) <= MATRIX:
-            content["confusion"] = {
-                "labels": known(*sides),
-                "counts": confusion(*sides).tolist(),
-            }
+            content["confusion"] = {"labels": known(*sides), "counts": confusion(*sides).tolist()}
         correct = self.task.correct(self.dataset, self.values)
         if correct is not None:
             sure = [min(1.0, max(0.0, one.confidence)) for one in self.predictions]

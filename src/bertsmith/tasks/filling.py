@@ -18,17 +18,7 @@ from bertsmith.infer.spans import trimmed
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden
 from bertsmith.pages.results import grouped_bars, score_bars
-from bertsmith.tasks.use import (
-    Askable,
-    Call,
-    Request,
-    Result,
-    Several,
-    Texts,
-    Use,
-    form,
-    listed,
-)
+from bertsmith.tasks.use import Askable, Call, Request, Result, Several, Texts, Use, form, listed
 from bertsmith.tokenizer import Tokenizer
 
 

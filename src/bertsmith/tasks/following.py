@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, overload
 
-from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import EncoderTask, LoadedModel
-from bertsmith.infer.run import EncoderPass, Steps
+from bertsmith.infer.run import Steps
 from bertsmith.infer.texts import listed_strings
-from bertsmith.infer.windows import Window
-from bertsmith.model import Hidden
+from bertsmith.tasks.classifying import softmax
 from bertsmith.tasks.read import open_data
 from bertsmith.tasks.use import Askable, Call, Request, Several, Texts, Use, listed
 
@@ -31,16 +29,10 @@ def follows(
     TASK.demand(loaded)
     head = next(name for name in HEADS if name in loaded.model.heads)
     windows = loaded.windows(firsts, seconds)
-
-    def compute(hidden: Hidden, batch: Batch, _: Sequence[Window]) -> list[float]:
-        logits = loaded.model.heads[head](hidden, batch).float()
-        chances: list[float] = logits.softmax(-1)[:, FOLLOWS].tolist()
-        return chances
-
     chances: list[list[float]] = [[] for _ in firsts]
-    outputs = yield EncoderPass(windows, compute, head)
+    outputs = yield loaded.head_pass(head, windows, softmax)
     for window, chance in zip(windows, outputs, strict=True):
-        chances[window.number].append(chance)
+        chances[window.number].append(float(chance[FOLLOWS]))
     return [sum(one) / len(one) for one in chances]
 
 

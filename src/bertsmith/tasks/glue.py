@@ -25,53 +25,27 @@ class Benchmark:
     symmetric: bool = False  # does the order of a pair mean nothing?
 
 
+def _pairs(text: str, pair: str, label: str = "label") -> dict[str, str]:
+    return {"text": text, "pair": pair, "label": label}
+
+
+SENTENCES = ("sentence1", "sentence2")
+ACCURACY, BOTH = ("accuracy",), ("accuracy", "f1")
+CLASSES, NUMBERS = "classification", "regression"
+QQP = _pairs("question1", "question2", "is_duplicate")
+STS = {"text": "sentence1", "pair": "sentence2", "score": "score"}
+MNLI = ("dev_matched", "dev_mismatched")
+COLA = {"text": "4", "label": "2"}
 GLUE: dict[str, Benchmark] = {
-    "cola": Benchmark(
-        "classification",
-        {"text": "sentence"},
-        ("mcc",),
-        headerless={"text": "4", "label": "2"},
-    ),
-    "sst2": Benchmark("classification", {"text": "sentence", "label": "label"}, ("accuracy",)),
-    "mrpc": Benchmark(
-        "classification",
-        {"text": "#1 String", "pair": "#2 String", "label": "Quality"},
-        ("accuracy", "f1"),
-        symmetric=True,
-    ),
-    "stsb": Benchmark(
-        "regression",
-        {"text": "sentence1", "pair": "sentence2", "score": "score"},
-        ("pearson", "spearman"),
-        symmetric=True,
-    ),
-    "qqp": Benchmark(
-        "classification",
-        {"text": "question1", "pair": "question2", "label": "is_duplicate"},
-        ("accuracy", "f1"),
-        symmetric=True,
-    ),
-    "mnli": Benchmark(
-        "classification",
-        {"text": "sentence1", "pair": "sentence2", "label": "gold_label"},
-        ("accuracy",),
-        dev=("dev_matched", "dev_mismatched"),
-    ),
-    "qnli": Benchmark(
-        "classification",
-        {"text": "question", "pair": "sentence", "label": "label"},
-        ("accuracy",),
-    ),
-    "rte": Benchmark(
-        "classification",
-        {"text": "sentence1", "pair": "sentence2", "label": "label"},
-        ("accuracy",),
-    ),
-    "wnli": Benchmark(
-        "classification",
-        {"text": "sentence1", "pair": "sentence2", "label": "label"},
-        ("accuracy",),
-    ),
+    "cola": Benchmark(CLASSES, {"text": "sentence"}, ("mcc",), headerless=COLA),
+    "sst2": Benchmark(CLASSES, {"text": "sentence", "label": "label"}, ACCURACY),
+    "mrpc": Benchmark(CLASSES, _pairs("#1 String", "#2 String", "Quality"), BOTH, symmetric=True),
+    "stsb": Benchmark(NUMBERS, STS, ("pearson", "spearman"), symmetric=True),
+    "qqp": Benchmark(CLASSES, QQP, BOTH, symmetric=True),
+    "mnli": Benchmark(CLASSES, _pairs(*SENTENCES, "gold_label"), ACCURACY, dev=MNLI),
+    "qnli": Benchmark(CLASSES, _pairs("question", "sentence"), ACCURACY),
+    "rte": Benchmark(CLASSES, _pairs(*SENTENCES), ACCURACY),
+    "wnli": Benchmark(CLASSES, _pairs(*SENTENCES), ACCURACY),
 }
 FOLDERS = {"sst2": ("SST-2",), "stsb": ("STS-B",), "cola": ("CoLA",)}
 

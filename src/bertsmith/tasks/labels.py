@@ -8,15 +8,9 @@ from typing import Any, ClassVar
 from bertsmith.infer.explain import Explanation
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.tasks.classifying import Classify
-from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.reading import TextExample
 from bertsmith.tasks.task import Prediction, Rows, Task
-from bertsmith.tasks.training import (
-    Sample,
-    TaskOptions,
-    Training,
-    TrainingItem,
-    label_config,
-)
+from bertsmith.tasks.training import Sample, Training, TrainingItem, label_config
 
 
 def texts_of(examples: Sequence[Any]) -> tuple[list[str], list[str] | None]:
@@ -31,15 +25,15 @@ class LabelTask(Classify, Task):
 
     head = "classify"
     hub_tag, opens_as = "text-classification", "SequenceClassification"
-    one_output = epochs_for_few = True
+    kinds, one_output, epochs_for_few = (TextExample,), True, True
 
     def with_prediction(self, example: Any, prediction: Prediction) -> Any:
         """The text or pair with the predicted label."""
         return self.carriers[0](example.text, example.pair, prediction.value, example.where)
 
     def explained_outputs(self, bert: LoadedModel, value: Any) -> list[int]:
-        """The outputs of the head that a prediction is made of."""
-        raise NotImplementedError
+        """The outputs of the head that a prediction is made of: by default the only one."""
+        return [0]
 
     def explain(self, bert: LoadedModel, example: Any, prediction: Any, steps: int = 32) -> Rows:
         """Contributions from all windows, each by its length."""
@@ -61,11 +55,6 @@ class LabelTraining(Training):
 
     head = "classify"
     problem: ClassVar[str]
-
-    def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
-        super().__init__(dataset, options)
-        self.labels = dataset.labels
-        self.index = {name: number for number, name in enumerate(self.labels)}
 
     def config_changes(self) -> dict[str, Any]:
         """The names of the labels."""

@@ -16,11 +16,9 @@ from bertsmith.errors import BertsmithError, nearest
 from bertsmith.ledger import Ledger
 from bertsmith.tasks.cells import (
     LABEL_VALUES,
-    TextColumns,
     TextReading,
     alternatives,
     label_column,
-    single,
     text_columns,
     without_header,
 )
@@ -36,11 +34,7 @@ class TextsReading(TextReading):
     """Texts alone, blank ones too, for verbs that need no task."""
 
     name = TEXTS
-    blank = True
-
-    def input_columns(self, rows: Rows) -> TextColumns:
-        """A single text."""
-        return single(rows.finder, text_columns(rows.finder))
+    blank, pairs = True, False
 
     def examples(self, rows: Rows) -> list[Any]:
         """All texts that there are."""

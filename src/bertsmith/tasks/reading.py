@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from bertsmith.data.columns import Finder
 from bertsmith.data.predictions import Records
-from bertsmith.data.tables import Layout, Table, Where
+from bertsmith.data.tables import Layout, Row, Table, Where
 from bertsmith.ledger import Ledger
 
 
@@ -41,6 +41,18 @@ class Example:
     def label_names(self) -> tuple[str, ...]:
         """The labels that it has, by name; none where labels are numbers or texts."""
         return ()
+
+
+@dataclass(frozen=True, slots=True)
+class OneText(Example):
+    """An example that is about one text."""
+
+    text: str
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text that a model reads."""
+        return (self.text,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +91,10 @@ class Rows:
     ledger: Ledger
     names: Sequence[str] | None = None  # of labels that are numbers from 0
     scheme: str | None = None  # found in reading: of tags that spell entities
+
+    def __iter__(self) -> Iterator[tuple[Row, Where]]:
+        """Every row with its place."""
+        return ((row, self.table.where(row)) for row in self.table.rows)
 
 
 class Reading:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from bertsmith.checkpoint import Checkpoint
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import LoadedModel
+from bertsmith.metrics.calibration import calibration_error
 from bertsmith.metrics.labels import Score
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.reading import Reading
@@ -27,6 +28,7 @@ from bertsmith.tasks.use import Result, Use
 FITTED = ("decision_threshold", "label_thresholds", "no_answer_threshold", "abstain_below")
 
 Weights = NDArray[np.float64]
+Values = Sequence[Any]  # one for each example, as `Prediction.value` is
 Rows = list[dict[str, Any]]
 
 
@@ -95,6 +97,9 @@ class Task(Use):
     defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})  # other than finetune's own
     options: ClassVar[frozenset[str]] = frozenset()  # of `TaskOptions`
     losses: ClassVar[tuple[str, ...]] = ()  # that can be chosen from; the first is the default
+    learner: ClassVar[type[Training]]  # how it is trained
+    label_at: ClassVar[str] = "label"  # the attribute of an example that is its label
+    measures: ClassVar[tuple[str, ...]]  # scores that are better if higher; the first decides
     kinds: ClassVar[tuple[type, ...]]  # the examples that it can predict
     carriers: ClassVar[tuple[type, ...]] = (object,)  # those that can have a label of this task
     pipeline: ClassVar[str] = ""  # options that transformers' pipeline needs for our outputs
@@ -132,7 +137,7 @@ class Task(Use):
 
     def training(self, dataset: Dataset[Any], options: TaskOptions) -> Training:
         """Return how this task is trained on a file."""
-        raise NotImplementedError
+        return self.learner(dataset, options)
 
     def tuned(
         self, bert: LoadedModel, dataset: Dataset[Any], train: Dataset[Any]
@@ -209,11 +214,11 @@ class Task(Use):
 
     def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
         """Return the names of scores that are better if higher; the first is the default."""
-        raise NotImplementedError
+        return self.measures
 
     def label_of(self, example: Any) -> Any:
         """Return the label of an example, in the form of `Prediction.value`."""
-        raise NotImplementedError
+        return getattr(example, self.label_at)
 
     def scorer(
         self,
@@ -221,7 +226,19 @@ class Task(Use):
         predictions: Sequence[Prediction],
         bert: LoadedModel | None = None,
     ) -> Scorer:
-        """Return the scores of predictions for labelled examples.
+        """Return the scores of predictions for labelled examples, with their calibration error."""
+        values = [one.value for one in predictions]
+        score, correct = self.score(dataset, values, bert), self.correct(dataset, values)
+        if correct is None:
+            return score
+        sure, right = np.clip([one.confidence for one in predictions], 0, 1), np.asarray(correct)
+        return lambda weights: {
+            **score(weights),
+            "calibration_error": calibration_error(sure, right, weights),
+        }
+
+    def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
+        """Return the scores of predicted values.
 
         Some depend on the model: the names of its labels, or the vectors of a whole file.
         """
@@ -239,19 +256,20 @@ class Task(Use):
         label = self.label_of(example)
         return -abs(float(value) - float(label)) if self.numeric else float(value == label)
 
-    def per_class(self, dataset: Dataset[Any], values: Sequence[Any]) -> dict[str, Score]:
+    def per_class(self, dataset: Dataset[Any], values: Values) -> dict[str, Score]:
         """Return precision, recall and F1 of every class; empty if there are none."""
         return {}
 
-    def classes(
-        self, dataset: Dataset[Any], values: Sequence[Any]
-    ) -> tuple[list[str], list[str]] | None:
+    def classes(self, dataset: Dataset[Any], values: Values) -> tuple[list[str], list[str]] | None:
         """Return labels and predictions for a confusion matrix, if each is a single class."""
         return None
 
-    def correct(self, dataset: Dataset[Any], values: Sequence[Any]) -> list[bool] | None:
+    def correct(self, dataset: Dataset[Any], values: Values) -> list[bool] | None:
         """Return which predictions are correct, if confidence can be compared with it."""
-        return None
+        if not self.exclusive:
+            return None
+        pairs = zip(dataset.examples, values, strict=True)
+        return [self.label_of(example) == value for example, value in pairs]
 
     # ------------------------------------------------------------------ showing
 
@@ -266,10 +284,11 @@ class Task(Use):
         return f"{value:.4g}" if self.numeric else str(value)
 
 
-def abstained(bert: LoadedModel, confidence: float) -> dict[str, bool]:
-    """Whether a model that may abstain does so; nothing for other models."""
+def chosen(bert: LoadedModel, value: Any, sure: float, output: dict[str, Any]) -> Prediction:
+    """A label or choice; of a model that may abstain, also whether it does so."""
     below = bert.checkpoint.settings.get("abstain_below")
-    return {} if below is None else {"abstained": confidence < float(below)}
+    more = {} if below is None else {"abstained": sure < float(below)}
+    return Prediction(value, sure, output | more)
 
 
 def weighted_mean(values: Sequence[float] | NDArray[Any], weights: Weights | None) -> float:

@@ -49,29 +49,12 @@ TASK_OPTIONS = ("class_weights", "focal", "smoothing", "temperature", "both_orde
 class TaskOptions(Protocol):
     """The values of TASK_OPTIONS."""
 
-    @property
-    def class_weights(self) -> str:
-        """Either "balanced" or "name=2.5,other=1"; empty: all classes count the same."""
-
-    @property
-    def loss(self) -> str:
-        """One of `Task.losses`; empty: the first."""
-
-    @property
-    def focal(self) -> float:
-        """Gamma of the focal loss."""
-
-    @property
-    def smoothing(self) -> float:
-        """Label smoothing."""
-
-    @property
-    def temperature(self) -> float:
-        """Divides similarities that compete."""
-
-    @property
-    def both_orders(self) -> bool:
-        """Is every pair of texts learned in both orders?"""
+    class_weights: str  # "balanced" or "name=2.5,other=1"; empty: all classes count the same
+    loss: str  # one of `Task.losses`; empty: the first
+    focal: float  # gamma of the focal loss
+    smoothing: float  # of labels
+    temperature: float  # divides similarities that compete
+    both_orders: bool  # is every pair of texts learned in both orders?
 
 
 class Training:
@@ -84,7 +67,8 @@ class Training:
     exact: ClassVar[bool] = False  # do targets stay the same when filler sequences are added?
 
     def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
-        self.dataset, self.options = dataset, options
+        self.dataset, self.options, self.labels = dataset, options, dataset.labels
+        self.index = {name: number for number, name in enumerate(self.labels)}
 
     def config_changes(self) -> dict[str, Any]:
         """Entries that config.json gets."""
@@ -176,6 +160,29 @@ def soft_choice_loss(student: Tensor, targets: Targets, temperature: float) -> T
     """The soft loss of classes: two (N, classes), the sum over rows by their weights."""
     loss = soft_cross_entropy(student, targets["teacher"], temperature)
     return (loss * targets["weights"]).sum()
+
+
+def grid_cells(items: Sequence[TrainingItem], width: int) -> Tensor:
+    """Of every window, the cell of a grid (items, width): that of its item and number (N,)."""
+    rows = enumerate(items)
+    return torch.tensor([row * width + one.number for row, item in rows for one in item.windows])
+
+
+def best_in_grid(
+    outputs: Tensor, cells: Tensor, shape: torch.Size, absent: float = ABSENT
+) -> Tensor:
+    """The best output of the windows of each cell; `absent` where there is none."""
+    empty = outputs.new_full((shape.numel(),), absent)
+    return empty.scatter_reduce(0, cells, outputs.flatten(), "amax").view(shape)
+
+
+def soft_grid_loss(
+    outputs: Tensor, targets: Targets, shape: torch.Size, temperature: float
+) -> Tensor:
+    """The soft loss of what competes in the rows of a grid."""
+    both = (outputs, targets["teacher"])
+    student, teacher = (best_in_grid(one, targets["cells"], shape) for one in both)
+    return soft_choice_loss(student, {**targets, "teacher": teacher}, temperature)
 
 
 def item_weights(items: Sequence[TrainingItem]) -> Tensor:

@@ -104,16 +104,10 @@ def read_squad(path: Path, content: Mapping[str, Any], ledger: Ledger) -> list[Q
                     if not gold and not asked.get("is_impossible"):
                         gold = None  # v1.1 has no questions without an answer: it was left out
                         ledger.note("questions without answers that are not marked as impossible")
-                examples.append(
-                    Question(
-                        id=name_cell(asked.get("id"), len(examples) + 1),
-                        question=_string(asked, "question", where),
-                        passage=passage,
-                        answers=gold,
-                        title=name_cell(article.get("title"), ""),
-                        where=where,
-                    )
-                )
+                name = name_cell(asked.get("id"), len(examples) + 1)
+                question, title = _string(asked, "question", where), article.get("title")
+                title = name_cell(title, "")
+                examples.append(Question(name, question, passage, gold, title, where))
     return examples
 
 
@@ -180,7 +174,7 @@ def placed(text: str, start: int | None, passage: str, ledger: Ledger) -> Span:
 
 def question_rows(rows: Rows, gold: bool = True) -> list[Question | None]:
     """A question for each row; None for a row without a question or a passage."""
-    table, finder, ledger = rows.table, rows.finder, rows.ledger
+    finder, ledger = rows.finder, rows.ledger
     question, passage = finder.needed("question"), finder.needed("passage")
     answers = finder.known("answers") if gold else None
     starts = finder.known("start") if gold else None
@@ -188,8 +182,7 @@ def question_rows(rows: Rows, gold: bool = True) -> list[Question | None]:
     if title:
         finder.used.add(title)
     examples: list[Question | None] = []
-    for row in table.rows:
-        where = table.where(row)
+    for row, where in rows:
         if any(is_absent(row.cells.get(column)) for column in (question, passage)):
             examples.append(None)
             continue
@@ -198,16 +191,10 @@ def question_rows(rows: Rows, gold: bool = True) -> list[Question | None]:
         if answers is not None:
             start = row.cells.get(starts) if starts else None
             spans = _answers(row.cells.get(answers), start, read, where, ledger)
-        examples.append(
-            Question(
-                id=name_cell(row.cells.get(name) if name else None, row.number),
-                question=text_cell(row.cells.get(question), where, question),
-                passage=read,
-                answers=spans,
-                title=name_cell(row.cells.get(title) if title else None, ""),
-                where=where,
-            )
-        )
+        asked = text_cell(row.cells.get(question), where, question)
+        number = name_cell(row.cells.get(name) if name else None, row.number)
+        article = name_cell(row.cells.get(title) if title else None, "")
+        examples.append(Question(number, asked, read, spans, article, where))
     return examples
 
 
@@ -268,9 +255,7 @@ def _answers(
 class AnsweringReading(Reading):
     """Questions about passages, and their answers."""
 
-    name = "answering"
-    order = 50
-    about = "an answer that stands in a passage"
+    name, order, about = "answering", 50, "an answer that stands in a passage"
     roles = MappingProxyType(
         {
             "question": ("question", "query"),

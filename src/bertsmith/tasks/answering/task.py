@@ -17,22 +17,20 @@ from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.explain import Explanation
 from bertsmith.infer.loaded import EncoderTask, LoadedModel, positive
-from bertsmith.infer.run import EncoderPass, Steps
+from bertsmith.infer.run import Steps
 from bertsmith.infer.spans import trimmed
 from bertsmith.infer.windows import Window
 from bertsmith.metrics.answers import answer_overlap, best_threshold, question_scores
-from bertsmith.model import Hidden
 from bertsmith.numbers import parse_number
 from bertsmith.objectives.distilled import soft_cross_entropy
 from bertsmith.pages.results import marked_text, score_table
 from bertsmith.tasks.answering.reading import READING, Question, Span
 from bertsmith.tasks.dataset import Dataset
-from bertsmith.tasks.task import Display, Mark, Passage, Prediction, Rows, Scorer, Task
+from bertsmith.tasks.task import Display, Mark, Passage, Prediction, Rows, Scorer, Task, Values
 from bertsmith.tasks.training import (
     ABSENT,
     Sample,
     Targets,
-    TaskOptions,
     Training,
     TrainingItem,
     class_loss,
@@ -130,12 +128,8 @@ def find_answers(
         windower.pair(number, encoded[question].ids, encoded[passage].ids)
         for number, (question, passage) in enumerate(zip(questions, passages, strict=True))
     ]
-
-    def compute(hidden: Hidden, batch: Batch, _: Sequence[Window]) -> list[torch.Tensor]:
-        return list(batch.layout.split(bert.model.heads["answer"](hidden, batch).float().cpu()))
-
     windows = [window for group in grouped for window in group]
-    scores = iter((yield EncoderPass(windows, compute, "answer")))
+    scores = iter((yield bert.head_pass("answer", windows, tokens=True)))
     found = []
     for passage, group in zip(passages, grouped, strict=True):
         read = encoded[passage]
@@ -145,11 +139,7 @@ def find_answers(
 
 
 def _ranked(
-    passage: str,
-    offsets: Sequence[tuple[int, int]],
-    spans: torch.Tensor,
-    nothing: float,
-    top: int,
+    passage: str, offsets: Sequence[tuple[int, int]], spans: torch.Tensor, nothing: float, top: int
 ) -> RankedAnswers:
     """Return the best `top` spans of characters."""
     best: dict[tuple[int, int], float] = {}
@@ -315,13 +305,13 @@ class AnswerMethods(Askable):
 class AnsweringTask(Task):
     """An answer that stands in a passage."""
 
-    reading = READING
-    head = "answer"
+    reading, head = READING, "answer"
     hub_tag, opens_as = "question-answering", "QuestionAnswering"
     usage = 'answer("A question?", "A passage.")'
     defaults = MappingProxyType({"batch_size": 16, "epochs": 2})
     options = frozenset({"focal"})
     kinds = (Question,)
+    learner, measures = AnsweringTraining, ("f1", "exact")
     fits_static = False
 
     # ---- asking
@@ -341,10 +331,6 @@ class AnsweringTask(Task):
         if pair is None:
             raise BertsmithError("a question needs a passage: --pair PASSAGE")
         return {"question": text, "context": pair}
-
-    def training(self, dataset: Dataset[Any], options: TaskOptions) -> AnsweringTraining:
-        """Starts and ends of answers."""
-        return AnsweringTraining(dataset, options)
 
     def with_prediction(self, example: Any, prediction: Prediction) -> Any:
         """The question with the predicted answer, or with none."""
@@ -391,20 +377,13 @@ class AnsweringTask(Task):
                 if inside[0] in window.tokens and inside[-1] in window.tokens
                 for shift in [window.first - window.tokens.start]
             }
-        scores = bert.run(
-            windows,
-            lambda hidden, batch, _: batch.layout.split(bert.model.heads["answer"](hidden, batch)),
-        )
+        scores = bert.run(windows, bert.head_pass("answer", windows, tokens=True).compute)
         # An answer is as good as its best window says; there is none if no window has one.
         pick = max if prediction.value else min
         number = pick(spans, key=lambda n: float(scores[n][spans[n], (0, 1)].sum()))
         first, last = spans[number]
         explanation.add(windows[number], "answer", [(first, 0), (last, 1)], steps)
         return explanation.words([windows[number]])
-
-    def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
-        """F1 of words decides."""
-        return "f1", "exact"
 
     def label_of(self, example: Any) -> Any:
         """Its answers' texts."""
@@ -414,15 +393,9 @@ class AnsweringTask(Task):
         """F1 of the words."""
         return answer_overlap(self.label_of(example), value)
 
-    def scorer(
-        self,
-        dataset: Dataset[Any],
-        predictions: Sequence[Prediction],
-        bert: LoadedModel | None = None,
-    ) -> Scorer:
+    def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
         """Exact match and F1 by the rules of SQuAD: v2.0 where a question has no answer."""
-        gold = _gold(dataset.examples)
-        return question_scores(list(gold.values()), [one.value for one in predictions])
+        return question_scores(list(_gold(dataset.examples).values()), values)
 
     def display(self, example: Any, prediction: Prediction) -> Display:
         """The passage with the labelled answers and the predicted one."""

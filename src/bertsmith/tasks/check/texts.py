@@ -24,14 +24,9 @@ def empty(splits: Splits) -> Iterator[Finding]:
     for name, dataset in splits.items():
         places = [one.where for one in dataset.examples if not all(map(str.strip, one.texts))]
         severity = "error" if len(places) == len(dataset) else "warning"
-        yield from found(
-            severity,
-            "empty-text",
-            name,
-            "examples with an empty text",
-            places,
-            "remove them, or check that the right column is read",
-        )
+        what = "examples with an empty text"
+        advice = "remove them, or check that the right column is read"
+        yield from found(severity, "empty-text", name, what, places, advice)
 
 
 def broken(splits: Splits) -> Iterator[Finding]:
@@ -57,14 +52,9 @@ def repeated(splits: Splits) -> Iterator[Finding]:
         again = [one.where for group in groups.values() for one in group[1:]]
         yield from found("note", "duplicate", name, "duplicates of earlier examples", again)
         torn = [group[1].where for group in groups.values() if len({one.gold for one in group}) > 1]
-        yield from found(
-            "warning",
-            "contradiction",
-            name,
-            "texts with different labels in different rows",
-            torn,
-            "correct the labels; a model can predict only one of them",
-        )
+        what = "texts with different labels in different rows"
+        advice = "correct the labels; a model can predict only one of them"
+        yield from found("warning", "contradiction", name, what, torn, advice)
 
 
 def leaked(splits: Splits) -> Iterator[Finding]:
@@ -74,14 +64,9 @@ def leaked(splits: Splits) -> Iterator[Finding]:
         places = [example.where for example in second.examples if key(example) in known]
         share = len(places) / len(second)
         severity = "error" if share > MOSTLY else "warning"
-        yield from found(
-            severity,
-            "leak",
-            other,
-            f"examples also in {one} ({share:.1%})",
-            places,
-            f"scores on {other} will be too optimistic",
-        )
+        what = f"examples also in {one} ({share:.1%})"
+        advice = f"scores on {other} will be too optimistic"
+        yield from found(severity, "leak", other, what, places, advice)
         yield from _shared(one, first, other, second)
 
 
@@ -93,14 +78,8 @@ def _shared(one: str, first: Dataset[Any], other: str, second: Dataset[Any]) -> 
     for example in second.examples if name else ():
         if (text := same(getattr(example, name))) in known:
             places.setdefault(text, example.where)
-    yield from found(
-        "warning",
-        f"{name}-leak",
-        other,
-        f"{name}s also in {one}",
-        places.values(),
-        f"split the data by {name}, or better by article",
-    )
+    what, advice = f"{name}s also in {one}", f"split the data by {name}, or better by article"
+    yield from found("warning", f"{name}-leak", other, what, places.values(), advice)
 
 
 def label_in_text(splits: Splits) -> Iterator[Finding]:
@@ -118,14 +97,9 @@ def label_in_text(splits: Splits) -> Iterator[Finding]:
         for one in rows[:2000]
     )
     if len(own) > MOSTLY * len(rows) and others < 0.1 * min(2000, len(rows)):
-        yield from found(
-            "warning",
-            "label-in-text",
-            "train",
-            "texts that contain their own label",
-            [one.where for one in own],
-            "a model would only learn to find it; remove it from the texts",
-        )
+        what, places = "texts that contain their own label", [one.where for one in own]
+        advice = "a model would only learn to find it; remove it from the texts"
+        yield from found("warning", "label-in-text", "train", what, places, advice)
 
 
 def _says(pattern: re.Pattern[str], example: Example) -> bool:

@@ -44,9 +44,7 @@ class Options(Example):
 class ChoiceReading(Reading):
     """Prompts with several choices."""
 
-    name = "choice"
-    order = 60
-    about = "one of several choices"
+    name, order, about = "choice", 60, "one of several choices"
     roles = MappingProxyType(
         {
             "prompt": (
@@ -115,8 +113,7 @@ def choice_rows(rows: Rows) -> list[Options | None]:
     if begins:
         finder.used.add(begins)
     examples: list[Options | None] = []
-    for row in table.rows:
-        where = table.where(row)
+    for row, where in rows:
         asked = row.cells.get(prompt)
         keys: Sequence[str] = ()
         if is_absent(asked):
@@ -182,11 +179,7 @@ def _lettered(value: str) -> tuple[list[str], Sequence[str]]:
 
 
 def _label(
-    row: Row,
-    answer: str | None,
-    options: list[str],
-    keys: Sequence[str],
-    where: Where,
+    row: Row, answer: str | None, options: list[str], keys: Sequence[str], where: Where
 ) -> int | None:
     """Which choice is right: by its letter, its number from 0, or its words."""
     value = row.cells.get(answer) if answer else None

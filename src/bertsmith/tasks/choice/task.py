@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Annotated, Any
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -15,11 +14,9 @@ from torch import Tensor
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import EncoderTask, LoadedModel
-from bertsmith.infer.run import EncoderPass, Steps
+from bertsmith.infer.run import Steps
 from bertsmith.infer.texts import listed_strings
 from bertsmith.infer.windows import Window, Windower
-from bertsmith.metrics.calibration import calibration_error
-from bertsmith.model import Hidden
 from bertsmith.tasks.choice.reading import READING, Options
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.task import (
@@ -29,20 +26,20 @@ from bertsmith.tasks.task import (
     Prediction,
     Scorer,
     Task,
-    Weights,
-    abstained,
+    Values,
+    chosen,
     weighted_mean,
 )
 from bertsmith.tasks.training import (
-    ABSENT,
     Sample,
     Targets,
-    TaskOptions,
     Training,
     TrainingItem,
+    best_in_grid,
     class_loss,
+    grid_cells,
     item_weights,
-    soft_choice_loss,
+    soft_grid_loss,
 )
 from bertsmith.tasks.use import Askable, Call, Request, Result, form
 
@@ -70,17 +67,13 @@ def choose_many(
 ) -> Steps[list[Choice]]:
     """The best choice for each prompt. A long prompt is read in windows, each with the choice."""
     grouped = choice_windows(bert, prompts, choices, bert.windower())
-
-    def compute(hidden: Hidden, batch: Batch, _: Sequence[Window]) -> list[float]:
-        return list(bert.model.heads["choose"](hidden, batch).float().flatten().tolist())
-
     windows = [window for group in grouped for window in group]
-    scores = iter((yield EncoderPass(windows, compute, "choose")))
+    scores = iter((yield bert.head_pass("choose", windows)))
     results = []
     for group, texts in zip(grouped, choices, strict=True):
         highest = [float("-inf")] * len(texts)
         for window in group:  # what speaks for a choice may stand in any window
-            highest[window.number] = max(highest[window.number], next(scores))
+            highest[window.number] = max(highest[window.number], float(next(scores)))
         probabilities = torch.tensor(highest).softmax(0).tolist()
         best = max(range(len(texts)), key=probabilities.__getitem__)
         results.append(Choice(best, texts[best], probabilities))
@@ -119,23 +112,18 @@ class ChoiceTraining(Training):
         ]
 
     def targets(self, items: Sequence[TrainingItem]) -> Targets:
-        """The question and the choice of every window (N,), the right choices and weights (Q,).
+        """The choice of every window as a cell (N,), the right choices and weights (Q,).
 
-        `width` has as many elements as the question with the most choices has choices.
+        `grid` has a cell for every question and choice (Q, width).
         """
-        questions = [number for number, item in enumerate(items) for _ in item.windows]
-        choices = [window.number for item in items for window in item.windows]
-        return {
-            "questions": torch.tensor(questions),
-            "choices": torch.tensor(choices),
-            "width": torch.empty(max(choices) + 1),
-            "classes": torch.tensor([item.target for item in items]),
-            "weights": item_weights(items),
-        }
+        width = 1 + max(window.number for item in items for window in item.windows)
+        classes = torch.tensor([item.target for item in items])
+        grid = {"cells": grid_cells(items, width), "grid": torch.empty(len(items), width)}
+        return {**grid, "classes": classes, "weights": item_weights(items)}
 
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
         """Cross entropy among each question's choices; places without a choice never win."""
-        grid = _grid(outputs, targets, float("-inf"))
+        grid = best_in_grid(outputs, targets["cells"], targets["grid"].shape, float("-inf"))
         loss = class_loss(grid, targets["classes"])
         sure = (-loss).exp()
         if smoothing := self.options.smoothing:
@@ -150,16 +138,7 @@ class ChoiceTraining(Training):
         self, outputs: Tensor, batch: Batch, targets: Targets, temperature: float
     ) -> Tensor:
         """Cross entropy with the teacher's probabilities of each question's choices."""
-        student, teacher = (_grid(x, targets, ABSENT) for x in (outputs, targets["teacher"]))
-        return soft_choice_loss(student, {**targets, "teacher": teacher}, temperature)
-
-
-def _grid(outputs: Tensor, targets: Targets, absent: float) -> Tensor:
-    """The best output of each choice (questions, choices); `absent` where there is no choice."""
-    width, count = len(targets["width"]), len(targets["classes"])
-    places = targets["questions"] * width + targets["choices"]
-    empty = outputs.new_full((count * width,), absent)
-    return empty.scatter_reduce(0, places, outputs.flatten(), "amax").view(count, width)
+        return soft_grid_loss(outputs, targets, targets["grid"].shape, temperature)
 
 
 # ------------------------------------------------------------------ asking
@@ -190,14 +169,14 @@ class ChooseMethods(Askable):
 class ChoiceTask(Task):
     """One of several choices."""
 
-    reading = READING
-    head = "choose"
+    reading, head = READING, "choose"
     hub_tag, opens_as = "multiple-choice", "MultipleChoice"
     usage = 'choose("A prompt", ["one", "another"])'
     defaults = MappingProxyType({"batch_size": 8})
     options = frozenset({"focal", "smoothing"})
     kinds = (Options,)
     exclusive = True
+    learner, measures = ChoiceTraining, ("accuracy",)
 
     # ---- asking
     verb, ability, heads = "choose", "choose", ("choose",)
@@ -214,54 +193,23 @@ class ChoiceTask(Task):
         """Choices are in files only."""
         raise BertsmithError("a model that chooses needs a file of prompts and choices")
 
-    def training(self, dataset: Dataset[Any], options: TaskOptions) -> ChoiceTraining:
-        """Cross entropy among choices."""
-        return ChoiceTraining(dataset, options)
-
     def with_prediction(self, example: Any, prediction: Prediction) -> Any:
         """The question with the predicted choice."""
         return replace(example, label=int(prediction.value))
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """The index of the best choice."""
-        prompts = [example.prompt for example in examples]
-        return [
-            Prediction(
-                one.index,
-                one.scores[one.index],
-                {"choice": one.index, "text": one.text, "scores": one.scores}
-                | abstained(bert, one.scores[one.index]),
-            )
-            for one in choose_many(bert, prompts, [example.options for example in examples])
-        ]
+        prompts, options = ([getattr(e, n) for e in examples] for n in ("prompt", "options"))
+        predictions = []
+        for one in choose_many(bert, prompts, options):
+            output = {"choice": one.index, "text": one.text, "scores": one.scores}
+            predictions.append(chosen(bert, one.index, one.scores[one.index], output))
+        return predictions
 
-    def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
+    def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
         """Accuracy."""
-        return ("accuracy",)
-
-    def label_of(self, example: Any) -> Any:
-        """The index of the right choice."""
-        return example.label
-
-    def scorer(
-        self,
-        dataset: Dataset[Any],
-        predictions: Sequence[Prediction],
-        bert: LoadedModel | None = None,
-    ) -> Scorer:
-        """Accuracy and calibration error."""
-        right = np.asarray(self.correct(dataset, [one.value for one in predictions]))
-        sure = np.clip([one.confidence for one in predictions], 0, 1)
-
-        def scores(weights: Weights | None) -> dict[str, float]:
-            error = calibration_error(sure, right, weights)
-            return {"accuracy": weighted_mean(right, weights), "calibration_error": error}
-
-        return scores
-
-    def correct(self, dataset: Dataset[Any], values: Sequence[Any]) -> list[bool]:
-        """Equal indices."""
-        return [one.label == value for one, value in zip(dataset.examples, values, strict=True)]
+        right = [one.label == value for one, value in zip(dataset.examples, values, strict=True)]
+        return lambda weights: {"accuracy": weighted_mean(right, weights)}
 
     def display(self, example: Any, prediction: Prediction) -> Display:
         """The prompt and all choices, the right and the predicted one marked."""

@@ -39,9 +39,7 @@ class Labelled(TextExample):
 class ClassificationReading(TextReading):
     """One label for a text or a pair of texts."""
 
-    name = "classification"
-    order = 10
-    about = "one label for a text or a pair of texts"
+    name, order, about = "classification", 10, "one label for a text or a pair of texts"
     target = "label"
     classes = True
 
@@ -64,8 +62,7 @@ class ClassificationReading(TextReading):
         hidden = column is not None and _all_hidden(table, column)
         agreed = column is not None and plain(column) == "gold_label"
         examples = []
-        for row in table.rows:
-            where = table.where(row)
+        for row, where in rows:
             label = None
             if column is not None and not hidden:
                 label = class_cell(row.cells.get(column), where, column, classes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,15 +12,13 @@ from bertsmith.batch import Batch
 from bertsmith.checkpoint import Checkpoint
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import LoadedModel
-from bertsmith.metrics.calibration import calibration_error
 from bertsmith.metrics.labels import Score, label_scores, per_label
 from bertsmith.numbers import shown
 from bertsmith.tasks.classification.reading import READING, Labelled
 from bertsmith.tasks.classifying import classify, positive
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
-from bertsmith.tasks.reading import TextExample
-from bertsmith.tasks.task import Prediction, Scorer, Weights, abstained
+from bertsmith.tasks.task import Prediction, Scorer, Values, chosen
 from bertsmith.tasks.training import (
     Targets,
     TaskOptions,
@@ -81,8 +78,8 @@ class ClassificationTask(LabelTask):
     reading = READING
     usage = 'classify("A text.")'
     options = frozenset({"class_weights", "focal", "smoothing", "both_orders"})
-    kinds = (TextExample,)
     carriers = (Labelled,)
+    learner = ClassificationTraining
     names_labels = exclusive = adamw_for_few = True
     baseline = "words"
 
@@ -92,18 +89,10 @@ class ClassificationTask(LabelTask):
         several = problem in ("multi_label_classification", "regression")
         return super().fits(checkpoint) and not several and len(checkpoint.labels) > 1
 
-    def training(self, dataset: Dataset[Any], options: TaskOptions) -> ClassificationTraining:
-        """Cross entropy over the labels of the file."""
-        return ClassificationTraining(dataset, options)
-
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """The likeliest label."""
         return [
-            Prediction(
-                one.label,
-                one.score,
-                {"label": one.label, "scores": one.scores} | abstained(bert, one.score),
-            )
+            chosen(bert, one.label, one.score, {"label": one.label, "scores": one.scores})
             for one in classify(bert, *texts_of(examples))
         ]
 
@@ -120,27 +109,10 @@ class ClassificationTask(LabelTask):
         binary = ("f1",) if len(dataset.labels) == 2 else ()
         return ("accuracy", "macro_f1", "mcc", *binary)
 
-    def label_of(self, example: Any) -> Any:
-        """Its label."""
-        return example.label
-
-    def scorer(
-        self,
-        dataset: Dataset[Any],
-        predictions: Sequence[Prediction],
-        bert: LoadedModel | None = None,
-    ) -> Scorer:
-        """Accuracy, macro F1, MCC, calibration error; F1 of the positive of two labels."""
+    def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
+        """Accuracy, macro F1, MCC; F1 of the positive of two labels."""
         labels = dataset.labels if bert is None else bert.checkpoint.labels
-        values = [one.value for one in predictions]
-        score = label_scores([one.label for one in dataset.examples], values, positive(labels))
-        right = np.asarray(self.correct(dataset, values))
-        sure = np.clip([one.confidence for one in predictions], 0, 1)
-
-        def scores(weights: Weights | None) -> dict[str, float]:
-            return {**score(weights), "calibration_error": calibration_error(sure, right, weights)}
-
-        return scores
+        return label_scores([one.label for one in dataset.examples], values, positive(labels))
 
     def demand_labels(self, bert: LoadedModel, dataset: Dataset[Any]) -> None:
         """Refuse to score a model that knows none of the labels."""
@@ -163,21 +135,13 @@ class ClassificationTask(LabelTask):
             notes.append(f"{count} examples have labels the model does not know: {listed(unknown)}")
         return notes
 
-    def per_class(self, dataset: Dataset[Any], values: Sequence[Any]) -> dict[str, Score]:
+    def per_class(self, dataset: Dataset[Any], values: Values) -> dict[str, Score]:
         """Every label."""
         return per_label([example.label for example in dataset.examples], values)
 
-    def classes(
-        self, dataset: Dataset[Any], values: Sequence[Any]
-    ) -> tuple[list[str], list[str]] | None:
+    def classes(self, dataset: Dataset[Any], values: Values) -> tuple[list[str], list[str]]:
         """Labels and predictions."""
         return [example.label for example in dataset.examples], list(values)
-
-    def correct(self, dataset: Dataset[Any], values: Sequence[Any]) -> list[bool]:
-        """Equal labels."""
-        return [
-            example.label == value for example, value in zip(dataset.examples, values, strict=True)
-        ]
 
 
 def listed(names: Iterable[str]) -> str:

@@ -42,9 +42,7 @@ class MultiLabelled(TextExample):
 class MultilabelReading(TextReading):
     """Any number of labels for a text or a pair of texts."""
 
-    name = "multilabel"
-    order = 20
-    about = "any number of labels"
+    name, order, about = "multilabel", 20, "any number of labels"
     target = "label"
     classes = True
     several = True
@@ -70,8 +68,7 @@ class MultilabelReading(TextReading):
             finder.note("label", f"{column}, split at {separator}", column)
         classes = class_names(rows, column)
         examples = []
-        for row in table.rows:
-            where = table.where(row)
+        for row, where in rows:
             labels: tuple[str, ...] | None = None
             if flags:
                 labels = tuple(

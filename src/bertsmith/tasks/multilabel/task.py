@@ -19,8 +19,7 @@ from bertsmith.tasks.classifying import classify
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
 from bertsmith.tasks.multilabel.reading import READING, MultiLabelled
-from bertsmith.tasks.reading import TextExample
-from bertsmith.tasks.task import Prediction, Scorer
+from bertsmith.tasks.task import Prediction, Scorer, Values
 from bertsmith.tasks.training import (
     Targets,
     TaskOptions,
@@ -81,8 +80,9 @@ class MultilabelTask(LabelTask):
     usage = 'classify("A text.").labels'
     defaults = MappingProxyType({"epochs": 4})
     options = frozenset({"class_weights", "focal", "smoothing", "both_orders"})
-    kinds = (TextExample,)
     carriers = (MultiLabelled,)
+    learner, label_at = MultilabelTraining, "labels"
+    measures = ("micro_f1", "macro_f1", "exact")
     names_labels = several = True
     baseline = "words"
 
@@ -90,10 +90,6 @@ class MultilabelTask(LabelTask):
         """Does config.json say so?"""
         problem = checkpoint.settings.get("problem_type")
         return super().fits(checkpoint) and problem == "multi_label_classification"
-
-    def training(self, dataset: Dataset[Any], options: TaskOptions) -> MultilabelTraining:
-        """Binary cross entropy over the labels of the file."""
-        return MultilabelTraining(dataset, options)
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """The labels whose probability is above the threshold."""
@@ -111,29 +107,15 @@ class MultilabelTask(LabelTask):
         labels = bert.checkpoint.labels
         return [labels.index(name) for name in value] or list(range(len(labels)))
 
-    def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
-        """Micro F1 decides."""
-        return "micro_f1", "macro_f1", "exact"
-
-    def label_of(self, example: Any) -> Any:
-        """Its labels."""
-        return example.labels
-
     def correctness(self, example: Any, value: Any) -> float:
         """Are all labels right, and none too many?"""
         return float(set(value) == set(example.labels))
 
-    def scorer(
-        self,
-        dataset: Dataset[Any],
-        predictions: Sequence[Prediction],
-        bert: LoadedModel | None = None,
-    ) -> Scorer:
+    def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
         """Exact match, micro and macro F1."""
-        values = [one.value for one in predictions]
         return multilabel_scores([example.labels for example in dataset.examples], values)
 
-    def per_class(self, dataset: Dataset[Any], values: Sequence[Any]) -> dict[str, Score]:
+    def per_class(self, dataset: Dataset[Any], values: Values) -> dict[str, Score]:
         """Every label."""
         return multilabel_per_label([example.labels for example in dataset.examples], values)
 

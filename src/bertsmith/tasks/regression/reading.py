@@ -11,14 +11,7 @@ from bertsmith.data.columns import Finder, is_list
 from bertsmith.data.tables import Where, is_absent, sample
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_number, shown
-from bertsmith.tasks.cells import (
-    SCORE,
-    TEXTLESS,
-    TEXTS,
-    TextReading,
-    text_columns,
-    texts_and_label,
-)
+from bertsmith.tasks.cells import SCORE, TEXTLESS, TEXTS, TextReading, text_columns, texts_and_label
 from bertsmith.tasks.reading import Guess, Rows, TextExample
 
 LARGEST = 1e30  # scores, whose squared errors a model learns in float32
@@ -49,8 +42,7 @@ class ScoreReading(TextReading):
         texts = text_columns(rows.finder)
         column = column or rows.finder.known("score")
         examples = []
-        for row in rows.table.rows:
-            where = rows.table.where(row)
+        for row, where in rows:
             score = _score(row.cells.get(column), where, column) if column else None
             both = texts.read(row, where)
             if both is None:
@@ -83,9 +75,7 @@ def _score(value: Any, where: Where, column: str) -> float | None:
 class RegressionReading(ScoreReading):
     """A number for a text or a pair."""
 
-    name = "regression"
-    order = 30
-    about = "a number for a text or a pair"
+    name, order, about = "regression", 30, "a number for a text or a pair"
 
     def suits(self, finder: Finder) -> Guess | None:
         """Tables with a column of scores, or with labels that are fractions."""

@@ -20,9 +20,8 @@ from bertsmith.model import Model
 from bertsmith.tasks.classifying import classify
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
-from bertsmith.tasks.reading import TextExample
 from bertsmith.tasks.regression.reading import READING, Scored
-from bertsmith.tasks.task import Prediction, Scorer
+from bertsmith.tasks.task import Prediction, Scorer, Values
 from bertsmith.tasks.training import Targets, TaskOptions, TrainingItem, item_weights
 
 
@@ -91,8 +90,8 @@ class RegressionTask(LabelTask):
     reading = READING
     usage = 'classify("A text.").score'
     defaults = MappingProxyType({"epochs": 4})
-    kinds = (TextExample,)
     carriers = (Scored,)
+    learner, label_at, measures = RegressionTraining, "score", ("pearson", "spearman")
     numeric = True
     baseline = "vectors"
     options = frozenset({"both_orders"})
@@ -103,35 +102,13 @@ class RegressionTask(LabelTask):
         single = len(checkpoint.labels) == 1 and problem != "multi_label_classification"
         return super().fits(checkpoint) and (problem == "regression" or single)
 
-    def training(self, dataset: Dataset[Any], options: TaskOptions) -> RegressionTraining:
-        """Squared error."""
-        return RegressionTraining(dataset, options)
-
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """The output of the model."""
         found = classify(bert, *texts_of(examples))
         return [Prediction(one.score, 1.0, {"score": one.score}) for one in found]
 
-    def explained_outputs(self, bert: LoadedModel, value: Any) -> list[int]:
-        """The only one."""
-        return [0]
-
-    def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
-        """Pearson's correlation decides."""
-        return "pearson", "spearman"
-
-    def label_of(self, example: Any) -> Any:
-        """Its score."""
-        return example.score
-
-    def scorer(
-        self,
-        dataset: Dataset[Any],
-        predictions: Sequence[Prediction],
-        bert: LoadedModel | None = None,
-    ) -> Scorer:
+    def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
         """Correlations and the mean squared error."""
-        values = [one.value for one in predictions]
         return number_scores([example.score for example in dataset.examples], values)
 
 

@@ -10,7 +10,7 @@ from bertsmith.data.columns import Finder
 from bertsmith.data.tables import Where, is_absent, text_cell
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_number, shown
-from bertsmith.tasks.cells import TEXTLESS, texts_cell
+from bertsmith.tasks.cells import TEXTLESS, TextColumns, texts_cell
 from bertsmith.tasks.reading import Example, Guess, Reading, Rows
 
 
@@ -37,9 +37,7 @@ class Passages(Example):
 class RerankingReading(Reading):
     """Passages of a query."""
 
-    name = "reranking"
-    order = 25
-    about = "how relevant passages are to a query"
+    name, order, about = "reranking", 25, "how relevant passages are to a query"
     roles = MappingProxyType(
         {
             "query": ("query", "question", "search_query", "anchor"),
@@ -68,8 +66,7 @@ class RerankingReading(Reading):
         """A row for each query, with passages that are relevant and others."""
         finder, examples = rows.finder, list[Any]()
         query, sides = finder.needed("query"), [finder.several(n) for n in ("positive", "negative")]
-        for row in rows.table.rows:
-            where = rows.table.where(row)
+        for row, where in rows:
             near, far = (
                 [text for name in side for text in texts_cell(row.cells.get(name), where, name)]
                 for side in sides
@@ -89,19 +86,18 @@ class RerankingReading(Reading):
         """A row for each passage; those of one query, wherever they are, are one example."""
         finder = rows.finder
         query, passage, grade = (finder.needed(role) for role in ("query", "passage", "grade"))
+        columns = TextColumns(query, passage)
         found: dict[str, list[tuple[str, float, Where]]] = {}
-        for row in rows.table.rows:
-            where = rows.table.where(row)
-            if is_absent(row.cells.get(query)) or is_absent(row.cells.get(passage)):
+        for row, where in rows:
+            texts = columns.read(row, where)
+            if texts is None:
                 rows.ledger.note(TEXTLESS)
                 continue
             value = row.cells.get(grade)
             number = parse_number(value)
             if number is None:
                 raise BertsmithError(f"{where}: {grade!r} is {shown(value)}, not a finite number")
-            asked = text_cell(row.cells[query], where, query)
-            text = text_cell(row.cells[passage], where, passage)
-            found.setdefault(asked, []).append((text, max(0.0, number), where))
+            found.setdefault(texts[0], []).append((str(texts[1]), max(0.0, number), where))
         return [
             Passages(asked, tuple(t for t, _, _ in some), tuple(g for _, g, _ in some), some[0][2])
             for asked, some in found.items()
@@ -112,20 +108,11 @@ class RerankingReading(Reading):
         finder = rows.finder
         if finder.peek("positive") is not None:
             return self._listed(rows, graded=False)
-        query, passage = finder.needed("query"), finder.needed("passage")
+        columns = TextColumns(finder.needed("query"), finder.needed("passage"))
         examples: list[Any | None] = []
-        for row in rows.table.rows:
-            where = rows.table.where(row)
-            cells = [row.cells.get(query), row.cells.get(passage)]
-            texts = (
-                None
-                if any(map(is_absent, cells))
-                else [
-                    text_cell(cell, where, name)
-                    for cell, name in zip(cells, (query, passage), strict=True)
-                ]
-            )
-            examples.append(texts and Passages(texts[0], (texts[1],), None, where))
+        for row, where in rows:
+            texts = columns.read(row, where)
+            examples.append(texts and Passages(texts[0], (str(texts[1]),), None, where))
         return examples
 
     def units(self, example: Any) -> list[tuple[str, ...]]:

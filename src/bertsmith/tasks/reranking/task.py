@@ -12,14 +12,11 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import EncoderTask, LoadedModel, positive
-from bertsmith.infer.run import EncoderPass, Steps
+from bertsmith.infer.run import Steps
 from bertsmith.infer.texts import listed_strings
-from bertsmith.infer.windows import Window
 from bertsmith.metrics.ranking import ndcg, reciprocal_rank
-from bertsmith.model import Hidden
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.reranking.reading import READING, Passages
 from bertsmith.tasks.reranking.training import LOSSES, RerankingTraining
@@ -30,10 +27,9 @@ from bertsmith.tasks.task import (
     Prediction,
     Scorer,
     Task,
-    Weights,
+    Values,
     weighted_mean,
 )
-from bertsmith.tasks.training import TaskOptions
 from bertsmith.tasks.use import Askable, Call, PairScores, Request, Result, form
 
 
@@ -52,14 +48,10 @@ def pair_logits(
 ) -> Steps[list[float]]:
     """The output for each query with its passage; of a long passage, that of its best window."""
     windows = bert.windows(queries, passages)
-
-    def compute(hidden: Hidden, batch: Batch, _: Sequence[Window]) -> list[float]:
-        return list(bert.model.heads["classify"](hidden, batch).float()[:, 0].tolist())
-
     best = [float("-inf")] * len(queries)
-    outputs = yield EncoderPass(windows, compute, "rank")
+    outputs = yield bert.head_pass("classify", windows)
     for window, output in zip(windows, outputs, strict=True):
-        best[window.number] = max(best[window.number], output)
+        best[window.number] = max(best[window.number], float(output[0]))
     return best
 
 
@@ -109,13 +101,13 @@ class RankMethods(Askable):
 class RerankingTask(Task):
     """The passages of a query, the most relevant first."""
 
-    reading = READING
-    head = "classify"
+    reading, head = READING, "classify"
     hub_tag, opens_as = "text-ranking", ""
     usage = 'rerank("A query", ["A passage.", "Another."])'
     defaults = MappingProxyType({"batch_size": 8, "epochs": 2})
     stored = ("ranks_passages", "sentence_transformers")
-    losses = LOSSES
+    learner, losses = RerankingTraining, LOSSES
+    label_at, measures = "grades", ("ndcg_at_10", "mean_reciprocal_rank")
     kinds = carriers = (Passages,)
     confident = False
 
@@ -146,10 +138,6 @@ class RerankingTask(Task):
 
     # ---- learning and predicting
 
-    def training(self, dataset: Dataset[Any], options: TaskOptions) -> RerankingTraining:
-        """Listwise, pairwise or pointwise."""
-        return RerankingTraining(dataset, options)
-
     def with_prediction(self, example: Any, prediction: Prediction) -> Any:
         """The predicted scores as grades."""
         return replace(example, grades=tuple(prediction.value))
@@ -169,36 +157,19 @@ class RerankingTask(Task):
 
     # ---- scoring and showing
 
-    def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
-        """nDCG decides."""
-        return "ndcg_at_10", "mean_reciprocal_rank"
-
-    def label_of(self, example: Any) -> Any:
-        """The grades of its passages."""
-        return example.grades
-
     def correctness(self, example: Any, value: Any) -> float:
         """The nDCG of one query."""
         return ndcg(*ranking(example, value), 10)
 
-    def scorer(
-        self,
-        dataset: Dataset[Any],
-        predictions: Sequence[Prediction],
-        bert: LoadedModel | None = None,
-    ) -> Scorer:
+    def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
         """Means over queries."""
-        pairs = list(zip(dataset.examples, (one.value for one in predictions), strict=True))
+        pairs = list(zip(dataset.examples, values, strict=True))
         gains = np.array([self.correctness(*pair) for pair in pairs])
         firsts = np.array([reciprocal_rank(*ranking(*pair)) for pair in pairs])
-
-        def scores(weights: Weights | None) -> dict[str, float]:
-            return {
-                "ndcg_at_10": weighted_mean(gains, weights),
-                "mean_reciprocal_rank": weighted_mean(firsts, weights),
-            }
-
-        return scores
+        return lambda weights: {
+            "ndcg_at_10": weighted_mean(gains, weights),
+            "mean_reciprocal_rank": weighted_mean(firsts, weights),
+        }
 
     def notes(self, bert: LoadedModel, dataset: Dataset[Any]) -> list[str]:
         """Rankings of few passages are easy."""

@@ -17,15 +17,16 @@ from bertsmith.infer.loaded import LoadedModel
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.reranking.reading import Passages
 from bertsmith.tasks.training import (
-    ABSENT,
     Sample,
     Targets,
     TaskOptions,
     Training,
     TrainingItem,
+    best_in_grid,
+    grid_cells,
     item_weights,
     label_config,
-    soft_choice_loss,
+    soft_grid_loss,
 )
 
 LOSSES = ("listwise", "pairwise", "pointwise")
@@ -87,32 +88,20 @@ class RerankingTraining(Training):
         grades = torch.full((len(items), width), -1.0)
         for row, item in enumerate(items):
             grades[row, : len(item.target)] = torch.tensor(item.target) / self.highest
-        queries = [number for number, item in enumerate(items) for _ in item.windows]
-        places = [window.number for item in items for window in item.windows]
-        return {
-            "cells": torch.tensor(queries) * width + torch.tensor(places),
-            "grades": grades,
-            "weights": item_weights(items),
-        }
-
-    def grid(self, outputs: Tensor, targets: Targets) -> Tensor:
-        """The scores of all passages (Q, width): of each, that of its best window."""
-        shape = targets["grades"].shape
-        empty = outputs.new_full((shape.numel(),), ABSENT)
-        return empty.scatter_reduce(0, targets["cells"], outputs.flatten(), "amax").view(shape)
+        cells = grid_cells(items, width)
+        return {"cells": cells, "grades": grades, "weights": item_weights(items)}
 
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
         """One of the three losses, a value for each query, times its weight."""
-        scores, grades = self.grid(outputs, targets), targets["grades"]
+        grades = targets["grades"]
+        scores = best_in_grid(outputs, targets["cells"], grades.shape)
         return (RULES[self.kind](scores, grades) * targets["weights"]).sum()
 
     def soft_loss(
         self, outputs: Tensor, batch: Batch, targets: Targets, temperature: float
     ) -> Tensor:
         """The divergence from a teacher's scores of the same passages."""
-        teacher = self.grid(targets["teacher"], targets)
-        grid = self.grid(outputs, targets)
-        return soft_choice_loss(grid, {**targets, "teacher": teacher}, temperature)
+        return soft_grid_loss(outputs, targets, targets["grades"].shape, temperature)
 
 
 def _listwise(scores: Tensor, grades: Tensor) -> Tensor:

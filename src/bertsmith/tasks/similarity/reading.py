@@ -44,9 +44,7 @@ class Related(Example):
 class SimilarityReading(ScoreReading):
     """Texts that belong together, or how near two texts are."""
 
-    name = "similarity"
-    order = 70
-    about = "texts that belong together, or how near two texts are"
+    name, order, about = "similarity", 70, "texts that belong together, or how near two texts are"
     roles = MappingProxyType(
         {
             **TEXTS,
@@ -66,7 +64,7 @@ class SimilarityReading(ScoreReading):
 
     def examples(self, rows: Rows) -> list[Any]:
         """Texts that belong together, and perhaps some that do not; or pairs with scores."""
-        table, finder = rows.table, rows.finder
+        finder = rows.finder
         positive, score = finder.peek("positive"), finder.peek("score")
         if positive is None and score is not None:
             return super().examples(rows)
@@ -75,8 +73,7 @@ class SimilarityReading(ScoreReading):
             finder.needed("positive")  # says what is missing
         negatives = finder.several("negative")
         examples = []
-        for row in table.rows:
-            where = table.where(row)
+        for row, where in rows:
             near, far = (
                 [text for name in names for text in texts_cell(row.cells.get(name), where, name)]
                 for names in (positives, negatives)

@@ -25,7 +25,7 @@ from bertsmith.tasks.embedding import Embed, embed
 from bertsmith.tasks.reading import TextExample
 from bertsmith.tasks.regression.reading import Scored
 from bertsmith.tasks.similarity.reading import READING, Related
-from bertsmith.tasks.task import Prediction, Scorer, Task, Weights, weighted_mean
+from bertsmith.tasks.task import Prediction, Scorer, Task, Values, Weights, weighted_mean
 from bertsmith.tasks.training import (
     Sample,
     Targets,
@@ -203,8 +203,7 @@ class CosineTraining(VectorTraining):
 class SimilarityTask(Embed, Task):
     """Texts that belong together, or how near two texts are."""
 
-    reading = READING
-    head = None
+    reading, head = READING, None
     hub_tag, opens_as = "sentence-similarity", ""
     usage = 'embed(["A text.", "Another."])'
     defaults = MappingProxyType({"batch_size": 64, "epochs": 1})
@@ -250,15 +249,9 @@ class SimilarityTask(Embed, Task):
         """Its score; 1 for texts that belong together."""
         return 1.0 if isinstance(example, Related) else example.score
 
-    def scorer(
-        self,
-        dataset: Dataset[Any],
-        predictions: Sequence[Prediction],
-        bert: LoadedModel | None = None,
-    ) -> Scorer:
+    def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
         """Correlations of cosines and scores; or how high each text ranks its partner."""
         if not isinstance(dataset.examples[0], Related):
-            values = [one.value for one in predictions]
             correlations = number_scores([one.score for one in dataset.examples], values)
 
             def numbers(weights: Weights | None) -> dict[str, float]:
@@ -270,14 +263,10 @@ class SimilarityTask(Embed, Task):
         if bert is None:
             raise BertsmithError("retrieval ranks need the model, not only its predictions")
         ranks = partner_ranks(bert, dataset.examples)
-
-        def scores(weights: Weights | None) -> dict[str, float]:
-            return {
-                "accuracy_at_1": weighted_mean(ranks == 1, weights),
-                "mean_reciprocal_rank": weighted_mean(1 / ranks, weights),
-            }
-
-        return scores
+        return lambda weights: {
+            "accuracy_at_1": weighted_mean(ranks == 1, weights),
+            "mean_reciprocal_rank": weighted_mean(1 / ranks, weights),
+        }
 
 
 def partner_ranks(bert: LoadedModel, examples: Sequence[Related]) -> Any:

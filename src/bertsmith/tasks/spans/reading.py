@@ -12,25 +12,19 @@ from bertsmith.data.columns import Finder
 from bertsmith.data.tables import Row, Where, is_absent, list_cell, sample, text_cell
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_whole
-from bertsmith.tasks.cells import TEXT, TEXTLESS, TextColumns, TextReading, single, text_columns
-from bertsmith.tasks.reading import Example, Guess, Rows
+from bertsmith.tasks.cells import TEXT, TEXTLESS, TextReading
+from bertsmith.tasks.reading import Example, Guess, OneText, Rows
 from bertsmith.tasks.tagging.characters import CharacterSpan, read_spans
 from bertsmith.tasks.tagging.examples import joined
 from bertsmith.tasks.tagging.reading import spans_column
 
 
 @dataclass(frozen=True, slots=True)
-class Spanned(Example):
+class Spanned(OneText):
     """A text with labelled spans of characters."""
 
-    text: str
     spans: tuple[CharacterSpan, ...] | None  # start, end and label; None: not annotated
     where: Where
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """The texts that a model reads."""
-        return (self.text,)
 
     @property
     def labelled(self) -> bool:
@@ -46,9 +40,8 @@ class Spanned(Example):
 class SpansReading(TextReading):
     """Labelled spans of a text."""
 
-    name = "spans"
-    order = 35
-    about = "labelled spans that may overlap"
+    name, order, about = "spans", 35, "labelled spans that may overlap"
+    pairs = False
     roles = MappingProxyType(
         {
             "text": TEXT,
@@ -77,8 +70,7 @@ class SpansReading(TextReading):
         words = None if column else _word_spans(finder)
         place = finder.needed("tokens" if words else "text")
         column = finder.note("spans", column or words or finder.needed("spans"))
-        for row in rows.table.rows:
-            where = rows.table.where(row)
+        for row, where in rows:
             if is_absent(row.cells.get(place)):
                 rows.ledger.note(TEXTLESS)
             elif words:
@@ -100,10 +92,6 @@ class SpansReading(TextReading):
             else _in_words(row, rows.table.where(row), place, None)
             for row in rows.table.rows
         ]
-
-    def input_columns(self, rows: Rows) -> TextColumns:
-        """A single text."""
-        return single(rows.finder, text_columns(rows.finder))
 
     def unlabelled(self, text: str, pair: str | None, where: Where) -> Example:
         """A text without spans."""

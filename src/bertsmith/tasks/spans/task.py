@@ -11,20 +11,17 @@ from typing import Annotated, Any, overload
 import torch
 from torch import Tensor
 
-from bertsmith.batch import Batch
 from bertsmith.infer.loaded import EncoderTask, LoadedModel
-from bertsmith.infer.run import EncoderPass, Steps
+from bertsmith.infer.run import Steps
 from bertsmith.infer.windows import Window
 from bertsmith.metrics import entities
 from bertsmith.metrics.labels import Score
-from bertsmith.model import Hidden
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.reading import TextExample
 from bertsmith.tasks.spans.reading import READING, Spanned
 from bertsmith.tasks.spans.training import SpansTraining, Word, inside, span_scores, words_of
-from bertsmith.tasks.tagging.task import Entities, Entity
-from bertsmith.tasks.task import Display, Mark, Passage, Prediction, Scorer, Task
-from bertsmith.tasks.training import TaskOptions
+from bertsmith.tasks.tagging.task import Entities, Entity, overlap, span_marks
+from bertsmith.tasks.task import Display, Passage, Prediction, Scorer, Task, Values
 from bertsmith.tasks.use import Askable, Call, Request, Several, Texts, form, listed
 
 Found = list[tuple[int, int, int, float]]  # first word, last word, type and probability
@@ -40,15 +37,11 @@ def find_spans(bert: LoadedModel, texts: Sequence[str]) -> Steps[list[list[Entit
     windows = [
         window for number, one in enumerate(encoded) for window in windower.single(number, one.ids)
     ]
-
-    def compute(hidden: Hidden, batch: Batch, _: Sequence[Window]) -> list[Tensor]:
-        return list(batch.layout.split(bert.model.heads["tag"](hidden, batch).float().cpu()))
-
     results: list[list[Entity]] = [[] for _ in texts]
     parts: dict[int, list[range]] = {}
     for window in windows:
         parts.setdefault(window.number, []).append(window.tokens)
-    outputs = yield EncoderPass(windows, compute, "spans")
+    outputs = yield bert.head_pass("tag", windows, tokens=True)
     for window, rows in zip(windows, outputs, strict=True):
         number = window.number
         text, own, others = texts[number], spelled[number], parts[number]
@@ -119,13 +112,13 @@ class SpansMethods(Askable):
 class SpansTask(Task):
     """Labelled parts of a text that may overlap."""
 
-    reading = READING
-    head = "tag"
+    reading, head = READING, "tag"
     hub_tag, opens_as = "token-classification", "TokenClassification"
     usage = 'find_spans("Ada lived in the city of London.")'
     defaults = MappingProxyType({"batch_size": 16, "epochs": 5})
     stored = ("span_types", "span_width")
     kinds, carriers = (Spanned, TextExample), (Spanned,)
+    learner, label_at, measures = SpansTraining, "spans", ("f1", "precision", "recall")
 
     # ---- asking
     verb, ability, heads = "find-spans", "find spans", ("tag",)
@@ -140,10 +133,6 @@ class SpansTask(Task):
 
     # ---- learning and predicting
 
-    def training(self, dataset: Dataset[Any], options: TaskOptions) -> SpansTraining:
-        """Scores of all spans."""
-        return SpansTraining(dataset, options)
-
     def with_prediction(self, example: Any, prediction: Prediction) -> Any:
         """The text with the predicted spans."""
         return Spanned(example.text, tuple(sorted(prediction.value)), example.where)
@@ -157,50 +146,29 @@ class SpansTask(Task):
             predictions.append(Prediction(value, sure, {"entities": [asdict(one) for one in row]}))
         return predictions
 
-    def metrics(self, dataset: Dataset[Any]) -> tuple[str, ...]:
-        """F1 of exact matches decides."""
-        return "f1", "precision", "recall"
-
-    def label_of(self, example: Any) -> Any:
-        """Its spans."""
-        return example.spans
-
     def correctness(self, example: Any, value: Any) -> float:
         """The share of labelled and predicted spans that are in both."""
-        right, said = set(example.spans), set(value)
-        return len(right & said) / len(right | said) if right | said else 1.0
+        return overlap(set(example.spans), set(value))
 
-    def scorer(
-        self,
-        dataset: Dataset[Any],
-        predictions: Sequence[Prediction],
-        bert: LoadedModel | None = None,
-    ) -> Scorer:
+    def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
         """F1, precision and recall of spans with exactly these characters and this label."""
-        return entities.span_scores(*_sides(dataset, [one.value for one in predictions]))
+        return entities.span_scores(*_sides(dataset, values))
 
-    def per_class(self, dataset: Dataset[Any], values: Sequence[Any]) -> dict[str, Score]:
+    def per_class(self, dataset: Dataset[Any], values: Values) -> dict[str, Score]:
         """Every type."""
         return entities.type_scores(*_sides(dataset, values))[1]
 
     def display(self, example: Any, prediction: Prediction) -> Display:
         """The text with its spans, labelled and predicted."""
-        right, said = set(example.spans or ()), set(prediction.value)
-        marks = [
-            Mark(one[0], one[1], "wrong" if one not in right else KINDS[one in said], one[2])
-            for one in sorted(right | said)
-        ]
-        return Display((Passage(example.text, tuple(marks)),), confidence=prediction.confidence)
+        marks = tuple(span_marks(set(example.spans or ()), set(prediction.value)))
+        return Display((Passage(example.text, marks),), confidence=prediction.confidence)
 
     def spoken(self, value: Any) -> str:
         """Where each begins and ends, and its label."""
         return " ".join("{}-{} {}".format(*one) for one in value or ())
 
 
-KINDS = {True: "correct", False: "missed"}
-
-
-def _sides(dataset: Dataset[Any], values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+def _sides(dataset: Dataset[Any], values: Values) -> tuple[list[Any], list[Any]]:
     """The spans of every example, labelled and predicted."""
     return [set(one.spans) for one in dataset.examples], [set(value) for value in values]
 

@@ -123,10 +123,8 @@ class SpansTraining(Training):
 
     def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
         super().__init__(dataset, options)
-        self.types = dataset.labels
-        if not self.types:
+        if not self.labels:
             raise BertsmithError(f"{dataset.path}: contains no spans to learn")
-        self.index = {name: number for number, name in enumerate(self.types)}
         # Words between spaces: tokenizers find at least as many, so there is room for more.
         longest = max(
             len(one.text[start:end].split())
@@ -138,9 +136,9 @@ class SpansTraining(Training):
     def config_changes(self) -> dict[str, Any]:
         """The types, the longest span, and names for all outputs."""
         names = [f"{what} {n}" for what in ("query", "key") for n in range(DEPTH)]
-        names += [f"{what} {name}" for what in ("begin", "end") for name in self.types]
+        names += [f"{what} {name}" for what in ("begin", "end") for name in self.labels]
         changes = label_config(names, None)
-        return {**changes, "span_types": list(self.types), "span_width": self.width}
+        return {**changes, "span_types": list(self.labels), "span_width": self.width}
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """An item for each window: its words, and the spans that are whole in it."""
@@ -193,7 +191,7 @@ class SpansTraining(Training):
             firsts += [start + row for row in own.firsts]
             lasts += [start + row for row in own.lasts]
             owners += [number] * len(own.firsts)
-            mask = [[0] * len(self.types) for _ in own.firsts]
+            mask = [[0] * len(self.labels) for _ in own.firsts]
             for row, width, kind in marks:
                 mask[row][kind] |= 1 << width
             bits += mask
@@ -217,7 +215,7 @@ class SpansTraining(Training):
     def scores(self, outputs: Tensor, targets: Targets) -> Tensor:
         """The scores of all spans of a batch (M, width, types)."""
         firsts, lasts, owners = (targets[name] for name in ("firsts", "lasts", "owners"))
-        return span_scores(outputs, firsts, lasts, owners, len(self.types), self.width)
+        return span_scores(outputs, firsts, lasts, owners, len(self.labels), self.width)
 
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
         """For every window and type: log(1 + Σ e^-score of spans) + log(1 + Σ e^score of rest)."""

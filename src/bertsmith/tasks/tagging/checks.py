@@ -44,11 +44,6 @@ def tags(splits: Mapping[str, Any]) -> Iterator[Finding]:
                     first = first or what
                     places.append(one.at(word))
         severity = "error" if len(places) > MANY * total else "warning"
-        yield from found(
-            severity,
-            "broken-tags",
-            name,
-            f"tags that violate {dataset.scheme.upper()} (first: {first})",
-            places,
-            "they are scored as by conlleval; correct them",
-        )
+        what = f"tags that violate {dataset.scheme.upper()} (first: {first})"
+        advice = "they are scored as by conlleval; correct them"
+        yield from found(severity, "broken-tags", name, what, places, advice)

@@ -171,9 +171,7 @@ def _conll_lines(path: Path, ledger: Ledger) -> Callable[[int, str], Line | None
 
 
 def _sentences(
-    path: Path,
-    numbered: Iterable[tuple[int, str]],
-    read: Callable[[int, str], Line | None],
+    path: Path, numbered: Iterable[tuple[int, str]], read: Callable[[int, str], Line | None]
 ) -> Iterator[list[Line]]:
     """Groups of lines between blank ones, none of them too long to be a sentence."""
     lines: list[Line] = []

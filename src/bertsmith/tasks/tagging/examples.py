@@ -5,24 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bertsmith.data.tables import Where
-from bertsmith.tasks.reading import Example
+from bertsmith.tasks.reading import OneText
 
 
 @dataclass(frozen=True, slots=True)
-class Tagged(Example):
+class Tagged(OneText):
     """A sentence whose words have tags; word i is text[slice(*offsets[i])]."""
 
-    text: str
     words: tuple[str, ...]
     offsets: tuple[tuple[int, int], ...]
     tags: tuple[str, ...] | None
     where: Where
     lines: tuple[int, ...] | None = None  # of each word, in files with a line a word
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """The texts that a model reads."""
-        return (self.text,)
 
     @property
     def gold(self) -> tuple[str, ...] | None:
@@ -42,17 +36,11 @@ class Tagged(Example):
 
 
 @dataclass(frozen=True, slots=True)
-class Annotated(Example):
+class Annotated(OneText):
     """A text whose entities are marked by characters; its words are those of a model."""
 
-    text: str
     spans: tuple[tuple[int, int, str], ...] | None  # start, end and label; None: not annotated
     where: Where
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """The texts that a model reads."""
-        return (self.text,)
 
     @property
     def gold(self) -> tuple[tuple[int, int, str], ...] | None:

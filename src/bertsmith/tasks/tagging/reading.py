@@ -11,16 +11,7 @@ from typing import Any
 from bertsmith.data.columns import Finder, is_list
 from bertsmith.data.tables import Row, Table, Where, is_absent, list_cell, sample, text_cell
 from bertsmith.errors import BertsmithError
-from bertsmith.tasks.cells import (
-    TEXT,
-    TEXTLESS,
-    TextColumns,
-    TextReading,
-    class_names,
-    label_cell,
-    single,
-    text_columns,
-)
+from bertsmith.tasks.cells import TEXT, TEXTLESS, TextReading, class_names, label_cell
 from bertsmith.tasks.reading import Guess, Rows
 from bertsmith.tasks.tagging.characters import SPAN_FORMATS, predicted_spans, read_spans
 from bertsmith.tasks.tagging.conll import Conll, ConllU
@@ -32,9 +23,7 @@ WORDLESS = "sentences without words, left out"
 class TaggingReading(TextReading):
     """A tag for every word."""
 
-    name = "tagging"
-    order = 40
-    about = "a tag for every word"
+    name, order, about = "tagging", 40, "a tag for every word"
     roles = MappingProxyType(
         {
             "text": TEXT,
@@ -46,7 +35,7 @@ class TaggingReading(TextReading):
             "spans": ("spans", "entities", "ents", "label", "labels"),
         }
     )
-    layouts = (ConllU(), Conll())
+    layouts, pairs = (ConllU(), Conll()), False
     records = MappingProxyType({kind: partial(predicted_spans, kind) for kind in SPAN_FORMATS})
 
     def suits(self, finder: Finder) -> Guess | None:
@@ -87,10 +76,6 @@ class TaggingReading(TextReading):
             return [_words(rows.table, row, column) for row in rows.table.rows]
         return super().inputs(rows)
 
-    def input_columns(self, rows: Rows) -> TextColumns:
-        """A single text."""
-        return single(rows.finder, text_columns(rows.finder))
-
     def lint(self, splits: Mapping[str, Any]) -> Iterator[Any]:
         """Tags that are numbers, of several schemes, or that violate their scheme."""
         from bertsmith.tasks.tagging.checks import schemes, tags
@@ -122,8 +107,7 @@ def _tagged(rows: Rows) -> list[Tagged]:
     words, tags = rows.finder.needed("tokens"), rows.finder.known("tags")
     classes = class_names(rows, tags)
     examples = []
-    for row in rows.table.rows:
-        where = rows.table.where(row)
+    for row, where in rows:
         if is_absent(row.cells.get(words)):
             rows.ledger.note(TEXTLESS)
             continue
@@ -183,8 +167,7 @@ def _annotated(rows: Rows, column: str) -> list[Annotated]:
     rows.finder.note("spans", column)
     text = rows.finder.needed("text")
     examples = []
-    for row in rows.table.rows:
-        where = rows.table.where(row)
+    for row, where in rows:
         if is_absent(row.cells.get(text)):
             rows.ledger.note(TEXTLESS)
             continue

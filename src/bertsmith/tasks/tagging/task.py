@@ -15,21 +15,21 @@ from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.explain import Explanation
 from bertsmith.infer.loaded import EncoderTask, LoadedModel
-from bertsmith.infer.run import EncoderPass, Steps
+from bertsmith.infer.run import Steps
 from bertsmith.infer.spans import blank, words
-from bertsmith.infer.windows import Window, clearest
+from bertsmith.infer.windows import clearest
 from bertsmith.ledger import Ledger
 from bertsmith.metrics.entities import entity_scores, span_scores, tag_scores, type_scores
 from bertsmith.metrics.labels import Score, per_label
 from bertsmith.metrics.schemes import chunks, detect
-from bertsmith.model import Hidden
 from bertsmith.pages.results import marked_text
+from bertsmith.tasks.classifying import softmax
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.reading import TextExample
 from bertsmith.tasks.tagging.characters import CharacterSpan, tags_of_spans
 from bertsmith.tasks.tagging.examples import Annotated, Tagged
 from bertsmith.tasks.tagging.reading import READING
-from bertsmith.tasks.task import Display, Mark, Passage, Prediction, Rows, Scorer, Task
+from bertsmith.tasks.task import Display, Mark, Passage, Prediction, Rows, Scorer, Task, Values
 from bertsmith.tasks.training import (
     Sample,
     Targets,
@@ -43,16 +43,7 @@ from bertsmith.tasks.training import (
     soft_choice_loss,
     zero_padded,
 )
-from bertsmith.tasks.use import (
-    Askable,
-    Call,
-    Request,
-    Result,
-    Several,
-    Texts,
-    form,
-    listed,
-)
+from bertsmith.tasks.use import Askable, Call, Request, Result, Several, Texts, form, listed
 from bertsmith.tokenizer import Encoding
 
 
@@ -147,13 +138,8 @@ def _labelled(
     encoded = bert.encode(texts)
     windower, labels = bert.windower(), bert.checkpoint.labels
     grouped = [windower.single(number, one.ids) for number, one in enumerate(encoded)]
-
-    def compute(hidden: Hidden, batch: Batch, _: Sequence[Window]) -> list[torch.Tensor]:
-        scores = bert.model.heads["tag"](hidden, batch).float().softmax(-1).cpu()
-        return list(batch.layout.split(scores))
-
     windows = [window for group in grouped for window in group]
-    scores = iter((yield EncoderPass(windows, compute, "tag")))
+    scores = iter((yield bert.head_pass("tag", windows, softmax, tokens=True)))
     missing = "O" if "O" in labels else labels[0]
     results = []
     for number, (text, encoding, group) in enumerate(zip(texts, encoded, grouped, strict=True)):
@@ -222,8 +208,6 @@ class TaggingTraining(Training):
 
     def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
         super().__init__(dataset, options)
-        self.labels = dataset.labels
-        self.index = {name: number for number, name in enumerate(self.labels)}
         if len(self.labels) < 2:
             raise BertsmithError(f"{dataset.path}: training needs at least two different tags")
         seen = (tag for example in dataset.gold() for tag in example.label_names)
@@ -325,8 +309,7 @@ class TagMethods(Askable):
 class TaggingTask(Task):
     """A tag for every word."""
 
-    reading = READING
-    head = "tag"
+    reading, head = READING, "tag"
     hub_tag, opens_as = "token-classification", "TokenClassification"
     usage = 'tag("Ada lived in London.")'
     pipeline = 'aggregation_strategy="first"'  # a word has the label of its first token
@@ -334,6 +317,7 @@ class TaggingTask(Task):
     options = frozenset({"class_weights", "focal", "smoothing"})
     kinds = (Tagged, Annotated, TextExample)
     carriers = (Tagged, Annotated)
+    learner = TaggingTraining
     names_labels = True
 
     # ---- asking
@@ -347,10 +331,6 @@ class TaggingTask(Task):
         """Entities, or words."""
         texts = listed(request.inputs)
         return Call(tag_words if request.words else tag, (texts,), texts)
-
-    def training(self, dataset: Dataset[Any], options: TaskOptions) -> TaggingTraining:
-        """Cross entropy over the tags of the file."""
-        return TaggingTraining(dataset, options)
 
     def with_prediction(self, example: Any, prediction: Prediction) -> Any:
         """The same words with the predicted tags, or the text with the predicted spans."""
@@ -431,19 +411,12 @@ class TaggingTask(Task):
     def correctness(self, example: Any, value: Any) -> float:
         """The share of words whose tag is right, or of labelled and predicted spans in both."""
         if isinstance(example, Annotated):
-            right, said = spans_of(example), spans_of(example, value)
-            return len(right & said) / len(right | said) if right | said else 1.0
+            return overlap(spans_of(example), spans_of(example, value))
         same = [one == other for one, other in zip(example.tags, value, strict=True)]
         return sum(same) / max(1, len(same))
 
-    def scorer(
-        self,
-        dataset: Dataset[Any],
-        predictions: Sequence[Prediction],
-        bert: LoadedModel | None = None,
-    ) -> Scorer:
+    def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
         """Entity F1, precision and recall where tags spell entities; accuracy of tags."""
-        values = [one.value for one in predictions]
         if isinstance(dataset.examples[0], Annotated):
             return span_scores(*_sides(dataset, values))
         # A file may hold no entity at all: then the labels of the model say whether tags spell any.
@@ -451,7 +424,7 @@ class TaggingTask(Task):
         spelled = dataset.scheme is not None or spells_entities(known)
         return tag_scores([example.tags for example in dataset.examples], values, spelled)
 
-    def per_class(self, dataset: Dataset[Any], values: Sequence[Any]) -> dict[str, Score]:
+    def per_class(self, dataset: Dataset[Any], values: Values) -> dict[str, Score]:
         """Every type of entity, or every tag."""
         if isinstance(dataset.examples[0], Annotated):
             return type_scores(*_sides(dataset, values))[1]
@@ -471,13 +444,9 @@ class TaggingTask(Task):
     def display(self, example: Any, prediction: Prediction) -> Display:
         """The sentence with its entities, or with the words whose tag is wrong."""
         gold, value = self.label_of(example) or (), prediction.value
-        marks = []
+        marks: list[Mark] = []
         if "entities" in prediction.output:
-            right, said = spans_of(example), spans_of(example, value)
-            for span in right | said:
-                kind = "correct" if span in right & said else "missed"
-                kind = kind if span in right else "wrong"
-                marks.append(Mark(span[0], span[1], kind, span[2]))
+            marks += span_marks(spans_of(example), spans_of(example, value))
         else:
             for place, (label, tag) in enumerate(zip(gold, value, strict=True)):
                 if label != tag:
@@ -491,6 +460,18 @@ class TaggingTask(Task):
         return " ".join(one if isinstance(one, str) else "{}-{} {}".format(*one) for one in value)
 
 
+def overlap(right: set[CharacterSpan], said: set[CharacterSpan]) -> float:
+    """The share of labelled and predicted spans that are in both."""
+    return len(right & said) / len(right | said) if right | said else 1.0
+
+
+def span_marks(right: set[CharacterSpan], said: set[CharacterSpan]) -> Iterator[Mark]:
+    """The labelled and the predicted spans in their order."""
+    for one in sorted(right | said):
+        kind = "wrong" if one not in right else "correct" if one in said else "missed"
+        yield Mark(one[0], one[1], kind, one[2])
+
+
 def spans_of(example: Any, value: Any = None) -> set[CharacterSpan]:
     """The entities of an example by their characters: those predicted, or those labelled."""
     if isinstance(example, Annotated):
@@ -500,7 +481,7 @@ def spans_of(example: Any, value: Any = None) -> set[CharacterSpan]:
     return {(offsets[one.start][0], offsets[one.stop - 1][1], one.type) for one in found}
 
 
-def _sides(dataset: Dataset[Any], values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+def _sides(dataset: Dataset[Any], values: Values) -> tuple[list[Any], list[Any]]:
     """The entities of every example, labelled and predicted."""
     pairs = zip(dataset.examples, values, strict=True)
     return [spans_of(one) for one in dataset.examples], [spans_of(*pair) for pair in pairs]

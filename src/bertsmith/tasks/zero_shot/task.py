@@ -159,10 +159,7 @@ def _by_masks(
             done += length
         return found
 
-    scores, weights = (
-        torch.zeros(len(encoded), len(spelled)),
-        torch.zeros(len(encoded), len(spelled)),
-    )
+    scores, weights = torch.zeros(2, len(encoded), len(spelled))
     outputs = yield EncoderPass(windows, compute, ("labels", *map(tuple, spelled), template))
     for window, values in zip(windows, outputs, strict=True):
         places = own[len(window.masks)]
