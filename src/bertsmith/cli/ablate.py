@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
+from bertsmith.cli.options import argument, flag, option
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_whole, whole_number
 
@@ -29,61 +30,30 @@ class Measure(StrEnum):
 
 def ablate(
     model: shared.Model,
-    file: Annotated[
-        Path,
-        typer.Argument(
-            help="A file of texts, or with --task labels a data file of the model's own task.",
-            show_default=False,
-        ),
-    ],
-    heads: Annotated[
-        str | None,
-        typer.Option(
-            help="Remove these heads, as in 0.3,2.* (layer.head from 0; * for all heads).",
-            show_default=False,
-        ),
-    ] = None,
-    layers: Annotated[
-        str | None,
-        typer.Option(help="Remove these layers, counted from 0, as in 3,5-6.", show_default=False),
-    ] = None,
-    mean: Annotated[
-        bool,
-        typer.Option("--mean", help="Replace heads and layers by their mean output, not by zero."),
-    ] = False,
-    alone: Annotated[
-        bool,
-        typer.Option(
-            "--alone", help="Rank heads by the cost of leaving out each one, not by gradients."
-        ),
-    ] = False,
-    prune: Annotated[
-        str | None,
-        typer.Option(
-            help="Prune the least important heads: a number, or a fraction such as 25%.",
-            show_default=False,
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Save the pruned model to this directory.", show_default=False),
-    ] = None,
+    file: Path = argument(
+        ..., "A file of texts, or with --task labels a data file of the model's own task."
+    ),
+    heads: str | None = option(
+        None, "Remove these heads, as in 0.3,2.* (layer.head from 0; * for all heads)."
+    ),
+    layers: str | None = option(None, "Remove these layers, counted from 0, as in 3,5-6."),
+    mean: bool = flag("--mean", "Replace heads and layers by their mean output, not by zero."),
+    alone: bool = flag(
+        "--alone", "Rank heads by the cost of leaving out each one, not by gradients."
+    ),
+    prune: str | None = option(
+        None, "Prune the least important heads: a number, or a fraction such as 25%."
+    ),
+    out: Path | None = option(None, "Save the pruned model to this directory."),
     overwrite: shared.Overwrite = False,
-    keep_shapes: Annotated[
-        bool,
-        typer.Option(
-            "--keep-shapes",
-            help="Save zeros in place of pruned heads, which transformers 5 can open.",
-        ),
-    ] = False,
-    task: Annotated[
-        Measure | None,
-        typer.Option(
-            help="Measure on masked tokens or on labels. Default: masked where the model has a "
-            "masked-LM head.",
-            show_default=False,
-        ),
-    ] = None,
+    keep_shapes: bool = flag(
+        "--keep-shapes", "Save zeros in place of pruned heads, which transformers 5 can open."
+    ),
+    task: Measure | None = option(
+        None,
+        "Measure on masked tokens or on labels. Default: masked where the model has a "
+        "masked-LM head.",
+    ),
     limit: inspection.Limit = 500,
     seed: inspection.Seed = 0,
     device: shared.Device = None,

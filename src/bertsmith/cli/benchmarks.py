@@ -14,6 +14,7 @@ import typer
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
 from bertsmith.cli.finetune import Progress
+from bertsmith.cli.options import option
 from bertsmith.errors import BertsmithError
 from bertsmith.files import finite
 
@@ -73,9 +74,7 @@ TRAINING: tasks.Options = {
 def glue(
     model: shared.Model,
     data: Data = None,
-    task: Annotated[
-        list[str] | None, typer.Option(help="Only this task; repeatable: sst2, mrpc, ...")
-    ] = None,
+    task: list[str] | None = option(None, "Only this task; repeatable: sst2, mrpc, ..."),
     as_json: shared.Json = False,
     training: Any = None,
 ) -> None:
@@ -90,9 +89,7 @@ def glue(
 def squad(
     model: shared.Model,
     data: Data = None,
-    version: Annotated[
-        str, typer.Option(help="Version of SQuAD: 1.1 or 2.0 [default: all in the folder].")
-    ] = "",
+    version: str = option("", "Version of SQuAD: 1.1 or 2.0 [default: all in the folder]."),
     as_json: shared.Json = False,
     training: Any = None,
 ) -> None:

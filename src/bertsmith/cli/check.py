@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
+from bertsmith.cli.options import argument, option
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
@@ -21,17 +22,11 @@ MOST = 20  # labels that the table shows
 
 @tasks.takes(tasks.COLUMNS, "columns")
 def check(
-    train: Annotated[Path, typer.Argument(help="A file, or a folder with train and dev files.")],
-    dev: Annotated[
-        Path | None, typer.Option(help="Development data, compared with the training data.")
-    ] = None,
-    test: Annotated[
-        Path | None, typer.Option(help="Test data, compared with the training data.")
-    ] = None,
+    train: Path = argument(..., "A file, or a folder with train and dev files."),
+    dev: Path | None = option(None, "Development data, compared with the training data."),
+    test: Path | None = option(None, "Test data, compared with the training data."),
     task: tasks.Task = None,
-    model: Annotated[
-        str | None, typer.Option(help="Check lengths and vocabulary for this model.")
-    ] = None,
+    model: str | None = option(None, "Check lengths and vocabulary for this model."),
     label_names: tasks.LabelNames = None,
     as_json: shared.Json = False,
     columns: Any = None,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
+from bertsmith.cli.options import argument
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def cka(
     model: shared.Model,
-    file: Annotated[Path, typer.Argument(help="A file of texts.", show_default=False)],
+    file: Path = argument(..., "A file of texts."),
     against: inspection.Against = None,
     limit: inspection.Limit = 1000,
     seed: inspection.Seed = 0,

@@ -6,11 +6,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
 from bertsmith.cli import options as shared
+from bertsmith.cli.options import flag, option
 from bertsmith.cli.search import IndexFolder, parse_weights
 
 if TYPE_CHECKING:
@@ -19,44 +20,28 @@ if TYPE_CHECKING:
 
 def evaluate_search(
     index: IndexFolder,
-    queries: Annotated[
-        Path, typer.Option(help="Queries: BEIR's jsonl, id<tab>text, TREC topics or SMART.")
-    ],
-    judgements: Annotated[
-        Path, typer.Option(help="Judgements: BEIR's tsv, TREC's four columns or SMART's three.")
-    ],
-    mode: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Score only keywords, vectors or hybrid; may be repeated. Default: all three."
-        ),
-    ] = None,
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            help="Weights of keywords and vectors in hybrid search; default 1,1; 1,0.5 for "
-            "vectors of bertsmith-embed and 1,0.2 for those of bertsmith-small."
-        ),
-    ] = None,
-    fusion: Annotated[
-        Literal["min-max", "rrf"],
-        typer.Option(help="How the two rankings are combined: by scaled scores, or by ranks."),
-    ] = "min-max",
-    best_grade: Annotated[
-        int | None,
-        typer.Option(help="The best grade, if lower grades are better: 1 for Cranfield's file."),
-    ] = None,
-    run: Annotated[
-        Path | None,
-        typer.Option(help="Write the ranking of the last mode to this file, in TREC's format."),
-    ] = None,
-    per_query: Annotated[
-        bool, typer.Option("--per-query", help="With --json, include the scores of each query.")
-    ] = False,
-    draws: Annotated[int, typer.Option(help="Bootstrap samples for intervals.", min=1)] = 1000,
-    model: Annotated[
-        str | None, typer.Option(help="New location of the index's model, if it was moved.")
-    ] = None,
+    queries: Path = option(..., "Queries: BEIR's jsonl, id<tab>text, TREC topics or SMART."),
+    judgements: Path = option(..., "Judgements: BEIR's tsv, TREC's four columns or SMART's three."),
+    mode: list[str] | None = option(
+        None, "Score only keywords, vectors or hybrid; may be repeated. Default: all three."
+    ),
+    weights: str | None = option(
+        None,
+        "Weights of keywords and vectors in hybrid search; default 1,1; 1,0.5 for "
+        "vectors of bertsmith-embed and 1,0.2 for those of bertsmith-small.",
+    ),
+    fusion: Literal["min-max", "rrf"] = option(
+        "min-max", "How the two rankings are combined: by scaled scores, or by ranks."
+    ),
+    best_grade: int | None = option(
+        None, "The best grade, if lower grades are better: 1 for Cranfield's file."
+    ),
+    run: Path | None = option(
+        None, "Write the ranking of the last mode to this file, in TREC's format."
+    ),
+    per_query: bool = flag("--per-query", "With --json, include the scores of each query."),
+    draws: int = option(1000, "Bootstrap samples for intervals.", min=1),
+    model: str | None = option(None, "New location of the index's model, if it was moved."),
     device: shared.Device = None,
     as_json: shared.Json = False,
 ) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
+from bertsmith.cli.options import option
 
 if TYPE_CHECKING:
     from bertsmith.tasks.filling import Guess
@@ -21,7 +20,7 @@ def fill_mask(
     model: shared.Model,
     texts: shared.Texts = None,
     file: shared.File = None,
-    top: Annotated[int, typer.Option(help="Number of predictions for each mask.")] = 5,
+    top: int = option(5, "Number of predictions for each mask."),
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
     family: shared.Family = None,

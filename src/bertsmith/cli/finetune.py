@@ -12,6 +12,7 @@ import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
+from bertsmith.cli.options import argument, flag, option
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_number, parse_whole
 
@@ -77,48 +78,28 @@ SETTINGS: tasks.Options = {
 @tasks.takes(tasks.COLUMNS, "columns")
 def finetune(
     model: shared.Model,
-    train: Annotated[Path, typer.Argument(help="A file, or a folder with train and dev files.")],
-    out: Annotated[Path, typer.Option(help="The directory to write the model to.")],
-    dev: Annotated[
-        Path | None, typer.Option(help="Development data, to choose the best epoch.")
-    ] = None,
-    test: Annotated[Path | None, typer.Option(help="Test data, scored once at the end.")] = None,
+    train: Path = argument(..., "A file, or a folder with train and dev files."),
+    out: Path = option(..., "The directory to write the model to."),
+    dev: Path | None = option(None, "Development data, to choose the best epoch."),
+    test: Path | None = option(None, "Test data, scored once at the end."),
     task: tasks.Task = None,
     label_names: tasks.LabelNames = None,
-    hold_out: Annotated[
-        float,
-        typer.Option(help="Fraction of the data held out as development data, without --dev."),
-    ] = 0.1,
-    seeds: Annotated[
-        int, typer.Option(help="Number of training runs; reports mean ± standard deviation.")
-    ] = 1,
-    sweep: Annotated[
-        bool, typer.Option("--sweep", help="Try learning rates × epochs; keep the best.")
-    ] = False,
-    sweep_rates: Annotated[
-        str, typer.Option(help="Learning rates to try, such as 1e-5,3e-5.")
-    ] = "",
-    sweep_epochs: Annotated[
-        str, typer.Option(help="Numbers of epochs to try, such as 2,3,4.")
-    ] = "",
-    gradient_checkpointing: Annotated[
-        bool,
-        typer.Option("--gradient-checkpointing", help="Recompute activations to save memory."),
-    ] = False,
-    no_graphs: Annotated[
-        bool, typer.Option("--no-graphs", help="Do not replay steps as CUDA graphs on a GPU.")
-    ] = False,
-    calibrate: Annotated[
-        bool,
-        typer.Option("--calibrate", help="Fit temperature and thresholds on the dev data."),
-    ] = False,
-    abstain: Annotated[
-        float | None,
-        typer.Option(help="Abstain on unsure inputs, so that accuracy is at least this: 0.95, ..."),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the interrupted run of the same command.")
-    ] = False,
+    hold_out: float = option(
+        0.1, "Fraction of the data held out as development data, without --dev."
+    ),
+    seeds: int = option(1, "Number of training runs; reports mean ± standard deviation."),
+    sweep: bool = flag("--sweep", "Try learning rates × epochs; keep the best."),
+    sweep_rates: str = option("", "Learning rates to try, such as 1e-5,3e-5."),
+    sweep_epochs: str = option("", "Numbers of epochs to try, such as 2,3,4."),
+    gradient_checkpointing: bool = flag(
+        "--gradient-checkpointing", "Recompute activations to save memory."
+    ),
+    no_graphs: bool = flag("--no-graphs", "Do not replay steps as CUDA graphs on a GPU."),
+    calibrate: bool = flag("--calibrate", "Fit temperature and thresholds on the dev data."),
+    abstain: float | None = option(
+        None, "Abstain on unsure inputs, so that accuracy is at least this: 0.95, ..."
+    ),
+    resume: bool = flag("--resume", "Continue the interrupted run of the same command."),
     overwrite: shared.Overwrite = False,
     device: shared.Device = None,
     as_json: shared.Json = False,

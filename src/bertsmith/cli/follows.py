@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from bertsmith.cli import options as shared
+from bertsmith.cli.options import argument, option
 from bertsmith.errors import BertsmithError
 
 
 def follows(
     model: shared.Model,
-    first: Annotated[str | None, typer.Argument(help="A text.", show_default=False)] = None,
-    second: Annotated[
-        str | None, typer.Argument(help="The text that may follow it.", show_default=False)
-    ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option(help="Read pairs of texts from this file.", show_default=False),
-    ] = None,
+    first: str | None = argument(None, "A text."),
+    second: str | None = argument(None, "The text that may follow it."),
+    file: Path | None = option(None, "Read pairs of texts from this file."),
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
     family: shared.Family = None,

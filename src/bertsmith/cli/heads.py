@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
+from bertsmith.cli.options import argument
 
 if TYPE_CHECKING:
     from bertsmith.analysis.heads import HeadNumbers
@@ -17,12 +18,7 @@ if TYPE_CHECKING:
 
 def heads(
     model: shared.Model,
-    file: Annotated[
-        Path,
-        typer.Argument(
-            help="A file of texts, or a treebank with dependencies (.conllu).", show_default=False
-        ),
-    ],
+    file: Path = argument(..., "A file of texts, or a treebank with dependencies (.conllu)."),
     limit: inspection.Limit = 1000,
     seed: inspection.Seed = 0,
     out: inspection.Out = None,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
+from bertsmith.cli.options import argument, option
 
 if TYPE_CHECKING:
     from bertsmith.analysis.importance import Explained
@@ -16,17 +17,11 @@ if TYPE_CHECKING:
 
 def importance(
     model: shared.Model,
-    text: Annotated[str, typer.Argument(help="A text, or a question.", show_default=False)],
-    text_b: Annotated[
-        str | None,
-        typer.Argument(
-            help="The second text of a pair, or the passage with the answer.", show_default=False
-        ),
-    ] = None,
-    label: Annotated[
-        str | None,
-        typer.Option(help="Explain this label. Default: the predicted one.", show_default=False),
-    ] = None,
+    text: str = argument(..., "A text, or a question."),
+    text_b: str | None = argument(
+        None, "The second text of a pair, or the passage with the answer."
+    ),
+    label: str | None = option(None, "Explain this label. Default: the predicted one."),
     out: inspection.Out = None,
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",

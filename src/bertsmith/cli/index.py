@@ -6,12 +6,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 from typer.core import TyperGroup
 
 from bertsmith.cli import options as shared
+from bertsmith.cli.options import argument, flag, option
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
@@ -41,111 +42,59 @@ app = typer.Typer(
 
 @app.command("build")
 def build(
-    folders: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="FOLDER",
-            help="Folders or files to index; by default those the index was built from.",
-            show_default=False,
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the index.", show_default=False)
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="Model that computes the vectors: a directory, a built-in name or a hub id; "
-            "default bertsmith-embed.",
-            show_default=False,
-        ),
-    ] = None,
-    keywords_only: Annotated[
-        bool, typer.Option("--keywords-only", help="Build an index without vectors.")
-    ] = False,
-    passage_size: Annotated[
-        int | None,
-        typer.Option(help="Longest passage, in characters; default 1600.", show_default=False),
-    ] = None,
-    overlap: Annotated[
-        int | None,
-        typer.Option(
-            help="Overlap of neighbouring passages, in characters; default 200.", show_default=False
-        ),
-    ] = None,
-    long: Annotated[
-        Literal["window", "cut"] | None,
-        typer.Option(
-            help="Passages beyond the model's length: window averages the vectors of all parts "
-            "(default), cut embeds the beginning alone, which is faster.",
-            show_default=False,
-        ),
-    ] = None,
-    query_prompt: Annotated[
-        str | None,
-        typer.Option(
-            help='Text that is put before queries, such as "query: "; default: the model\'s.',
-            show_default=False,
-        ),
-    ] = None,
-    document_prompt: Annotated[
-        str | None,
-        typer.Option(
-            help='Text that is put before passages, such as "passage: "; default: the model\'s.',
-            show_default=False,
-        ),
-    ] = None,
-    vector_dtype: Annotated[
-        Literal["float32", "float16"] | None,
-        typer.Option(help="Number format of stored vectors; default float32.", show_default=False),
-    ] = None,
-    re_embed: Annotated[
-        bool,
-        typer.Option(
-            "--re-embed",
-            help="Compute all vectors again, with another model, passage size or number format; "
-            "the old index answers queries until the new one is complete.",
-        ),
-    ] = False,
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Leave out what matches this pattern (as in .gitignore): drafts/, *.csv; !PATTERN "
-            "indexes files that are left out by default; repeatable; the index keeps it.",
-            show_default=False,
-        ),
-    ] = None,
-    include: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Index only files that match this pattern: *.md; repeatable; the index keeps it.",
-            show_default=False,
-        ),
-    ] = None,
-    move: Annotated[
-        tuple[Path, Path] | None,
-        typer.Option(
-            metavar="OLD NEW",
-            help="Record that an indexed folder was moved, instead of an update.",
-            show_default=False,
-        ),
-    ] = None,
-    drop: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Remove a folder and its files from the index, instead of an update.",
-            show_default=False,
-        ),
-    ] = None,
-    check: Annotated[
-        bool,
-        typer.Option("--check", help="Verify all checksums of the index, instead of an update."),
-    ] = False,
-    watch: Annotated[
-        bool,
-        typer.Option("--watch", help="Keep running and update the index when files change."),
-    ] = False,
+    folders: list[Path] | None = argument(
+        None,
+        "Folders or files to index; by default those the index was built from.",
+        metavar="FOLDER",
+    ),
+    out: Path | None = option(None, "Folder of the index."),
+    model: str | None = option(
+        None,
+        "Model that computes the vectors: a directory, a built-in name or a hub id; "
+        "default bertsmith-embed.",
+    ),
+    keywords_only: bool = flag("--keywords-only", "Build an index without vectors."),
+    passage_size: int | None = option(None, "Longest passage, in characters; default 1600."),
+    overlap: int | None = option(
+        None, "Overlap of neighbouring passages, in characters; default 200."
+    ),
+    long: Literal["window", "cut"] | None = option(
+        None,
+        "Passages beyond the model's length: window averages the vectors of all parts "
+        "(default), cut embeds the beginning alone, which is faster.",
+    ),
+    query_prompt: str | None = option(
+        None, 'Text that is put before queries, such as "query: "; default: the model\'s.'
+    ),
+    document_prompt: str | None = option(
+        None, 'Text that is put before passages, such as "passage: "; default: the model\'s.'
+    ),
+    vector_dtype: Literal["float32", "float16"] | None = option(
+        None, "Number format of stored vectors; default float32."
+    ),
+    re_embed: bool = flag(
+        "--re-embed",
+        "Compute all vectors again, with another model, passage size or number format; "
+        "the old index answers queries until the new one is complete.",
+    ),
+    exclude: list[str] | None = option(
+        None,
+        "Leave out what matches this pattern (as in .gitignore): drafts/, *.csv; !PATTERN "
+        "indexes files that are left out by default; repeatable; the index keeps it.",
+    ),
+    include: list[str] | None = option(
+        None, "Index only files that match this pattern: *.md; repeatable; the index keeps it."
+    ),
+    move: tuple[Path, Path] | None = option(
+        None, "Record that an indexed folder was moved, instead of an update.", metavar="OLD NEW"
+    ),
+    drop: Path | None = option(
+        None,
+        "Remove a folder and its files from the index, instead of an update.",
+        metavar="FOLDER",
+    ),
+    check: bool = flag("--check", "Verify all checksums of the index, instead of an update."),
+    watch: bool = flag("--watch", "Keep running and update the index when files change."),
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
     as_json: shared.Json = False,
@@ -212,18 +161,16 @@ def _maintain(out: Path, move: tuple[Path, Path] | None, drop: Path | None, as_j
 
 @app.command("export")
 def export(
-    index: Annotated[Path, typer.Argument(metavar="INDEX", help="A folder with an index.")],
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Write vectors to a .parquet file, or to a .sql file for pgvector."),
-    ] = None,
-    qdrant: Annotated[
-        str | None,
-        typer.Option(help="Send vectors to a Qdrant server, such as http://localhost:6333."),
-    ] = None,
-    collection: Annotated[
-        str, typer.Option(help="Name of the Qdrant collection, or of the table in the .sql file.")
-    ] = "passages",
+    index: Path = argument(..., "A folder with an index.", metavar="INDEX"),
+    out: Path | None = option(
+        None, "Write vectors to a .parquet file, or to a .sql file for pgvector."
+    ),
+    qdrant: str | None = option(
+        None, "Send vectors to a Qdrant server, such as http://localhost:6333."
+    ),
+    collection: str = option(
+        "passages", "Name of the Qdrant collection, or of the table in the .sql file."
+    ),
     as_json: shared.Json = False,
 ) -> None:
     """Write passages, ids and vectors to parquet, PostgreSQL (pgvector) or Qdrant."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
+from bertsmith.cli.options import argument, option
 
 if TYPE_CHECKING:
     from bertsmith.analysis.layers import DepthGuess
@@ -16,10 +17,8 @@ if TYPE_CHECKING:
 
 def lens(
     model: shared.Model,
-    text: Annotated[
-        str, typer.Argument(help="A text with [MASK] or <mask> in it.", show_default=False)
-    ],
-    top: Annotated[int, typer.Option(help="Number of predictions at each depth.", min=1)] = 5,
+    text: str = argument(..., "A text with [MASK] or <mask> in it."),
+    top: int = option(5, "Number of predictions at each depth.", min=1),
     out: inspection.Out = None,
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",

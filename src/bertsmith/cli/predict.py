@@ -6,12 +6,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
+from bertsmith.cli.options import argument, flag, option
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
@@ -21,35 +20,21 @@ if TYPE_CHECKING:
 @tasks.takes(tasks.COLUMNS, "columns")
 def predict(
     model: shared.Model,
-    source: Annotated[
-        str,
-        typer.Argument(
-            help="A file in any known format, - for standard input, or a text.", show_default=False
-        ),
-    ],
-    pair: Annotated[
-        str | None,
-        typer.Option(help="The second text, or the passage, where SOURCE is a text."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="A .jsonl, .csv, .tsv or .parquet file; standard output by default."),
-    ] = None,
-    format: Annotated[
-        str | None,
-        typer.Option(
-            help="Write jsonl, csv, tsv, parquet, or spans for spacy, prodigy or doccano; by "
-            "default the extension of --out."
-        ),
-    ] = None,
-    top: Annotated[int, typer.Option(help="Answers to show for each question.")] = 1,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Add the importance of each word (slower).")
-    ] = False,
-    labels: Annotated[
-        str | None,
-        typer.Option(help="Labels to choose from, between commas, of a model that takes any."),
-    ] = None,
+    source: str = argument(..., "A file in any known format, - for standard input, or a text."),
+    pair: str | None = option(None, "The second text, or the passage, where SOURCE is a text."),
+    out: Path | None = option(
+        None, "A .jsonl, .csv, .tsv or .parquet file; standard output by default."
+    ),
+    format: str | None = option(
+        None,
+        "Write jsonl, csv, tsv, parquet, or spans for spacy, prodigy or doccano; by "
+        "default the extension of --out.",
+    ),
+    top: int = option(1, "Answers to show for each question."),
+    explain: bool = flag("--explain", "Add the importance of each word (slower)."),
+    labels: str | None = option(
+        None, "Labels to choose from, between commas, of a model that takes any."
+    ),
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
     columns: Any = None,

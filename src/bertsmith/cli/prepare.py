@@ -6,11 +6,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from bertsmith.cli import options as shared
+from bertsmith.cli.options import argument, flag, option
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
@@ -21,56 +22,27 @@ UNKNOWN = 0.05  # the share of unknown tokens from which the tokenizer may be th
 
 
 def prepare(
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            help="Files (.txt, .md, .rst, .jsonl, .parquet; also .gz, .xz, .zst), or folders of "
-            "them."
-        ),
-    ] = None,
-    tokenizer: Annotated[
-        Path | None,
-        typer.Option(
-            help=shared.TOKENIZER_HELP,
-        ),
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="The folder to write.")] = None,
-    check: Annotated[
-        Path | None, typer.Option(help="Verify the checksums of a prepared folder instead.")
-    ] = None,
-    documents: Annotated[
-        str, typer.Option(help="Where documents of plain text end: at blank-lines, or with files.")
-    ] = "blank-lines",
-    sentences: Annotated[
-        str, typer.Option(help="Language of the sentence splitter, or `lines`.")
-    ] = "en",
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Repair broken Unicode with ftfy.")
-    ] = False,
-    duplicates: Annotated[
-        str | None, typer.Option(help="Remove duplicate documents: exact, or also near.")
-    ] = None,
-    similarity: Annotated[
-        float, typer.Option(help="Jaccard similarity from which documents are near-duplicates.")
-    ] = 0.8,
-    min_length: Annotated[int, typer.Option(help="Leave out documents with fewer characters.")] = 1,
-    max_length: Annotated[
-        int | None, typer.Option(help="Leave out documents with more characters.")
-    ] = None,
-    language: Annotated[
-        str | None, typer.Option(help="Keep only documents in this language: en, fr, ...")
-    ] = None,
-    text_field: Annotated[
-        str, typer.Option(help="Text column of .jsonl and .parquet files.")
-    ] = "text",
-    held_out: Annotated[
-        float, typer.Option(help="Fraction of documents in the held-out split.")
-    ] = 0.01,
-    seed: Annotated[int, typer.Option(help="Seed of the held-out split.")] = 0,
-    workers: Annotated[
-        int | None, typer.Option(help="Number of worker processes; one per core by default.")
-    ] = None,
-    engine: Annotated[str, typer.Option(help="Where to run: local or ray.")] = "local",
+    files: list[Path] | None = argument(
+        None, "Files (.txt, .md, .rst, .jsonl, .parquet; also .gz, .xz, .zst), or folders of them."
+    ),
+    tokenizer: Path | None = option(None, shared.TOKENIZER_HELP),
+    out: Path | None = option(None, "The folder to write."),
+    check: Path | None = option(None, "Verify the checksums of a prepared folder instead."),
+    documents: str = option(
+        "blank-lines", "Where documents of plain text end: at blank-lines, or with files."
+    ),
+    sentences: str = option("en", "Language of the sentence splitter, or `lines`."),
+    repair: bool = flag("--repair", "Repair broken Unicode with ftfy."),
+    duplicates: str | None = option(None, "Remove duplicate documents: exact, or also near."),
+    similarity: float = option(0.8, "Jaccard similarity from which documents are near-duplicates."),
+    min_length: int = option(1, "Leave out documents with fewer characters."),
+    max_length: int | None = option(None, "Leave out documents with more characters."),
+    language: str | None = option(None, "Keep only documents in this language: en, fr, ..."),
+    text_field: str = option("text", "Text column of .jsonl and .parquet files."),
+    held_out: float = option(0.01, "Fraction of documents in the held-out split."),
+    seed: int = option(0, "Seed of the held-out split."),
+    workers: int | None = option(None, "Number of worker processes; one per core by default."),
+    engine: str = option("local", "Where to run: local or ray."),
     as_json: shared.Json = False,
 ) -> None:
     """Tokenize text files into shards for pre-training; resumable."""

@@ -9,6 +9,7 @@ import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
+from bertsmith.cli.options import option
 
 Data = Annotated[
     Path,
@@ -23,12 +24,9 @@ def probe(
     model: shared.Model,
     train: Data,
     test: Data,
-    limit: Annotated[
-        int,
-        typer.Option(
-            help="Use a random sample of at most this many sentences of each file.", min=1
-        ),
-    ] = 500,
+    limit: int = option(
+        500, "Use a random sample of at most this many sentences of each file.", min=1
+    ),
     seed: inspection.Seed = 0,
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",

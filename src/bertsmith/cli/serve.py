@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from bertsmith.cli import options as shared
+from bertsmith.cli.options import argument, flag, option
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
@@ -19,72 +20,37 @@ KEY = "BERTSMITH_API_KEY"
 
 
 def serve(
-    models: Annotated[
-        list[str],
-        typer.Argument(help="Models, each as MODEL or NAME=MODEL.", show_default=False),
-    ],
-    index: Annotated[
-        Path | None,
-        typer.Option(help="Folder of a search index, served at /search.", show_default=False),
-    ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)] = 8080,
-    workers: Annotated[int, typer.Option(help="Number of processes.", min=1, max=256)] = 1,
-    exact: Annotated[
-        bool,
-        typer.Option(
-            "--exact", help="Make results independent of other requests, to the bit; slower."
-        ),
-    ] = False,
-    long: Annotated[
-        str, typer.Option(help="Long texts are read in windows (window) or refused (refuse).")
-    ] = "window",
-    batch_tokens: Annotated[
-        int | None, typer.Option(help="Tokens in a batch; default: by device.", min=1)
-    ] = None,
-    queue_batches: Annotated[
-        float | None,
-        typer.Option(help="Full batches that may wait before 429; default: by device.", min=0.1),
-    ] = None,
-    max_body: Annotated[
-        int, typer.Option(help="Largest request body, in bytes.", min=1)
-    ] = 2_000_000,
-    max_inputs: Annotated[
-        int, typer.Option(help="Maximum number of texts in a request.", min=1)
-    ] = 1024,
-    max_characters: Annotated[
-        int, typer.Option(help="Maximum number of characters in a request.", min=1)
-    ] = 1_000_000,
-    max_tokens: Annotated[
-        int, typer.Option(help="Maximum number of tokens in a request.", min=1)
-    ] = 131_072,
-    timeout: Annotated[
-        float, typer.Option(help="Seconds to receive a request, and to answer it.", min=0.1)
-    ] = 60.0,
-    drain: Annotated[
-        float,
-        typer.Option(
-            help="Seconds for which requests are accepted after SIGTERM or SIGHUP.", min=0
-        ),
-    ] = 1.0,
-    api_key_file: Annotated[
-        Path | None,
-        typer.Option(help=f"File with the API key that clients must send; or set {KEY}."),
-    ] = None,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Accept requests for this host name, and from its pages; * for any; repeatable.",
-            show_default=False,
-        ),
-    ] = None,
-    json_logs: Annotated[
-        bool, typer.Option("--json-logs", help="Log every request as a line of JSON.")
-    ] = False,
-    threads: Annotated[
-        int | None,
-        typer.Option(help="CPU threads of each process; default: the number of cores.", min=1),
-    ] = None,
+    models: list[str] = argument(..., "Models, each as MODEL or NAME=MODEL."),
+    index: Path | None = option(None, "Folder of a search index, served at /search."),
+    host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 for all."),
+    port: int = option(8080, "Port to listen on.", min=0, max=65535),
+    workers: int = option(1, "Number of processes.", min=1, max=256),
+    exact: bool = flag(
+        "--exact", "Make results independent of other requests, to the bit; slower."
+    ),
+    long: str = option("window", "Long texts are read in windows (window) or refused (refuse)."),
+    batch_tokens: int | None = option(None, "Tokens in a batch; default: by device.", min=1),
+    queue_batches: float | None = option(
+        None, "Full batches that may wait before 429; default: by device.", min=0.1
+    ),
+    max_body: int = option(2_000_000, "Largest request body, in bytes.", min=1),
+    max_inputs: int = option(1024, "Maximum number of texts in a request.", min=1),
+    max_characters: int = option(1_000_000, "Maximum number of characters in a request.", min=1),
+    max_tokens: int = option(131_072, "Maximum number of tokens in a request.", min=1),
+    timeout: float = option(60.0, "Seconds to receive a request, and to answer it.", min=0.1),
+    drain: float = option(
+        1.0, "Seconds for which requests are accepted after SIGTERM or SIGHUP.", min=0
+    ),
+    api_key_file: Path | None = option(
+        None, f"File with the API key that clients must send; or set {KEY}."
+    ),
+    allow_host: list[str] | None = option(
+        None, "Accept requests for this host name, and from its pages; * for any; repeatable."
+    ),
+    json_logs: bool = flag("--json-logs", "Log every request as a line of JSON."),
+    threads: int | None = option(
+        None, "CPU threads of each process; default: the number of cores.", min=1
+    ),
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
     family: shared.Family = None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bertsmith.cli import options as shared
+from bertsmith.cli.options import argument, option
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
@@ -37,24 +38,16 @@ def tokenizer(help: shared.Help = False) -> None:
 @app.command()
 def train(
     files: Files,
-    out: Annotated[Path, typer.Option(help="The directory to write.")],
-    kind: Annotated[
-        str, typer.Option(help="Kind of vocabulary: wordpiece, bpe or unigram.")
-    ] = "wordpiece",
-    size: Annotated[
-        int, typer.Option(help="Size of the vocabulary.", min=1, max=5_000_000)
-    ] = 30_000,
-    family: Annotated[
-        str | None,
-        typer.Option(
-            help="Family whose special tokens are used [default: bert for wordpiece, roberta for "
-            "bpe, albert for unigram]."
-        ),
-    ] = None,
-    cased: Annotated[bool, typer.Option(help="Keep upper case and accents.")] = False,
-    min_frequency: Annotated[
-        int, typer.Option(help="Ignore tokens with fewer occurrences.", min=1)
-    ] = 2,
+    out: Path = option(..., "The directory to write."),
+    kind: str = option("wordpiece", "Kind of vocabulary: wordpiece, bpe or unigram."),
+    size: int = option(30_000, "Size of the vocabulary.", min=1, max=5_000_000),
+    family: str | None = option(
+        None,
+        "Family whose special tokens are used [default: bert for wordpiece, roberta for "
+        "bpe, albert for unigram].",
+    ),
+    cased: bool = option(False, "Keep upper case and accents."),
+    min_frequency: int = option(2, "Ignore tokens with fewer occurrences.", min=1),
     text_field: TextField = "text",
     overwrite: shared.Overwrite = False,
     as_json: shared.Json = False,
@@ -99,11 +92,9 @@ def train(
 def extend(
     model: shared.Model,
     files: Files,
-    out: Annotated[Path, typer.Option(help="The directory to write.")],
-    add: Annotated[int, typer.Option(help="Number of words to add.", min=1)] = 1000,
-    min_frequency: Annotated[
-        int, typer.Option(help="Ignore words with fewer occurrences.", min=1)
-    ] = 5,
+    out: Path = option(..., "The directory to write."),
+    add: int = option(1000, "Number of words to add.", min=1),
+    min_frequency: int = option(5, "Ignore words with fewer occurrences.", min=1),
     text_field: TextField = "text",
     overwrite: shared.Overwrite = False,
     as_json: shared.Json = False,
@@ -147,12 +138,7 @@ def extend(
 
 @app.command()
 def show(
-    tokenizer: Annotated[
-        Path,
-        typer.Argument(
-            help=shared.TOKENIZER_HELP,
-        ),
-    ],
+    tokenizer: Path = argument(..., shared.TOKENIZER_HELP),
     texts: shared.Texts = None,
     file: shared.File = None,
     family: shared.Family = None,
