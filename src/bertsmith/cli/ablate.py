@@ -11,7 +11,7 @@ import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
-from bertsmith.cli.options import argument, flag, option
+from bertsmith.cli.declare import argument, flag, option
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_whole, whole_number
 

@@ -10,7 +10,7 @@ import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
-from bertsmith.cli.options import argument, option
+from bertsmith.cli.declare import argument, option, takes
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MOST = 20  # labels that the table shows
 
 
-@tasks.takes(tasks.COLUMNS, "columns")
+@takes(tasks.COLUMNS, "columns")
 def check(
     train: Path = argument(..., "A file, or a folder with train and dev files."),
     dev: Path | None = option(None, "Development data, compared with the training data."),

@@ -9,7 +9,7 @@ import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
-from bertsmith.cli.options import argument
+from bertsmith.cli.declare import argument
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:

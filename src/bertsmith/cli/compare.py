@@ -9,7 +9,7 @@ import typer
 
 from bertsmith.cli import inspection, tasks
 from bertsmith.cli import options as shared
-from bertsmith.cli.options import argument, flag, option
+from bertsmith.cli.declare import argument, flag, option
 from bertsmith.errors import BertsmithError
 
 

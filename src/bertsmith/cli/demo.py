@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from bertsmith.cli import options as shared
-from bertsmith.cli.options import flag, option
+from bertsmith.cli.declare import flag, option
 
 
 def demo(

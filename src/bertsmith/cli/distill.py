@@ -10,8 +10,8 @@ import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
+from bertsmith.cli.declare import argument, flag, option, takes
 from bertsmith.cli.finetune import SETTINGS, Progress
-from bertsmith.cli.options import argument, flag, option
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_whole
 
@@ -26,8 +26,8 @@ NAMES = (
 )
 
 
-@tasks.takes({name: SETTINGS[name] for name in NAMES}, "settings")
-@tasks.takes(tasks.COLUMNS, "columns")
+@takes({name: SETTINGS[name] for name in NAMES}, "settings")
+@takes(tasks.COLUMNS, "columns")
 def distill(
     teacher: str = argument(..., "The teacher: a model directory, bertsmith-small, or a hub id."),
     data: str | None = argument(None, "Texts to train on; labels are not needed."),
@@ -59,11 +59,11 @@ def distill(
         None, "Change a key of the recipe: train.steps=2000.", "--set"
     ),
     view: str | None = option(None, "Progress view of a run by recipe: live, lines or none."),
+    settings: Any = None,
     resume: bool = flag("--resume", "Continue the interrupted run of the same command."),
     overwrite: shared.Overwrite = False,
     device: shared.Device = None,
     as_json: shared.Json = False,
-    settings: Any = None,
     columns: Any = None,
 ) -> None:
     """Train a smaller or faster student of a model.

@@ -11,7 +11,7 @@ import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
-from bertsmith.cli.options import option
+from bertsmith.cli.declare import option, takes
 
 if TYPE_CHECKING:
     from bertsmith.tasks.embedding import Vectors
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SHOWN = 10  # texts that are compared on the screen
 
 
-@tasks.takes(tasks.COLUMNS, "columns")
+@takes(tasks.COLUMNS, "columns")
 def embed(
     model: shared.Model,
     texts: shared.Texts = None,

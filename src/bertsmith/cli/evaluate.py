@@ -13,7 +13,7 @@ import typer
 
 from bertsmith.cli import inspection, tasks
 from bertsmith.cli import options as shared
-from bertsmith.cli.options import argument, flag, option
+from bertsmith.cli.declare import argument, flag, option, takes
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bertsmith.tasks.evaluate import Evaluation
 
 
-@tasks.takes(tasks.COLUMNS, "columns")
+@takes(tasks.COLUMNS, "columns")
 def evaluate(
     model: shared.Model,
     files: list[str] = argument(..., "A data file, or several plain-text files.", metavar="FILE"),

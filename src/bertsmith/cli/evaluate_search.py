@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from bertsmith.cli import options as shared
-from bertsmith.cli.options import flag, option
+from bertsmith.cli.declare import flag, option
 from bertsmith.cli.search import IndexFolder, parse_weights
 
 if TYPE_CHECKING:

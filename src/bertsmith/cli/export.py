@@ -8,7 +8,7 @@ from typing import Any, Literal
 import typer
 
 from bertsmith.cli import options as shared
-from bertsmith.cli.options import option
+from bertsmith.cli.declare import option
 from bertsmith.errors import BertsmithError
 
 

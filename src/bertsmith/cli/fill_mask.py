@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
-from bertsmith.cli.options import option
+from bertsmith.cli.declare import option, takes
 
 if TYPE_CHECKING:
     from bertsmith.tasks.filling import Guess
 
 
-@tasks.takes(tasks.COLUMNS, "columns")
+@takes(tasks.COLUMNS, "columns")
 def fill_mask(
     model: shared.Model,
     texts: shared.Texts = None,

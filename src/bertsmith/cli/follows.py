@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from bertsmith.cli import options as shared
-from bertsmith.cli.options import argument, option
+from bertsmith.cli.declare import argument, option
 from bertsmith.errors import BertsmithError
 
 

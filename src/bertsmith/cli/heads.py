@@ -10,7 +10,7 @@ import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
-from bertsmith.cli.options import argument
+from bertsmith.cli.declare import argument
 
 if TYPE_CHECKING:
     from bertsmith.analysis.heads import HeadNumbers

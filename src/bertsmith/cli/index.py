@@ -6,14 +6,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
 
 from bertsmith.cli import options as shared
-from bertsmith.cli.options import argument, flag, option
+from bertsmith.cli.declare import argument, flag, option, options_of, takes
 from bertsmith.errors import BertsmithError
+from bertsmith.settings.search import IndexSettings
 
 if TYPE_CHECKING:
     from bertsmith.ledger import Ledger
@@ -41,6 +42,7 @@ app = typer.Typer(
 
 
 @app.command("build")
+@takes(options_of(IndexSettings), "given")
 def build(
     folders: list[Path] | None = argument(
         None,
@@ -53,37 +55,11 @@ def build(
         "Model that computes the vectors: a directory, a built-in name or a hub id; "
         "default bertsmith-embed.",
     ),
-    keywords_only: bool = flag("--keywords-only", "Build an index without vectors."),
-    passage_size: int | None = option(None, "Longest passage, in characters; default 1600."),
-    overlap: int | None = option(
-        None, "Overlap of neighbouring passages, in characters; default 200."
-    ),
-    long: Literal["window", "cut"] | None = option(
-        None,
-        "Passages beyond the model's length: window averages the vectors of all parts "
-        "(default), cut embeds the beginning alone, which is faster.",
-    ),
-    query_prompt: str | None = option(
-        None, 'Text that is put before queries, such as "query: "; default: the model\'s.'
-    ),
-    document_prompt: str | None = option(
-        None, 'Text that is put before passages, such as "passage: "; default: the model\'s.'
-    ),
-    vector_dtype: Literal["float32", "float16"] | None = option(
-        None, "Number format of stored vectors; default float32."
-    ),
+    given: Any = None,
     re_embed: bool = flag(
         "--re-embed",
         "Compute all vectors again, with another model, passage size or number format; "
         "the old index answers queries until the new one is complete.",
-    ),
-    exclude: list[str] | None = option(
-        None,
-        "Leave out what matches this pattern (as in .gitignore): drafts/, *.csv; !PATTERN "
-        "indexes files that are left out by default; repeatable; the index keeps it.",
-    ),
-    include: list[str] | None = option(
-        None, "Index only files that match this pattern: *.md; repeatable; the index keeps it."
     ),
     move: tuple[Path, Path] | None = option(
         None, "Record that an indexed folder was moved, instead of an update.", metavar="OLD NEW"
@@ -96,7 +72,6 @@ def build(
     check: bool = flag("--check", "Verify all checksums of the index, instead of an update."),
     watch: bool = flag("--watch", "Keep running and update the index when files change."),
     device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
     as_json: shared.Json = False,
 ) -> None:
     """Index folders of documents for `bertsmith search`, or bring an index up to date.
@@ -108,7 +83,7 @@ def build(
     if out is None:
         raise BertsmithError("say where the index is to be written: --out INDEX")
     if check or move or drop:
-        others = (folders, re_embed, watch, exclude, include)
+        others = (folders, re_embed, watch, given["exclude"], given["include"])
         if any(others) or sum(map(bool, (check, move, drop))) > 1:
             raise BertsmithError("--move, --drop and --check stand alone; update afterwards")
         _maintain(out, move, drop, as_json)
@@ -120,20 +95,7 @@ def build(
         from bertsmith.ledger import Ledger
         from bertsmith.search.build import Settings, update_folders
 
-        settings = Settings(
-            model=model,
-            size=passage_size,
-            overlap=overlap,
-            dtype=vector_dtype,
-            device=device,
-            precision=dtype,
-            long=long,
-            query_prompt=query_prompt,
-            document_prompt=document_prompt,
-            keywords_only=keywords_only,
-            exclude=exclude,
-            include=include,
-        )
+        settings = Settings(model=model, device=device, **given)
         ledger = Ledger()
         update = update_folders(out, folders or [], settings, ledger, report, re_embed)
     _report(out, update, ledger, as_json)

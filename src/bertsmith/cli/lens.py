@@ -9,7 +9,7 @@ import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
-from bertsmith.cli.options import argument, option
+from bertsmith.cli.declare import argument, option
 
 if TYPE_CHECKING:
     from bertsmith.analysis.layers import DepthGuess

@@ -18,22 +18,6 @@ if TYPE_CHECKING:
     from bertsmith.bert import Bert
     from bertsmith.tasks.read import Data
 
-
-def option(default: Any, help: str, *names: str, **more: Any) -> Any:
-    """An option of a verb: its default (... where there is none) and a sentence of help."""
-    return typer.Option(default, *names, help=help, **more)
-
-
-def flag(name: str, help: str) -> Any:
-    """An option that is off unless it is given."""
-    return typer.Option(False, name, help=help)
-
-
-def argument(default: Any, help: str, **more: Any) -> Any:
-    """An argument of a verb: its default (... where there is none) and a sentence of help."""
-    return typer.Argument(default, help=help, show_default=False, **more)
-
-
 OWN = "bertsmith-small, bertsmith-classic, bertsmith-embed"  # models that come with the package
 TOKENIZER_HELP = f"A model directory, {OWN}, or a tokenizer file."
 

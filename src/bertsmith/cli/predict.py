@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
-from bertsmith.cli.options import argument, flag, option
+from bertsmith.cli.declare import argument, flag, option, takes
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
     from bertsmith.tasks.stream import Predicted
 
 
-@tasks.takes(tasks.COLUMNS, "columns")
+@takes(tasks.COLUMNS, "columns")
 def predict(
     model: shared.Model,
     source: str = argument(..., "A file in any known format, - for standard input, or a text."),

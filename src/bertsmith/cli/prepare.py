@@ -6,13 +6,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from bertsmith.cli import options as shared
-from bertsmith.cli.options import argument, flag, option
+from bertsmith.cli.declare import argument, option, options_of, takes
 from bertsmith.errors import BertsmithError
+from bertsmith.settings.corpus import Settings
 
 if TYPE_CHECKING:
     from bertsmith.corpus import Summary
@@ -21,6 +22,7 @@ MANY, SHORT = 20, 64  # documents, and their tokens: such short ones may be para
 UNKNOWN = 0.05  # the share of unknown tokens from which the tokenizer may be the wrong one
 
 
+@takes(options_of(Settings), "settings")
 def prepare(
     files: list[Path] | None = argument(
         None, "Files (.txt, .md, .rst, .jsonl, .parquet; also .gz, .xz, .zst), or folders of them."
@@ -28,19 +30,7 @@ def prepare(
     tokenizer: Path | None = option(None, shared.TOKENIZER_HELP),
     out: Path | None = option(None, "The folder to write."),
     check: Path | None = option(None, "Verify the checksums of a prepared folder instead."),
-    documents: str = option(
-        "blank-lines", "Where documents of plain text end: at blank-lines, or with files."
-    ),
-    sentences: str = option("en", "Language of the sentence splitter, or `lines`."),
-    repair: bool = flag("--repair", "Repair broken Unicode with ftfy."),
-    duplicates: str | None = option(None, "Remove duplicate documents: exact, or also near."),
-    similarity: float = option(0.8, "Jaccard similarity from which documents are near-duplicates."),
-    min_length: int = option(1, "Leave out documents with fewer characters."),
-    max_length: int | None = option(None, "Leave out documents with more characters."),
-    language: str | None = option(None, "Keep only documents in this language: en, fr, ..."),
-    text_field: str = option("text", "Text column of .jsonl and .parquet files."),
-    held_out: float = option(0.01, "Fraction of documents in the held-out split."),
-    seed: int = option(0, "Seed of the held-out split."),
+    settings: Any = None,
     workers: int | None = option(None, "Number of worker processes; one per core by default."),
     engine: str = option("local", "Where to run: local or ray."),
     as_json: shared.Json = False,
@@ -58,23 +48,7 @@ def prepare(
     finished = is_finished(out)
     with shared.interruptible(f"the same command continues {out}"), _progress() as progress:
         made = make(
-            files,
-            found,
-            out,
-            documents=documents,
-            text_field=text_field,
-            sentences=sentences,
-            repair=repair,
-            min_length=min_length,
-            max_length=max_length,
-            language=language,
-            duplicates=duplicates,
-            similarity=similarity,
-            held_out=held_out,
-            seed=seed,
-            workers=workers,
-            engine=engine,
-            progress=progress,
+            files, found, out, workers=workers, engine=engine, progress=progress, **settings
         )
     if as_json:
         counts = {name: vars(split) for name, split in made.splits.items()}

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from bertsmith.cli import options as shared
-from bertsmith.cli.options import argument, option
+from bertsmith.cli.declare import argument, option
 from bertsmith.errors import BertsmithError
 
 RecipeName = Annotated[

@@ -9,7 +9,7 @@ import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
-from bertsmith.cli.options import option
+from bertsmith.cli.declare import option
 
 Data = Annotated[
     Path,

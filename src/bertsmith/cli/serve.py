@@ -5,49 +5,32 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from bertsmith.cli import options as shared
-from bertsmith.cli.options import argument, flag, option
+from bertsmith.cli.declare import argument, option, options_of, takes
 from bertsmith.errors import BertsmithError
-
-if TYPE_CHECKING:
-    from bertsmith.serve import Settings
+from bertsmith.settings.serving import LOOPBACK, Settings
 
 KEY = "BERTSMITH_API_KEY"
 
 
+@takes(options_of(Settings), "limits")
 def serve(
     models: list[str] = argument(..., "Models, each as MODEL or NAME=MODEL."),
     index: Path | None = option(None, "Folder of a search index, served at /search."),
     host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 for all."),
     port: int = option(8080, "Port to listen on.", min=0, max=65535),
     workers: int = option(1, "Number of processes.", min=1, max=256),
-    exact: bool = flag(
-        "--exact", "Make results independent of other requests, to the bit; slower."
-    ),
-    long: str = option("window", "Long texts are read in windows (window) or refused (refuse)."),
-    batch_tokens: int | None = option(None, "Tokens in a batch; default: by device.", min=1),
-    queue_batches: float | None = option(
-        None, "Full batches that may wait before 429; default: by device.", min=0.1
-    ),
-    max_body: int = option(2_000_000, "Largest request body, in bytes.", min=1),
-    max_inputs: int = option(1024, "Maximum number of texts in a request.", min=1),
-    max_characters: int = option(1_000_000, "Maximum number of characters in a request.", min=1),
-    max_tokens: int = option(131_072, "Maximum number of tokens in a request.", min=1),
-    timeout: float = option(60.0, "Seconds to receive a request, and to answer it.", min=0.1),
-    drain: float = option(
-        1.0, "Seconds for which requests are accepted after SIGTERM or SIGHUP.", min=0
-    ),
+    limits: Any = None,
     api_key_file: Path | None = option(
         None, f"File with the API key that clients must send; or set {KEY}."
     ),
     allow_host: list[str] | None = option(
         None, "Accept requests for this host name, and from its pages; * for any; repeatable."
     ),
-    json_logs: bool = flag("--json-logs", "Log every request as a line of JSON."),
     threads: int | None = option(
         None, "CPU threads of each process; default: the number of cores.", min=1
     ),
@@ -62,30 +45,16 @@ def serve(
     model has a head for; the routes of text-embeddings-inference, OpenAI, Cohere, Jina and vLLM
     are there too.
     """
-    if long not in ("window", "refuse"):
-        raise BertsmithError(f"--long must be window or refuse, not {long!r}")
+    if limits["long"] not in ("window", "refuse"):
+        raise BertsmithError(f"--long must be window or refuse, not {limits['long']!r}")
     try:
-        from bertsmith.serve import Settings
         from bertsmith.serve.models import named
         from bertsmith.serve.run import listen
         from bertsmith.serve.run import serve as run
     except ImportError as error:
         raise BertsmithError(f"serve needs {error.name}: pip install 'bertsmith[serve]'") from error
-    settings = Settings(
-        max_body=max_body,
-        max_inputs=max_inputs,
-        max_characters=max_characters,
-        max_tokens=max_tokens,
-        batch_tokens=batch_tokens,
-        queue_batches=queue_batches,
-        timeout=timeout,
-        long=long,
-        exact=exact,
-        api_key=_key(api_key_file),
-        hosts=_hosts(host, allow_host),
-        json_logs=json_logs,
-        drain=drain,
-    )
+    hosts = _hosts(host, allow_host)
+    settings = Settings(**limits, api_key=_key(api_key_file), hosts=hosts)
     places = named(models)
     listener = listen(host, port)
     if settings.api_key is None and not _local(host):
@@ -98,7 +67,7 @@ def serve(
     address = f"http://{shown}:{listener.getsockname()[1]}"
     share = threads or (max(1, (os.cpu_count() or 1) // workers) if workers > 1 else None)
     build = Build(places, device, dtype, family, settings, index, share, address, as_json)
-    run(build, listener, workers=workers, drain=drain)
+    run(build, listener, workers=workers, drain=settings.drain)
 
 
 @dataclass(frozen=True)
@@ -161,8 +130,6 @@ def _hosts(host: str, allowed: list[str] | None) -> tuple[str, ...]:
 
     Otherwise a web page could read answers by having its own name point to this machine.
     """
-    from bertsmith.serve.settings import LOOPBACK
-
     names = (*(allowed or ()), *(LOOPBACK if _local(host) else ()))
     return () if "*" in names else names
 

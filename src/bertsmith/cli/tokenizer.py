@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bertsmith.cli import options as shared
-from bertsmith.cli.options import argument, option
+from bertsmith.cli.declare import argument, option
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:

@@ -3,109 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from bertsmith.errors import BertsmithError, nearest
 from bertsmith.files import one_line
 from bertsmith.numbers import shown
+from bertsmith.settings.finetuning import FinetuningSettings
 from bertsmith.tasks.registry import TASKS, task_named
 from bertsmith.tasks.training import TASK_OPTIONS
 
-MANY = 10**9
 
-
-class Settings(BaseModel):
+class Settings(FinetuningSettings, BaseModel):
     """Settings of one run. Unknown names, values out of range, infinity and NaN are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
-
-    learning_rate: float = Field(
-        default=1e-4, ge=1e-9, le=1, description="peak learning rate (of a model 768 wide)"
-    )
-    optimizer: Literal["adamw", "muon"] = Field(
-        default="adamw", description="muon: for the matrices of the layers, with AdamW for the rest"
-    )
-    matrix_learning_rate: float = Field(
-        default=0.0, ge=0, le=1, description="learning rate of Muon; 0: by the number of steps"
-    )
-    epochs: int = Field(default=3, ge=1, le=10_000, description="passes over the training file")
-    batch_size: int = Field(
-        default=32, ge=1, le=1_000_000, description="examples in a step, of any number of windows"
-    )
-    seed: int = Field(
-        default=0, ge=0, le=MANY, description="of the new head, the order of examples and dropout"
-    )
-    warmup: float = Field(
-        default=0.1, ge=0, le=0.9, description="fraction of the steps with a rising learning rate"
-    )
-    schedule: Literal["linear", "cosine", "stable", "constant"] = "linear"
-    weight_decay: float = Field(default=0.01, ge=0, le=10)
-    clip: float = Field(default=1.0, ge=1e-6, le=1e9, description="largest gradient norm")
-    dropout: float | None = Field(
-        default=None, ge=0, le=0.9, description="of all layers; default: the model's own"
-    )
-    both_orders: bool = Field(
-        default=False,
-        description="train on both orders of every pair: for pairs whose order means nothing",
-    )
-    layer_decay: float = Field(
-        default=0.8,
-        ge=0.01,
-        le=1,
-        description="each layer's learning rate as a fraction of that of the layer above it",
-    )
-    freeze: str = Field(
-        default="none",
-        description="none, embedding, encoder, or a number: the embedding and as many lower layers",
-    )
-    head_epochs: int = Field(
-        default=0,
-        ge=0,
-        le=10_000,
-        description="passes in which only the new head is trained, before the whole model is",
-    )
-    reinitialise: int = Field(
-        default=0, ge=0, le=1000, description="number of top layers that get new weights"
-    )
-    class_weights: str = Field(
-        default="", description='"balanced", or a weight for each label: "name=2.5,other=1"'
-    )
-    loss: str = Field(default="", description="one of the task's losses; default: its first")
-    focal: float = Field(default=0.0, ge=0, le=20, description="gamma of the focal loss; 0: none")
-    smoothing: float = Field(default=0.0, ge=0, le=0.99, description="label smoothing")
-    patience: int = Field(
-        default=0,
-        ge=0,
-        le=MANY,
-        description="stop after so many epochs without a better score; 0: if the file is learned",
-    )
-    keep: Literal["best", "last"] = Field(
-        default="best", description="the epoch that is saved: the best by its score, or the last"
-    )
-    metric: str = Field(default="", description="the score that decides; default: the task's own")
-    max_length: int = Field(
-        default=0,
-        ge=0,
-        le=MANY,
-        description="tokens in a window, in training and when used; 0: as the model",
-    )
-    dtype: Literal["float32", "bfloat16"] = Field(
-        default="float32", description="bfloat16: compute in it, with float32 weights"
-    )
-    checkpointing: bool = Field(
-        default=False, description="recompute activations in the backward pass to save memory"
-    )
-    graphs: bool = Field(
-        default=True, description="replay steps as CUDA graphs, where an NVIDIA GPU trains"
-    )
-    temperature: float = Field(
-        default=0.05, ge=1e-4, le=100, description="of the similarities of texts that compete"
-    )
-    budget: int = Field(
-        default=0, ge=0, le=MANY, description="tokens in one pass of the model; 0: by device"
-    )
 
     @field_validator("*", mode="before")
     @classmethod

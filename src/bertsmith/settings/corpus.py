@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bertsmith.errors import BertsmithError
+from bertsmith.settings import setting
 
 DOCUMENTS = ("blank-lines", "files")
 DUPLICATES = ("exact", "near")
@@ -16,17 +17,19 @@ SPLITS = ("train", "held_out")
 class Settings:
     """How documents are read, cleaned, chosen and stored."""
 
-    documents: str = "blank-lines"  # where documents of plain text end; "files": each file is one
-    text_field: str = "text"  # of jsonl records and parquet tables
-    sentences: str = "en"  # the language whose rules split lines into sentences, or "lines"
-    repair: bool = False  # repair broken Unicode
-    min_length: int = 1  # characters of a document
-    max_length: int | None = None
-    language: str | None = None  # keep documents in this language only
-    duplicates: str | None = None
-    similarity: float = 0.8  # Jaccard similarity from which documents are near-duplicates
-    held_out: float = 0.01
-    seed: int = 0
+    documents: str = setting(
+        "blank-lines", "Where documents of plain text end: at blank-lines, or with files."
+    )
+    text_field: str = setting("text", "Text column of .jsonl and .parquet files.")
+    sentences: str = setting("en", "Language of the sentence splitter, or `lines`.")
+    repair: bool = setting(False, "Repair broken Unicode with ftfy.")
+    min_length: int = setting(1, "Leave out documents with fewer characters.")
+    max_length: int | None = setting(None, "Leave out documents with more characters.")
+    language: str | None = setting(None, "Keep only documents in this language: en, fr, ...")
+    duplicates: str | None = setting(None, "Remove duplicate documents: exact, or also near.")
+    similarity: float = setting(0.8, "Jaccard similarity from which documents are near-duplicates.")
+    held_out: float = setting(0.01, "Fraction of documents in the held-out split.")
+    seed: int = setting(0, "Seed of the held-out split.")
     piece_bytes: int = 4 << 20  # of input in one piece of work
     shard_tokens: int = 1 << 28
 

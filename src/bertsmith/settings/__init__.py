@@ -1,0 +1,27 @@
+"""Settings of the commands, each declared once: its type, its default, its bounds and a sentence.
+
+The command line makes options of them, fine-tuning a model that validates. Nothing here imports
+more than the standard library, so that `--help` is fast.
+"""
+
+from dataclasses import Field, field
+from typing import Any
+
+
+def setting(default: Any, sentence: str, **more: Any) -> Any:
+    """Declare a setting.
+
+    `ge` and `le` bound it. `usual` says what the default is where it depends on the model or the
+    task, and `option` names the option where it is not the setting's own name.
+    """
+    return field(default=default, metadata={"description": sentence, **more})
+
+
+def declared(owner: type) -> dict[str, Field[Any]]:
+    """The settings that a class declares; a field without a sentence is not one of them."""
+    fields = getattr(owner, "__dataclass_fields__", None) or vars(owner)
+    return {
+        name: one
+        for name, one in fields.items()
+        if isinstance(one, Field) and "description" in one.metadata
+    }
