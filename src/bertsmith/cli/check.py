@@ -101,7 +101,6 @@ def _plain(report: Report) -> dict[str, Any]:
 
 def _show(report: Report) -> None:
     """Tables of splits and labels, then the findings, the worst first."""
-    from rich.table import Table
     from rich.text import Text
 
     console = shared.console()
@@ -109,15 +108,12 @@ def _show(report: Report) -> None:
     for line in tasks.understood(train):
         typer.echo(line)
     unit = next(iter(report.lengths.values())).unit
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    headings = ("", "examples", "labels", f"median {unit}", "95 %", "longest")
-    for place, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if place else "left")
+    rows = []
     for name, dataset in report.splits.items():
         seen = report.lengths[name]
         sizes = (len(dataset), len(report.counts[name]), seen.median, seen.most, seen.longest)
-        table.add_row(name, *(f"{size:,}" for size in sizes))
-    console.print(table)
+        rows.append((name, *(f"{size:,}" for size in sizes)))
+    tasks.show_table(("", "examples", "labels", f"median {unit}", "95 %", "longest"), rows)
     _show_labels(report)
     for name, dataset in report.splits.items():
         for line in dataset.ledger.lines():
@@ -143,19 +139,14 @@ def _places(finding: Finding) -> str:
 
 def _show_labels(report: Report) -> None:
     """The number of examples of each label in each split."""
-    from rich.table import Table
-    from rich.text import Text
-
     names = list(dict.fromkeys(label for counts in report.counts.values() for label in counts))
     if not names:
         return
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("label")
-    for split in report.counts:
-        table.add_column(split, justify="right")
-    for label in names[:MOST]:
-        counts = (f"{split.get(label, 0):,}" for split in report.counts.values())
-        table.add_row(Text(shared.clipped(label, 40)), *counts)
-    shared.console().print(table)
+    counts = report.counts.values()
+    rows = [
+        (shared.clipped(label, 40), *(f"{split.get(label, 0):,}" for split in counts))
+        for label in names[:MOST]
+    ]
+    tasks.show_table(("label", *report.counts), rows)
     if len(names) > MOST:
         typer.echo(f"and {len(names) - MOST:,} more labels; --json has all")

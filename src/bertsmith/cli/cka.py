@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from bertsmith.cli import inspection
+from bertsmith.cli import inspection, tasks
 from bertsmith.cli import options as shared
 from bertsmith.cli.declare import argument
 from bertsmith.errors import BertsmithError
@@ -64,12 +64,6 @@ def cka(
 
 
 def _show(table: Floats, names: list[str]) -> None:
-    from rich.table import Table
-
     typer.echo(f"rows: depths of {names[0]}; columns: depths of {names[-1]}; 0 is the embeddings")
-    shown = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("", *map(str, range(table.shape[1]))):
-        shown.add_column(heading, justify="right")
-    for depth, row in enumerate(table):
-        shown.add_row(str(depth), *(f"{value:.2f}" for value in row))
-    shared.console().print(shown)
+    rows = [(str(depth), *(f"{value:.2f}" for value in row)) for depth, row in enumerate(table)]
+    tasks.show_table(("", *map(str, range(table.shape[1]))), rows)

@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli.declare import flag, option
-from bertsmith.cli.search import IndexFolder, parse_weights
+from bertsmith.cli.search import FUSION, INDEX, MOVED, WEIGHTS, Fusion, parse_weights
+from bertsmith.cli.terminal import progress
 
 if TYPE_CHECKING:
     from bertsmith.search.evaluate import SearchScores
 
 
 def evaluate_search(
-    index: IndexFolder,
+    index: Path = INDEX,
     queries: Path = option(..., "Queries: BEIR's jsonl, id<tab>text, TREC topics or SMART."),
     judgements: Path = option(..., "Judgements: BEIR's tsv, TREC's four columns or SMART's three."),
     mode: list[str] | None = option(
         None, "Score only keywords, vectors or hybrid; may be repeated. Default: all three."
     ),
-    weights: str | None = option(
-        None,
-        "Weights of keywords and vectors in hybrid search; default 1,1; 1,0.5 for "
-        "vectors of bertsmith-embed and 1,0.2 for those of bertsmith-small.",
-    ),
-    fusion: Literal["min-max", "rrf"] = option(
-        "min-max", "How the two rankings are combined: by scaled scores, or by ranks."
-    ),
+    weights: str | None = WEIGHTS,
+    fusion: Fusion = FUSION,
     best_grade: int | None = option(
         None, "The best grade, if lower grades are better: 1 for Cranfield's file."
     ),
@@ -41,7 +34,7 @@ def evaluate_search(
     ),
     per_query: bool = flag("--per-query", "With --json, include the scores of each query."),
     draws: int = option(1000, "Bootstrap samples for intervals.", min=1),
-    model: str | None = option(None, "New location of the index's model, if it was moved."),
+    model: str | None = MOVED,
     device: shared.Device = None,
     as_json: shared.Json = False,
 ) -> None:
@@ -66,12 +59,12 @@ def evaluate_search(
             chosen = ["keywords"]
         results: list[SearchScores] = []
         for name in chosen:
-            with _progress(name) as report:
-                results.append(
-                    scoring.evaluate_search(
-                        opened, texts, grades, name, draws, report, weights=pair, fusion=fusion
-                    )
+            with progress(name) as show:
+                report = partial(show, name)
+                scores = scoring.evaluate_search(
+                    opened, texts, grades, name, draws, report, weights=pair, fusion=fusion
                 )
+            results.append(scores)
     comparisons = [
         scoring.compare(one, results[-1], draws=draws)
         for one in results[:-1]
@@ -111,16 +104,3 @@ def _show(results: list[SearchScores], comparisons: list[dict[str, Any]]) -> Non
             f"{two['second']} minus {two['first']}: {two['difference']:+.4f} {two['metric']} "
             f"(95%: {two['low']:+.4f} to {two['high']:+.4f}), p = {two['p_value']:.3g}"
         )
-
-
-@contextmanager
-def _progress(name: str) -> Iterator[Callable[[int, int], None]]:
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(name)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

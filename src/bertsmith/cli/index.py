@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +11,16 @@ from typer.core import TyperGroup
 
 from bertsmith.cli import options as shared
 from bertsmith.cli.declare import argument, flag, option, options_of, takes
+from bertsmith.cli.terminal import progress
 from bertsmith.errors import BertsmithError
 from bertsmith.settings.search import IndexSettings
 
 if TYPE_CHECKING:
     from bertsmith.ledger import Ledger
     from bertsmith.search import Update
-    from bertsmith.search.update import Report
 
 SHOWN = 20  # problems that are listed
+LOADING = "loading the model"
 
 
 class FoldersFirst(TyperGroup):
@@ -91,7 +90,13 @@ def build(
     state = f"the same command continues {out}"
     if re_embed:
         state = f"{out} is as it was before"
-    with shared.interruptible(state), progress() as report:  # before the imports: they load PyTorch
+    with shared.interruptible(state), progress(LOADING) as show:  # the imports load PyTorch
+
+        def report(done: int, total: int, update: Update) -> None:
+            embedded = f", {update.embedded:,} embedded" if update.embedded else ""
+            text = f"{update.passages:,} passages read{embedded}" if update.passages else "reading"
+            show(LOADING, done, total, text)
+
         from bertsmith.ledger import Ledger
         from bertsmith.search.build import Settings, update_folders
 
@@ -214,32 +219,3 @@ def _follow(out: Path, reported: list[dict[str, str]], as_json: bool) -> None:
             reported += update.problems
             if update.added or update.changed or update.removed or update.problems:
                 _report(out, update, Ledger(), as_json)
-
-
-@contextmanager
-def progress() -> Iterator[Report]:
-    """A progress bar with an estimate of the time left, on a terminal."""
-    import sys
-
-    if not sys.stderr.isatty():
-        yield lambda done, total, update: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:3.0f}%"),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, speed_estimate_period=300) as bar:
-        task = bar.add_task("loading the model", total=None)
-
-        def show(done: int, total: int, update: Update) -> None:
-            embedded = f", {update.embedded:,} embedded" if update.embedded else ""
-            text = f"{update.passages:,} passages read{embedded}" if update.passages else "reading"
-            bar.update(task, completed=done, total=total or None, description=text)
-
-        yield show

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bertsmith.tasks.read import Data
 
 OWN = "bertsmith-small, bertsmith-classic, bertsmith-embed"  # models that come with the package
+TEXT_FILES = "Files (.txt, .md, .rst, .jsonl, .parquet; also .gz, .xz, .zst), or folders of them."
 TOKENIZER_HELP = f"A model directory, {OWN}, or a tokenizer file."
 
 Model = Annotated[

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from bertsmith.cli import options as shared
+from bertsmith.cli import tasks
 from bertsmith.cli.declare import argument, option, options_of, takes
+from bertsmith.cli.terminal import progress
 from bertsmith.errors import BertsmithError
 from bertsmith.settings.corpus import Settings
 
@@ -24,9 +23,7 @@ UNKNOWN = 0.05  # the share of unknown tokens from which the tokenizer may be th
 
 @takes(options_of(Settings), "settings")
 def prepare(
-    files: list[Path] | None = argument(
-        None, "Files (.txt, .md, .rst, .jsonl, .parquet; also .gz, .xz, .zst), or folders of them."
-    ),
+    files: list[Path] | None = argument(None, shared.TEXT_FILES),
     tokenizer: Path | None = option(None, shared.TOKENIZER_HELP),
     out: Path | None = option(None, "The folder to write."),
     check: Path | None = option(None, "Verify the checksums of a prepared folder instead."),
@@ -46,10 +43,9 @@ def prepare(
     from bertsmith.corpus import prepare as make
 
     finished = is_finished(out)
-    with shared.interruptible(f"the same command continues {out}"), _progress() as progress:
-        made = make(
-            files, found, out, workers=workers, engine=engine, progress=progress, **settings
-        )
+    bars = progress("tokens", "shards", transient=False)
+    with shared.interruptible(f"the same command continues {out}"), bars as report:
+        made = make(files, found, out, workers=workers, engine=engine, progress=report, **settings)
     if as_json:
         counts = {name: vars(split) for name, split in made.splits.items()}
         shared.print_json([{"out": str(out), "splits": counts, "ledger": made.ledger}])
@@ -66,35 +62,15 @@ def prepare(
         shared.note(f"{out}: was prepared before; nothing is changed")
 
 
-@contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar with an estimate on a terminal, and nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda step, done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-    from rich.progress import TimeRemainingColumn as Left
-
-    percent = TextColumn("{task.percentage:>3.0f}%")
-    columns = (TextColumn("{task.description}"), BarColumn(), percent, Left(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        tasks = {name: bar.add_task(name, total=None) for name in ("tokens", "shards")}
-        yield lambda step, done, total: bar.update(tasks[step], completed=done, total=total)
-
-
 def _show(made: Summary) -> None:
     """What each split holds, then the ledger."""
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("split", "documents", "sentences", "tokens", "shards"):
-        table.add_column(heading, justify="left" if heading == "split" else "right", no_wrap=True)
+    headings = ("split", "documents", "sentences", "tokens", "shards")
+    rows = []
     for name in ("train", "held_out"):
         split = made.splits[name]
         counts = (split.documents, split.sentences, split.tokens, split.shards)
-        table.add_row(name, *(f"{count:,}" for count in counts))
-    shared.console().print(table)
+        rows.append((name, *(f"{count:,}" for count in counts)))
+    tasks.show_table(headings, rows)
     for what, count in made.ledger.items():
         shared.note(f"{what}: {count:,}")
     total = sum(split.tokens for split in made.splits.values())

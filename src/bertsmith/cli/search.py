@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -18,26 +18,25 @@ if TYPE_CHECKING:
     from bertsmith.search import FoundAnswer, Hit
 
 LONGEST = 400  # characters of a passage that are shown
-IndexFolder = Annotated[
-    Path, typer.Argument(metavar="INDEX", help="A folder that bertsmith index wrote.")
-]
-Top = Annotated[int, typer.Option(help="Number of results.", min=1, max=10_000)]
+Fusion = Literal["min-max", "rrf"]
+INDEX = argument(..., "A folder that bertsmith index wrote.", metavar="INDEX")
+WEIGHTS = option(
+    None,
+    "Weights of keywords and vectors in hybrid search; default 1,1; 1,0.5 for vectors of "
+    "bertsmith-embed and 1,0.2 for those of bertsmith-small.",
+)
+FUSION = option("min-max", "How the two rankings are combined: by scaled scores, or by ranks.")
+MOVED = option(None, "New location of the index's model, if it was moved.")
 
 
 def search(
-    index: IndexFolder,
+    index: Path = INDEX,
     query: str | None = argument(None, 'Words, "exact phrases" and beginnings of words (begin*).'),
-    top: Top = 10,
+    top: int = option(10, "Number of results.", min=1, max=10_000),
     keywords: bool = flag("--keywords", "Rank by keywords alone."),
     vectors: bool = flag("--vectors", "Rank by vectors alone."),
-    weights: str | None = option(
-        None,
-        "Weights of keywords and vectors in hybrid search; default 1,1; 1,0.5 for "
-        "vectors of bertsmith-embed and 1,0.2 for those of bertsmith-small.",
-    ),
-    fusion: Literal["min-max", "rrf"] = option(
-        "min-max", "How the two rankings are combined: by scaled scores, or by ranks."
-    ),
+    weights: str | None = WEIGHTS,
+    fusion: Fusion = FUSION,
     file: list[str] | None = option(
         None, "Search only files whose path matches this pattern: *.md; repeatable."
     ),
@@ -59,7 +58,7 @@ def search(
     ),
     page: bool = flag("--page", "Open a search page in the browser until Ctrl-C."),
     port: int = option(0, "Port of the page; 0: any free port.", min=0),
-    model: str | None = option(None, "New location of the index's model, if it was moved."),
+    model: str | None = MOVED,
     device: shared.Device = None,
     as_json: shared.Json = False,
 ) -> None:
