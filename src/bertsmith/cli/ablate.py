@@ -11,7 +11,7 @@ import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import argument, flag, option
+from bertsmith.cli.declare import argument, flag, option, takes
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_whole, whole_number
 
@@ -28,6 +28,7 @@ class Measure(StrEnum):
     LABELS = "labels"
 
 
+@takes(shared.LOADING, "loading")
 def ablate(
     model: shared.Model,
     file: Path = argument(
@@ -56,9 +57,7 @@ def ablate(
     ),
     limit: inspection.Limit = 500,
     seed: inspection.Seed = 0,
-    device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
-    family: shared.Family = None,
+    loading: Any = None,
     as_json: shared.Json = False,
 ) -> None:
     """Measure the loss or score of a model without some heads or layers.
@@ -78,7 +77,7 @@ def ablate(
         check_replaceable(out, overwrite)
     skipped = inspection.numbers(layers, "--layers") or []
     count = None if prune is None else _count(prune)
-    bert = shared.open_model(model, device, dtype, family)
+    bert = shared.open_model(model, **loading)
     masked = "masked_lm" in bert.model.heads if task is None else task is Measure.MASKED
     if masked:
         bench: Bench = _masked(bert, inspection.sampled_texts(file, limit, seed), seed)

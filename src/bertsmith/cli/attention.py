@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import argument, flag, option
+from bertsmith.cli.declare import argument, flag, option, takes
 from bertsmith.errors import BertsmithError
 
 
@@ -22,6 +23,7 @@ class View(StrEnum):
     HEADS = "heads"
 
 
+@takes(shared.LOADING, "loading")
 def attention(
     model: shared.Model,
     text: str | None = argument(None, "A text."),
@@ -43,9 +45,7 @@ def attention(
     view: View | None = option(
         None, "The view to open with [default: lines; matrix for a long text]."
     ),
-    device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
-    family: shared.Family = None,
+    loading: Any = None,
     as_json: shared.Json = False,
 ) -> None:
     """Write a page that shows the attention weights of a text.
@@ -69,7 +69,7 @@ def attention(
     from bertsmith.analysis import attention as look
 
     names = [model] if against is None else [model, against]
-    berts = [shared.open_model(name, device, dtype, family) for name in names]
+    berts = [shared.open_model(name, **loading) for name in names]
     pairs = [(text, text_b), *([] if other_text is None else [(other_text, None)])]
     views = [
         look(bert, first, second, name=inspection.model_name(name), importance=importance, **chosen)

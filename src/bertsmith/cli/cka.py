@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from bertsmith.cli import inspection, tasks
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import argument
+from bertsmith.cli.declare import argument, takes
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
     from bertsmith.analysis.maps import Floats
 
 
+@takes(shared.LOADING, "loading")
 def cka(
     model: shared.Model,
     file: Path = argument(..., "A file of texts."),
@@ -23,9 +24,7 @@ def cka(
     limit: inspection.Limit = 1000,
     seed: inspection.Seed = 0,
     out: inspection.Out = None,
-    device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
-    family: shared.Family = None,
+    loading: Any = None,
     as_json: shared.Json = False,
 ) -> None:
     """Compare the states at all depths, of one model or of two.
@@ -43,7 +42,7 @@ def cka(
     from bertsmith.files import write_text
 
     models = [model] if against is None else [model, against]
-    berts = [shared.open_model(name, device, dtype, family) for name in models]
+    berts = [shared.open_model(name, **loading) for name in models]
     notes = few_texts(len(texts), *berts)
     for line in notes:
         shared.note(line)

@@ -53,7 +53,8 @@ def compare(
         _static(size or [], speed, html, device, as_json)
     else:
         assert spec is not None
-        _run(spec, out, data, changes or [], only or [], jobs, merge or [], texts, device, as_json)
+        parts = {"only": only or [], "jobs": jobs, "merge": merge or [], "texts": texts}
+        _run(spec, out, changes or [], {"corpus": data, "device": device}, parts, as_json)
 
 
 def _list(as_json: bool) -> None:
@@ -104,13 +105,9 @@ def _static(
 def _run(
     name: str,
     out: Path | None,
-    data: Path | None,
     changes: list[str],
-    only: list[str],
-    jobs: int,
-    merge: list[Path],
-    texts: bool,
-    device: str | None,
+    given: dict[str, Path | str | None],
+    parts: dict[str, Any],
     as_json: bool,
 ) -> None:
     if out is None:
@@ -120,7 +117,6 @@ def _run(
     from bertsmith.compare import load_spec
     from bertsmith.train.recipe import change
 
-    given = {"corpus": data, "device": device}
     changes += [change(key, str(value)) for key, value in given.items() if value is not None]
 
     def say(line: str) -> None:
@@ -128,7 +124,7 @@ def _run(
 
     spec = load_spec(name, changes)
     with shared.interruptible(f"the same command continues {out}"):
-        results = run(spec, out, only=only, jobs=jobs, merge=merge, texts=texts, say=say)
+        results = run(spec, out, say=say, **parts)
     if as_json:
         shared.print_json([results])
         return

@@ -20,6 +20,7 @@ SHOWN = 10  # texts that are compared on the screen
 
 
 @takes(tasks.COLUMNS, "columns")
+@takes(shared.LOADING, "loading")
 def embed(
     model: shared.Model,
     texts: shared.Texts = None,
@@ -36,9 +37,7 @@ def embed(
     prompt_name: str | None = option(
         None, "Use the model's prompt of this name: query, document, ..."
     ),
-    device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
-    family: shared.Family = None,
+    loading: Any = None,
     as_json: shared.Json = False,
     columns: Any = None,
 ) -> None:
@@ -54,7 +53,7 @@ def embed(
         check_ending(out)
         check_writable(out)
     data = shared.open_texts(texts, file, columns)
-    bert = shared.open_model(model, device, dtype, family)
+    bert = shared.open_model(model, **loading)
     data.ledger = bert.ledger
     count, width = 0, bert.vector_width
     first: list[tuple[str, Any]] = []

@@ -64,11 +64,11 @@ def evaluate(
         raise BertsmithError(f"--limit must be a number of examples, or 0 for all, not {limit}")
     if draws < 1:
         raise BertsmithError(f"--draws must be at least 1, not {draws}")
-    first = shared.open_model(names[0], device, dtype, None)
+    first = shared.open_model(names[0], device, dtype)
     if masked_lm or pseudo_perplexity or _is_for_masked_lm(first, files[0], columns):
         if metric or report is not None:
             raise BertsmithError("--metric and --report are for labelled data, not for masked LM")
-        others = (shared.open_model(name, device, dtype, None) for name in names[1:])
+        others = (shared.open_model(name, device, dtype) for name in names[1:])
         _masked_lm(names, files, chain([first], others), pseudo_perplexity, as_json)
         return
     if len(files) > 1:
@@ -77,7 +77,7 @@ def evaluate(
     found: list[Evaluation] = []
     dataset: Dataset[Any] | None = None
     for name in names:
-        bert = first if dataset is None else shared.open_model(name, device, dtype, None)
+        bert = first if dataset is None else shared.open_model(name, device, dtype)
         if dataset is None:
             task = task_of(bert)
             reading = {"usual": bert.columns, **tasks.reading(columns)}

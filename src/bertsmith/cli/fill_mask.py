@@ -16,20 +16,19 @@ if TYPE_CHECKING:
 
 
 @takes(tasks.COLUMNS, "columns")
+@takes(shared.LOADING, "loading")
 def fill_mask(
     model: shared.Model,
     texts: shared.Texts = None,
     file: shared.File = None,
     top: int = option(5, "Number of predictions for each mask."),
-    device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
-    family: shared.Family = None,
+    loading: Any = None,
     as_json: shared.Json = False,
     columns: Any = None,
 ) -> None:
     """Predict the words at [MASK] or <mask>."""
     given = shared.read_texts(texts, file, columns)
-    bert = shared.open_model(model, device, dtype, family)
+    bert = shared.open_model(model, **loading)
     found = bert.fill_mask(given, top=top)
     if as_json:
         rows = zip(given, found, strict=True)

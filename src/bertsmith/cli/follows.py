@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import argument, option
+from bertsmith.cli.declare import argument, option, takes
 from bertsmith.errors import BertsmithError
 
 
+@takes(shared.LOADING, "loading")
 def follows(
     model: shared.Model,
     first: str | None = argument(None, "A text."),
     second: str | None = argument(None, "The text that may follow it."),
     file: Path | None = option(None, "Read pairs of texts from this file."),
-    device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
-    family: shared.Family = None,
+    loading: Any = None,
     as_json: shared.Json = False,
 ) -> None:
     """Print the probability that the second text follows the first.
@@ -33,7 +33,7 @@ def follows(
         from bertsmith.tasks.following import read_pairs
 
         pairs = read_pairs(file)
-    bert = shared.open_model(model, device, dtype, family)
+    bert = shared.open_model(model, **loading)
     chances = bert.follows([one for one, _ in pairs], [other for _, other in pairs])
     if as_json:
         shared.print_json(

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import argument
+from bertsmith.cli.declare import argument, takes
 
 if TYPE_CHECKING:
     from bertsmith.analysis.heads import HeadNumbers
 
 
+@takes(shared.LOADING, "loading")
 def heads(
     model: shared.Model,
     file: Path = argument(..., "A file of texts, or a treebank with dependencies (.conllu)."),
     limit: inspection.Limit = 1000,
     seed: inspection.Seed = 0,
     out: inspection.Out = None,
-    device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
-    family: shared.Family = None,
+    loading: Any = None,
     as_json: shared.Json = False,
 ) -> None:
     """Measure what every attention head attends to.
@@ -43,11 +42,11 @@ def heads(
     ledger = Ledger()
     if ".conllu" in file.suffixes:
         sentences = inspection.sample(list(read_treebank(file, ledger=ledger)), limit, seed)
-        bert = shared.open_model(model, device, dtype, family)
+        bert = shared.open_model(model, **loading)
         inputs = parsed(bert, sentences)
     else:
         lines = inspection.sampled_texts(file, limit, seed)
-        bert = shared.open_model(model, device, dtype, family)
+        bert = shared.open_model(model, **loading)
         inputs = texts(bert, lines)
     numbers = measure(bert, inputs)
     if out is not None:

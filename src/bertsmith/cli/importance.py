@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import argument, option
+from bertsmith.cli.declare import argument, option, takes
 
 if TYPE_CHECKING:
     from bertsmith.analysis.importance import Explained
 
 
+@takes(shared.LOADING, "loading")
 def importance(
     model: shared.Model,
     text: str = argument(..., "A text, or a question."),
@@ -23,9 +24,7 @@ def importance(
     ),
     label: str | None = option(None, "Explain this label. Default: the predicted one."),
     out: inspection.Out = None,
-    device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
-    family: shared.Family = None,
+    loading: Any = None,
     as_json: shared.Json = False,
 ) -> None:
     """Show which words a label or an answer depends on.
@@ -38,7 +37,7 @@ def importance(
     from bertsmith.analysis.pages import importance_page
     from bertsmith.files import write_text
 
-    bert = shared.open_model(model, device, dtype, family)
+    bert = shared.open_model(model, **loading)
     result = explained(bert, text, text_b, label)
     texts = [text] if text_b is None else [text, text_b]
     if out is not None:

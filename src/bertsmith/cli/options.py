@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from bertsmith.cli.declare import Options
 from bertsmith.cli.terminal import console as console
 from bertsmith.errors import BertsmithError, printable
 
@@ -50,6 +51,12 @@ Dtype = Annotated[Precision, typer.Option(help="Data type of weights and activat
 Family = Annotated[
     str | None, typer.Option(help="The model's family, if config.json has no model_type.")
 ]
+
+LOADING: Options = {
+    "device": (Device, None),
+    "dtype": (Dtype, "float32"),
+    "family": (Family, None),
+}
 
 
 def _show_help(context: typer.Context, wanted: bool) -> None:
@@ -139,7 +146,9 @@ def find_tokenizer(name: Path) -> Path:
     return built_in()[str(name)]
 
 
-def open_model(name: str, device: str | None, dtype: str, family: str | None) -> Bert:
+def open_model(
+    name: str, device: str | None, dtype: str = "float32", family: str | None = None
+) -> Bert:
     """Load a model and say what did not fit."""
     from bertsmith.bert import load
 

@@ -54,7 +54,7 @@ def predict(
     format_of(out, format, records)
     if out is not None:
         check_writable(out)
-    bert = shared.open_model(model, device, dtype, None)
+    bert = shared.open_model(model, device, dtype)
     bert.progress = False
     task = task_of(bert, _names(labels))
     if top > 1 and not task.ranked:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import option
+from bertsmith.cli.declare import option, takes
 
 Data = Annotated[
     Path,
@@ -20,6 +20,7 @@ Data = Annotated[
 ]
 
 
+@takes(shared.LOADING, "loading")
 def probe(
     model: shared.Model,
     train: Data,
@@ -28,9 +29,7 @@ def probe(
         500, "Use a random sample of at most this many sentences of each file.", min=1
     ),
     seed: inspection.Seed = 0,
-    device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
-    family: shared.Family = None,
+    loading: Any = None,
     as_json: shared.Json = False,
 ) -> None:
     """Predict tags from the states at every depth.
@@ -47,7 +46,7 @@ def probe(
     learn, judge = (
         inspection.sample(read_data(file, TASK.name).gold(), limit, seed) for file in (train, test)
     )
-    bert = shared.open_model(model, device, dtype, family)
+    bert = shared.open_model(model, **loading)
     result = fit(bert, learn, judge, seed=seed)
     if as_json:
         baselines = {"majority": result.majority, "lookup": result.lookup}

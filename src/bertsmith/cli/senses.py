@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import argument, option
+from bertsmith.cli.declare import argument, option, takes
 
 if TYPE_CHECKING:
     from bertsmith.analysis.senses import Senses
 
 
+@takes(shared.LOADING, "loading")
 def senses(
     model: shared.Model,
     word: str = argument(..., "A word."),
@@ -34,9 +35,7 @@ def senses(
     projector: Path | None = option(
         None, "Write files for TensorBoard's projector to this folder."
     ),
-    device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
-    family: shared.Family = None,
+    loading: Any = None,
     as_json: shared.Json = False,
 ) -> None:
     """Group the occurrences of a word by their vectors.
@@ -54,7 +53,7 @@ def senses(
     from bertsmith.files import write_text
 
     labelled = None if lines is None else read_pairs(lines, str(pairs))
-    bert = shared.open_model(model, device, dtype, family)
+    bert = shared.open_model(model, **loading)
     result = look(bert, word, texts, depth=depth, groups=groups, most=limit, seed=seed)
     accuracies = None if labelled is None else same_sense(bert, labelled)
     if out is not None:

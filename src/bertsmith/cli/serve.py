@@ -18,6 +18,7 @@ KEY = "BERTSMITH_API_KEY"
 
 
 @takes(options_of(Settings), "limits")
+@takes(shared.LOADING, "loading")
 def serve(
     models: list[str] = argument(..., "Models, each as MODEL or NAME=MODEL."),
     index: Path | None = option(None, "Folder of a search index, served at /search."),
@@ -34,9 +35,7 @@ def serve(
     threads: int | None = option(
         None, "CPU threads of each process; default: the number of cores.", min=1
     ),
-    device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
-    family: shared.Family = None,
+    loading: Any = None,
     as_json: shared.Json = False,
 ) -> None:
     """Serve models over HTTP, with a playground.
@@ -66,7 +65,7 @@ def serve(
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{listener.getsockname()[1]}"
     share = threads or (max(1, (os.cpu_count() or 1) // workers) if workers > 1 else None)
-    build = Build(places, device, dtype, family, settings, index, share, address, as_json)
+    build = Build(places, loading, settings, index, share, address, as_json)
     run(build, listener, workers=workers, drain=settings.drain)
 
 
@@ -75,9 +74,7 @@ class Build:
     """Makes the application in the process that serves it."""
 
     places: dict[str, str]
-    device: str | None
-    dtype: str
-    family: str | None
+    loading: dict[str, Any]  # device, dtype and family
     settings: Settings
     index: Path | None
     threads: int | None
@@ -93,8 +90,7 @@ class Build:
         if self.threads:
             torch.set_num_threads(self.threads)
         models = {
-            name: shared.open_model(place, self.device, self.dtype, self.family)
-            for name, place in self.places.items()
+            name: shared.open_model(place, **self.loading) for name, place in self.places.items()
         }
         app = create_app(models, self.settings, index=self._index(), state=state)
         if self.as_json:

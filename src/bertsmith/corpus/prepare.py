@@ -25,6 +25,7 @@ from bertsmith.corpus.worker import Job
 from bertsmith.errors import BertsmithError
 from bertsmith.files import write_bytes, write_json, writing
 from bertsmith.ledger import Ledger
+from bertsmith.settings import taking
 from bertsmith.settings.corpus import SPLITS, Settings
 from bertsmith.store import Sentences, WorkFolder
 from bertsmith.tokenizer import Tokenizer
@@ -43,6 +44,7 @@ class Summary:
     text_files: int = 0  # if all files are plain text, divided by blank lines
 
 
+@taking(Settings)
 def prepare(
     files: Iterable[str | Path],
     tokenizer: Tokenizer | str | Path,
@@ -55,7 +57,6 @@ def prepare(
 ) -> Summary:
     """Turn text, jsonl and parquet files, or folders of them, into token shards in `out`.
 
-    Further arguments are those of `bertsmith.settings.corpus.Settings`.
     Plain text is divided into documents by blank lines; with `documents` "files", each file is one
     document. `sentences` is the language whose rules split lines into sentences, or "lines".
     Documents are left out if they are shorter or longer than requested (in characters), not in

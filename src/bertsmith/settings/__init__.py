@@ -4,8 +4,12 @@ The command line makes options of them, fine-tuning a model that validates. Noth
 more than the standard library, so that `--help` is fast.
 """
 
+from collections.abc import Callable
 from dataclasses import Field, field
-from typing import Any
+from inspect import Parameter, signature
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def setting(default: Any, sentence: str, **more: Any) -> Any:
@@ -25,3 +29,28 @@ def declared(owner: type) -> dict[str, Field[Any]]:
         for name, one in fields.items()
         if isinstance(one, Field) and "description" in one.metadata
     }
+
+
+def taking(settings: type, usual: Any = ...) -> Callable[[Function], Function]:
+    """Name the settings that a function takes as keywords in its signature, for help and editors.
+
+    Their defaults are those of the settings, or `usual`.
+    """
+
+    def wrap(function: Function) -> Function:
+        own = signature(function).parameters.values()
+        kept = [one for one in own if one.kind is not Parameter.VAR_KEYWORD]
+        more = [
+            Parameter(
+                name,
+                Parameter.KEYWORD_ONLY,
+                annotation=settings.__annotations__[name],
+                default=one.default if usual is ... else usual,
+            )
+            for name, one in declared(settings).items()
+        ]
+        shown = signature(function).replace(parameters=[*kept, *more])
+        function.__signature__ = shown  # type: ignore[attr-defined]
+        return function
+
+    return wrap
