@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import typer
 
@@ -19,13 +18,6 @@ if TYPE_CHECKING:
     from bertsmith.analysis.ablation import Material
     from bertsmith.infer.loaded import LoadedModel
     from bertsmith.infer.windows import Window
-
-
-class Measure(StrEnum):
-    """What the model is measured on."""
-
-    MASKED = "masked"
-    LABELS = "labels"
 
 
 @takes(shared.LOADING, "loading")
@@ -50,7 +42,7 @@ def ablate(
     keep_shapes: bool = flag(
         "--keep-shapes", "Save zeros in place of pruned heads, which transformers 5 can open."
     ),
-    task: Measure | None = option(
+    task: Literal["masked", "labels"] | None = option(
         None,
         "Measure on masked tokens or on labels. Default: masked where the model has a "
         "masked-LM head.",
@@ -78,7 +70,7 @@ def ablate(
     skipped = inspection.numbers(layers, "--layers") or []
     count = None if prune is None else _count(prune)
     bert = shared.open_model(model, **loading)
-    masked = "masked_lm" in bert.model.heads if task is None else task is Measure.MASKED
+    masked = "masked_lm" in bert.model.heads if task is None else task == "masked"
     if masked:
         bench: Bench = _masked(bert, inspection.sampled_texts(file, limit, seed), seed)
     else:

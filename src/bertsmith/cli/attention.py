@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import typer
 
@@ -12,15 +11,6 @@ from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
 from bertsmith.cli.declare import argument, flag, option, takes
 from bertsmith.errors import BertsmithError
-
-
-class View(StrEnum):
-    """The view that a page opens with."""
-
-    TEXT = "text"
-    LINES = "lines"
-    MATRIX = "matrix"
-    HEADS = "heads"
 
 
 @takes(shared.LOADING, "loading")
@@ -42,7 +32,7 @@ def attention(
     importance: bool = flag(
         "--importance", "Underline the words that the label or answer depends on."
     ),
-    view: View | None = option(
+    view: Literal["text", "lines", "matrix", "heads"] | None = option(
         None, "The view to open with [default: lines; matrix for a long text]."
     ),
     loading: Any = None,
@@ -77,7 +67,7 @@ def attention(
         for first, second in pairs
     ]
     shown = None if part is None else range(part[0], part[-1] + 1)
-    AttentionPage(tuple(views), shown, view.value if view else "").save(out)
+    AttentionPage(tuple(views), shown, view or "").save(out)
     size = out.stat().st_size
     if as_json:
         rows = [

@@ -46,7 +46,9 @@ def compare(
     if not static and (size or html or not speed):
         raise BertsmithError("--size, --html and --no-speed are for --static")
     if list_specs:
-        _list(as_json)
+        from bertsmith.compare.spec import load_spec, spec_names
+
+        shared.print_list({name: load_spec(name).about for name in spec_names()}, 24, as_json)
     elif print_spec is not None:
         _print(print_spec, as_json)
     elif static:
@@ -55,17 +57,6 @@ def compare(
         assert spec is not None
         parts = {"only": only or [], "jobs": jobs, "merge": merge or [], "texts": texts}
         _run(spec, out, changes or [], {"corpus": data, "device": device}, parts, as_json)
-
-
-def _list(as_json: bool) -> None:
-    from bertsmith.compare.spec import load_spec, spec_names
-
-    specs = {name: load_spec(name).about for name in spec_names()}
-    if as_json:
-        shared.print_json([{"name": name, "about": about} for name, about in specs.items()])
-        return
-    for name, about in specs.items():
-        typer.echo(f"{name:24} {about}")
 
 
 def _print(name: str, as_json: bool) -> None:

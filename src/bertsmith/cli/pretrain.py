@@ -189,9 +189,4 @@ def recipes(
         return
     if changes:
         raise BertsmithError("--set needs a recipe")
-    found = {one: load_recipe(one).about for one in recipe_names()}
-    if as_json:
-        shared.print_json([{"name": one, "about": about} for one, about in found.items()])
-        return
-    for one, about in found.items():
-        typer.echo(f"{one:28} {about}")
+    shared.print_list({one: load_recipe(one).about for one in recipe_names()}, 28, as_json)

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import option, takes
+from bertsmith.cli.declare import argument, option, takes
 
-Data = Annotated[
-    Path,
-    typer.Argument(
-        help="Words with tags: CoNLL, CoNLL-U (parts of speech), or any other file for tagging.",
-        show_default=False,
-    ),
-]
+DATA = argument(
+    ..., "Words with tags: CoNLL, CoNLL-U (parts of speech), or any other file for tagging."
+)
 
 
 @takes(shared.LOADING, "loading")
 def probe(
     model: shared.Model,
-    train: Data,
-    test: Data,
+    train: Path = DATA,
+    test: Path = DATA,
     limit: int = option(
         500, "Use a random sample of at most this many sentences of each file.", min=1
     ),
