@@ -39,15 +39,15 @@ def options_of(settings: type, *names: str, optional: bool = False) -> Options:
     options = {}
     for name in names or fields:
         kind, default, about = kinds[name], fields[name].default, fields[name].metadata
-        names_of_it = [about["option"]] if "option" in about else []
+        words = [about["option"]] if "option" in about else []
         if optional:
             text = _with_default(about["description"], about.get("usual", default))
-            options[name] = kind | None, option(None, text, *names_of_it)
+            options[name] = kind | None, option(None, text, *words)
             continue
-        if kind is bool and not names_of_it:
-            names_of_it = [f"--{name.replace('_', '-')}"]  # without a --no- of its own
+        if kind is bool and not words:
+            words = [f"--{name.replace('_', '-')}"]  # and no --no- beside it
         bounds = {"min": about.get("ge"), "max": about.get("le")}
-        options[name] = kind, option(default, about["description"], *names_of_it, **bounds)
+        options[name] = kind, option(default, about["description"], *words, **bounds)
     return options
 
 
