@@ -2,11 +2,15 @@
 
 from dataclasses import dataclass
 from inspect import signature
+from pathlib import Path
 from typing import Any, Literal
+
+import pytest
 
 import bertsmith as bs
 from bertsmith.cli.declare import option, options_of, takes
 from bertsmith.corpus import prepare
+from bertsmith.errors import SettingError
 from bertsmith.finetuning import Settings
 from bertsmith.settings import declared, setting
 from bertsmith.settings.corpus import Settings as CorpusSettings
@@ -62,3 +66,15 @@ def test_every_setting_is_declared_once(run: Run) -> None:
     shown = " ".join(run("finetune", "--help").out.split())
     for one in declared(FinetuningSettings).values():
         assert one.metadata["description"].removesuffix(".") in shown
+
+
+def test_mistakes_name_the_option_on_the_command_line(
+    model: Path, tmp_path: Path, shell: Run
+) -> None:
+    (tmp_path / "a.txt").write_text("A text.")
+    words = ("prepare", tmp_path / "a.txt", "--tokenizer", model, "--out", tmp_path / "out")
+    shown = shell(*words, "--held-out", "1")
+    assert shown.status == 2
+    assert shown.err == "bertsmith: --held-out must be at least 0 and less than 1, not 1.0\n"
+    with pytest.raises(SettingError, match="held_out must be at least 0"):
+        prepare([tmp_path / "a.txt"], model, tmp_path / "out", held_out=1)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from bertsmith.errors import BertsmithError, nearest
+from bertsmith.errors import BertsmithError, SettingError, nearest
 from bertsmith.files import one_line
 from bertsmith.numbers import shown
 from bertsmith.settings.finetuning import FinetuningSettings
@@ -58,7 +58,7 @@ def settings_for(task: str, usual: Mapping[str, Any] = {}, /, **given: Any) -> S
     for name in set(TASK_OPTIONS) - kind.options:
         if getattr(settings, name) != Settings.model_fields[name].default:
             tasks = [one.name for one in TASKS.values() if name in one.options]
-            raise BertsmithError(f"{name} has no effect on {task}; it is for {_listed(tasks)}")
+            raise SettingError(f"{name} has no effect on {task}; it is for {_listed(tasks)}")
     return settings
 
 
@@ -67,22 +67,22 @@ def checked(values: Mapping[str, Any]) -> Settings:
     try:
         settings = Settings.model_validate(dict(values))
     except ValidationError as error:
-        raise BertsmithError(_complaint(error)) from error
+        raise _complaint(error) from error
     if settings.matrix_learning_rate and settings.optimizer != "muon":
-        raise BertsmithError("matrix_learning_rate is for the optimizer muon, not adamw")
+        raise SettingError("matrix_learning_rate is for the optimizer muon, not adamw")
     return settings
 
 
-def _complaint(error: ValidationError) -> str:
+def _complaint(error: ValidationError) -> BertsmithError:
     """The first mistake in a line, with the nearest known name where one is unknown."""
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     name = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
         near = nearest(name, Settings.model_fields)
         known = "" if near else f"; known: {', '.join(Settings.model_fields)}"
-        return one_line(f"unknown setting {name!r}{near}{known}")
+        return BertsmithError(one_line(f"unknown setting {name!r}{near}{known}"))
     message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    return one_line(f"{name} {message}, not {shown(first['input'])}")
+    return SettingError(one_line(f"{name} {message}, not {shown(first['input'])}"))
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -108,4 +108,4 @@ def spoken(settings: Mapping[str, Any]) -> str:
 def check_seeds(seeds: int) -> None:
     """Refuse to train less than once, or without end."""
     if isinstance(seeds, bool) or not isinstance(seeds, int) or not 1 <= seeds <= 1000:
-        raise BertsmithError(f"seeds must be from 1 to 1000, not {shown(seeds)}")
+        raise SettingError(f"seeds must be from 1 to 1000, not {shown(seeds)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, SettingError
 from bertsmith.settings import setting
 
 DOCUMENTS = ("blank-lines", "files")
@@ -36,22 +36,22 @@ class Settings:
     def check(self) -> None:
         """Raise an error for invalid values."""
         if self.documents not in DOCUMENTS:
-            _refuse(f"documents can be {' or '.join(DOCUMENTS)}, not {self.documents!r}")
+            raise SettingError(f"documents can be {' or '.join(DOCUMENTS)}, not {self.documents!r}")
         if self.duplicates is not None and self.duplicates not in DUPLICATES:
-            _refuse(f"duplicates can be {' or '.join(DUPLICATES)}, not {self.duplicates!r}")
+            raise SettingError(
+                f"duplicates can be {' or '.join(DUPLICATES)}, not {self.duplicates!r}"
+            )
         if not 0 <= self.held_out < 1:
-            _refuse(f"held_out must be at least 0 and less than 1, not {self.held_out}")
+            raise SettingError(f"held_out must be at least 0 and less than 1, not {self.held_out}")
         if not 0.5 <= self.similarity <= 1:
-            _refuse(f"similarity must be from 0.5 to 1, not {self.similarity}")
+            raise SettingError(f"similarity must be from 0.5 to 1, not {self.similarity}")
         if self.min_length < 0:
-            _refuse(f"min_length must be at least 0, not {self.min_length}")
+            raise SettingError(f"min_length must be at least 0, not {self.min_length}")
         if self.max_length is not None and self.max_length < max(1, self.min_length):
-            _refuse(f"no document has {self.min_length} to {self.max_length} characters")
+            raise BertsmithError(
+                f"no document has {self.min_length} to {self.max_length} characters"
+            )
         if not 0 <= self.seed < 1 << 64:
-            _refuse(f"seed must be at least 0 and less than 2 ** 64, not {self.seed}")
+            raise SettingError(f"seed must be at least 0 and less than 2 ** 64, not {self.seed}")
         if self.piece_bytes < 1 or self.shard_tokens < 1:
-            _refuse("pieces and shards must hold at least one byte and one token")
-
-
-def _refuse(message: str) -> None:
-    raise BertsmithError(message)
+            raise BertsmithError("pieces and shards must hold at least one byte and one token")
