@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from bertsmith.cli import options as shared
+from bertsmith.cli import tasks
 from bertsmith.cli.declare import flag, option
 from bertsmith.cli.search import FUSION, INDEX, MOVED, WEIGHTS, Fusion, parse_weights
 from bertsmith.cli.terminal import progress
@@ -84,20 +85,16 @@ def evaluate_search(
 
 
 def _show(results: list[SearchScores], comparisons: list[dict[str, Any]]) -> None:
-    from rich.table import Table
-
     from bertsmith.search.evaluate import METRICS
 
-    table = Table(box=None, padding=(0, 3, 0, 0))
-    for heading in ("", *METRICS):
-        table.add_column(heading)
+    rows = []
     for one in results:
         cells = [
             f"{value:.4f} ({one.intervals[name]['low']:.3f} to {one.intervals[name]['high']:.3f})"
             for name, value in one.means.items()
         ]
-        table.add_row(one.mode, *cells)
-    shared.console().print(table)
+        rows.append((one.mode, *cells))
+    tasks.show_table(("", *METRICS), rows, left=True, gap=3)
     typer.echo(f"queries: {len(results[0].queries):,}; in brackets 95% bootstrap intervals")
     for two in comparisons:
         typer.echo(

@@ -91,14 +91,16 @@ def names_of(given: str | None) -> list[str] | None:
     return [name.strip() for name in given.split(",")] if given else None
 
 
-def show_table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """A plain table, numbers to the right."""
+def show_table(
+    heads: Sequence[str], rows: Sequence[Sequence[Any]], *, left: bool = False, gap: int = 2
+) -> None:
+    """A plain table; columns after the first are numbers, which stand at the right."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    table = Table(box=None, padding=(0, gap, 0, 0))
     for place, head in enumerate(heads):
-        table.add_column(head, justify="right" if place else "left")
+        table.add_column(head, justify="right" if place and not left else "left", no_wrap=left)
     for row in rows:
         table.add_row(*(Text(shown(cell)) for cell in row))
     console().print(table)
