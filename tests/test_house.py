@@ -23,7 +23,8 @@ LOCKS += ["requirements-docs.lock", "requirements-uv.lock"]
 # Imports point one way: a room may import the rooms to its left, here spelled out. Neighbours
 # that stand side by side (examples and model; checkpoint and objectives; analysis, explorer,
 # search, compare and serve) do not know each other. Every room may import `errors`, `files`,
-# `folders`, `foreign`, `ledger`, `numbers` and `store`; `files` itself imports `errors` alone.
+# `folders`, `foreign`, `ledger`, `numbers`, `settings` and `store`; `files` itself imports `errors`
+# alone.
 # There is no room `models`: what is in that folder is data, without a line of Python.
 DATA = {"batch", "tokenizer", "corpus", "examples"}
 MODEL = {"batch", "kernels", "model", "families"}
@@ -41,6 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": {"files", "foreign"},
     "ledger": set(),
     "numbers": set(),
+    "settings": set(),
     "batch": set(),
     "tokenizer": {"pages"},  # tokens that a notebook shows
     "corpus": {"batch", "tokenizer"},
@@ -262,7 +264,7 @@ def open_to(room: str) -> set[str]:
     """Return the rooms at the bottom that a room may import without being in the table."""
     if room in {"files", "folders", "foreign", "store"}:
         return {"errors"}
-    return {"errors", "files", "folders", "foreign", "ledger", "numbers", "store"}
+    return {"errors", "files", "folders", "foreign", "ledger", "numbers", "settings", "store"}
 
 
 def docstrings(tree: ast.AST) -> Iterator[ast.Expr]:

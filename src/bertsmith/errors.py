@@ -15,6 +15,12 @@ class BertsmithError(Exception):
         return printable(super().__str__())
 
 
+class SettingError(BertsmithError):
+    """A value that a setting cannot have. The message begins with the setting's name in Python,
+    for which the command line writes the option.
+    """
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Say which known name a person may have meant, if one is near."""
     close = get_close_matches(name[:100], list(known), n=1, cutoff=0.6)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
+from bertsmith.cli.declare import argument, flag, option, takes
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_whole, whole_number
 
@@ -20,75 +20,36 @@ if TYPE_CHECKING:
     from bertsmith.infer.windows import Window
 
 
-class Measure(StrEnum):
-    """What the model is measured on."""
-
-    MASKED = "masked"
-    LABELS = "labels"
-
-
+@takes(shared.LOADING, "loading")
 def ablate(
     model: shared.Model,
-    file: Annotated[
-        Path,
-        typer.Argument(
-            help="A file of texts, or with --task labels a data file of the model's own task.",
-            show_default=False,
-        ),
-    ],
-    heads: Annotated[
-        str | None,
-        typer.Option(
-            help="Remove these heads, as in 0.3,2.* (layer.head from 0; * for all heads).",
-            show_default=False,
-        ),
-    ] = None,
-    layers: Annotated[
-        str | None,
-        typer.Option(help="Remove these layers, counted from 0, as in 3,5-6.", show_default=False),
-    ] = None,
-    mean: Annotated[
-        bool,
-        typer.Option("--mean", help="Replace heads and layers by their mean output, not by zero."),
-    ] = False,
-    alone: Annotated[
-        bool,
-        typer.Option(
-            "--alone", help="Rank heads by the cost of leaving out each one, not by gradients."
-        ),
-    ] = False,
-    prune: Annotated[
-        str | None,
-        typer.Option(
-            help="Prune the least important heads: a number, or a fraction such as 25%.",
-            show_default=False,
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Save the pruned model to this directory.", show_default=False),
-    ] = None,
+    file: Path = argument(
+        ..., "A file of texts, or with --task labels a data file of the model's own task."
+    ),
+    heads: str | None = option(
+        None, "Remove these heads, as in 0.3,2.* (layer.head from 0; * for all heads)."
+    ),
+    layers: str | None = option(None, "Remove these layers, counted from 0, as in 3,5-6."),
+    mean: bool = flag("--mean", "Replace heads and layers by their mean output, not by zero."),
+    alone: bool = flag(
+        "--alone", "Rank heads by the cost of leaving out each one, not by gradients."
+    ),
+    prune: str | None = option(
+        None, "Prune the least important heads: a number, or a fraction such as 25%."
+    ),
+    out: Path | None = option(None, "Save the pruned model to this directory."),
     overwrite: shared.Overwrite = False,
-    keep_shapes: Annotated[
-        bool,
-        typer.Option(
-            "--keep-shapes",
-            help="Save zeros in place of pruned heads, which transformers 5 can open.",
-        ),
-    ] = False,
-    task: Annotated[
-        Measure | None,
-        typer.Option(
-            help="Measure on masked tokens or on labels. Default: masked where the model has a "
-            "masked-LM head.",
-            show_default=False,
-        ),
-    ] = None,
+    keep_shapes: bool = flag(
+        "--keep-shapes", "Save zeros in place of pruned heads, which transformers 5 can open."
+    ),
+    task: Literal["masked", "labels"] | None = option(
+        None,
+        "Measure on masked tokens or on labels. Default: masked where the model has a "
+        "masked-LM head.",
+    ),
     limit: inspection.Limit = 500,
     seed: inspection.Seed = 0,
-    device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
-    family: shared.Family = None,
+    loading: Any = None,
     as_json: shared.Json = False,
 ) -> None:
     """Measure the loss or score of a model without some heads or layers.
@@ -108,8 +69,8 @@ def ablate(
         check_replaceable(out, overwrite)
     skipped = inspection.numbers(layers, "--layers") or []
     count = None if prune is None else _count(prune)
-    bert = shared.open_model(model, device, dtype, family)
-    masked = "masked_lm" in bert.model.heads if task is None else task is Measure.MASKED
+    bert = shared.open_model(model, **loading)
+    masked = "masked_lm" in bert.model.heads if task is None else task == "masked"
     if masked:
         bench: Bench = _masked(bert, inspection.sampled_texts(file, limit, seed), seed)
     else:

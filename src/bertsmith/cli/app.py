@@ -6,49 +6,18 @@ import errno
 import os
 import sys
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from io import TextIOWrapper
+from itertools import chain
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from bertsmith import __version__
-from bertsmith.cli import (
-    ablate,
-    attention,
-    benchmarks,
-    check,
-    cka,
-    compare,
-    convert,
-    demo,
-    distill,
-    doctor,
-    embed,
-    evaluate,
-    evaluate_search,
-    export,
-    fill_mask,
-    finetune,
-    follows,
-    heads,
-    importance,
-    index,
-    lens,
-    predict,
-    prepare,
-    pretrain,
-    probe,
-    runs,
-    search,
-    senses,
-    serve,
-    tokenizer,
-)
 from bertsmith.cli import options as shared
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, SettingError
 from bertsmith.files import cause
 
 # A full disk, a limit on the size of files, a quota, a broken device.
@@ -57,51 +26,21 @@ LONGEST = 900  # characters of an error message, which may repeat what is in a f
 # What completes words in a shell doubles the time that help takes: it is there when asked for.
 COMPLETION = {"--install-completion", "--show-completion"}
 # The verbs in the order in which people need them.
-SECTIONS: dict[str, dict[str, Callable[..., Any] | typer.Typer]] = {
-    "Start": {"demo": demo.demo},
-    "Data": {"tokenizer": tokenizer.app, "prepare": prepare.prepare, "check": check.check},
-    "Train": {
-        "recipes": pretrain.recipes,
-        "plan": pretrain.plan,
-        "pretrain": pretrain.pretrain,
-        "runs": runs.runs,
-        "finetune": finetune.finetune,
-        "evaluate": evaluate.evaluate,
-        "distill": distill.distill,
-        "glue": benchmarks.glue,
-        "squad": benchmarks.squad,
-        "conll": benchmarks.conll,
-        "compare": compare.compare,
-    },
-    "Use": {
-        "predict": predict.predict,
-        "fill-mask": fill_mask.fill_mask,
-        "embed": embed.embed,
-        "follows": follows.follows,
-        "serve": serve.serve,
-    },
-    "Search": {
-        "index": index.app,
-        "search": search.search,
-        "evaluate-search": evaluate_search.evaluate_search,
-    },
-    "Inspect": {
-        "attention": attention.attention,
-        "heads": heads.heads,
-        "ablate": ablate.ablate,
-        "importance": importance.importance,
-        "lens": lens.lens,
-        "probe": probe.probe,
-        "cka": cka.cka,
-        "senses": senses.senses,
-    },
-    "System": {
-        "doctor": doctor.doctor,
-        "convert": convert.convert,
-        "export": export.export,
-        "verify-resume": pretrain.verify_resume,
-    },
+SECTIONS = {
+    "Start": ["demo"],
+    "Data": ["tokenizer", "prepare", "check"],
+    "Train": [
+        *("recipes", "plan", "pretrain", "runs", "finetune", "evaluate", "distill"),
+        *("glue", "squad", "conll", "compare"),
+    ],
+    "Use": ["predict", "fill-mask", "embed", "follows", "serve"],
+    "Search": ["index", "search", "evaluate-search"],
+    "Inspect": ["attention", "heads", "ablate", "importance", "lens", "probe", "cka", "senses"],
+    "System": ["doctor", "convert", "export", "verify-resume"],
 }
+# A verb is a function in the file of its name, or in one of these.
+HOMES = dict.fromkeys(("recipes", "plan", "verify-resume"), "pretrain")
+HOMES |= dict.fromkeys(("glue", "squad", "conll"), "benchmarks")
 
 
 # The base of all mistakes in a command line; typer has its own copy of click since 0.2x.
@@ -124,7 +63,7 @@ class Verbs(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """All verbs in the order of the sections."""
-        return [name for verbs in SECTIONS.values() for name in verbs]
+        return list(chain.from_iterable(SECTIONS.values()))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """A list for each section."""
@@ -147,12 +86,12 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help is read as well, and comes twice as fast
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _verbs in SECTIONS.values():
-    for _name, _verb in _verbs.items():
-        if isinstance(_verb, typer.Typer):
-            app.add_typer(_verb, name=_name)
-        else:
-            app.command(_name)(_verb)
+for _name in chain.from_iterable(SECTIONS.values()):
+    _file = import_module(f"bertsmith.cli.{HOMES.get(_name, _name).replace('-', '_')}")
+    if hasattr(_file, "app"):  # several verbs under one name
+        app.add_typer(_file.app, name=_name)
+    else:
+        app.command(_name)(getattr(_file, _name.replace("-", "_")))
 
 
 def _version(wanted: bool) -> None:
@@ -188,6 +127,11 @@ def main() -> None:
         status = 0 if type(sys.stdout).__name__ == "PacifyFlushWrapper" else stop.code
     except UsageError as error:
         status = _show_usage_error(error)
+    except SettingError as error:
+        name, _, rest = str(error).partition(" ")
+        option = f"--{name.replace('_', '-')}"
+        was_given = any(word.partition("=")[0] == option for word in sys.argv)
+        status = _say(f"{option} {rest}" if was_given else str(error))
     except BertsmithError as error:
         status = _say(str(error))
     except (Interrupted, typer.Abort, KeyboardInterrupt):

@@ -2,75 +2,40 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Any, Literal
 
 import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
+from bertsmith.cli.declare import argument, flag, option, takes
 from bertsmith.errors import BertsmithError
 
 
-class View(StrEnum):
-    """The view that a page opens with."""
-
-    TEXT = "text"
-    LINES = "lines"
-    MATRIX = "matrix"
-    HEADS = "heads"
-
-
+@takes(shared.LOADING, "loading")
 def attention(
     model: shared.Model,
-    text: Annotated[str | None, typer.Argument(help="A text.", show_default=False)] = None,
-    text_b: Annotated[
-        str | None,
-        typer.Argument(help="A second text, read together with the first.", show_default=False),
-    ] = None,
-    out: Annotated[
-        Path, typer.Option(help="Write a page (.html) or arrays (.npz) to this file.")
-    ] = Path("attention.html"),
-    file: Annotated[
-        Path | None, typer.Option(help="Read the text from this file.", show_default=False)
-    ] = None,
-    layers: Annotated[
-        str | None,
-        typer.Option(
-            help="Show only these layers, counted from 0, as in 0,3 or 4-7.", show_default=False
-        ),
-    ] = None,
-    heads: Annotated[
-        str | None,
-        typer.Option(
-            help="Show only these heads, counted from 0, as in 0,3 or 4-7.", show_default=False
-        ),
-    ] = None,
-    tokens: Annotated[
-        str | None,
-        typer.Option(
-            help="Of a long text, show these tokens one by one, as in 100-300.",
-            show_default=False,
-        ),
-    ] = None,
+    text: str | None = argument(None, "A text."),
+    text_b: str | None = argument(None, "A second text, read together with the first."),
+    out: Path = option(
+        Path("attention.html"), "Write a page (.html) or arrays (.npz) to this file."
+    ),
+    file: Path | None = option(None, "Read the text from this file."),
+    layers: str | None = option(None, "Show only these layers, counted from 0, as in 0,3 or 4-7."),
+    heads: str | None = option(None, "Show only these heads, counted from 0, as in 0,3 or 4-7."),
+    tokens: str | None = option(
+        None, "Of a long text, show these tokens one by one, as in 100-300."
+    ),
     against: inspection.Against = None,
-    other_text: Annotated[
-        str | None, typer.Option(help="Show another text beside the first.", show_default=False)
-    ] = None,
-    importance: Annotated[
-        bool,
-        typer.Option(
-            "--importance", help="Underline the words that the label or answer depends on."
-        ),
-    ] = False,
-    view: Annotated[
-        View | None,
-        typer.Option(help="The view to open with [default: lines; matrix for a long text]."),
-    ] = None,
-    device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
-    family: shared.Family = None,
+    other_text: str | None = option(None, "Show another text beside the first."),
+    importance: bool = flag(
+        "--importance", "Underline the words that the label or answer depends on."
+    ),
+    view: Literal["text", "lines", "matrix", "heads"] | None = option(
+        None, "The view to open with [default: lines; matrix for a long text]."
+    ),
+    loading: Any = None,
     as_json: shared.Json = False,
 ) -> None:
     """Write a page that shows the attention weights of a text.
@@ -94,7 +59,7 @@ def attention(
     from bertsmith.analysis import attention as look
 
     names = [model] if against is None else [model, against]
-    berts = [shared.open_model(name, device, dtype, family) for name in names]
+    berts = [shared.open_model(name, **loading) for name in names]
     pairs = [(text, text_b), *([] if other_text is None else [(other_text, None)])]
     views = [
         look(bert, first, second, name=inspection.model_name(name), importance=importance, **chosen)
@@ -102,7 +67,7 @@ def attention(
         for first, second in pairs
     ]
     shown = None if part is None else range(part[0], part[-1] + 1)
-    AttentionPage(tuple(views), shown, view.value if view else "").save(out)
+    AttentionPage(tuple(views), shown, view or "").save(out)
     size = out.stat().st_size
     if as_json:
         rows = [

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
-from bertsmith.cli.finetune import Progress
+from bertsmith.cli.declare import Options, argument, option, takes
+from bertsmith.cli.finetune import SETTINGS, Progress
 from bertsmith.errors import BertsmithError
 from bertsmith.files import finite
 
@@ -22,60 +23,28 @@ if TYPE_CHECKING:
     from bertsmith.finetuning.trials import Trial
 
 HOME = "BERTSMITH_DATA"  # the environment variable that names a folder of benchmarks
-Data = Annotated[
-    Path | None,
-    typer.Argument(
-        help=f"The folder with the benchmark's files; default: in the folder that {HOME} names.",
-        show_default=False,
-    ),
-]
-TRAINING: tasks.Options = {
-    "seeds": (
-        Annotated[
-            int,
-            typer.Option(help="Number of training runs; reports median and standard deviation."),
-        ],
-        1,
-    ),
-    "seed": (Annotated[int | None, typer.Option(help="The first seed; default: 0.")], None),
+DATA = argument(
+    None, f"The folder with the benchmark's files; default: in the folder that {HOME} names."
+)
+NAMES = ["seed", "learning_rate", "optimizer", "matrix_learning_rate", "layer_decay", "epochs"]
+NAMES += ["batch_size", "dtype"]
+TRAINING: Options = {
+    "seeds": (int, option(1, "Number of training runs; reports median and standard deviation.")),
     "out": (
-        Annotated[
-            Path | None,
-            typer.Option(help="Store finished seeds in this .jsonl file, and continue from it."),
-        ],
-        None,
+        Path | None,
+        option(None, "Store finished seeds in this .jsonl file, and continue from it."),
     ),
-    "limit": (
-        Annotated[int, typer.Option(help="Train on this many examples only; 0: all.")],
-        0,
-    ),
-    "learning_rate": (Annotated[float | None, typer.Option(help="Peak learning rate.")], None),
-    "optimizer": (Annotated[str | None, typer.Option(help="Optimizer: adamw or muon.")], None),
-    "matrix_learning_rate": (
-        Annotated[float | None, typer.Option(help="Learning rate of Muon.")],
-        None,
-    ),
-    "layer_decay": (
-        Annotated[
-            float | None,
-            typer.Option(help="Learning rate of a layer as a fraction of that of the layer above."),
-        ],
-        None,
-    ),
-    "epochs": (Annotated[int | None, typer.Option(help="Passes over the training file.")], None),
-    "batch_size": (Annotated[int | None, typer.Option(help="Examples in a step.")], None),
+    "limit": (int, option(0, "Train on this many examples only; 0: all.")),
+    **{name: SETTINGS[name] for name in NAMES},
     "device": (shared.Device, None),
-    "dtype": (Annotated[str | None, typer.Option(help="Data type: float32 or bfloat16.")], None),
 }
 
 
-@tasks.takes(TRAINING, "training")
+@takes(TRAINING, "training")
 def glue(
     model: shared.Model,
-    data: Data = None,
-    task: Annotated[
-        list[str] | None, typer.Option(help="Only this task; repeatable: sst2, mrpc, ...")
-    ] = None,
+    data: Path | None = DATA,
+    task: list[str] | None = option(None, "Only this task; repeatable: sst2, mrpc, ..."),
     as_json: shared.Json = False,
     training: Any = None,
 ) -> None:
@@ -86,13 +55,11 @@ def glue(
     _show(rows, as_json, average=True)
 
 
-@tasks.takes(TRAINING, "training")
+@takes(TRAINING, "training")
 def squad(
     model: shared.Model,
-    data: Data = None,
-    version: Annotated[
-        str, typer.Option(help="Version of SQuAD: 1.1 or 2.0 [default: all in the folder].")
-    ] = "",
+    data: Path | None = DATA,
+    version: str = option("", "Version of SQuAD: 1.1 or 2.0 [default: all in the folder]."),
     as_json: shared.Json = False,
     training: Any = None,
 ) -> None:
@@ -103,9 +70,12 @@ def squad(
     _show(run_squad(model, folder, version=version, **_checked(training)), as_json)
 
 
-@tasks.takes(TRAINING, "training")
+@takes(TRAINING, "training")
 def conll(
-    model: shared.Model, data: Data = None, as_json: shared.Json = False, training: Any = None
+    model: shared.Model,
+    data: Path | None = DATA,
+    as_json: shared.Json = False,
+    training: Any = None,
 ) -> None:
     """Fine-tune and score a model on tagged words."""
     from bertsmith.finetuning.benchmarks import run_conll

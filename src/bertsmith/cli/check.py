@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
+from bertsmith.cli.declare import argument, option, takes
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
@@ -19,19 +20,13 @@ if TYPE_CHECKING:
 MOST = 20  # labels that the table shows
 
 
-@tasks.takes(tasks.COLUMNS, "columns")
+@takes(tasks.COLUMNS, "columns")
 def check(
-    train: Annotated[Path, typer.Argument(help="A file, or a folder with train and dev files.")],
-    dev: Annotated[
-        Path | None, typer.Option(help="Development data, compared with the training data.")
-    ] = None,
-    test: Annotated[
-        Path | None, typer.Option(help="Test data, compared with the training data.")
-    ] = None,
+    train: Path = argument(..., "A file, or a folder with train and dev files."),
+    dev: Path | None = option(None, "Development data, compared with the training data."),
+    test: Path | None = option(None, "Test data, compared with the training data."),
     task: tasks.Task = None,
-    model: Annotated[
-        str | None, typer.Option(help="Check lengths and vocabulary for this model.")
-    ] = None,
+    model: str | None = option(None, "Check lengths and vocabulary for this model."),
     label_names: tasks.LabelNames = None,
     as_json: shared.Json = False,
     columns: Any = None,
@@ -106,7 +101,6 @@ def _plain(report: Report) -> dict[str, Any]:
 
 def _show(report: Report) -> None:
     """Tables of splits and labels, then the findings, the worst first."""
-    from rich.table import Table
     from rich.text import Text
 
     console = shared.console()
@@ -114,15 +108,12 @@ def _show(report: Report) -> None:
     for line in tasks.understood(train):
         typer.echo(line)
     unit = next(iter(report.lengths.values())).unit
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    headings = ("", "examples", "labels", f"median {unit}", "95 %", "longest")
-    for place, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if place else "left")
+    rows = []
     for name, dataset in report.splits.items():
         seen = report.lengths[name]
         sizes = (len(dataset), len(report.counts[name]), seen.median, seen.most, seen.longest)
-        table.add_row(name, *(f"{size:,}" for size in sizes))
-    console.print(table)
+        rows.append((name, *(f"{size:,}" for size in sizes)))
+    tasks.show_table(("", "examples", "labels", f"median {unit}", "95 %", "longest"), rows)
     _show_labels(report)
     for name, dataset in report.splits.items():
         for line in dataset.ledger.lines():
@@ -148,19 +139,14 @@ def _places(finding: Finding) -> str:
 
 def _show_labels(report: Report) -> None:
     """The number of examples of each label in each split."""
-    from rich.table import Table
-    from rich.text import Text
-
     names = list(dict.fromkeys(label for counts in report.counts.values() for label in counts))
     if not names:
         return
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("label")
-    for split in report.counts:
-        table.add_column(split, justify="right")
-    for label in names[:MOST]:
-        counts = (f"{split.get(label, 0):,}" for split in report.counts.values())
-        table.add_row(Text(shared.clipped(label, 40)), *counts)
-    shared.console().print(table)
+    counts = report.counts.values()
+    rows = [
+        (shared.clipped(label, 40), *(f"{split.get(label, 0):,}" for split in counts))
+        for label in names[:MOST]
+    ]
+    tasks.show_table(("label", *report.counts), rows)
     if len(names) > MOST:
         typer.echo(f"and {len(names) - MOST:,} more labels; --json has all")

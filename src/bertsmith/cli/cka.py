@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from bertsmith.cli import inspection
+from bertsmith.cli import inspection, tasks
 from bertsmith.cli import options as shared
+from bertsmith.cli.declare import argument, takes
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
     from bertsmith.analysis.maps import Floats
 
 
+@takes(shared.LOADING, "loading")
 def cka(
     model: shared.Model,
-    file: Annotated[Path, typer.Argument(help="A file of texts.", show_default=False)],
+    file: Path = argument(..., "A file of texts."),
     against: inspection.Against = None,
     limit: inspection.Limit = 1000,
     seed: inspection.Seed = 0,
     out: inspection.Out = None,
-    device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
-    family: shared.Family = None,
+    loading: Any = None,
     as_json: shared.Json = False,
 ) -> None:
     """Compare the states at all depths, of one model or of two.
@@ -42,7 +42,7 @@ def cka(
     from bertsmith.files import write_text
 
     models = [model] if against is None else [model, against]
-    berts = [shared.open_model(name, device, dtype, family) for name in models]
+    berts = [shared.open_model(name, **loading) for name in models]
     notes = few_texts(len(texts), *berts)
     for line in notes:
         shared.note(line)
@@ -63,12 +63,6 @@ def cka(
 
 
 def _show(table: Floats, names: list[str]) -> None:
-    from rich.table import Table
-
     typer.echo(f"rows: depths of {names[0]}; columns: depths of {names[-1]}; 0 is the embeddings")
-    shown = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("", *map(str, range(table.shape[1]))):
-        shown.add_column(heading, justify="right")
-    for depth, row in enumerate(table):
-        shown.add_row(str(depth), *(f"{value:.2f}" for value in row))
-    shared.console().print(shown)
+    rows = [(str(depth), *(f"{value:.2f}" for value in row)) for depth, row in enumerate(table)]
+    tasks.show_table(("", *map(str, range(table.shape[1]))), rows)

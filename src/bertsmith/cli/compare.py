@@ -3,62 +3,36 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from bertsmith.cli import inspection, tasks
 from bertsmith.cli import options as shared
+from bertsmith.cli.declare import argument, flag, option
 from bertsmith.errors import BertsmithError
 
 
 def compare(
-    spec: Annotated[
-        str | None,
-        typer.Argument(help="A spec file, or the name of one that comes with bertsmith."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="The folder of the comparison; an unfinished one is continued."),
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="The corpus: a folder written by `bertsmith prepare`.")
-    ] = None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Change a key of the spec: budget.tokens=1000000."),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(help="Run only this variant; repeatable."),
-    ] = None,
-    jobs: Annotated[
-        int, typer.Option(help="Number of parallel parts; 0: one per core, or one on a GPU.", min=0)
-    ] = 0,
-    merge: Annotated[
-        list[Path] | None,
-        typer.Option(help="Use the finished parts of this folder; repeatable."),
-    ] = None,
-    texts: Annotated[
-        bool, typer.Option(help="Show examples on which variants disagree in the report.")
-    ] = True,
-    static: Annotated[
-        bool, typer.Option("--static", help="Compare published sizes without training.")
-    ] = False,
-    size: Annotated[
-        list[str] | None, typer.Option(help="With --static: show this size; repeatable.")
-    ] = None,
-    speed: Annotated[
-        bool, typer.Option(help="With --static: measure speed on this machine.")
-    ] = True,
-    html: Annotated[Path | None, typer.Option(help="With --static: write a page.")] = None,
+    spec: str | None = argument(None, "A spec file, or the name of one that comes with bertsmith."),
+    out: Path | None = option(
+        None, "The folder of the comparison; an unfinished one is continued."
+    ),
+    data: Path | None = option(None, "The corpus: a folder written by `bertsmith prepare`."),
+    changes: list[str] | None = option(
+        None, "Change a key of the spec: budget.tokens=1000000.", "--set"
+    ),
+    only: list[str] | None = option(None, "Run only this variant; repeatable."),
+    jobs: int = option(0, "Number of parallel parts; 0: one per core, or one on a GPU.", min=0),
+    merge: list[Path] | None = option(None, "Use the finished parts of this folder; repeatable."),
+    texts: bool = option(True, "Show examples on which variants disagree in the report."),
+    static: bool = flag("--static", "Compare published sizes without training."),
+    size: list[str] | None = option(None, "With --static: show this size; repeatable."),
+    speed: bool = option(True, "With --static: measure speed on this machine."),
+    html: Path | None = option(None, "With --static: write a page."),
     device: shared.Device = None,
-    list_specs: Annotated[
-        bool, typer.Option("--list", help="List the specs that come with bertsmith.")
-    ] = False,
-    print_spec: Annotated[
-        str | None, typer.Option("--print", help="Print a spec as a template for your own.")
-    ] = None,
+    list_specs: bool = flag("--list", "List the specs that come with bertsmith."),
+    print_spec: str | None = option(None, "Print a spec as a template for your own.", "--print"),
     as_json: shared.Json = False,
 ) -> None:
     """Train, fine-tune and score variants under one budget.
@@ -72,25 +46,17 @@ def compare(
     if not static and (size or html or not speed):
         raise BertsmithError("--size, --html and --no-speed are for --static")
     if list_specs:
-        _list(as_json)
+        from bertsmith.compare.spec import load_spec, spec_names
+
+        shared.print_list({name: load_spec(name).about for name in spec_names()}, 24, as_json)
     elif print_spec is not None:
         _print(print_spec, as_json)
     elif static:
         _static(size or [], speed, html, device, as_json)
     else:
         assert spec is not None
-        _run(spec, out, data, changes or [], only or [], jobs, merge or [], texts, device, as_json)
-
-
-def _list(as_json: bool) -> None:
-    from bertsmith.compare.spec import load_spec, spec_names
-
-    specs = {name: load_spec(name).about for name in spec_names()}
-    if as_json:
-        shared.print_json([{"name": name, "about": about} for name, about in specs.items()])
-        return
-    for name, about in specs.items():
-        typer.echo(f"{name:24} {about}")
+        parts = {"only": only or [], "jobs": jobs, "merge": merge or [], "texts": texts}
+        _run(spec, out, changes or [], {"corpus": data, "device": device}, parts, as_json)
 
 
 def _print(name: str, as_json: bool) -> None:
@@ -130,13 +96,9 @@ def _static(
 def _run(
     name: str,
     out: Path | None,
-    data: Path | None,
     changes: list[str],
-    only: list[str],
-    jobs: int,
-    merge: list[Path],
-    texts: bool,
-    device: str | None,
+    given: dict[str, Path | str | None],
+    parts: dict[str, Any],
     as_json: bool,
 ) -> None:
     if out is None:
@@ -146,7 +108,6 @@ def _run(
     from bertsmith.compare import load_spec
     from bertsmith.train.recipe import change
 
-    given = {"corpus": data, "device": device}
     changes += [change(key, str(value)) for key, value in given.items() if value is not None]
 
     def say(line: str) -> None:
@@ -154,7 +115,7 @@ def _run(
 
     spec = load_spec(name, changes)
     with shared.interruptible(f"the same command continues {out}"):
-        results = run(spec, out, only=only, jobs=jobs, merge=merge, texts=texts, say=say)
+        results = run(spec, out, say=say, **parts)
     if as_json:
         shared.print_json([results])
         return

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from bertsmith.cli import options as shared
+from bertsmith.cli.declare import argument, option
 
 
 def convert(
     model: shared.Model,
-    out: Annotated[Path, typer.Argument(help="The directory to write.", show_default=False)],
-    dtype: Annotated[
-        str | None,
-        typer.Option(
-            help="Data type of weights: float32, bfloat16 or float16; default: as stored."
-        ),
-    ] = None,
+    out: Path = argument(..., "The directory to write."),
+    dtype: str | None = option(
+        None, "Data type of weights: float32, bfloat16 or float16; default: as stored."
+    ),
     family: shared.Family = None,
     overwrite: shared.Overwrite = False,
     as_json: shared.Json = False,

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from bertsmith.cli import options as shared
+from bertsmith.cli.declare import flag, option
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("demo"),
-    text: Annotated[
-        Path | None, typer.Option(help="A folder of .txt, .md or .rst files to train on.")
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Take half the time; the models are worse.")
-    ] = False,
+    out: Path = option(Path("demo"), "The folder to write."),
+    text: Path | None = option(None, "A folder of .txt, .md or .rst files to train on."),
+    quick: bool = flag("--quick", "Take half the time; the models are worse."),
     as_json: shared.Json = False,
 ) -> None:
     """Train and inspect a small BERT in a few minutes on a CPU.

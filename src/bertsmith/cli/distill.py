@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
+from bertsmith.cli.declare import argument, flag, option, takes
 from bertsmith.cli.finetune import SETTINGS, Progress
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_whole
@@ -25,82 +26,44 @@ NAMES = (
 )
 
 
-@tasks.takes({name: SETTINGS[name] for name in NAMES}, "settings")
-@tasks.takes(tasks.COLUMNS, "columns")
+@takes({name: SETTINGS[name] for name in NAMES}, "settings")
+@takes(tasks.COLUMNS, "columns")
 def distill(
-    teacher: Annotated[
-        str, typer.Argument(help="The teacher: a model directory, bertsmith-small, or a hub id.")
-    ],
-    data: Annotated[
-        str | None, typer.Argument(help="Texts to train on; labels are not needed.")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="The directory to write the student to.")] = ...,  # type: ignore[assignment]
-    to: Annotated[
-        Literal["layers", "static"],
-        typer.Option(help="The student: layers of the teacher, or static vectors."),
-    ] = "layers",
-    layers: Annotated[
-        str | None,
-        typer.Option(
-            help="Layers that the student keeps: a number, or 0,2,4 [default: half of them].",
-            show_default=False,
-        ),
-    ] = None,
-    student: Annotated[
-        str | None, typer.Option(help="Another model as the student, instead of layers.")
-    ] = None,
-    learn: Annotated[
-        Literal["task", "vectors"] | None,
-        typer.Option(
-            help="What the student learns [default: the teacher's task, if it has a head for one].",
-            show_default=False,
-        ),
-    ] = None,
-    dev: Annotated[
-        Path | None, typer.Option(help="A labelled file to choose the epoch on.")
-    ] = None,
-    test: Annotated[Path | None, typer.Option(help="A labelled file to score on.")] = None,
-    temperature: Annotated[
-        float, typer.Option(help="Temperature of the teacher's probabilities.")
-    ] = 2.0,
-    labels: Annotated[
-        float,
-        typer.Option(help="Weight of the file's own labels, from 0 (not read) to 1."),
-    ] = 0.0,
-    loss: Annotated[
-        Literal["cosine", "mse"],
-        typer.Option(help="Loss between the vectors of student and teacher."),
-    ] = "cosine",
-    hold_out: Annotated[
-        float, typer.Option(help="Fraction of the texts to choose the epoch on, without --dev.")
-    ] = 0.1,
-    width: Annotated[
-        int, typer.Option(help="Dimensions of static vectors (principal components).")
-    ] = 256,
-    smoothing: Annotated[
-        float, typer.Option(help="Constant a of the token weights a / (a + frequency).")
-    ] = 1e-4,
-    recipe: Annotated[
-        str | None,
-        typer.Option(
-            help="For a prepared corpus: distilbert, minilm or a file [default: distilbert].",
-            show_default=False,
-        ),
-    ] = None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Change a key of the recipe: train.steps=2000."),
-    ] = None,
-    view: Annotated[
-        str | None, typer.Option(help="Progress view of a run by recipe: live, lines or none.")
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the interrupted run of the same command.")
-    ] = False,
+    teacher: str = argument(..., "The teacher: a model directory, bertsmith-small, or a hub id."),
+    data: str | None = argument(None, "Texts to train on; labels are not needed."),
+    out: Path = option(..., "The directory to write the student to."),
+    to: Literal["layers", "static"] = option(
+        "layers", "The student: layers of the teacher, or static vectors."
+    ),
+    layers: str | None = option(
+        None, "Layers that the student keeps: a number, or 0,2,4 [default: half of them]."
+    ),
+    student: str | None = option(None, "Another model as the student, instead of layers."),
+    learn: Literal["task", "vectors"] | None = option(
+        None, "What the student learns [default: the teacher's task, if it has a head for one]."
+    ),
+    dev: Path | None = option(None, "A labelled file to choose the epoch on."),
+    test: Path | None = option(None, "A labelled file to score on."),
+    temperature: float = option(2.0, "Temperature of the teacher's probabilities."),
+    labels: float = option(0.0, "Weight of the file's own labels, from 0 (not read) to 1."),
+    loss: Literal["cosine", "mse"] = option(
+        "cosine", "Loss between the vectors of student and teacher."
+    ),
+    hold_out: float = option(0.1, "Fraction of the texts to choose the epoch on, without --dev."),
+    width: int = option(256, "Dimensions of static vectors (principal components)."),
+    smoothing: float = option(1e-4, "Constant a of the token weights a / (a + frequency)."),
+    recipe: str | None = option(
+        None, "For a prepared corpus: distilbert, minilm or a file [default: distilbert]."
+    ),
+    changes: list[str] | None = option(
+        None, "Change a key of the recipe: train.steps=2000.", "--set"
+    ),
+    view: str | None = option(None, "Progress view of a run by recipe: live, lines or none."),
+    settings: Any = None,
+    resume: bool = flag("--resume", "Continue the interrupted run of the same command."),
     overwrite: shared.Overwrite = False,
     device: shared.Device = None,
     as_json: shared.Json = False,
-    settings: Any = None,
     columns: Any = None,
 ) -> None:
     """Train a smaller or faster student of a model.

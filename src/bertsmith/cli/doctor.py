@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import typer
@@ -124,24 +125,33 @@ def _disagreement(device: str) -> float:
     return worst
 
 
-def _bfloat16_speedup(device: str) -> float:
-    """How much faster a linear layer of BERT's size is in bfloat16."""
+def _fastest(work: Callable[[], Any], device: str, times: int) -> float:
+    """Seconds of the fastest of several runs; on a CPU that emulates bfloat16, of few."""
     import time
 
+    import torch
+
+    best, first = float("inf"), time.perf_counter()
+    with torch.inference_mode():
+        for _ in range(times):
+            began = time.perf_counter()
+            work()
+            if device == "cuda":
+                torch.cuda.synchronize()
+            best = min(best, time.perf_counter() - began)
+            if device == "cpu" and time.perf_counter() - first > 1:
+                break
+    return best
+
+
+def _bfloat16_speedup(device: str) -> float:
+    """How much faster a linear layer of BERT's size is in bfloat16."""
     import torch
 
     def seconds(dtype: torch.dtype) -> float:
         layer = torch.nn.Linear(768, 3072, dtype=dtype, device=device)
         rows = torch.randn(1024, 768, dtype=dtype, device=device)
-        best = float("inf")
-        with torch.inference_mode():
-            for _ in range(5):
-                start = time.perf_counter()
-                layer(rows)
-                if device == "cuda":
-                    torch.cuda.synchronize()
-                best = min(best, time.perf_counter() - start)
-        return best
+        return _fastest(lambda: layer(rows), device, 5)
 
     return seconds(torch.float32) / seconds(torch.bfloat16)
 
@@ -158,8 +168,6 @@ def _compiler(cuda: bool) -> str | None:
 
 def _speed(device: str) -> dict[str, int]:
     """Tokens a second that a BERT-base reads (from one of its layers), and that one learns from."""
-    import time
-
     import torch
 
     from bertsmith.batch import Batch
@@ -173,16 +181,7 @@ def _speed(device: str) -> dict[str, int]:
     found = {}
     for dtype in (torch.float32, torch.bfloat16):
         encoder = model.encoder.to(dtype)
-        best, first = float("inf"), time.perf_counter()
-        with torch.inference_mode():
-            for _ in range(4):
-                began = time.perf_counter()
-                encoder(batch)
-                if device == "cuda":
-                    torch.cuda.synchronize()
-                best = min(best, time.perf_counter() - began)
-                if device == "cpu" and time.perf_counter() - first > 1:  # emulated bfloat16
-                    break
+        best = _fastest(partial(encoder, batch), device, 4)
         found[f"reading, {str(dtype).removeprefix('torch.')}"] = round(len(batch.ids) / best / 12)
     found["pre-training, tiny-bert"] = round(
         plan(load_recipe("tiny-bert"), 8000, device)["tokens_per_second"]

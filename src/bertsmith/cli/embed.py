@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
+from bertsmith.cli.declare import option, takes
 
 if TYPE_CHECKING:
     from bertsmith.tasks.embedding import Vectors
@@ -18,37 +19,25 @@ if TYPE_CHECKING:
 SHOWN = 10  # texts that are compared on the screen
 
 
-@tasks.takes(tasks.COLUMNS, "columns")
+@takes(tasks.COLUMNS, "columns")
+@takes(shared.LOADING, "loading")
 def embed(
     model: shared.Model,
     texts: shared.Texts = None,
     file: shared.File = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Write vectors to a .npy, .jsonl or .parquet file.")
-    ] = None,
-    pooling: Annotated[
-        str | None, typer.Option(help="Pooling: mean or cls [default: the model's].")
-    ] = None,
-    normalise: Annotated[
-        bool | None, typer.Option(help="Normalise vectors to length 1 [default: the model's].")
-    ] = None,
-    long: Annotated[
-        str,
-        typer.Option(
-            help="Texts beyond the model's length: window averages the vectors of all parts, cut "
-            "embeds the beginning (faster; what sentence-transformers does), refuse is an error."
-        ),
-    ] = "window",
-    prompt: Annotated[
-        str | None, typer.Option(help='Text put before each text, such as "query: ".')
-    ] = None,
-    prompt_name: Annotated[
-        str | None,
-        typer.Option(help="Use the model's prompt of this name: query, document, ..."),
-    ] = None,
-    device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
-    family: shared.Family = None,
+    out: Path | None = option(None, "Write vectors to a .npy, .jsonl or .parquet file."),
+    pooling: str | None = option(None, "Pooling: mean or cls [default: the model's]."),
+    normalise: bool | None = option(None, "Normalise vectors to length 1 [default: the model's]."),
+    long: str = option(
+        "window",
+        "Texts beyond the model's length: window averages the vectors of all parts, cut "
+        "embeds the beginning (faster; what sentence-transformers does), refuse is an error.",
+    ),
+    prompt: str | None = option(None, 'Text put before each text, such as "query: ".'),
+    prompt_name: str | None = option(
+        None, "Use the model's prompt of this name: query, document, ..."
+    ),
+    loading: Any = None,
     as_json: shared.Json = False,
     columns: Any = None,
 ) -> None:
@@ -64,7 +53,7 @@ def embed(
         check_ending(out)
         check_writable(out)
     data = shared.open_texts(texts, file, columns)
-    bert = shared.open_model(model, device, dtype, family)
+    bert = shared.open_model(model, **loading)
     data.ledger = bert.ledger
     count, width = 0, bert.vector_width
     first: list[tuple[str, Any]] = []

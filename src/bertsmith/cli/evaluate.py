@@ -7,12 +7,13 @@ from dataclasses import asdict
 from itertools import chain
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from bertsmith.cli import inspection, tasks
 from bertsmith.cli import options as shared
+from bertsmith.cli.declare import argument, flag, option, takes
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
@@ -21,41 +22,24 @@ if TYPE_CHECKING:
     from bertsmith.tasks.evaluate import Evaluation
 
 
-@tasks.takes(tasks.COLUMNS, "columns")
+@takes(tasks.COLUMNS, "columns")
 def evaluate(
     model: shared.Model,
-    files: Annotated[
-        list[str],
-        typer.Argument(metavar="FILE", help="A data file, or several plain-text files."),
-    ],
-    against: Annotated[
-        str | None, typer.Option(help="Another model, to compare with on the same data.")
-    ] = None,
-    limit: Annotated[
-        int, typer.Option(help="Score a random sample of this many examples; 0: all.")
-    ] = 0,
-    metric: Annotated[
-        str | None, typer.Option(help="Metric by which the models are compared.")
-    ] = None,
-    draws: Annotated[
-        int, typer.Option(help="Bootstrap samples for intervals and comparisons.")
-    ] = 1000,
-    report: Annotated[Path | None, typer.Option(help="Write a report page: report.html.")] = None,
-    masked_lm: Annotated[
-        bool,
-        typer.Option(
-            "--masked-lm",
-            help="Score masked LM on the texts of the file: the default for a text file and a "
-            "model without a task head.",
-        ),
-    ] = False,
-    pseudo_perplexity: Annotated[
-        bool,
-        typer.Option(
-            "--pseudo-perplexity",
-            help="With masked LM, also mask every token alone; one pass for each token.",
-        ),
-    ] = False,
+    files: list[str] = argument(..., "A data file, or several plain-text files.", metavar="FILE"),
+    against: str | None = option(None, "Another model, to compare with on the same data."),
+    limit: int = option(0, "Score a random sample of this many examples; 0: all."),
+    metric: str | None = option(None, "Metric by which the models are compared."),
+    draws: int = option(1000, "Bootstrap samples for intervals and comparisons."),
+    report: Path | None = option(None, "Write a report page: report.html."),
+    masked_lm: bool = flag(
+        "--masked-lm",
+        "Score masked LM on the texts of the file: the default for a text file and a "
+        "model without a task head.",
+    ),
+    pseudo_perplexity: bool = flag(
+        "--pseudo-perplexity",
+        "With masked LM, also mask every token alone; one pass for each token.",
+    ),
     label_names: tasks.LabelNames = None,
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
@@ -80,11 +64,11 @@ def evaluate(
         raise BertsmithError(f"--limit must be a number of examples, or 0 for all, not {limit}")
     if draws < 1:
         raise BertsmithError(f"--draws must be at least 1, not {draws}")
-    first = shared.open_model(names[0], device, dtype, None)
+    first = shared.open_model(names[0], device, dtype)
     if masked_lm or pseudo_perplexity or _is_for_masked_lm(first, files[0], columns):
         if metric or report is not None:
             raise BertsmithError("--metric and --report are for labelled data, not for masked LM")
-        others = (shared.open_model(name, device, dtype, None) for name in names[1:])
+        others = (shared.open_model(name, device, dtype) for name in names[1:])
         _masked_lm(names, files, chain([first], others), pseudo_perplexity, as_json)
         return
     if len(files) > 1:
@@ -93,7 +77,7 @@ def evaluate(
     found: list[Evaluation] = []
     dataset: Dataset[Any] | None = None
     for name in names:
-        bert = first if dataset is None else shared.open_model(name, device, dtype, None)
+        bert = first if dataset is None else shared.open_model(name, device, dtype)
         if dataset is None:
             task = task_of(bert)
             reading = {"usual": bert.columns, **tasks.reading(columns)}

@@ -2,61 +2,40 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from bertsmith.cli import options as shared
-from bertsmith.cli.search import IndexFolder, parse_weights
+from bertsmith.cli import tasks
+from bertsmith.cli.declare import flag, option
+from bertsmith.cli.search import FUSION, INDEX, MOVED, WEIGHTS, Fusion, parse_weights
+from bertsmith.cli.terminal import progress
 
 if TYPE_CHECKING:
     from bertsmith.search.evaluate import SearchScores
 
 
 def evaluate_search(
-    index: IndexFolder,
-    queries: Annotated[
-        Path, typer.Option(help="Queries: BEIR's jsonl, id<tab>text, TREC topics or SMART.")
-    ],
-    judgements: Annotated[
-        Path, typer.Option(help="Judgements: BEIR's tsv, TREC's four columns or SMART's three.")
-    ],
-    mode: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Score only keywords, vectors or hybrid; may be repeated. Default: all three."
-        ),
-    ] = None,
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            help="Weights of keywords and vectors in hybrid search; default 1,1; 1,0.5 for "
-            "vectors of bertsmith-embed and 1,0.2 for those of bertsmith-small."
-        ),
-    ] = None,
-    fusion: Annotated[
-        Literal["min-max", "rrf"],
-        typer.Option(help="How the two rankings are combined: by scaled scores, or by ranks."),
-    ] = "min-max",
-    best_grade: Annotated[
-        int | None,
-        typer.Option(help="The best grade, if lower grades are better: 1 for Cranfield's file."),
-    ] = None,
-    run: Annotated[
-        Path | None,
-        typer.Option(help="Write the ranking of the last mode to this file, in TREC's format."),
-    ] = None,
-    per_query: Annotated[
-        bool, typer.Option("--per-query", help="With --json, include the scores of each query.")
-    ] = False,
-    draws: Annotated[int, typer.Option(help="Bootstrap samples for intervals.", min=1)] = 1000,
-    model: Annotated[
-        str | None, typer.Option(help="New location of the index's model, if it was moved.")
-    ] = None,
+    index: Path = INDEX,
+    queries: Path = option(..., "Queries: BEIR's jsonl, id<tab>text, TREC topics or SMART."),
+    judgements: Path = option(..., "Judgements: BEIR's tsv, TREC's four columns or SMART's three."),
+    mode: list[str] | None = option(
+        None, "Score only keywords, vectors or hybrid; may be repeated. Default: all three."
+    ),
+    weights: str | None = WEIGHTS,
+    fusion: Fusion = FUSION,
+    best_grade: int | None = option(
+        None, "The best grade, if lower grades are better: 1 for Cranfield's file."
+    ),
+    run: Path | None = option(
+        None, "Write the ranking of the last mode to this file, in TREC's format."
+    ),
+    per_query: bool = flag("--per-query", "With --json, include the scores of each query."),
+    draws: int = option(1000, "Bootstrap samples for intervals.", min=1),
+    model: str | None = MOVED,
     device: shared.Device = None,
     as_json: shared.Json = False,
 ) -> None:
@@ -81,12 +60,12 @@ def evaluate_search(
             chosen = ["keywords"]
         results: list[SearchScores] = []
         for name in chosen:
-            with _progress(name) as report:
-                results.append(
-                    scoring.evaluate_search(
-                        opened, texts, grades, name, draws, report, weights=pair, fusion=fusion
-                    )
+            with progress(name) as show:
+                report = partial(show, name)
+                scores = scoring.evaluate_search(
+                    opened, texts, grades, name, draws, report, weights=pair, fusion=fusion
                 )
+            results.append(scores)
     comparisons = [
         scoring.compare(one, results[-1], draws=draws)
         for one in results[:-1]
@@ -106,36 +85,19 @@ def evaluate_search(
 
 
 def _show(results: list[SearchScores], comparisons: list[dict[str, Any]]) -> None:
-    from rich.table import Table
-
     from bertsmith.search.evaluate import METRICS
 
-    table = Table(box=None, padding=(0, 3, 0, 0))
-    for heading in ("", *METRICS):
-        table.add_column(heading)
+    rows = []
     for one in results:
         cells = [
             f"{value:.4f} ({one.intervals[name]['low']:.3f} to {one.intervals[name]['high']:.3f})"
             for name, value in one.means.items()
         ]
-        table.add_row(one.mode, *cells)
-    shared.console().print(table)
+        rows.append((one.mode, *cells))
+    tasks.show_table(("", *METRICS), rows, left=True, gap=3)
     typer.echo(f"queries: {len(results[0].queries):,}; in brackets 95% bootstrap intervals")
     for two in comparisons:
         typer.echo(
             f"{two['second']} minus {two['first']}: {two['difference']:+.4f} {two['metric']} "
             f"(95%: {two['low']:+.4f} to {two['high']:+.4f}), p = {two['p_value']:.3g}"
         )
-
-
-@contextmanager
-def _progress(name: str) -> Iterator[Callable[[int, int], None]]:
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(name)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

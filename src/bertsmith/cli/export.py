@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import typer
 
 from bertsmith.cli import options as shared
+from bertsmith.cli.declare import option
 from bertsmith.errors import BertsmithError
 
 
 def export(
     model: shared.Model,
-    onnx: Annotated[
-        Path | None,
-        typer.Option(help="The directory to write the ONNX graph to.", show_default=False),
-    ] = None,
-    html: Annotated[
-        Path | None,
-        typer.Option(help="The HTML file to write the explorer to.", show_default=False),
-    ] = None,
-    dtype: Annotated[
-        Literal["int8", "float16"] | None,
-        typer.Option(
-            help="With --html: how the page stores weights; int8 by default.", show_default=False
-        ),
-    ] = None,
-    example: Annotated[
-        list[str] | None,
-        typer.Option(help="With --html: a text that the page offers to try; repeatable."),
-    ] = None,
+    onnx: Path | None = option(None, "The directory to write the ONNX graph to."),
+    html: Path | None = option(None, "The HTML file to write the explorer to."),
+    dtype: Literal["int8", "float16"] | None = option(
+        None, "With --html: how the page stores weights; int8 by default."
+    ),
+    example: list[str] | None = option(
+        None, "With --html: a text that the page offers to try; repeatable."
+    ),
     family: shared.Family = None,
     overwrite: shared.Overwrite = False,
     as_json: shared.Json = False,

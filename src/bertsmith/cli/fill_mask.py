@@ -5,32 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
+from bertsmith.cli.declare import option, takes
 
 if TYPE_CHECKING:
     from bertsmith.tasks.filling import Guess
 
 
-@tasks.takes(tasks.COLUMNS, "columns")
+@takes(tasks.COLUMNS, "columns")
+@takes(shared.LOADING, "loading")
 def fill_mask(
     model: shared.Model,
     texts: shared.Texts = None,
     file: shared.File = None,
-    top: Annotated[int, typer.Option(help="Number of predictions for each mask.")] = 5,
-    device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
-    family: shared.Family = None,
+    top: int = option(5, "Number of predictions for each mask."),
+    loading: Any = None,
     as_json: shared.Json = False,
     columns: Any = None,
 ) -> None:
     """Predict the words at [MASK] or <mask>."""
     given = shared.read_texts(texts, file, columns)
-    bert = shared.open_model(model, device, dtype, family)
+    bert = shared.open_model(model, **loading)
     found = bert.fill_mask(given, top=top)
     if as_json:
         rows = zip(given, found, strict=True)

@@ -6,123 +6,51 @@ import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
+from bertsmith.cli.declare import argument, flag, option, options_of, takes
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_number, parse_whole
+from bertsmith.settings.finetuning import FinetuningSettings
 
 if TYPE_CHECKING:
     from bertsmith.finetuning import Result
     from bertsmith.tasks.splits import Splits
 
 
-def _option(kind: Any, help: str) -> tuple[Any, Any]:
-    return Annotated[kind | None, typer.Option(help=help, show_default=False)], None
+SETTINGS = options_of(FinetuningSettings, optional=True)
 
 
-# Options of fine-tuning that are settings; the defaults are the task's and the model's.
-SETTINGS: tasks.Options = {
-    "learning_rate": _option(float, "Peak learning rate [default: by the model's width]."),
-    "epochs": _option(int, "Passes over the training file [default: by the task]."),
-    "batch_size": _option(int, "Examples in a step [default: by the task]."),
-    "max_length": _option(
-        int, "Tokens in a window, in training and in use [default: the model's]."
-    ),
-    "seed": _option(int, "Seed of the new head, the order of examples and dropout [default: 0]."),
-    "warmup": _option(float, "Fraction of steps in which the learning rate rises [default: 0.1]."),
-    "schedule": _option(
-        Literal["linear", "cosine", "stable", "constant"],
-        "Learning-rate schedule after warm-up [default: linear].",
-    ),
-    "optimizer": _option(
-        Literal["adamw", "muon"], "Optimizer [default: adamw, or the model's own default]."
-    ),
-    "matrix_learning_rate": _option(float, "Learning rate of Muon [default: by the steps]."),
-    "weight_decay": _option(float, "Weight decay [default: 0.01]."),
-    "dropout": _option(float, "Dropout of all layers [default: the model's own]."),
-    "both_orders": _option(bool, "Train on both orders of every pair of texts."),
-    "layer_decay": _option(
-        float, "Learning rate of a layer as a fraction of that of the layer above [default: 0.8]."
-    ),
-    "freeze": _option(
-        str,
-        "Layers to freeze: none, embedding, encoder or a number of lower layers [default: none].",
-    ),
-    "head_epochs": _option(
-        int, "Epochs in which only the new head is trained, before the whole model [default: 0]."
-    ),
-    "reinitialise": _option(int, "Number of top layers that get new weights [default: 0]."),
-    "class_weights": _option(str, "Weights of classes: balanced, or name=2,other=1."),
-    "loss": _option(str, "Which of the task's losses [default: its first]."),
-    "focal": _option(float, "Gamma of the focal loss [default: 0, cross entropy]."),
-    "smoothing": _option(float, "Label smoothing, from 0 to 1 [default: 0]."),
-    "patience": _option(int, "Stop after this many epochs without a better dev score."),
-    "keep": _option(
-        Literal["best", "last"],
-        "Save the best epoch on dev, or the last [default: best].",
-    ),
-    "metric": _option(str, "Score that selects the best epoch [default: the task's]."),
-    "temperature": _option(float, "Temperature of the contrastive loss [default: 0.05]."),
-    "dtype": _option(
-        Literal["float32", "bfloat16"], "Data type of the computation: float32 or bfloat16."
-    ),
-}
-
-
-@tasks.takes(SETTINGS, "settings")
-@tasks.takes(tasks.COLUMNS, "columns")
+@takes(SETTINGS, "settings")
+@takes(tasks.COLUMNS, "columns")
 def finetune(
     model: shared.Model,
-    train: Annotated[Path, typer.Argument(help="A file, or a folder with train and dev files.")],
-    out: Annotated[Path, typer.Option(help="The directory to write the model to.")],
-    dev: Annotated[
-        Path | None, typer.Option(help="Development data, to choose the best epoch.")
-    ] = None,
-    test: Annotated[Path | None, typer.Option(help="Test data, scored once at the end.")] = None,
+    train: Path = argument(..., "A file, or a folder with train and dev files."),
+    out: Path = option(..., "The directory to write the model to."),
+    dev: Path | None = option(None, "Development data, to choose the best epoch."),
+    test: Path | None = option(None, "Test data, scored once at the end."),
     task: tasks.Task = None,
     label_names: tasks.LabelNames = None,
-    hold_out: Annotated[
-        float,
-        typer.Option(help="Fraction of the data held out as development data, without --dev."),
-    ] = 0.1,
-    seeds: Annotated[
-        int, typer.Option(help="Number of training runs; reports mean ± standard deviation.")
-    ] = 1,
-    sweep: Annotated[
-        bool, typer.Option("--sweep", help="Try learning rates × epochs; keep the best.")
-    ] = False,
-    sweep_rates: Annotated[
-        str, typer.Option(help="Learning rates to try, such as 1e-5,3e-5.")
-    ] = "",
-    sweep_epochs: Annotated[
-        str, typer.Option(help="Numbers of epochs to try, such as 2,3,4.")
-    ] = "",
-    gradient_checkpointing: Annotated[
-        bool,
-        typer.Option("--gradient-checkpointing", help="Recompute activations to save memory."),
-    ] = False,
-    no_graphs: Annotated[
-        bool, typer.Option("--no-graphs", help="Do not replay steps as CUDA graphs on a GPU.")
-    ] = False,
-    calibrate: Annotated[
-        bool,
-        typer.Option("--calibrate", help="Fit temperature and thresholds on the dev data."),
-    ] = False,
-    abstain: Annotated[
-        float | None,
-        typer.Option(help="Abstain on unsure inputs, so that accuracy is at least this: 0.95, ..."),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the interrupted run of the same command.")
-    ] = False,
+    hold_out: float = option(
+        0.1, "Fraction of the data held out as development data, without --dev."
+    ),
+    seeds: int = option(1, "Number of training runs; reports mean ± standard deviation."),
+    sweep: bool = flag("--sweep", "Try learning rates × epochs; keep the best."),
+    sweep_rates: str = option("", "Learning rates to try, such as 1e-5,3e-5."),
+    sweep_epochs: str = option("", "Numbers of epochs to try, such as 2,3,4."),
+    calibrate: bool = flag("--calibrate", "Fit temperature and thresholds on the dev data."),
+    abstain: float | None = option(
+        None, "Abstain on unsure inputs, so that accuracy is at least this: 0.95, ..."
+    ),
+    settings: Any = None,
+    resume: bool = flag("--resume", "Continue the interrupted run of the same command."),
     overwrite: shared.Overwrite = False,
     device: shared.Device = None,
     as_json: shared.Json = False,
-    settings: Any = None,
     columns: Any = None,
 ) -> None:
     """Fine-tune a model on your data.
@@ -147,13 +75,8 @@ def finetune(
         hold_out=hold_out,
         **tasks.reading(columns),
     )
-    given = {
-        **settings,
-        "checkpointing": gradient_checkpointing or None,
-        "graphs": False if no_graphs else None,
-    }
     swept = sweep or bool(sweep_rates or sweep_epochs)
-    progress = Progress(_reading(model, splits, given, swept), quiet=as_json)
+    progress = Progress(_reading(model, splits, settings, swept), quiet=as_json)
     try:
         result = train_on(
             model,
@@ -169,7 +92,7 @@ def finetune(
             calibrate=calibrate,
             abstain=abstain,
             watch=progress,
-            **given,
+            **settings,
         )
     except Interrupted as stop:
         typer.echo(f"\nbertsmith: {stop}", err=True)

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import typer
 
 from bertsmith.cli import options as shared
+from bertsmith.cli.declare import argument, option, takes
 from bertsmith.errors import BertsmithError
 
 
+@takes(shared.LOADING, "loading")
 def follows(
     model: shared.Model,
-    first: Annotated[str | None, typer.Argument(help="A text.", show_default=False)] = None,
-    second: Annotated[
-        str | None, typer.Argument(help="The text that may follow it.", show_default=False)
-    ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option(help="Read pairs of texts from this file.", show_default=False),
-    ] = None,
-    device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
-    family: shared.Family = None,
+    first: str | None = argument(None, "A text."),
+    second: str | None = argument(None, "The text that may follow it."),
+    file: Path | None = option(None, "Read pairs of texts from this file."),
+    loading: Any = None,
     as_json: shared.Json = False,
 ) -> None:
     """Print the probability that the second text follows the first.
@@ -38,7 +33,7 @@ def follows(
         from bertsmith.tasks.following import read_pairs
 
         pairs = read_pairs(file)
-    bert = shared.open_model(model, device, dtype, family)
+    bert = shared.open_model(model, **loading)
     chances = bert.follows([one for one, _ in pairs], [other for _, other in pairs])
     if as_json:
         shared.print_json(

@@ -4,31 +4,26 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from bertsmith.cli import inspection
+from bertsmith.cli import inspection, tasks
 from bertsmith.cli import options as shared
+from bertsmith.cli.declare import argument, takes
 
 if TYPE_CHECKING:
     from bertsmith.analysis.heads import HeadNumbers
 
 
+@takes(shared.LOADING, "loading")
 def heads(
     model: shared.Model,
-    file: Annotated[
-        Path,
-        typer.Argument(
-            help="A file of texts, or a treebank with dependencies (.conllu).", show_default=False
-        ),
-    ],
+    file: Path = argument(..., "A file of texts, or a treebank with dependencies (.conllu)."),
     limit: inspection.Limit = 1000,
     seed: inspection.Seed = 0,
     out: inspection.Out = None,
-    device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
-    family: shared.Family = None,
+    loading: Any = None,
     as_json: shared.Json = False,
 ) -> None:
     """Measure what every attention head attends to.
@@ -47,11 +42,11 @@ def heads(
     ledger = Ledger()
     if ".conllu" in file.suffixes:
         sentences = inspection.sample(list(read_treebank(file, ledger=ledger)), limit, seed)
-        bert = shared.open_model(model, device, dtype, family)
+        bert = shared.open_model(model, **loading)
         inputs = parsed(bert, sentences)
     else:
         lines = inspection.sampled_texts(file, limit, seed)
-        bert = shared.open_model(model, device, dtype, family)
+        bert = shared.open_model(model, **loading)
         inputs = texts(bert, lines)
     numbers = measure(bert, inputs)
     if out is not None:
@@ -72,31 +67,23 @@ def heads(
 def _show(numbers: HeadNumbers) -> None:
     """The heads with the highest value of every metric; the best head for each relation."""
     import numpy as np
-    from rich.table import Table
-    from rich.text import Text
 
     from bertsmith.analysis.heads import METRICS
 
-    console = shared.console()
     typer.echo(f"{numbers.inputs:,} inputs, {numbers.tokens:,} tokens; heads as layer.head")
-    table = Table(box=None, padding=(0, 3, 0, 0))
-    for heading in ("", "mean", "highest", "", "", "meaning"):
-        table.add_column(heading, no_wrap=True)
+    rows = []
     for name, about in METRICS.items():
         best = [f"{layer}.{head} {value:.2f}" for layer, head, value in numbers.strongest(name)]
-        cells = [*best, "", ""][:3]
-        table.add_row(name, f"{float(np.nanmean(numbers.metrics[name])):.2f}", *cells, about)
-    console.print(table)
+        mean = f"{float(np.nanmean(numbers.metrics[name])):.2f}"
+        rows.append((name, mean, *[*best, "", ""][:3], about))
+    tasks.show_table(("", "mean", "highest", "", "", "meaning"), rows, left=True, gap=3)
     if not numbers.relations:
         return
     typer.echo()
-    found = Table(box=None, padding=(0, 3, 0, 0))
     headings = ("relation", "words", "head", "accuracy", "distance", "baseline", "direction")
-    for heading in headings:
-        found.add_column(heading, no_wrap=True)
-    for name, one in numbers.relations.items():
-        found.add_row(
-            Text(shared.clipped(name, 30)),
+    relations = [
+        (
+            shared.clipped(name, 30),
             f"{one.count:,}",
             f"{one.layer}.{one.head}",
             f"{one.accuracy:.1%}",
@@ -104,4 +91,6 @@ def _show(numbers: HeadNumbers) -> None:
             f"{one.baseline:.1%}",
             one.direction,
         )
-    console.print(found)
+        for name, one in numbers.relations.items()
+    ]
+    tasks.show_table(headings, relations, left=True, gap=3)

@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
+from bertsmith.cli.declare import argument, option, takes
 
 if TYPE_CHECKING:
     from bertsmith.analysis.importance import Explained
 
 
+@takes(shared.LOADING, "loading")
 def importance(
     model: shared.Model,
-    text: Annotated[str, typer.Argument(help="A text, or a question.", show_default=False)],
-    text_b: Annotated[
-        str | None,
-        typer.Argument(
-            help="The second text of a pair, or the passage with the answer.", show_default=False
-        ),
-    ] = None,
-    label: Annotated[
-        str | None,
-        typer.Option(help="Explain this label. Default: the predicted one.", show_default=False),
-    ] = None,
+    text: str = argument(..., "A text, or a question."),
+    text_b: str | None = argument(
+        None, "The second text of a pair, or the passage with the answer."
+    ),
+    label: str | None = option(None, "Explain this label. Default: the predicted one."),
     out: inspection.Out = None,
-    device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
-    family: shared.Family = None,
+    loading: Any = None,
     as_json: shared.Json = False,
 ) -> None:
     """Show which words a label or an answer depends on.
@@ -43,7 +37,7 @@ def importance(
     from bertsmith.analysis.pages import importance_page
     from bertsmith.files import write_text
 
-    bert = shared.open_model(model, device, dtype, family)
+    bert = shared.open_model(model, **loading)
     result = explained(bert, text, text_b, label)
     texts = [text] if text_b is None else [text, text_b]
     if out is not None:

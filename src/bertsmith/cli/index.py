@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
 
 from bertsmith.cli import options as shared
+from bertsmith.cli.declare import argument, flag, option, options_of, takes
+from bertsmith.cli.terminal import progress
 from bertsmith.errors import BertsmithError
+from bertsmith.settings.search import IndexSettings
 
 if TYPE_CHECKING:
     from bertsmith.ledger import Ledger
     from bertsmith.search import Update
-    from bertsmith.search.update import Report
 
 SHOWN = 20  # problems that are listed
+LOADING = "loading the model"
 
 
 class FoldersFirst(TyperGroup):
@@ -40,114 +41,36 @@ app = typer.Typer(
 
 
 @app.command("build")
+@takes(options_of(IndexSettings), "given")
 def build(
-    folders: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="FOLDER",
-            help="Folders or files to index; by default those the index was built from.",
-            show_default=False,
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the index.", show_default=False)
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="Model that computes the vectors: a directory, a built-in name or a hub id; "
-            "default bertsmith-embed.",
-            show_default=False,
-        ),
-    ] = None,
-    keywords_only: Annotated[
-        bool, typer.Option("--keywords-only", help="Build an index without vectors.")
-    ] = False,
-    passage_size: Annotated[
-        int | None,
-        typer.Option(help="Longest passage, in characters; default 1600.", show_default=False),
-    ] = None,
-    overlap: Annotated[
-        int | None,
-        typer.Option(
-            help="Overlap of neighbouring passages, in characters; default 200.", show_default=False
-        ),
-    ] = None,
-    long: Annotated[
-        Literal["window", "cut"] | None,
-        typer.Option(
-            help="Passages beyond the model's length: window averages the vectors of all parts "
-            "(default), cut embeds the beginning alone, which is faster.",
-            show_default=False,
-        ),
-    ] = None,
-    query_prompt: Annotated[
-        str | None,
-        typer.Option(
-            help='Text that is put before queries, such as "query: "; default: the model\'s.',
-            show_default=False,
-        ),
-    ] = None,
-    document_prompt: Annotated[
-        str | None,
-        typer.Option(
-            help='Text that is put before passages, such as "passage: "; default: the model\'s.',
-            show_default=False,
-        ),
-    ] = None,
-    vector_dtype: Annotated[
-        Literal["float32", "float16"] | None,
-        typer.Option(help="Number format of stored vectors; default float32.", show_default=False),
-    ] = None,
-    re_embed: Annotated[
-        bool,
-        typer.Option(
-            "--re-embed",
-            help="Compute all vectors again, with another model, passage size or number format; "
-            "the old index answers queries until the new one is complete.",
-        ),
-    ] = False,
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Leave out what matches this pattern (as in .gitignore): drafts/, *.csv; !PATTERN "
-            "indexes files that are left out by default; repeatable; the index keeps it.",
-            show_default=False,
-        ),
-    ] = None,
-    include: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Index only files that match this pattern: *.md; repeatable; the index keeps it.",
-            show_default=False,
-        ),
-    ] = None,
-    move: Annotated[
-        tuple[Path, Path] | None,
-        typer.Option(
-            metavar="OLD NEW",
-            help="Record that an indexed folder was moved, instead of an update.",
-            show_default=False,
-        ),
-    ] = None,
-    drop: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Remove a folder and its files from the index, instead of an update.",
-            show_default=False,
-        ),
-    ] = None,
-    check: Annotated[
-        bool,
-        typer.Option("--check", help="Verify all checksums of the index, instead of an update."),
-    ] = False,
-    watch: Annotated[
-        bool,
-        typer.Option("--watch", help="Keep running and update the index when files change."),
-    ] = False,
+    folders: list[Path] | None = argument(
+        None,
+        "Folders or files to index; by default those the index was built from.",
+        metavar="FOLDER",
+    ),
+    out: Path | None = option(None, "Folder of the index."),
+    model: str | None = option(
+        None,
+        "Model that computes the vectors: a directory, a built-in name or a hub id; "
+        "default bertsmith-embed.",
+    ),
+    given: Any = None,
+    re_embed: bool = flag(
+        "--re-embed",
+        "Compute all vectors again, with another model, passage size or number format; "
+        "the old index answers queries until the new one is complete.",
+    ),
+    move: tuple[Path, Path] | None = option(
+        None, "Record that an indexed folder was moved, instead of an update.", metavar="OLD NEW"
+    ),
+    drop: Path | None = option(
+        None,
+        "Remove a folder and its files from the index, instead of an update.",
+        metavar="FOLDER",
+    ),
+    check: bool = flag("--check", "Verify all checksums of the index, instead of an update."),
+    watch: bool = flag("--watch", "Keep running and update the index when files change."),
     device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
     as_json: shared.Json = False,
 ) -> None:
     """Index folders of documents for `bertsmith search`, or bring an index up to date.
@@ -159,7 +82,7 @@ def build(
     if out is None:
         raise BertsmithError("say where the index is to be written: --out INDEX")
     if check or move or drop:
-        others = (folders, re_embed, watch, exclude, include)
+        others = (folders, re_embed, watch, given["exclude"], given["include"])
         if any(others) or sum(map(bool, (check, move, drop))) > 1:
             raise BertsmithError("--move, --drop and --check stand alone; update afterwards")
         _maintain(out, move, drop, as_json)
@@ -167,24 +90,17 @@ def build(
     state = f"the same command continues {out}"
     if re_embed:
         state = f"{out} is as it was before"
-    with shared.interruptible(state), progress() as report:  # before the imports: they load PyTorch
+    with shared.interruptible(state), progress(LOADING) as show:  # the imports load PyTorch
+
+        def report(done: int, total: int, update: Update) -> None:
+            embedded = f", {update.embedded:,} embedded" if update.embedded else ""
+            text = f"{update.passages:,} passages read{embedded}" if update.passages else "reading"
+            show(LOADING, done, total, text)
+
         from bertsmith.ledger import Ledger
         from bertsmith.search.build import Settings, update_folders
 
-        settings = Settings(
-            model=model,
-            size=passage_size,
-            overlap=overlap,
-            dtype=vector_dtype,
-            device=device,
-            precision=dtype,
-            long=long,
-            query_prompt=query_prompt,
-            document_prompt=document_prompt,
-            keywords_only=keywords_only,
-            exclude=exclude,
-            include=include,
-        )
+        settings = Settings(model=model, device=device, **given)
         ledger = Ledger()
         update = update_folders(out, folders or [], settings, ledger, report, re_embed)
     _report(out, update, ledger, as_json)
@@ -212,18 +128,16 @@ def _maintain(out: Path, move: tuple[Path, Path] | None, drop: Path | None, as_j
 
 @app.command("export")
 def export(
-    index: Annotated[Path, typer.Argument(metavar="INDEX", help="A folder with an index.")],
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Write vectors to a .parquet file, or to a .sql file for pgvector."),
-    ] = None,
-    qdrant: Annotated[
-        str | None,
-        typer.Option(help="Send vectors to a Qdrant server, such as http://localhost:6333."),
-    ] = None,
-    collection: Annotated[
-        str, typer.Option(help="Name of the Qdrant collection, or of the table in the .sql file.")
-    ] = "passages",
+    index: Path = argument(..., "A folder with an index.", metavar="INDEX"),
+    out: Path | None = option(
+        None, "Write vectors to a .parquet file, or to a .sql file for pgvector."
+    ),
+    qdrant: str | None = option(
+        None, "Send vectors to a Qdrant server, such as http://localhost:6333."
+    ),
+    collection: str = option(
+        "passages", "Name of the Qdrant collection, or of the table in the .sql file."
+    ),
     as_json: shared.Json = False,
 ) -> None:
     """Write passages, ids and vectors to parquet, PostgreSQL (pgvector) or Qdrant."""
@@ -305,32 +219,3 @@ def _follow(out: Path, reported: list[dict[str, str]], as_json: bool) -> None:
             reported += update.problems
             if update.added or update.changed or update.removed or update.problems:
                 _report(out, update, Ledger(), as_json)
-
-
-@contextmanager
-def progress() -> Iterator[Report]:
-    """A progress bar with an estimate of the time left, on a terminal."""
-    import sys
-
-    if not sys.stderr.isatty():
-        yield lambda done, total, update: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:3.0f}%"),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, speed_estimate_period=300) as bar:
-        task = bar.add_task("loading the model", total=None)
-
-        def show(done: int, total: int, update: Update) -> None:
-            embedded = f", {update.embedded:,} embedded" if update.embedded else ""
-            text = f"{update.passages:,} passages read{embedded}" if update.passages else "reading"
-            bar.update(task, completed=done, total=total or None, description=text)
-
-        yield show

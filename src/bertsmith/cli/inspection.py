@@ -18,19 +18,13 @@ Item = TypeVar("Item")
 HIGHEST = 99_999  # number of a layer, head or token
 PAGES = (".html", ".htm")
 
-Out = Annotated[
-    Path | None, typer.Option(help="Write an HTML page to this file too.", show_default=False)
-]
-Against = Annotated[
-    str | None,
-    typer.Option(help="Compare with this second model.", show_default=False),
-]
+Out = Annotated[Path | None, typer.Option(help="Write an HTML page to this file too.")]
+Against = Annotated[str | None, typer.Option(help="Compare with this second model.")]
 Depth = Annotated[
     int | None,
     typer.Option(
         help="Depth of the states: 0 is the output of the embeddings, k that of block k. "
-        "Default: three quarters of the blocks.",
-        show_default=False,
+        "Default: three quarters of the blocks."
     ),
 ]
 Limit = Annotated[int, typer.Option(help="Use a random sample of at most this size.", min=1)]

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
+from bertsmith.cli.declare import argument, option, takes
 
 if TYPE_CHECKING:
     from bertsmith.analysis.layers import DepthGuess
 
 
+@takes(shared.LOADING, "loading")
 def lens(
     model: shared.Model,
-    text: Annotated[
-        str, typer.Argument(help="A text with [MASK] or <mask> in it.", show_default=False)
-    ],
-    top: Annotated[int, typer.Option(help="Number of predictions at each depth.", min=1)] = 5,
+    text: str = argument(..., "A text with [MASK] or <mask> in it."),
+    top: int = option(5, "Number of predictions at each depth.", min=1),
     out: inspection.Out = None,
-    device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
-    family: shared.Family = None,
+    loading: Any = None,
     as_json: shared.Json = False,
 ) -> None:
     """Show the predictions for a mask at each depth (the logit lens).
@@ -36,7 +34,7 @@ def lens(
     from bertsmith.analysis.pages import lens_page
     from bertsmith.files import write_text
 
-    bert = shared.open_model(model, device, dtype, family)
+    bert = shared.open_model(model, **loading)
     guesses = look(bert, text, top)
     if out is not None:
         write_text(out, lens_page(text, guesses, inspection.model_name(model)))

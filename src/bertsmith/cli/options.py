@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from bertsmith.cli.declare import Options
 from bertsmith.cli.terminal import console as console
 from bertsmith.errors import BertsmithError, printable
 
@@ -19,21 +20,13 @@ if TYPE_CHECKING:
     from bertsmith.tasks.read import Data
 
 OWN = "bertsmith-small, bertsmith-classic, bertsmith-embed"  # models that come with the package
+TEXT_FILES = "Files (.txt, .md, .rst, .jsonl, .parquet; also .gz, .xz, .zst), or folders of them."
 TOKENIZER_HELP = f"A model directory, {OWN}, or a tokenizer file."
 
-Model = Annotated[
-    str,
-    typer.Argument(
-        help=f"A model directory, {OWN}, or a hub id.",
-        show_default=False,
-    ),
-]
+Model = Annotated[str, typer.Argument(help=f"A model directory, {OWN}, or a hub id.")]
 Texts = Annotated[
     list[str] | None,
-    typer.Argument(
-        help="Texts; without any (or with -), those of --file or standard input.",
-        show_default=False,
-    ),
+    typer.Argument(help="Texts; without any (or with -), those of --file or standard input."),
 ]
 File = Annotated[
     Path | None,
@@ -49,6 +42,8 @@ Dtype = Annotated[Precision, typer.Option(help="Data type of weights and activat
 Family = Annotated[
     str | None, typer.Option(help="The model's family, if config.json has no model_type.")
 ]
+# How a model is loaded: the arguments of `open_model` after its name.
+LOADING: Options = {"device": (Device, None), "dtype": (Dtype, "float32"), "family": (Family, None)}
 
 
 def _show_help(context: typer.Context, wanted: bool) -> None:
@@ -138,7 +133,9 @@ def find_tokenizer(name: Path) -> Path:
     return built_in()[str(name)]
 
 
-def open_model(name: str, device: str | None, dtype: str, family: str | None) -> Bert:
+def open_model(
+    name: str, device: str | None, dtype: str = "float32", family: str | None = None
+) -> Bert:
     """Load a model and say what did not fit."""
     from bertsmith.bert import load
 
@@ -168,6 +165,15 @@ def note(message: str) -> None:
     """Tell a person something beside the result."""
     line = " ".join(message.split())
     typer.echo(f"note: {printable(line)}", err=True)
+
+
+def print_list(about: Mapping[str, str], width: int, as_json: bool) -> None:
+    """Names, and what each is about."""
+    if as_json:
+        print_json({"name": name, "about": line} for name, line in about.items())
+        return
+    for name, line in about.items():
+        typer.echo(f"{name:{width}} {line}")
 
 
 def print_json(rows: Iterable[Any]) -> None:

@@ -3,53 +3,34 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import Any
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
+from bertsmith.cli.declare import argument, flag, option, takes
+from bertsmith.cli.terminal import progress
 from bertsmith.errors import BertsmithError
 
-if TYPE_CHECKING:
-    from bertsmith.tasks.stream import Predicted
 
-
-@tasks.takes(tasks.COLUMNS, "columns")
+@takes(tasks.COLUMNS, "columns")
 def predict(
     model: shared.Model,
-    source: Annotated[
-        str,
-        typer.Argument(
-            help="A file in any known format, - for standard input, or a text.", show_default=False
-        ),
-    ],
-    pair: Annotated[
-        str | None,
-        typer.Option(help="The second text, or the passage, where SOURCE is a text."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="A .jsonl, .csv, .tsv or .parquet file; standard output by default."),
-    ] = None,
-    format: Annotated[
-        str | None,
-        typer.Option(
-            help="Write jsonl, csv, tsv, parquet, or spans for spacy, prodigy or doccano; by "
-            "default the extension of --out."
-        ),
-    ] = None,
-    top: Annotated[int, typer.Option(help="Answers to show for each question.")] = 1,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Add the importance of each word (slower).")
-    ] = False,
-    labels: Annotated[
-        str | None,
-        typer.Option(help="Labels to choose from, between commas, of a model that takes any."),
-    ] = None,
+    source: str = argument(..., "A file in any known format, - for standard input, or a text."),
+    pair: str | None = option(None, "The second text, or the passage, where SOURCE is a text."),
+    out: Path | None = option(
+        None, "A .jsonl, .csv, .tsv or .parquet file; standard output by default."
+    ),
+    format: str | None = option(
+        None,
+        "Write jsonl, csv, tsv, parquet, or spans for spacy, prodigy or doccano; by "
+        "default the extension of --out.",
+    ),
+    top: int = option(1, "Answers to show for each question."),
+    explain: bool = flag("--explain", "Add the importance of each word (slower)."),
+    labels: str | None = option(
+        None, "Labels to choose from, between commas, of a model that takes any."
+    ),
     device: shared.Device = None,
     dtype: shared.Dtype = "float32",
     columns: Any = None,
@@ -73,7 +54,7 @@ def predict(
     format_of(out, format, records)
     if out is not None:
         check_writable(out)
-    bert = shared.open_model(model, device, dtype, None)
+    bert = shared.open_model(model, device, dtype)
     bert.progress = False
     task = task_of(bert, _names(labels))
     if top > 1 and not task.ranked:
@@ -84,11 +65,12 @@ def predict(
     data = open_data(rows, task.reading.name, usual=usual, ledger=bert.ledger, **reading)
     written = 0
     results = open_predictions(out, format, bert.ledger, data, records)
-    with results as writer, _bar(out) as advance:
+    wanted = out is not None or not sys.stdout.isatty()
+    with results as writer, progress("examples", wanted=wanted) as show:
         for portion in predict_rows(bert, data, top=top, explain=explain, task=task):
             writer.write(portion.rows)
-            advance(portion)
             written += len(portion.rows)
+            show("examples", portion.share, 1.0, f"{written:,} examples")
     if out is not None:
         shared.note(f"{written:,} {'row' if written == 1 else 'rows'} written to {out}")
     if data.columns and rows is source:
@@ -120,24 +102,3 @@ def _names(labels: str | None) -> list[str] | None:
     if len(set(names)) < 2:
         raise BertsmithError(f"--labels takes several names between commas, not {labels!r}")
     return names
-
-
-@contextmanager
-def _bar(out: Path | None) -> Iterator[Callable[[Predicted], None]]:
-    """How much of the file is done and how long the rest may take, where a person watches."""
-    if not sys.stderr.isatty() or (out is None and sys.stdout.isatty()):
-        yield lambda portion: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    shown = TextColumn("{task.percentage:.0f} %, {task.fields[examples]:,} examples")
-    columns = (BarColumn(), shown, TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=1.0, examples=0)
-
-        def advance(portion: Predicted) -> None:
-            done = bar.tasks[0].fields["examples"] + len(portion.rows)
-            bar.update(task, completed=portion.share, examples=done)
-
-        yield advance

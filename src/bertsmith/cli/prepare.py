@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from bertsmith.cli import options as shared
+from bertsmith.cli import tasks
+from bertsmith.cli.declare import argument, option, options_of, takes
+from bertsmith.cli.terminal import progress
 from bertsmith.errors import BertsmithError
+from bertsmith.settings.corpus import Settings
 
 if TYPE_CHECKING:
     from bertsmith.corpus import Summary
@@ -20,57 +21,15 @@ MANY, SHORT = 20, 64  # documents, and their tokens: such short ones may be para
 UNKNOWN = 0.05  # the share of unknown tokens from which the tokenizer may be the wrong one
 
 
+@takes(options_of(Settings), "settings")
 def prepare(
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            help="Files (.txt, .md, .rst, .jsonl, .parquet; also .gz, .xz, .zst), or folders of "
-            "them."
-        ),
-    ] = None,
-    tokenizer: Annotated[
-        Path | None,
-        typer.Option(
-            help=shared.TOKENIZER_HELP,
-        ),
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="The folder to write.")] = None,
-    check: Annotated[
-        Path | None, typer.Option(help="Verify the checksums of a prepared folder instead.")
-    ] = None,
-    documents: Annotated[
-        str, typer.Option(help="Where documents of plain text end: at blank-lines, or with files.")
-    ] = "blank-lines",
-    sentences: Annotated[
-        str, typer.Option(help="Language of the sentence splitter, or `lines`.")
-    ] = "en",
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Repair broken Unicode with ftfy.")
-    ] = False,
-    duplicates: Annotated[
-        str | None, typer.Option(help="Remove duplicate documents: exact, or also near.")
-    ] = None,
-    similarity: Annotated[
-        float, typer.Option(help="Jaccard similarity from which documents are near-duplicates.")
-    ] = 0.8,
-    min_length: Annotated[int, typer.Option(help="Leave out documents with fewer characters.")] = 1,
-    max_length: Annotated[
-        int | None, typer.Option(help="Leave out documents with more characters.")
-    ] = None,
-    language: Annotated[
-        str | None, typer.Option(help="Keep only documents in this language: en, fr, ...")
-    ] = None,
-    text_field: Annotated[
-        str, typer.Option(help="Text column of .jsonl and .parquet files.")
-    ] = "text",
-    held_out: Annotated[
-        float, typer.Option(help="Fraction of documents in the held-out split.")
-    ] = 0.01,
-    seed: Annotated[int, typer.Option(help="Seed of the held-out split.")] = 0,
-    workers: Annotated[
-        int | None, typer.Option(help="Number of worker processes; one per core by default.")
-    ] = None,
-    engine: Annotated[str, typer.Option(help="Where to run: local or ray.")] = "local",
+    files: list[Path] | None = argument(None, shared.TEXT_FILES),
+    tokenizer: Path | None = option(None, shared.TOKENIZER_HELP),
+    out: Path | None = option(None, "The folder to write."),
+    check: Path | None = option(None, "Verify the checksums of a prepared folder instead."),
+    settings: Any = None,
+    workers: int | None = option(None, "Number of worker processes; one per core by default."),
+    engine: str = option("local", "Where to run: local or ray."),
     as_json: shared.Json = False,
 ) -> None:
     """Tokenize text files into shards for pre-training; resumable."""
@@ -84,26 +43,9 @@ def prepare(
     from bertsmith.corpus import prepare as make
 
     finished = is_finished(out)
-    with shared.interruptible(f"the same command continues {out}"), _progress() as progress:
-        made = make(
-            files,
-            found,
-            out,
-            documents=documents,
-            text_field=text_field,
-            sentences=sentences,
-            repair=repair,
-            min_length=min_length,
-            max_length=max_length,
-            language=language,
-            duplicates=duplicates,
-            similarity=similarity,
-            held_out=held_out,
-            seed=seed,
-            workers=workers,
-            engine=engine,
-            progress=progress,
-        )
+    bars = progress("tokens", "shards", transient=False)
+    with shared.interruptible(f"the same command continues {out}"), bars as report:
+        made = make(files, found, out, workers=workers, engine=engine, progress=report, **settings)
     if as_json:
         counts = {name: vars(split) for name, split in made.splits.items()}
         shared.print_json([{"out": str(out), "splits": counts, "ledger": made.ledger}])
@@ -120,35 +62,15 @@ def prepare(
         shared.note(f"{out}: was prepared before; nothing is changed")
 
 
-@contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar with an estimate on a terminal, and nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda step, done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-    from rich.progress import TimeRemainingColumn as Left
-
-    percent = TextColumn("{task.percentage:>3.0f}%")
-    columns = (TextColumn("{task.description}"), BarColumn(), percent, Left(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        tasks = {name: bar.add_task(name, total=None) for name in ("tokens", "shards")}
-        yield lambda step, done, total: bar.update(tasks[step], completed=done, total=total)
-
-
 def _show(made: Summary) -> None:
     """What each split holds, then the ledger."""
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("split", "documents", "sentences", "tokens", "shards"):
-        table.add_column(heading, justify="left" if heading == "split" else "right", no_wrap=True)
+    headings = ("split", "documents", "sentences", "tokens", "shards")
+    rows = []
     for name in ("train", "held_out"):
         split = made.splits[name]
         counts = (split.documents, split.sentences, split.tokens, split.shards)
-        table.add_row(name, *(f"{count:,}" for count in counts))
-    shared.console().print(table)
+        rows.append((name, *(f"{count:,}" for count in counts)))
+    tasks.show_table(headings, rows)
     for what, count in made.ledger.items():
         shared.note(f"{what}: {count:,}")
     total = sum(split.tokens for split in made.splits.values())

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from bertsmith.cli import options as shared
+from bertsmith.cli.declare import argument, option
 from bertsmith.errors import BertsmithError
 
 RecipeName = Annotated[
@@ -37,13 +38,13 @@ def _changes(changes: list[str] | None, data: Path | None, start: str | None = N
 
 def pretrain(
     recipe: RecipeName,
-    out: Annotated[Path, typer.Option(help="The folder of the run.")],
+    out: Path = option(..., "The folder of the run."),
     data: Data = None,
     start: From = None,
-    resume: Annotated[bool, typer.Option(help="Continue the run in --out.")] = False,
+    resume: bool = option(False, "Continue the run in --out."),
     changes: Set = None,
-    view: Annotated[str | None, typer.Option(help="Progress view: live, lines or none.")] = None,
-    tensorboard: Annotated[bool, typer.Option(help="Also write TensorBoard event files.")] = False,
+    view: str | None = option(None, "Progress view: live, lines or none."),
+    tensorboard: bool = option(False, "Also write TensorBoard event files."),
     as_json: shared.Json = False,
 ) -> None:
     """Pre-train a model on a corpus with a recipe.
@@ -79,17 +80,13 @@ def _show_run(found: dict[str, Any], as_json: bool) -> None:
 
 def plan(
     recipe: RecipeName,
-    device: Annotated[
-        str,
-        typer.Option(help="Device: cpu or cuda (measured), or h200, a100, ... (estimated)."),
-    ] = "",
-    count: Annotated[int, typer.Option(help="Number of devices.", max=1_000_000)] = 1,
+    device: str = option("", "Device: cpu or cuda (measured), or h200, a100, ... (estimated)."),
+    count: int = option(1, "Number of devices.", max=1_000_000),
     data: Data = None,
     start: From = None,
-    vocabulary: Annotated[
-        int | None,
-        typer.Option(help="Size of the vocabulary; by default that of the corpus, or 30522."),
-    ] = None,
+    vocabulary: int | None = option(
+        None, "Size of the vocabulary; by default that of the corpus, or 30522."
+    ),
     changes: Set = None,
     as_json: shared.Json = False,
 ) -> None:
@@ -153,9 +150,9 @@ def _fits(fits: bool | None) -> str:
 def verify_resume(
     recipe: RecipeName,
     data: Data = None,
-    steps: Annotated[int, typer.Option(help="Number of steps of the run.", min=2)] = 40,
-    kills: Annotated[int, typer.Option(help="Number of kills.", min=1)] = 3,
-    ranks: Annotated[int, typer.Option(help="Number of processes.", min=1)] = 1,
+    steps: int = option(40, "Number of steps of the run.", min=2),
+    kills: int = option(3, "Number of kills.", min=1),
+    ranks: int = option(1, "Number of processes.", min=1),
     changes: Set = None,
     as_json: shared.Json = False,
 ) -> None:
@@ -176,7 +173,7 @@ def verify_resume(
 
 
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="The recipe to print.")] = None,
+    name: str | None = argument(None, "The recipe to print."),
     changes: Set = None,
     as_json: shared.Json = False,
 ) -> None:
@@ -192,9 +189,4 @@ def recipes(
         return
     if changes:
         raise BertsmithError("--set needs a recipe")
-    found = {one: load_recipe(one).about for one in recipe_names()}
-    if as_json:
-        shared.print_json([{"name": one, "about": about} for one, about in found.items()])
-        return
-    for one, about in found.items():
-        typer.echo(f"{one:28} {about}")
+    shared.print_list({one: load_recipe(one).about for one in recipe_names()}, 28, as_json)

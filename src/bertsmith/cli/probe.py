@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
+from bertsmith.cli.declare import argument, option, takes
 
-Data = Annotated[
-    Path,
-    typer.Argument(
-        help="Words with tags: CoNLL, CoNLL-U (parts of speech), or any other file for tagging.",
-        show_default=False,
-    ),
-]
+DATA = argument(
+    ..., "Words with tags: CoNLL, CoNLL-U (parts of speech), or any other file for tagging."
+)
 
 
+@takes(shared.LOADING, "loading")
 def probe(
     model: shared.Model,
-    train: Data,
-    test: Data,
-    limit: Annotated[
-        int,
-        typer.Option(
-            help="Use a random sample of at most this many sentences of each file.", min=1
-        ),
-    ] = 500,
+    train: Path = DATA,
+    test: Path = DATA,
+    limit: int = option(
+        500, "Use a random sample of at most this many sentences of each file.", min=1
+    ),
     seed: inspection.Seed = 0,
-    device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
-    family: shared.Family = None,
+    loading: Any = None,
     as_json: shared.Json = False,
 ) -> None:
     """Predict tags from the states at every depth.
@@ -49,7 +42,7 @@ def probe(
     learn, judge = (
         inspection.sample(read_data(file, TASK.name).gold(), limit, seed) for file in (train, test)
     )
-    bert = shared.open_model(model, device, dtype, family)
+    bert = shared.open_model(model, **loading)
     result = fit(bert, learn, judge, seed=seed)
     if as_json:
         baselines = {"majority": result.majority, "lookup": result.lookup}

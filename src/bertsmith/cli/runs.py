@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
+from bertsmith.cli.declare import argument, option
 
 if TYPE_CHECKING:
     from bertsmith.pages.runs import Comparison
 
 
 def runs(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="RUN", help="Folders that `pretrain --out` wrote.")
-    ],
-    html: Annotated[
-        Path | None,
-        typer.Option(help="Write a page: the report of one run, or overlaid curves of several."),
-    ] = None,
+    folders: list[Path] = argument(..., "Folders that `pretrain --out` wrote.", metavar="RUN"),
+    html: Path | None = option(
+        None, "Write a page: the report of one run, or overlaid curves of several."
+    ),
     as_json: shared.Json = False,
 ) -> None:
     """Show the results of pre-training runs side by side.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
 from bertsmith.cli import options as shared
+from bertsmith.cli.declare import argument, flag, option
 from bertsmith.errors import BertsmithError, printable
 from bertsmith.numbers import real_number
 
@@ -17,70 +18,47 @@ if TYPE_CHECKING:
     from bertsmith.search import FoundAnswer, Hit
 
 LONGEST = 400  # characters of a passage that are shown
-IndexFolder = Annotated[
-    Path, typer.Argument(metavar="INDEX", help="A folder that bertsmith index wrote.")
-]
-Top = Annotated[int, typer.Option(help="Number of results.", min=1, max=10_000)]
+Fusion = Literal["min-max", "rrf"]
+INDEX = argument(..., "A folder that bertsmith index wrote.", metavar="INDEX")
+WEIGHTS = option(
+    None,
+    "Weights of keywords and vectors in hybrid search; default 1,1; 1,0.5 for vectors of "
+    "bertsmith-embed and 1,0.2 for those of bertsmith-small.",
+)
+FUSION = option("min-max", "How the two rankings are combined: by scaled scores, or by ranks.")
+MOVED = option(None, "New location of the index's model, if it was moved.")
 
 
 def search(
-    index: IndexFolder,
-    query: Annotated[
-        str | None,
-        typer.Argument(
-            help='Words, "exact phrases" and beginnings of words (begin*).', show_default=False
-        ),
-    ] = None,
-    top: Top = 10,
-    keywords: Annotated[bool, typer.Option("--keywords", help="Rank by keywords alone.")] = False,
-    vectors: Annotated[bool, typer.Option("--vectors", help="Rank by vectors alone.")] = False,
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            help="Weights of keywords and vectors in hybrid search; default 1,1; 1,0.5 for "
-            "vectors of bertsmith-embed and 1,0.2 for those of bertsmith-small."
-        ),
-    ] = None,
-    fusion: Annotated[
-        Literal["min-max", "rrf"],
-        typer.Option(help="How the two rankings are combined: by scaled scores, or by ranks."),
-    ] = "min-max",
-    file: Annotated[
-        list[str] | None,
-        typer.Option(help="Search only files whose path matches this pattern: *.md; repeatable."),
-    ] = None,
-    kind: Annotated[
-        list[str] | None,
-        typer.Option(help="Search only files of this kind: pdf, markdown, code, ..."),
-    ] = None,
-    after: Annotated[
-        str | None,
-        typer.Option(help="Search only files changed on or after this date: 2026-01-31."),
-    ] = None,
-    before: Annotated[
-        str | None, typer.Option(help="Search only files changed on or before this date.")
-    ] = None,
-    by_document: Annotated[
-        bool, typer.Option("--by-document", help="Show the best passage of each document.")
-    ] = False,
-    rerank: Annotated[
-        str | None,
-        typer.Option(
-            help="Reorder the best 50 passages with this model: a pair classifier, or any encoder "
-            "by late interaction; index: the model of the index."
-        ),
-    ] = None,
-    answer: Annotated[
-        str | None,
-        typer.Option(help="Extract answers from the passages with this question-answering model."),
-    ] = None,
-    page: Annotated[
-        bool, typer.Option("--page", help="Open a search page in the browser until Ctrl-C.")
-    ] = False,
-    port: Annotated[int, typer.Option(help="Port of the page; 0: any free port.", min=0)] = 0,
-    model: Annotated[
-        str | None, typer.Option(help="New location of the index's model, if it was moved.")
-    ] = None,
+    index: Path = INDEX,
+    query: str | None = argument(None, 'Words, "exact phrases" and beginnings of words (begin*).'),
+    top: int = option(10, "Number of results.", min=1, max=10_000),
+    keywords: bool = flag("--keywords", "Rank by keywords alone."),
+    vectors: bool = flag("--vectors", "Rank by vectors alone."),
+    weights: str | None = WEIGHTS,
+    fusion: Fusion = FUSION,
+    file: list[str] | None = option(
+        None, "Search only files whose path matches this pattern: *.md; repeatable."
+    ),
+    kind: list[str] | None = option(
+        None, "Search only files of this kind: pdf, markdown, code, ..."
+    ),
+    after: str | None = option(
+        None, "Search only files changed on or after this date: 2026-01-31."
+    ),
+    before: str | None = option(None, "Search only files changed on or before this date."),
+    by_document: bool = flag("--by-document", "Show the best passage of each document."),
+    rerank: str | None = option(
+        None,
+        "Reorder the best 50 passages with this model: a pair classifier, or any encoder "
+        "by late interaction; index: the model of the index.",
+    ),
+    answer: str | None = option(
+        None, "Extract answers from the passages with this question-answering model."
+    ),
+    page: bool = flag("--page", "Open a search page in the browser until Ctrl-C."),
+    port: int = option(0, "Port of the page; 0: any free port.", min=0),
+    model: str | None = MOVED,
     device: shared.Device = None,
     as_json: shared.Json = False,
 ) -> None:

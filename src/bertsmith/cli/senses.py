@@ -3,52 +3,39 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
+from bertsmith.cli.declare import argument, option, takes
 
 if TYPE_CHECKING:
     from bertsmith.analysis.senses import Senses
 
 
+@takes(shared.LOADING, "loading")
 def senses(
     model: shared.Model,
-    word: Annotated[str, typer.Argument(help="A word.", show_default=False)],
-    file: Annotated[Path, typer.Argument(help="A file of texts.", show_default=False)],
+    word: str = argument(..., "A word."),
+    file: Path = argument(..., "A file of texts."),
     depth: inspection.Depth = None,
-    groups: Annotated[
-        int | None,
-        typer.Option(
-            help="Number of groups. Default: the one with the best silhouette score.",
-            show_default=False,
-            min=1,
-        ),
-    ] = None,
-    limit: Annotated[
-        int, typer.Option(help="Use a random sample of at most this many occurrences.", min=2)
-    ] = 1000,
+    groups: int | None = option(
+        None, "Number of groups. Default: the one with the best silhouette score.", min=1
+    ),
+    limit: int = option(1000, "Use a random sample of at most this many occurrences.", min=2),
     seed: inspection.Seed = 0,
-    pairs: Annotated[
-        Path | None,
-        typer.Option(
-            help="Measure accuracy on this file of word, sentence, sentence, T or F (the same "
-            "sense?), separated by tabs.",
-            show_default=False,
-        ),
-    ] = None,
+    pairs: Path | None = option(
+        None,
+        "Measure accuracy on this file of word, sentence, sentence, T or F (the same "
+        "sense?), separated by tabs.",
+    ),
     out: inspection.Out = None,
-    projector: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write files for TensorBoard's projector to this folder.", show_default=False
-        ),
-    ] = None,
-    device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
-    family: shared.Family = None,
+    projector: Path | None = option(
+        None, "Write files for TensorBoard's projector to this folder."
+    ),
+    loading: Any = None,
     as_json: shared.Json = False,
 ) -> None:
     """Group the occurrences of a word by their vectors.
@@ -66,7 +53,7 @@ def senses(
     from bertsmith.files import write_text
 
     labelled = None if lines is None else read_pairs(lines, str(pairs))
-    bert = shared.open_model(model, device, dtype, family)
+    bert = shared.open_model(model, **loading)
     result = look(bert, word, texts, depth=depth, groups=groups, most=limit, seed=seed)
     accuracies = None if labelled is None else same_sense(bert, labelled)
     if out is not None:

@@ -5,89 +5,37 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
 
 from bertsmith.cli import options as shared
+from bertsmith.cli.declare import argument, option, options_of, takes
 from bertsmith.errors import BertsmithError
-
-if TYPE_CHECKING:
-    from bertsmith.serve import Settings
+from bertsmith.settings.serving import LOOPBACK, Settings
 
 KEY = "BERTSMITH_API_KEY"
 
 
+@takes(options_of(Settings), "limits")
+@takes(shared.LOADING, "loading")
 def serve(
-    models: Annotated[
-        list[str],
-        typer.Argument(help="Models, each as MODEL or NAME=MODEL.", show_default=False),
-    ],
-    index: Annotated[
-        Path | None,
-        typer.Option(help="Folder of a search index, served at /search.", show_default=False),
-    ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)] = 8080,
-    workers: Annotated[int, typer.Option(help="Number of processes.", min=1, max=256)] = 1,
-    exact: Annotated[
-        bool,
-        typer.Option(
-            "--exact", help="Make results independent of other requests, to the bit; slower."
-        ),
-    ] = False,
-    long: Annotated[
-        str, typer.Option(help="Long texts are read in windows (window) or refused (refuse).")
-    ] = "window",
-    batch_tokens: Annotated[
-        int | None, typer.Option(help="Tokens in a batch; default: by device.", min=1)
-    ] = None,
-    queue_batches: Annotated[
-        float | None,
-        typer.Option(help="Full batches that may wait before 429; default: by device.", min=0.1),
-    ] = None,
-    max_body: Annotated[
-        int, typer.Option(help="Largest request body, in bytes.", min=1)
-    ] = 2_000_000,
-    max_inputs: Annotated[
-        int, typer.Option(help="Maximum number of texts in a request.", min=1)
-    ] = 1024,
-    max_characters: Annotated[
-        int, typer.Option(help="Maximum number of characters in a request.", min=1)
-    ] = 1_000_000,
-    max_tokens: Annotated[
-        int, typer.Option(help="Maximum number of tokens in a request.", min=1)
-    ] = 131_072,
-    timeout: Annotated[
-        float, typer.Option(help="Seconds to receive a request, and to answer it.", min=0.1)
-    ] = 60.0,
-    drain: Annotated[
-        float,
-        typer.Option(
-            help="Seconds for which requests are accepted after SIGTERM or SIGHUP.", min=0
-        ),
-    ] = 1.0,
-    api_key_file: Annotated[
-        Path | None,
-        typer.Option(help=f"File with the API key that clients must send; or set {KEY}."),
-    ] = None,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Accept requests for this host name, and from its pages; * for any; repeatable.",
-            show_default=False,
-        ),
-    ] = None,
-    json_logs: Annotated[
-        bool, typer.Option("--json-logs", help="Log every request as a line of JSON.")
-    ] = False,
-    threads: Annotated[
-        int | None,
-        typer.Option(help="CPU threads of each process; default: the number of cores.", min=1),
-    ] = None,
-    device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
-    family: shared.Family = None,
+    models: list[str] = argument(..., "Models, each as MODEL or NAME=MODEL."),
+    index: Path | None = option(None, "Folder of a search index, served at /search."),
+    host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 for all."),
+    port: int = option(8080, "Port to listen on.", min=0, max=65535),
+    workers: int = option(1, "Number of processes.", min=1, max=256),
+    limits: Any = None,
+    api_key_file: Path | None = option(
+        None, f"File with the API key that clients must send; or set {KEY}."
+    ),
+    allow_host: list[str] | None = option(
+        None, "Accept requests for this host name, and from its pages; * for any; repeatable."
+    ),
+    threads: int | None = option(
+        None, "CPU threads of each process; default: the number of cores.", min=1
+    ),
+    loading: Any = None,
     as_json: shared.Json = False,
 ) -> None:
     """Serve models over HTTP, with a playground.
@@ -96,30 +44,16 @@ def serve(
     model has a head for; the routes of text-embeddings-inference, OpenAI, Cohere, Jina and vLLM
     are there too.
     """
-    if long not in ("window", "refuse"):
-        raise BertsmithError(f"--long must be window or refuse, not {long!r}")
+    if limits["long"] not in ("window", "refuse"):
+        raise BertsmithError(f"--long must be window or refuse, not {limits['long']!r}")
     try:
-        from bertsmith.serve import Settings
         from bertsmith.serve.models import named
         from bertsmith.serve.run import listen
         from bertsmith.serve.run import serve as run
     except ImportError as error:
         raise BertsmithError(f"serve needs {error.name}: pip install 'bertsmith[serve]'") from error
-    settings = Settings(
-        max_body=max_body,
-        max_inputs=max_inputs,
-        max_characters=max_characters,
-        max_tokens=max_tokens,
-        batch_tokens=batch_tokens,
-        queue_batches=queue_batches,
-        timeout=timeout,
-        long=long,
-        exact=exact,
-        api_key=_key(api_key_file),
-        hosts=_hosts(host, allow_host),
-        json_logs=json_logs,
-        drain=drain,
-    )
+    hosts = _hosts(host, allow_host)
+    settings = Settings(**limits, api_key=_key(api_key_file), hosts=hosts)
     places = named(models)
     listener = listen(host, port)
     if settings.api_key is None and not _local(host):
@@ -131,8 +65,8 @@ def serve(
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{listener.getsockname()[1]}"
     share = threads or (max(1, (os.cpu_count() or 1) // workers) if workers > 1 else None)
-    build = Build(places, device, dtype, family, settings, index, share, address, as_json)
-    run(build, listener, workers=workers, drain=drain)
+    build = Build(places, loading, settings, index, share, address, as_json)
+    run(build, listener, workers=workers, drain=settings.drain)
 
 
 @dataclass(frozen=True)
@@ -140,9 +74,7 @@ class Build:
     """Makes the application in the process that serves it."""
 
     places: dict[str, str]
-    device: str | None
-    dtype: str
-    family: str | None
+    loading: dict[str, Any]  # device, dtype and family
     settings: Settings
     index: Path | None
     threads: int | None
@@ -158,8 +90,7 @@ class Build:
         if self.threads:
             torch.set_num_threads(self.threads)
         models = {
-            name: shared.open_model(place, self.device, self.dtype, self.family)
-            for name, place in self.places.items()
+            name: shared.open_model(place, **self.loading) for name, place in self.places.items()
         }
         app = create_app(models, self.settings, index=self._index(), state=state)
         if self.as_json:
@@ -195,8 +126,6 @@ def _hosts(host: str, allowed: list[str] | None) -> tuple[str, ...]:
 
     Otherwise a web page could read answers by having its own name point to this machine.
     """
-    from bertsmith.serve.settings import LOOPBACK
-
     names = (*(allowed or ()), *(LOOPBACK if _local(host) else ()))
     return () if "*" in names else names
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import wraps
-from inspect import Parameter, Signature, signature
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from bertsmith.cli.declare import Options, option
 from bertsmith.cli.terminal import console
 from bertsmith.errors import BertsmithError
 from bertsmith.tasks.found import readings
@@ -35,76 +34,38 @@ Task = Annotated[
 ]
 LabelNames = Annotated[str | None, typer.Option(help="Names of labels 0, 1, ...: O,B-PER,I-PER.")]
 
-Options = Mapping[str, tuple[Any, Any]]  # an option's name → its annotation and its default
 COLUMNS: Options = {
     "column": (
-        Annotated[
-            list[str] | None,
-            typer.Option(
-                "--column",
-                metavar="ROLE=NAME",
-                help="Assign a column to a role, such as text=review; repeatable. Roles: "
-                + ", ".join(ROLES)
-                + ".",
-            ),
-        ],
-        None,
+        list[str] | None,
+        option(
+            None,
+            "Assign a column to a role, such as text=review; repeatable. Roles: "
+            f"{', '.join(ROLES)}.",
+            metavar="ROLE=NAME",
+        ),
     ),
     "header": (
-        Annotated[
-            bool | None,
-            typer.Option(help="Whether the first row names the columns; detected by default."),
-        ],
-        None,
+        bool | None,
+        option(None, "Whether the first row names the columns; detected by default."),
     ),
     "encoding": (
-        Annotated[
-            str | None,
-            typer.Option(help="Encoding of text files: cp1252, latin-1, ... [default: UTF-8]."),
-        ],
-        None,
+        str | None,
+        option(None, "Encoding of text files: cp1252, latin-1, ... [default: UTF-8]."),
     ),
     "input_format": (
-        Annotated[
-            Format | None,
-            typer.Option(
-                metavar="FORMAT",
-                help=f"Format of the input: {', '.join(FORMATS[:-1])} or {FORMATS[-1]}; by default "
-                "from the file's extension.",
-            ),
-        ],
-        None,
+        Format | None,
+        option(
+            None,
+            f"Format of the input: {', '.join(FORMATS[:-1])} or {FORMATS[-1]}; by default from "
+            "the file's extension.",
+            metavar="FORMAT",
+        ),
     ),
     "split": (
-        Annotated[
-            Literal["train", "dev", "test"] | None,
-            typer.Option(help="The split to read, if the source has several."),
-        ],
-        None,
+        Literal["train", "dev", "test"] | None,
+        option(None, "The split to read, if the source has several."),
     ),
 }
-
-
-def takes(options: Options, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let a verb take options that it shares with others; it gets them together, as `name`."""
-
-    def wrap(verb: Callable[..., None]) -> Callable[..., None]:
-        @wraps(verb)
-        def call(**given: Any) -> None:
-            verb(**{name: {option: given.pop(option) for option in options}}, **given)
-
-        own = signature(verb, eval_str=True).parameters.values()
-        more = [
-            Parameter(option, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-            for option, (kind, default) in options.items()
-        ]
-        kept = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in own if one.name != name]
-        parameters = [*kept, *more]
-        call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        call.__annotations__ = {one.name: one.annotation for one in parameters}
-        return call
-
-    return wrap
 
 
 def reading(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,14 +91,16 @@ def names_of(given: str | None) -> list[str] | None:
     return [name.strip() for name in given.split(",")] if given else None
 
 
-def show_table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """A plain table, numbers to the right."""
+def show_table(
+    heads: Sequence[str], rows: Sequence[Sequence[Any]], *, left: bool = False, gap: int = 2
+) -> None:
+    """A plain table; columns after the first are numbers, which stand at the right."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    table = Table(box=None, padding=(0, gap, 0, 0))
     for place, head in enumerate(heads):
-        table.add_column(head, justify="right" if place else "left")
+        table.add_column(head, justify="right" if place and not left else "left", no_wrap=left)
     for row in rows:
         table.add_row(*(Text(shown(cell)) for cell in row))
     console().print(table)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from bertsmith.cli import options as shared
+from bertsmith.cli.declare import argument, option, options_of
 from bertsmith.errors import BertsmithError
+from bertsmith.settings.corpus import Settings
 
 if TYPE_CHECKING:
     from bertsmith.tokenizer import Split
@@ -20,13 +22,8 @@ app = typer.Typer(
 )
 
 
-Files = Annotated[
-    list[Path],
-    typer.Argument(
-        help="Files (.txt, .md, .rst, .jsonl, .parquet; also .gz, .xz, .zst), or folders of them."
-    ),
-]
-TextField = Annotated[str, typer.Option(help="Text column of .jsonl and .parquet files.")]
+FILES = argument(..., shared.TEXT_FILES)
+TEXT_FIELD = options_of(Settings, "text_field")["text_field"][1]
 
 
 @app.callback()
@@ -36,26 +33,18 @@ def tokenizer(help: shared.Help = False) -> None:
 
 @app.command()
 def train(
-    files: Files,
-    out: Annotated[Path, typer.Option(help="The directory to write.")],
-    kind: Annotated[
-        str, typer.Option(help="Kind of vocabulary: wordpiece, bpe or unigram.")
-    ] = "wordpiece",
-    size: Annotated[
-        int, typer.Option(help="Size of the vocabulary.", min=1, max=5_000_000)
-    ] = 30_000,
-    family: Annotated[
-        str | None,
-        typer.Option(
-            help="Family whose special tokens are used [default: bert for wordpiece, roberta for "
-            "bpe, albert for unigram]."
-        ),
-    ] = None,
-    cased: Annotated[bool, typer.Option(help="Keep upper case and accents.")] = False,
-    min_frequency: Annotated[
-        int, typer.Option(help="Ignore tokens with fewer occurrences.", min=1)
-    ] = 2,
-    text_field: TextField = "text",
+    files: list[Path] = FILES,
+    out: Path = option(..., "The directory to write."),
+    kind: str = option("wordpiece", "Kind of vocabulary: wordpiece, bpe or unigram."),
+    size: int = option(30_000, "Size of the vocabulary.", min=1, max=5_000_000),
+    family: str | None = option(
+        None,
+        "Family whose special tokens are used [default: bert for wordpiece, roberta for "
+        "bpe, albert for unigram].",
+    ),
+    cased: bool = option(False, "Keep upper case and accents."),
+    min_frequency: int = option(2, "Ignore tokens with fewer occurrences.", min=1),
+    text_field: str = TEXT_FIELD,
     overwrite: shared.Overwrite = False,
     as_json: shared.Json = False,
 ) -> None:
@@ -98,13 +87,11 @@ def train(
 @app.command()
 def extend(
     model: shared.Model,
-    files: Files,
-    out: Annotated[Path, typer.Option(help="The directory to write.")],
-    add: Annotated[int, typer.Option(help="Number of words to add.", min=1)] = 1000,
-    min_frequency: Annotated[
-        int, typer.Option(help="Ignore words with fewer occurrences.", min=1)
-    ] = 5,
-    text_field: TextField = "text",
+    files: list[Path] = FILES,
+    out: Path = option(..., "The directory to write."),
+    add: int = option(1000, "Number of words to add.", min=1),
+    min_frequency: int = option(5, "Ignore words with fewer occurrences.", min=1),
+    text_field: str = TEXT_FIELD,
     overwrite: shared.Overwrite = False,
     as_json: shared.Json = False,
 ) -> None:
@@ -147,12 +134,7 @@ def extend(
 
 @app.command()
 def show(
-    tokenizer: Annotated[
-        Path,
-        typer.Argument(
-            help=shared.TOKENIZER_HELP,
-        ),
-    ],
+    tokenizer: Path = argument(..., shared.TOKENIZER_HELP),
     texts: shared.Texts = None,
     file: shared.File = None,
     family: shared.Family = None,

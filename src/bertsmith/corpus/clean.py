@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bertsmith.corpus.documents import Document, lines_of
-from bertsmith.corpus.settings import Settings
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
+from bertsmith.settings.corpus import Settings
 
 SAMPLE = 2000  # characters from which the language is detected
 

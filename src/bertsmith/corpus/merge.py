@@ -14,11 +14,11 @@ import numpy as np
 from bertsmith.corpus.duplicates import mark_exact, mark_near
 from bertsmith.corpus.encode import Ints
 from bertsmith.corpus.manifest import Split
-from bertsmith.corpus.settings import SPLITS, Settings
 from bertsmith.corpus.shards import SplitWriter
 from bertsmith.corpus.workshop import Outcome
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
+from bertsmith.settings.corpus import SPLITS, Settings
 
 Step = Callable[[int, int], None]
 

@@ -21,11 +21,12 @@ from bertsmith.corpus.files import Input, find_files
 from bertsmith.corpus.manifest import Manifest, Split, is_finished, measure
 from bertsmith.corpus.merge import merge, piece_name
 from bertsmith.corpus.pieces import Piece, cut
-from bertsmith.corpus.settings import SPLITS, Settings
 from bertsmith.corpus.worker import Job
 from bertsmith.errors import BertsmithError
 from bertsmith.files import write_bytes, write_json, writing
 from bertsmith.ledger import Ledger
+from bertsmith.settings import taking
+from bertsmith.settings.corpus import SPLITS, Settings
 from bertsmith.store import Sentences, WorkFolder
 from bertsmith.tokenizer import Tokenizer
 
@@ -43,27 +44,16 @@ class Summary:
     text_files: int = 0  # if all files are plain text, divided by blank lines
 
 
+@taking(Settings)
 def prepare(
     files: Iterable[str | Path],
     tokenizer: Tokenizer | str | Path,
     out: str | Path,
     *,
-    documents: str = "blank-lines",
-    text_field: str = "text",
-    sentences: str = "en",
-    repair: bool = False,
-    min_length: int = 1,
-    max_length: int | None = None,
-    language: str | None = None,
-    duplicates: str | None = None,
-    similarity: float = 0.8,
-    held_out: float = 0.01,
-    seed: int = 0,
-    piece_bytes: int = Settings.piece_bytes,
-    shard_tokens: int = Settings.shard_tokens,
     workers: int | None = None,
     engine: str = "local",
     progress: Progress | None = None,
+    **given: Any,
 ) -> Summary:
     """Turn text, jsonl and parquet files, or folders of them, into token shards in `out`.
 
@@ -77,21 +67,7 @@ def prepare(
     The result depends neither on the number of `workers` (0: this process only) nor on the `engine`
     ("local" or "ray"). Call it again after an interruption to continue.
     """
-    settings = Settings(
-        documents=documents,
-        text_field=text_field,
-        sentences=sentences,
-        repair=repair,
-        min_length=min_length,
-        max_length=max_length,
-        language=language,
-        duplicates=duplicates,
-        similarity=similarity,
-        held_out=held_out,
-        seed=seed,
-        piece_bytes=piece_bytes,
-        shard_tokens=shard_tokens,
-    )
+    settings = Settings(**given)
     settings.check()
     check_extras(settings)
     inputs, left = find_files(files)

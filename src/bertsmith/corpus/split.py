@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, pairwise
 
-from bertsmith.corpus.settings import LINES
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
+from bertsmith.settings.corpus import LINES
 from bertsmith.tokenizer.guard import guarded, hushed
 
 # Beyond this a line or a sentence is cut at a space, so that memory stays bounded.

@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass
 from typing import IO, Any
 
 from bertsmith.corpus.pieces import Part, Piece
-from bertsmith.corpus.settings import Settings
 from bertsmith.corpus.workshop import Workshop
 from bertsmith.errors import BertsmithError
+from bertsmith.settings.corpus import Settings
 
 Message = tuple[dict[str, Any], list[bytes]]
 # Ends a process whose parent was killed, also in the middle of a piece or of its imports.

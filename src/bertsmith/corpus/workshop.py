@@ -17,9 +17,9 @@ from bertsmith.corpus.documents import Document, read_documents
 from bertsmith.corpus.duplicates import signatures
 from bertsmith.corpus.encode import Ints, LineEncoder
 from bertsmith.corpus.pieces import Piece
-from bertsmith.corpus.settings import Settings
 from bertsmith.corpus.split import LONGEST_LINE, Splitter, chunks
 from bertsmith.ledger import Ledger
+from bertsmith.settings.corpus import Settings
 from bertsmith.tokenizer import SPELLED
 
 BATCH = 1 << 18  # characters that go through the tokenizer at once

@@ -29,11 +29,14 @@ from bertsmith.finetuning.work import (
 )
 from bertsmith.folders import reserved
 from bertsmith.reports.baseline import baseline, verdict
+from bertsmith.settings import taking
+from bertsmith.settings.finetuning import FinetuningSettings
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.splits import Splits, read_splits
 from bertsmith.tasks.training import LEARNED
 
 
+@taking(FinetuningSettings, usual=None)
 def finetune(
     model: str | Path,
     data: str | Path | Splits,

@@ -3,109 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from bertsmith.errors import BertsmithError, nearest
+from bertsmith.errors import BertsmithError, SettingError, nearest
 from bertsmith.files import one_line
 from bertsmith.numbers import shown
+from bertsmith.settings.finetuning import FinetuningSettings
 from bertsmith.tasks.registry import TASKS, task_named
 from bertsmith.tasks.training import TASK_OPTIONS
 
-MANY = 10**9
 
-
-class Settings(BaseModel):
+class Settings(FinetuningSettings, BaseModel):
     """Settings of one run. Unknown names, values out of range, infinity and NaN are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
-
-    learning_rate: float = Field(
-        default=1e-4, ge=1e-9, le=1, description="peak learning rate (of a model 768 wide)"
-    )
-    optimizer: Literal["adamw", "muon"] = Field(
-        default="adamw", description="muon: for the matrices of the layers, with AdamW for the rest"
-    )
-    matrix_learning_rate: float = Field(
-        default=0.0, ge=0, le=1, description="learning rate of Muon; 0: by the number of steps"
-    )
-    epochs: int = Field(default=3, ge=1, le=10_000, description="passes over the training file")
-    batch_size: int = Field(
-        default=32, ge=1, le=1_000_000, description="examples in a step, of any number of windows"
-    )
-    seed: int = Field(
-        default=0, ge=0, le=MANY, description="of the new head, the order of examples and dropout"
-    )
-    warmup: float = Field(
-        default=0.1, ge=0, le=0.9, description="fraction of the steps with a rising learning rate"
-    )
-    schedule: Literal["linear", "cosine", "stable", "constant"] = "linear"
-    weight_decay: float = Field(default=0.01, ge=0, le=10)
-    clip: float = Field(default=1.0, ge=1e-6, le=1e9, description="largest gradient norm")
-    dropout: float | None = Field(
-        default=None, ge=0, le=0.9, description="of all layers; default: the model's own"
-    )
-    both_orders: bool = Field(
-        default=False,
-        description="train on both orders of every pair: for pairs whose order means nothing",
-    )
-    layer_decay: float = Field(
-        default=0.8,
-        ge=0.01,
-        le=1,
-        description="each layer's learning rate as a fraction of that of the layer above it",
-    )
-    freeze: str = Field(
-        default="none",
-        description="none, embedding, encoder, or a number: the embedding and as many lower layers",
-    )
-    head_epochs: int = Field(
-        default=0,
-        ge=0,
-        le=10_000,
-        description="passes in which only the new head is trained, before the whole model is",
-    )
-    reinitialise: int = Field(
-        default=0, ge=0, le=1000, description="number of top layers that get new weights"
-    )
-    class_weights: str = Field(
-        default="", description='"balanced", or a weight for each label: "name=2.5,other=1"'
-    )
-    loss: str = Field(default="", description="one of the task's losses; default: its first")
-    focal: float = Field(default=0.0, ge=0, le=20, description="gamma of the focal loss; 0: none")
-    smoothing: float = Field(default=0.0, ge=0, le=0.99, description="label smoothing")
-    patience: int = Field(
-        default=0,
-        ge=0,
-        le=MANY,
-        description="stop after so many epochs without a better score; 0: if the file is learned",
-    )
-    keep: Literal["best", "last"] = Field(
-        default="best", description="the epoch that is saved: the best by its score, or the last"
-    )
-    metric: str = Field(default="", description="the score that decides; default: the task's own")
-    max_length: int = Field(
-        default=0,
-        ge=0,
-        le=MANY,
-        description="tokens in a window, in training and when used; 0: as the model",
-    )
-    dtype: Literal["float32", "bfloat16"] = Field(
-        default="float32", description="bfloat16: compute in it, with float32 weights"
-    )
-    checkpointing: bool = Field(
-        default=False, description="recompute activations in the backward pass to save memory"
-    )
-    graphs: bool = Field(
-        default=True, description="replay steps as CUDA graphs, where an NVIDIA GPU trains"
-    )
-    temperature: float = Field(
-        default=0.05, ge=1e-4, le=100, description="of the similarities of texts that compete"
-    )
-    budget: int = Field(
-        default=0, ge=0, le=MANY, description="tokens in one pass of the model; 0: by device"
-    )
 
     @field_validator("*", mode="before")
     @classmethod
@@ -145,7 +58,7 @@ def settings_for(task: str, usual: Mapping[str, Any] = {}, /, **given: Any) -> S
     for name in set(TASK_OPTIONS) - kind.options:
         if getattr(settings, name) != Settings.model_fields[name].default:
             tasks = [one.name for one in TASKS.values() if name in one.options]
-            raise BertsmithError(f"{name} has no effect on {task}; it is for {_listed(tasks)}")
+            raise SettingError(f"{name} has no effect on {task}; it is for {_listed(tasks)}")
     return settings
 
 
@@ -154,22 +67,22 @@ def checked(values: Mapping[str, Any]) -> Settings:
     try:
         settings = Settings.model_validate(dict(values))
     except ValidationError as error:
-        raise BertsmithError(_complaint(error)) from error
+        raise _complaint(error) from error
     if settings.matrix_learning_rate and settings.optimizer != "muon":
-        raise BertsmithError("matrix_learning_rate is for the optimizer muon, not adamw")
+        raise SettingError("matrix_learning_rate is for the optimizer muon, not adamw")
     return settings
 
 
-def _complaint(error: ValidationError) -> str:
+def _complaint(error: ValidationError) -> BertsmithError:
     """The first mistake in a line, with the nearest known name where one is unknown."""
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     name = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
         near = nearest(name, Settings.model_fields)
         known = "" if near else f"; known: {', '.join(Settings.model_fields)}"
-        return one_line(f"unknown setting {name!r}{near}{known}")
+        return BertsmithError(one_line(f"unknown setting {name!r}{near}{known}"))
     message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    return one_line(f"{name} {message}, not {shown(first['input'])}")
+    return SettingError(one_line(f"{name} {message}, not {shown(first['input'])}"))
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -195,4 +108,4 @@ def spoken(settings: Mapping[str, Any]) -> str:
 def check_seeds(seeds: int) -> None:
     """Refuse to train less than once, or without end."""
     if isinstance(seeds, bool) or not isinstance(seeds, int) or not 1 <= seeds <= 1000:
-        raise BertsmithError(f"seeds must be from 1 to 1000, not {shown(seeds)}")
+        raise SettingError(f"seeds must be from 1 to 1000, not {shown(seeds)}")

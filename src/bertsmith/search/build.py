@@ -23,24 +23,13 @@ from bertsmith.search.segments import DTYPES
 from bertsmith.search.store import Store
 from bertsmith.search.update import ADDED, Report, Update, Updater, silent
 from bertsmith.search.writer import writer
+from bertsmith.settings.search import IndexSettings
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Options of an index; None selects the value stored in the index, or the default."""
+class Settings(IndexSettings):
+    """Settings of an index, and its model."""
 
-    model: str | Path | None = None
-    size: int | None = None  # characters per passage
-    overlap: int | None = None
-    dtype: str | None = None  # of stored vectors
-    device: str | None = None
-    precision: str = "float32"  # of the model's weights and computation
-    long: str | None = None  # "window" or "cut": passages beyond the model's maximum length
-    query_prompt: str | None = None
-    document_prompt: str | None = None
-    keywords_only: bool = False
-    exclude: Sequence[str] | None = None  # patterns as in .gitignore, stored for each folder
-    include: Sequence[str] | None = None
     encoder: Encoder | None = None  # the model, if it is already loaded
 
     def chunking(self, stamped: Mapping[str, int] | None = None) -> Chunking:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -117,7 +117,7 @@ class Index:
         passage_size: int | None = None,
         overlap: int | None = None,
         device: str | None = None,
-        long: str | None = None,
+        long: Literal["window", "cut"] | None = None,
         query_prompt: str | None = None,
         document_prompt: str | None = None,
     ) -> Index:
@@ -214,8 +214,8 @@ class Index:
         folders: Sequence[str | Path] = (),
         report: Report = silent,
         *,
-        exclude: Sequence[str] | None = None,
-        include: Sequence[str] | None = None,
+        exclude: list[str] | None = None,
+        include: list[str] | None = None,
     ) -> Update:
         """Update the index from folders; without arguments, from those it was built from.
 

@@ -1,5 +1,5 @@
 """`bertsmith serve`: requests → token-budget batches → answers; a client; the playground."""
 
-from bertsmith.serve.settings import Settings
+from bertsmith.settings.serving import Settings
 
 __all__ = ["Settings"]

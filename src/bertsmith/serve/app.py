@@ -27,10 +27,10 @@ from bertsmith.serve.own import own_routes
 from bertsmith.serve.playground import playground_routes
 from bertsmith.serve.route import answer, failure
 from bertsmith.serve.search import Index, search_routes
-from bertsmith.serve.settings import Settings
 from bertsmith.serve.tei import TEI_EMBED, tei_routes
 from bertsmith.serve.vllm import VLLM_CLASSIFY, vllm_routes
 from bertsmith.serve.work import Work
+from bertsmith.settings.serving import Settings
 
 
 def create_app(

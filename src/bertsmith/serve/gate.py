@@ -18,8 +18,8 @@ from starlette.responses import Response
 
 from bertsmith.serve.errors import ServeError, shape_of
 from bertsmith.serve.route import failure
-from bertsmith.serve.settings import LOOPBACK, Settings
 from bertsmith.serve.work import USAGE, Usage, Work
+from bertsmith.settings.serving import LOOPBACK, Settings
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -18,7 +18,7 @@ from bertsmith.ledger import Ledger
 from bertsmith.serve.batcher import Batcher
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.metrics import Metrics
-from bertsmith.serve.settings import Settings
+from bertsmith.settings.serving import Settings
 from bertsmith.tasks.embedding import embed
 from bertsmith.tasks.registry import USES, task_of
 from bertsmith.tasks.task import Task

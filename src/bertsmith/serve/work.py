@@ -22,8 +22,8 @@ from bertsmith.serve.errors import ServeError
 from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.models import Models, ServedModel
 from bertsmith.serve.read import Spans, read_spans
-from bertsmith.serve.settings import Settings
 from bertsmith.serve.tokens import TokenVectors, token_vectors
+from bertsmith.settings.serving import Settings
 from bertsmith.tasks.embedding import EmbedRequest, Vectors
 from bertsmith.tasks.registry import USES
 from bertsmith.tasks.use import Call, Request

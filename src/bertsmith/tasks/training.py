@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,7 @@ from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.windows import Window, Windower
 from bertsmith.model import Model
 from bertsmith.objectives.distilled import soft_cross_entropy
+from bertsmith.settings.finetuning import FinetuningSettings
 from bertsmith.tasks.dataset import Dataset
 
 Targets = dict[str, Tensor]
@@ -44,17 +45,7 @@ Sample = tuple[TrainingItem, ...]  # all items of one example
 
 # The settings of a run that tasks read. `Task.options` names those that a task understands.
 TASK_OPTIONS = ("class_weights", "focal", "smoothing", "temperature", "both_orders")
-
-
-class TaskOptions(Protocol):
-    """The values of TASK_OPTIONS."""
-
-    class_weights: str  # "balanced" or "name=2.5,other=1"; empty: all classes count the same
-    loss: str  # one of `Task.losses`; empty: the first
-    focal: float  # gamma of the focal loss
-    smoothing: float  # of labels
-    temperature: float  # divides similarities that compete
-    both_orders: bool  # is every pair of texts learned in both orders?
+TaskOptions = FinetuningSettings
 
 
 class Training:

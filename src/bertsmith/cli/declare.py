@@ -1,0 +1,86 @@
+"""How verbs declare options: one by one, from settings, or together with other verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import Any, get_type_hints
+
+import typer
+
+from bertsmith.settings import declared
+
+Options = Mapping[str, tuple[Any, Any]]  # an option's name → its type and its default
+Verb = Callable[..., None]
+
+
+def option(default: Any, help: str, *names: str, **more: Any) -> Any:
+    """An option of a verb: its default (... where there is none) and a sentence of help."""
+    return typer.Option(default, *names, help=help, **more)
+
+
+def flag(name: str, help: str) -> Any:
+    """An option that is off unless it is given."""
+    return typer.Option(False, name, help=help)
+
+
+def argument(default: Any, help: str, **more: Any) -> Any:
+    """An argument of a verb: its default (... where there is none) and a sentence of help."""
+    return typer.Argument(default, help=help, show_default=False, **more)
+
+
+def options_of(settings: type, *names: str, optional: bool = False) -> Options:
+    """Options for settings: those that are named, or all in the order of their declaration.
+
+    Optional ones are None unless given, because their defaults depend on the model or the task.
+    """
+    kinds, fields = get_type_hints(settings), declared(settings)
+    options = {}
+    for name in names or fields:
+        kind, default, about = kinds[name], fields[name].default, fields[name].metadata
+        words = [about["option"]] if "option" in about else []
+        if optional:
+            text = _with_default(about["description"], about.get("usual", default))
+            options[name] = kind | None, option(None, text, *words)
+            continue
+        if kind is bool and not words:
+            words = [f"--{name.replace('_', '-')}"]  # and no --no- beside it
+        bounds = {"min": about.get("ge"), "max": about.get("le")}
+        options[name] = kind, option(default, about["description"], *words, **bounds)
+    return options
+
+
+def _with_default(sentence: str, default: Any) -> str:
+    """A sentence that says what the default is; that of a switch is that it is off."""
+    plain = default is None or default == "" or isinstance(default, bool)
+    return sentence if plain else f"{sentence.removesuffix('.')} [default: {default}]."
+
+
+def takes(options: Options, name: str) -> Callable[[Verb], Verb]:
+    """Let a verb take options that it shares with others; it gets them together, as `name`.
+
+    In its help they stand where that parameter does.
+    """
+
+    def wrap(verb: Verb) -> Verb:
+        shared = [
+            Parameter(option, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for option, (kind, default) in options.items()
+        ]
+        parameters: list[Parameter] = []
+        for own in signature(verb, eval_str=True).parameters.values():
+            kept = own.replace(kind=Parameter.KEYWORD_ONLY)
+            parameters += shared if own.name == name else [kept]
+
+        @wraps(verb)
+        def call(*args: Any, **given: Any) -> None:
+            values = {one.name: getattr(one.default, "default", one.default) for one in parameters}
+            values |= dict(zip(values, args, strict=False)) | given
+            verb(**{name: {option: values.pop(option) for option in options}}, **values)
+
+        call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        call.__annotations__ = {one.name: one.annotation for one in parameters}
+        return call
+
+    return wrap

@@ -1,0 +1,57 @@
+"""Settings of `prepare` that determine the tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bertsmith.errors import BertsmithError, SettingError
+from bertsmith.settings import setting
+
+DOCUMENTS = ("blank-lines", "files")
+DUPLICATES = ("exact", "near")
+LINES = "lines"  # instead of a language: every line is one sentence
+SPLITS = ("train", "held_out")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How documents are read, cleaned, chosen and stored."""
+
+    documents: str = setting(
+        "blank-lines", "Where documents of plain text end: at blank-lines, or with files."
+    )
+    text_field: str = setting("text", "Text column of .jsonl and .parquet files.")
+    sentences: str = setting("en", "Language of the sentence splitter, or `lines`.")
+    repair: bool = setting(False, "Repair broken Unicode with ftfy.")
+    min_length: int = setting(1, "Leave out documents with fewer characters.")
+    max_length: int | None = setting(None, "Leave out documents with more characters.")
+    language: str | None = setting(None, "Keep only documents in this language: en, fr, ...")
+    duplicates: str | None = setting(None, "Remove duplicate documents: exact, or also near.")
+    similarity: float = setting(0.8, "Jaccard similarity from which documents are near-duplicates.")
+    held_out: float = setting(0.01, "Fraction of documents in the held-out split.")
+    seed: int = setting(0, "Seed of the held-out split.")
+    piece_bytes: int = 4 << 20  # of input in one piece of work
+    shard_tokens: int = 1 << 28
+
+    def check(self) -> None:
+        """Raise an error for invalid values."""
+        if self.documents not in DOCUMENTS:
+            raise SettingError(f"documents can be {' or '.join(DOCUMENTS)}, not {self.documents!r}")
+        if self.duplicates is not None and self.duplicates not in DUPLICATES:
+            raise SettingError(
+                f"duplicates can be {' or '.join(DUPLICATES)}, not {self.duplicates!r}"
+            )
+        if not 0 <= self.held_out < 1:
+            raise SettingError(f"held_out must be at least 0 and less than 1, not {self.held_out}")
+        if not 0.5 <= self.similarity <= 1:
+            raise SettingError(f"similarity must be from 0.5 to 1, not {self.similarity}")
+        if self.min_length < 0:
+            raise SettingError(f"min_length must be at least 0, not {self.min_length}")
+        if self.max_length is not None and self.max_length < max(1, self.min_length):
+            raise BertsmithError(
+                f"no document has {self.min_length} to {self.max_length} characters"
+            )
+        if not 0 <= self.seed < 1 << 64:
+            raise SettingError(f"seed must be at least 0 and less than 2 ** 64, not {self.seed}")
+        if self.piece_bytes < 1 or self.shard_tokens < 1:
+            raise BertsmithError("pieces and shards must hold at least one byte and one token")

@@ -1,0 +1,83 @@
+"""Settings of one fine-tuning run; `finetuning.Settings` validates them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from bertsmith.settings import setting
+
+MANY = 10**9
+TASK = "by the task"
+
+
+class FinetuningSettings:
+    """What the commands `finetune`, `distill` and the benchmarks, and their functions, can set."""
+
+    learning_rate: float = setting(
+        1e-4, "Peak learning rate.", ge=1e-9, le=1, usual="by the model's width"
+    )
+    optimizer: Literal["adamw", "muon"] = setting(
+        "adamw",
+        "Optimizer; muon is for the matrices of the layers, with AdamW for the rest.",
+        usual="adamw, or the model's own default",
+    )
+    matrix_learning_rate: float = setting(
+        0.0, "Learning rate of Muon.", ge=0, le=1, usual="by the steps"
+    )
+    epochs: int = setting(3, "Passes over the training file.", ge=1, le=10_000, usual=TASK)
+    batch_size: int = setting(32, "Examples in a step.", ge=1, le=1_000_000, usual=TASK)
+    seed: int = setting(
+        0, "Seed of the new head, the order of examples and dropout.", ge=0, le=MANY
+    )
+    warmup: float = setting(
+        0.1, "Fraction of steps in which the learning rate rises.", ge=0, le=0.9
+    )
+    schedule: Literal["linear", "cosine", "stable", "constant"] = setting(
+        "linear", "Learning-rate schedule after warm-up."
+    )
+    weight_decay: float = setting(0.01, "Weight decay.", ge=0, le=10)
+    clip: float = setting(1.0, "Largest gradient norm.", ge=1e-6, le=1e9)
+    dropout: float | None = setting(
+        None, "Dropout of all layers.", ge=0, le=0.9, usual="the model's own"
+    )
+    both_orders: bool = setting(False, "Train on both orders of every pair of texts.")
+    layer_decay: float = setting(
+        0.8, "Learning rate of a layer as a fraction of that of the layer above.", ge=0.01, le=1
+    )
+    freeze: str = setting(
+        "none", "Layers to freeze: none, embedding, encoder or a number of lower layers."
+    )
+    head_epochs: int = setting(
+        0,
+        "Epochs in which only the new head is trained, before the whole model.",
+        ge=0,
+        le=10_000,
+    )
+    reinitialise: int = setting(0, "Number of top layers that get new weights.", ge=0, le=1000)
+    class_weights: str = setting("", "Weights of classes: balanced, or name=2,other=1.")
+    loss: str = setting("", "Which of the task's losses.", usual="its first")
+    focal: float = setting(0.0, "Gamma of the focal loss.", ge=0, le=20, usual="0, cross entropy")
+    smoothing: float = setting(0.0, "Label smoothing, from 0 to 1.", ge=0, le=0.99, usual="0")
+    patience: int = setting(
+        0,
+        "Stop after this many epochs without a better dev score.",
+        ge=0,
+        le=MANY,
+        usual="never, unless the file is learned",
+    )
+    keep: Literal["best", "last"] = setting("best", "Save the best epoch on dev, or the last.")
+    metric: str = setting("", "Score that selects the best epoch.", usual="the task's")
+    max_length: int = setting(
+        0, "Tokens in a window, in training and in use.", ge=0, le=MANY, usual="the model's"
+    )
+    dtype: Literal["float32", "bfloat16"] = setting(
+        "float32", "Data type of the computation; weights are float32."
+    )
+    checkpointing: bool = setting(
+        False, "Recompute activations to save memory.", option="--gradient-checkpointing"
+    )
+    graphs: bool = setting(
+        True, "Replay steps as CUDA graphs, where an NVIDIA GPU trains (the default)."
+    )
+    temperature: float = setting(0.05, "Temperature of the contrastive loss.", ge=1e-4, le=100)
+    budget: int = setting(0, "Tokens in one pass of the model.", ge=0, le=MANY, usual="by device")

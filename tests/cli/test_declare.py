@@ -1,0 +1,80 @@
+"""Options that derive from settings, and options that verbs share."""
+
+from dataclasses import dataclass
+from inspect import signature
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+import bertsmith as bs
+from bertsmith.cli.declare import option, options_of, takes
+from bertsmith.corpus import prepare
+from bertsmith.errors import SettingError
+from bertsmith.finetuning import Settings
+from bertsmith.settings import declared, setting
+from bertsmith.settings.corpus import Settings as CorpusSettings
+from bertsmith.settings.finetuning import FinetuningSettings
+from cli.conftest import Run
+
+
+@dataclass(frozen=True)
+class Baking:
+    """Settings of an oven."""
+
+    heat: int = setting(180, "Degrees.", ge=50, le=300)
+    kind: Literal["bread", "cake"] = setting("bread", "What is baked.", usual="by the flour")
+    fan: bool = setting(False, "Blow.", option="--with-fan")
+    steam: bool = setting(False, "Add steam.")
+    oven: object = None  # not an option
+
+
+def test_an_option_is_what_the_setting_is() -> None:
+    options = options_of(Baking)
+    assert list(options) == ["heat", "kind", "fan", "steam"]
+    kind, heat = options["heat"]
+    assert (kind, heat.default, heat.help, heat.min, heat.max) == (int, 180, "Degrees.", 50, 300)
+    assert options["fan"][1].param_decls == ("--with-fan",)
+    assert options["steam"][1].param_decls == ("--steam",)
+
+
+def test_an_optional_one_is_none_and_says_its_default() -> None:
+    options = options_of(Baking, "kind", "heat", "steam", optional=True)
+    assert [one.default for _, one in options.values()] == [None] * 3
+    assert options["kind"][1].help == "What is baked [default: by the flour]."
+    assert options["heat"][1].help == "Degrees [default: 180]."
+    assert options["steam"][1].help == "Add steam."
+
+
+def test_shared_options_come_together() -> None:
+    seen: list[Any] = []
+
+    @takes(options_of(Baking, "heat", "steam"), "baking")
+    def bake(name: str, baking: Any = None, loaves: int = option(2, "How many.")) -> None:
+        seen.append((name, baking, loaves))
+
+    bake("rye", steam=True)
+    assert seen == [("rye", {"heat": 180, "steam": True}, 2)]
+    assert list(signature(bake).parameters) == ["name", "heat", "steam", "loaves"]
+
+
+def test_every_setting_is_declared_once(run: Run) -> None:
+    names = [*declared(FinetuningSettings)]
+    assert list(Settings.model_fields) == names
+    assert set(names) <= {*signature(bs.finetune).parameters}
+    assert {*declared(CorpusSettings)} <= {*signature(prepare).parameters}
+    shown = " ".join(run("finetune", "--help").out.split())
+    for one in declared(FinetuningSettings).values():
+        assert one.metadata["description"].removesuffix(".") in shown
+
+
+def test_mistakes_name_the_option_on_the_command_line(
+    model: Path, tmp_path: Path, shell: Run
+) -> None:
+    (tmp_path / "a.txt").write_text("A text.")
+    words = ("prepare", tmp_path / "a.txt", "--tokenizer", model, "--out", tmp_path / "out")
+    shown = shell(*words, "--held-out", "1")
+    assert shown.status == 2
+    assert shown.err == "bertsmith: --held-out must be at least 0 and less than 1, not 1.0\n"
+    with pytest.raises(SettingError, match="held_out must be at least 0"):
+        prepare([tmp_path / "a.txt"], model, tmp_path / "out", held_out=1)
