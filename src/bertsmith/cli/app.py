@@ -38,9 +38,44 @@ SECTIONS = {
     "Inspect": ["attention", "heads", "ablate", "importance", "lens", "probe", "cka", "senses"],
     "System": ["doctor", "convert", "export", "verify-resume"],
 }
-# A verb is a function in the file of its name, or in one of these.
-HOMES = dict.fromkeys(("recipes", "plan", "verify-resume"), "pretrain")
-HOMES |= dict.fromkeys(("glue", "squad", "conll"), "benchmarks")
+# The file of each verb, which has a function of the verb's name.
+HOMES = {
+    "demo": "demo",
+    "tokenizer": "tokenizer",
+    "prepare": "prepare",
+    "check": "check",
+    "recipes": "pretrain",
+    "plan": "pretrain",
+    "pretrain": "pretrain",
+    "runs": "runs",
+    "finetune": "finetune",
+    "evaluate": "evaluate",
+    "distill": "distill",
+    "glue": "benchmarks",
+    "squad": "benchmarks",
+    "conll": "benchmarks",
+    "compare": "compare",
+    "predict": "predict",
+    "fill-mask": "fill_mask",
+    "embed": "embed",
+    "follows": "follows",
+    "serve": "serve",
+    "index": "index",
+    "search": "search",
+    "evaluate-search": "evaluate_search",
+    "attention": "attention",
+    "heads": "heads",
+    "ablate": "ablate",
+    "importance": "importance",
+    "lens": "lens",
+    "probe": "probe",
+    "cka": "cka",
+    "senses": "senses",
+    "doctor": "doctor",
+    "convert": "convert",
+    "export": "export",
+    "verify-resume": "pretrain",
+}
 
 
 # The base of all mistakes in a command line; typer has its own copy of click since 0.2x.
@@ -86,8 +121,8 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help is read as well, and comes twice as fast
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _name in chain.from_iterable(SECTIONS.values()):
-    _file = import_module(f"bertsmith.cli.{HOMES.get(_name, _name).replace('-', '_')}")
+for _name in HOMES:
+    _file = import_module(f"bertsmith.cli.{HOMES[_name]}")
     if hasattr(_file, "app"):  # several verbs under one name
         app.add_typer(_file.app, name=_name)
     else:
