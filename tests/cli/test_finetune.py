@@ -182,9 +182,9 @@ def test_a_file_is_predicted_portion_by_portion(
     sizes: list[int] = []
     predict = predicting.predict
 
-    def counted(bert: Any, examples: Any, top: int) -> Any:
+    def counted(bert: Any, examples: Any, *more: Any) -> Any:
         sizes.append(len(examples))
-        return predict(bert, examples, top)
+        return predict(bert, examples, *more)
 
     monkeypatch.setattr(read, "PORTION", 7)
     monkeypatch.setattr(predicting, "predict", counted)

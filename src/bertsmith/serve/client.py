@@ -113,8 +113,9 @@ class RemoteBert(Methods):
         rows = self._each("/states", {"inputs": listed}, depths=depths, pool=pool, special=special)
         results = []
         for text, row in zip(listed, rows, strict=True):
-            vectors = np.asarray(row["vectors"], dtype=np.float32)
-            spans = [(start, end) for start, end in row["spans"]]
+            vectors = np.asarray(row.pop("vectors"), dtype=np.float32)
+            (places,) = row.values()
+            spans = [(start, end) for start, end in places]
             results.append(TextStates(text, spans, vectors[0] if single else vectors))
         return results[0] if isinstance(texts, str) else results
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Container, Generator, Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Discriminator, Field, Tag, create_model
@@ -39,6 +39,13 @@ class StatesBody(Body):
     depths: Annotated[list[int], Field(min_length=1, max_length=64)] | None = None
     pool: Literal["words", "mean"] | None = None
     special: bool = False
+
+
+class StatesRow(TypedDict):
+    """The states of one text, and the characters that each row stands for."""
+
+    spans: Any
+    vectors: Any
 
 
 class AttentionBody(Body):
@@ -128,13 +135,13 @@ def state_routes(router: APIRouter, work: Work) -> None:
         served, texts = work.models.pick(body.model, "embed"), listed(body.inputs)
         depths = body.depths or [all_depths(served.bert)[-1]]
 
-        def steps(bert: LoadedModel) -> Generator[None, None, list[dict[str, Any]]]:
+        def steps(bert: LoadedModel) -> Generator[None, None, list[StatesRow]]:
             rows = []
             for one in hidden_state_steps(bert, texts, depths, body.pool, body.special):
                 if one is None:
                     yield
                 else:
-                    rows.append({"spans": one.spans, "vectors": one.vectors})
+                    rows.append(StatesRow(spans=one.spans, vectors=one.vectors))
             return rows
 
         return result(await work.alone(served, texts, steps, len(depths)), read=False)

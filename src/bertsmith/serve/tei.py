@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -34,6 +34,16 @@ from bertsmith.tasks.classifying import activation, raw, softmax, vote
 from bertsmith.tasks.use import Call, listed
 
 ACTIVATIONS = {"sigmoid": torch.sigmoid, "softmax": softmax, "none": raw}
+
+
+class Similarity(TypedDict):
+    """An answer of /similarity."""
+
+    model: str
+    similarity: float
+    first: Any
+    second: Any
+    tokens: Any
 
 
 class Tei:
@@ -116,13 +126,13 @@ class Tei:
         if rows[0].shape[0] * rows[1].shape[0] > 250_000:
             raise ServeError(422, "the texts have too many tokens to compare one by one")
         unit = [one / np.maximum(np.linalg.norm(one, axis=1, keepdims=True), 1e-12) for one in rows]
-        return {
-            "model": served.name,
-            "similarity": float(vectors[0] @ vectors[1]),
-            "first": _spelled(body.first, tokens[0]),
-            "second": _spelled(body.second, tokens[1]),
-            "tokens": (unit[0] @ unit[1].T).round(5),
-        }
+        return Similarity(
+            model=served.name,
+            similarity=float(vectors[0] @ vectors[1]),
+            first=_spelled(body.first, tokens[0]),
+            second=_spelled(body.second, tokens[1]),
+            tokens=(unit[0] @ unit[1].T).round(5),
+        )
 
     async def tokenize(self, body: TokenizeBody) -> list[list[dict[str, Any]]]:
         """Tokens with the characters that they stand for."""

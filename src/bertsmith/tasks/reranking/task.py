@@ -117,8 +117,9 @@ class RerankingTask(Task):
     Request, Answer, Methods = RankRequest, list[RankedPassage], RankMethods
 
     def can(self, bert: LoadedModel) -> bool:
-        """One output for a pair, as all cross-encoders have."""
-        return "classify" in bert.model.heads and len(bert.checkpoint.labels) == 1
+        """One output for a pair, and sentence-transformers' settings of a CrossEncoder."""
+        single = "classify" in bert.model.heads and len(bert.checkpoint.labels) == 1
+        return single and "sentence_transformers" in bert.checkpoint.settings
 
     def call(self, bert: LoadedModel, request: RankRequest) -> Call:
         """The query is read with each passage."""
