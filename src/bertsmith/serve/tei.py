@@ -36,7 +36,7 @@ from bertsmith.tasks.use import Call, listed
 ACTIVATIONS = {"sigmoid": torch.sigmoid, "softmax": softmax, "none": raw}
 
 
-class Similarity(TypedDict):
+class SimilarityAnswer(TypedDict):
     """An answer of /similarity."""
 
     model: str
@@ -126,7 +126,7 @@ class Tei:
         if rows[0].shape[0] * rows[1].shape[0] > 250_000:
             raise ServeError(422, "the texts have too many tokens to compare one by one")
         unit = [one / np.maximum(np.linalg.norm(one, axis=1, keepdims=True), 1e-12) for one in rows]
-        return Similarity(
+        return SimilarityAnswer(
             model=served.name,
             similarity=float(vectors[0] @ vectors[1]),
             first=_spelled(body.first, tokens[0]),
