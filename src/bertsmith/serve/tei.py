@@ -114,7 +114,7 @@ class Tei:
         vectors = await self.work.embed(served, texts, normalise=True, long=how.long, prompt=start)
         return [float(one) for one in vectors[1:] @ vectors[0]]
 
-    async def token_similarity(self, body: TokenSimilarityBody) -> dict[str, Any]:
+    async def token_similarity(self, body: TokenSimilarityBody) -> SimilarityAnswer:
         """The cosine of two texts, and of each token of one with each of the other."""
         work, served = self.work, self.work.models.pick(body.model, "embed")
         texts = [body.first, body.second]
