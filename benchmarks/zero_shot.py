@@ -156,7 +156,7 @@ def main() -> None:
             results[name] = {"texts": len(task["rows"]), "chance": 1 / len(task["labels"])}
             for way, choose in ways.items():
                 if len(task["labels"]) > 20 and way.startswith("entailment"):
-                    task = {**task, "rows": task["rows"][:100]}  # 77 pairs for each text
+                    task = {**task, "rows": task["rows"][:20]}  # 77 pairs for each text
                 results[name][way] = {**scored(choose, task), "texts": len(task["rows"])}
                 print(name, way, results[name][way], flush=True)
     if given.out:
