@@ -28,7 +28,7 @@ class Dataset(Generic[Kind]):
     ledger: Ledger = field(default_factory=Ledger)  # what was left out or changed in reading
     unused: tuple[str, ...] = ()  # columns that were not read
     alternatives: tuple[str, ...] = ()  # those of them that could be the label or the score
-    known_labels: tuple[str, ...] = ()  # all labels in their order, where the examples do not say
+    known_labels: tuple[str, ...] = ()  # in the model's order; empty: those of the examples
 
     def __len__(self) -> int:
         return len(self.examples)

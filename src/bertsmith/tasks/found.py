@@ -21,7 +21,7 @@ def task_folders() -> list[str]:
 
 @cache
 def readings() -> dict[str, Reading]:
-    """Load the `READING` of every task, by name in their order; none of them imports PyTorch."""
+    """Load the `READING` of every task by name, sorted by `order`; none of them imports PyTorch."""
     loaded = [import_module(f"bertsmith.tasks.{name}.reading").READING for name in task_folders()]
     return {one.name: one for one in sorted(loaded, key=lambda one: one.order)}
 

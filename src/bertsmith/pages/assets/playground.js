@@ -90,7 +90,7 @@ function generic(results, target) {
     else if (object(value) && Object.values(value).every(share)) Object.entries(value).forEach(([own, score]) => shown.push({ name: own, value: score }));
     else if (object(value) && Object.values(value).some(share)) {
       const words = Object.values(value).filter((one) => typeof one === "string");
-      shown.push({ name: words.join(" · ") || name, value: Object.values(value).find(share) });
+      shown.push({ name: words.join(" · ") || name, value: share(value.score) ? value.score : Object.values(value).find(share) });
     } else if (typeof value === "string") target.append(make("p", { class: "big" }, value));
     else target.append(make("pre", {}, JSON.stringify(value, null, 2)));
   }

@@ -466,7 +466,7 @@ def overlap(right: set[CharacterSpan], said: set[CharacterSpan]) -> float:
 
 
 def span_marks(right: set[CharacterSpan], said: set[CharacterSpan]) -> Iterator[Mark]:
-    """The labelled and the predicted spans in their order."""
+    """Marks of the labelled and the predicted spans, sorted by place."""
     for one in sorted(right | said):
         kind = "wrong" if one not in right else "correct" if one in said else "missed"
         yield Mark(one[0], one[1], kind, one[2])
