@@ -73,7 +73,7 @@ def test_a_teacher_is_its_own_best_student(task: str, made: Maker, write: Write)
     base = task_named(task).training(dataset, OPTIONS)
     training = SoftTraining(base, teacher, 2.0, 0.0)
     items = [item for sample in training.samples(teacher, dataset.gold()) for item in sample]
-    batch, targets = batch_of(items, torch.device("cpu")), training.targets(items)
+    batch, targets = batch_of(items).to(torch.device("cpu")), training.targets(items)
     outputs = training.outputs(teacher.model, batch).detach()
     if task == "regression":  # which learns deviations from the mean
         outputs = (outputs - base.mean) / base.deviation  # type: ignore[attr-defined]

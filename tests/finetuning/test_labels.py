@@ -190,7 +190,7 @@ def test_the_loss_is_transformers_own(base: Base, write: Write, tmp_path: Path) 
     bert = open_fresh(base().folder, training, settings, "cpu")
     samples = training.samples(bert, dataset.gold())
     items = [item for sample in samples for item in sample]
-    batch = batch_of(items, bert.device)
+    batch = batch_of(items).to(bert.device)
     loss = training.loss(training.outputs(bert.model, batch), batch, training.targets(items)) / len(
         items
     )

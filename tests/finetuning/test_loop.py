@@ -13,17 +13,18 @@ from transformers import AutoTokenizer
 
 from bertsmith import BertsmithError, Classifier, load
 from bertsmith.finetuning import finetune, read_splits, settings_for, split_off
-from bertsmith.finetuning.activations import CachedEncoder
 from bertsmith.finetuning.batches import micro_batches
-from bertsmith.finetuning.loop import train
-from bertsmith.finetuning.optimizer import groups, optimizer_for
 from bertsmith.finetuning.settings import matrix_rate_for, rate_for
 from bertsmith.finetuning.setup import open_fresh
+from bertsmith.finetuning.tuning import Tuning, train
 from bertsmith.model.attention import Attention
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.training import Training
 from bertsmith.train import tables
+from bertsmith.train.activations import CachedEncoder
+from bertsmith.train.optimizer import optimizer_for
+from bertsmith.train.recipe import TrainPart
 from finetuning.conftest import FAST, Write, labelled, texts
 from tasks.models import Made
 
@@ -237,21 +238,25 @@ def test_top_layers_forget(base: Base, write: Write) -> None:
     assert changed == {"1"}
 
 
+def groups(model: Any, layer_decay: float) -> list[dict[str, Any]]:
+    train = TrainPart(learning_rate=1.0, weight_decay=0.01, layer_decay=layer_decay)
+    (adamw,) = optimizer_for(model, train).optimizers
+    return adamw.param_groups
+
+
 def test_lower_layers_learn_slower(base: Base, write: Write) -> None:
     settings = settings_for("classification")
     training = training_of(read_data(write("t.jsonl", labelled(8))), settings)
     model = open_fresh(base().folder, training, settings, "cpu").model
     rates = {
-        id(parameter): group["lr"]
-        for group in groups(model, 1.0, 0.01, 0.5)
-        for parameter in group["params"]
+        id(parameter): group["lr"] for group in groups(model, 0.5) for parameter in group["params"]
     }
     named = {name: rates[id(parameter)] for name, parameter in model.named_parameters()}
     assert named["encoder.embedding.token.weight"] == 0.125
     assert named["encoder.blocks.0.feedforward.up.weight"] == 0.25
     assert named["encoder.blocks.1.feedforward.up.weight"] == 0.5
     assert named["heads.classify.output.weight"] == 1.0
-    decays = {id(p): g["weight_decay"] for g in groups(model, 1, 0.01, 1) for p in g["params"]}
+    decays = {id(p): g["weight_decay"] for g in groups(model, 1) for p in g["params"]}
     assert decays[id(model.heads["classify"].output.bias)] == 0
     assert decays[id(model.heads["classify"].output.weight)] == 0.01
 
@@ -434,8 +439,10 @@ def test_questions_are_split_by_articles(write: Write) -> None:
 def test_muon_moves_matrices_in_layers_and_adamw_the_rest(base: Base, write: Write) -> None:
     settings = settings_for("classification", optimizer="muon", layer_decay=0.5)
     training = training_of(read_data(write("t.jsonl", labelled(16))), settings)
-    model = open_fresh(base().folder, training, settings, "cpu").model
-    adamw, muon = optimizer_for(model, settings, steps=6400).optimizers
+    bert = open_fresh(base().folder, training, settings, "cpu")
+    samples = training.samples(bert, training.dataset.gold())
+    model, tuning = bert.model, Tuning(bert, training, samples, settings)
+    muon, adamw = optimizer_for(model, tuning._train_part(settings, 6400)).optimizers
     rates = {id(p): g["lr"] for g in muon.param_groups for p in g["params"]}
     named = dict(model.named_parameters())
     inner = {n for n, p in named.items() if n.startswith("encoder.blocks.") and p.ndim == 2}

@@ -169,7 +169,7 @@ def test_losses_of_a_batch_are_those_of_its_queries(base: Base, write: Write) ->
     items = [item for sample in samples for item in sample]
 
     def loss(some: Any) -> float:
-        batch = batch_of(some, bert.device)
+        batch = batch_of(some).to(bert.device)
         with torch.no_grad():
             outputs = training.outputs(bert.model, batch)
             return float(training.loss(outputs, batch, training.targets(some)))

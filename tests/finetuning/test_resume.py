@@ -156,7 +156,7 @@ def test_interrupted_before_anything_was_stored(
     folder, file, out = made("bert", "Model").folder, write("t.jsonl", labelled(16)), tmp_path / "o"
     settings: dict[str, Any] = {"epochs": 2, "batch_size": 8, "hold_out": 0}
     with monkeypatch.context() as patched:
-        patched.setattr("bertsmith.finetuning.session.Session.store", stop)
+        patched.setattr("bertsmith.train.loop.Trainer.save", stop)
         with pytest.raises(Interrupted, match="but it cannot be continued"):
             finetune(folder, file, out, **settings)
     with pytest.raises(BertsmithError, match="not empty; name another folder, or use --overwrite"):

@@ -101,7 +101,7 @@ def test_products_depend_on_distances_alone() -> None:
 def test_the_loss_is_the_one_written_out(base: Base, write: Write) -> None:
     bert, training, samples = opened(base().folder, write("nested.jsonl", nested(6)))
     items = [item for sample in samples for item in sample]
-    batch = batch_of(items, bert.device)
+    batch = batch_of(items).to(bert.device)
     with torch.no_grad():
         outputs = training.outputs(bert.model, batch)
         targets = training.targets(items)
@@ -128,7 +128,7 @@ def test_the_loss_is_the_one_written_out(base: Base, write: Write) -> None:
 def test_fillers_change_nothing(base: Base, write: Write) -> None:
     bert, training, samples = opened(base().folder, write("nested.jsonl", nested(6)))
     items = [item for sample in samples for item in sample]
-    batch = batch_of(items, bert.device)
+    batch = batch_of(items).to(bert.device)
     targets = training.targets(items)
     with torch.no_grad():
         outputs = training.outputs(bert.model, batch)

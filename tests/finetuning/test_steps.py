@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,14 +17,16 @@ from hypothesis import strategies as st
 
 from bertsmith import BertsmithError
 from bertsmith.batch import Batch, Layout
-from bertsmith.finetuning import loop, settings_for, steps
+from bertsmith.finetuning import settings_for, tuning
 from bertsmith.finetuning.batches import padded_lengths
-from bertsmith.finetuning.learner import _kernel
+from bertsmith.finetuning.learner import Learner, PaddedInputs, _kernel
 from bertsmith.finetuning.setup import open_fresh
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_named
 from bertsmith.train import compiling
-from bertsmith.train.captured import pack, unpack
+from bertsmith.train.captured import CapturedStep, pack, unpack
+from bertsmith.train.distributed import Ranks
+from bertsmith.train.optimizer import optimizer_for
 from finetuning.conftest import Write, labelled
 from finetuning.test_words import asked, chosen, sentences, stored
 from tasks.models import Made
@@ -60,14 +61,19 @@ def data(task: str, write: Write, tmp_path: Path) -> Path:
 
 
 def trained(
-    kind: Any, folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch, task: str, **more: Any
+    captured: bool,
+    folder: Path,
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    task: str,
+    **more: Any,
 ) -> tuple[list[float], list[torch.Tensor]]:
-    """Losses and weights after some steps of a kind."""
+    """Losses and weights after some steps, captured or not."""
     settings = settings_for(task, **{**SOON, **more})
     training = task_named(task).training(read_data(file, task=task), settings)
     bert = open_fresh(folder, training, settings, DEVICE)
-    monkeypatch.setattr(loop, "steps_for", kind)
-    history = loop.train(
+    monkeypatch.setattr(tuning, "can_replay", lambda *_: captured)
+    history = tuning.train(
         bert, training, training.samples(bert, training.dataset.gold()), settings, None
     )
     assert history.steps == len(history.losses) == history.planned
@@ -93,8 +99,8 @@ def test_captured_steps_are_the_same_steps(
 ) -> None:
     folder, file = base().folder, data(task, write, tmp_path)
     name = {"contrast": "similarity"}.get(task, task)
-    losses, weights = trained(steps.EagerSteps, folder, file, monkeypatch, name, **more)
-    again, same = trained(steps.CapturedSteps, folder, file, monkeypatch, name, **more)
+    losses, weights = trained(False, folder, file, monkeypatch, name, **more)
+    again, same = trained(True, folder, file, monkeypatch, name, **more)
     half = "dtype" in more
     assert again == pytest.approx(losses, abs=2e-2 if half else 2e-4)
     gaps = torch.cat([(a - b).abs().flatten() for a, b in zip(weights, same, strict=True)])
@@ -107,8 +113,8 @@ def test_captured_steps_of_a_family(
     family: str, base: Base, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, file = base(family).folder, write("t.jsonl", labelled(24))
-    one, _ = trained(steps.EagerSteps, folder, file, monkeypatch, "classification")
-    two, _ = trained(steps.CapturedSteps, folder, file, monkeypatch, "classification")
+    one, _ = trained(False, folder, file, monkeypatch, "classification")
+    two, _ = trained(True, folder, file, monkeypatch, "classification")
     assert two == pytest.approx(one, abs=1e-3)
 
 
@@ -118,8 +124,8 @@ def test_captured_steps_with_relative_positions_in_half_precision(
     """Heads are so wide that a GPU uses the kernel 'relative', without a padded grid."""
     folder = base("deberta-v2", hidden_size=64).folder
     file, more = write("t.jsonl", labelled(64)), {"dtype": "bfloat16", "epochs": 3}
-    one, _ = trained(steps.EagerSteps, folder, file, monkeypatch, "classification", **more)
-    two, _ = trained(steps.CapturedSteps, folder, file, monkeypatch, "classification", **more)
+    one, _ = trained(False, folder, file, monkeypatch, "classification", **more)
+    two, _ = trained(True, folder, file, monkeypatch, "classification", **more)
     assert two == pytest.approx(one, abs=3e-2)
 
 
@@ -128,16 +134,15 @@ def test_a_grid_is_made_only_if_lengths_are_needed(
     runs: bool, base: Base, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compiling, "runs_relative", lambda *_: runs)
-    monkeypatch.setattr(steps, "supported", lambda name, device: name)
     settings = settings_for("classification", **SOON, dtype="bfloat16")
     training = task_named("classification").training(
         read_data(write("t.jsonl", labelled(16))), settings
     )
     bert = open_fresh(base("deberta-v2").folder, training, settings, "cpu")
     samples = training.samples(bert, training.dataset.gold())
-    run = steps.CapturedSteps(bert, training, settings, 10)
-    inputs = run.inputs([item for sample in samples for item in sample], 1.0)
-    batch = inputs.build(inputs.tensors)[0]
+    padded = PaddedInputs(bert, training, half=True)
+    inputs = padded([item for sample in samples for item in sample], 1.0)
+    batch = inputs.build(inputs.tensors)[0].batch
     assert (batch.layout.padded is None) is runs
 
 
@@ -147,23 +152,27 @@ def test_what_is_not_a_number_changes_nothing(base: Base, write: Write) -> None:
     training = task_named("classification").training(read_data(file), settings)
     bert = open_fresh(base().folder, training, settings, "cpu")
     samples = training.samples(bert, training.dataset.gold())
-    run = steps.CapturedSteps(bert, training, settings, 100)
+    padded, learner = PaddedInputs(bert, training, half=False), Learner(bert.model, training)
+    train = tuning.Tuning(bert, training, samples, settings)._train_part(settings, 100)
+    run = CapturedStep(learner, optimizer_for(learner, train), bert.device)
+    items = [item for sample in samples for item in sample]
     bert.model.train()
     output = bert.model.heads["classify"].output
     assert isinstance(output, torch.nn.Linear)
-    good, numbers = output.bias.detach().clone(), []
+    good, numbers = output.bias.detach().clone(), list[Any]()
     for number in range(4):
         broken = number == 2
         output.bias.data.fill_(float("nan")) if broken else output.bias.data.copy_(good)
         before = [parameter.detach().clone() for parameter in bert.model.parameters()]
-        numbers += run(samples, number)
+        numbers += run([padded(items, float(len(items)))], 1 - number / 100, number)
         after = list(bert.model.parameters())
         same = [
             torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(before, after, strict=True)
         ]
         assert all(same) == broken
     numbers += run.finish()
-    assert [loss == loss for loss in numbers] == [True, True, False, True]
+    assert [not row.fault for row in numbers] == [True, True, False, True]
+    assert [row.loss == row.loss for row in numbers] == [True, True, False, True]
 
 
 def test_what_diverges_is_told_a_little_later(
@@ -175,9 +184,11 @@ def test_what_diverges_is_told_a_little_later(
     bert = open_fresh(base().folder, training, settings, "cpu")
     with torch.no_grad():
         bert.model.heads["classify"].output.bias.fill_(float("nan"))  # type: ignore[union-attr]
-    monkeypatch.setattr(loop, "steps_for", steps.CapturedSteps)
+    monkeypatch.setattr(tuning, "can_replay", lambda *_: True)
     with pytest.raises(BertsmithError, match="was NaN or infinite"):
-        loop.train(bert, training, training.samples(bert, training.dataset.gold()), settings, None)
+        tuning.train(
+            bert, training, training.samples(bert, training.dataset.gold()), settings, None
+        )
 
 
 @given(lengths=st.lists(st.integers(1, 64), min_size=1, max_size=80), exact=st.booleans())
@@ -217,16 +228,11 @@ def test_a_buffer_holds_tensors_of_all_kinds() -> None:
 
 
 def test_a_gpu_replays_unless_it_is_told_not_to() -> None:
-    def kind(device: str, **more: Any) -> Any:
-        made: list[Any] = []
-        bert = SimpleNamespace(device=torch.device(device))
-        with pytest.MonkeyPatch.context() as patch:
-            for name in ("CapturedSteps", "EagerSteps"):
-                patch.setattr(steps, name, lambda *_, name=name: made.append(name))
-            settings = settings_for("classification", **more)
-            steps.steps_for(bert, None, settings, 1)  # type: ignore[arg-type]
-        return made
+    def replays(device: str, **more: Any) -> bool:
+        settings = settings_for("classification", **more)
+        return tuning.can_replay(settings, Ranks.alone(torch.device(device)))
 
-    assert kind("cuda") == ["CapturedSteps"]
-    assert kind("cuda", graphs=False) == kind("cuda", checkpointing=True) == ["EagerSteps"]
-    assert kind("cpu") == ["EagerSteps"]
+    assert replays("cuda")
+    for more in ({"graphs": False}, {"checkpointing": True}, {"freeze": "encoder"}, {"ema": 0.9}):
+        assert not replays("cuda", **more)
+    assert not replays("cpu")

@@ -15,8 +15,7 @@ import torch
 from bertsmith import BertsmithError, load
 from bertsmith.checkpoint.dense import Dense
 from bertsmith.finetuning import finetune, settings_for
-from bertsmith.finetuning.batches import batch_of
-from bertsmith.finetuning.loop import shuffled_batches
+from bertsmith.finetuning.batches import batch_of, shuffled_batches
 from bertsmith.finetuning.setup import open_fresh
 from bertsmith.tasks.embedding import embed
 from bertsmith.tasks.read import read_data
@@ -71,7 +70,7 @@ def test_a_long_text_is_the_mean_of_its_windows(
     bert = open_fresh(base().folder, training, settings, "cpu")
     bert.sentence = replace(bert.sentence, dense=dense)
     items = [item for sample in training.samples(bert, dataset.gold()) for item in sample]
-    batch = batch_of(items, bert.device)
+    batch = batch_of(items).to(bert.device)
     with torch.no_grad():
         vectors = training.vectors(training.outputs(bert.model, batch), training.targets(items))
     texts = [text for example in dataset.examples for text in example.texts]
@@ -87,7 +86,7 @@ def contrast(base: Base, write: Write, rows: list[Any], vectors: Any) -> tuple[f
     bert = open_fresh(base().folder, training, settings, "cpu")
     items = [item for sample in training.samples(bert, dataset.gold()) for item in sample]
     outputs = torch.tensor(vectors, requires_grad=True)
-    loss = training.loss(outputs, batch_of(items, bert.device), training.targets(items))
+    loss = training.loss(outputs, batch_of(items).to(bert.device), training.targets(items))
     loss.backward()
     return float(loss.detach()), outputs.grad
 

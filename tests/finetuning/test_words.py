@@ -42,7 +42,7 @@ def opened(folder: Path, file: Path, **given: Any) -> tuple[Any, Training, list[
 
 def mean_loss(bert: Any, training: Training, samples: list[Sample]) -> float:
     items = [item for sample in samples for item in sample]
-    batch = batch_of(items, bert.device)
+    batch = batch_of(items).to(bert.device)
     with torch.no_grad():
         loss = training.loss(training.outputs(bert.model, batch), batch, training.targets(items))
     return float(loss) / sum(item.weight for item in items)
@@ -167,7 +167,7 @@ def test_fillers_cost_nothing(kind: str, base: Base, write: Write, tmp_path: Pat
     }[kind]()
     bert, training, samples = opened(base().folder, file)
     items = [item for sample in samples for item in sample]
-    batch = batch_of(items, bert.device)
+    batch = batch_of(items).to(bert.device)
     more = filled(batch, 64)
     assert more.layout.total % 64 == 0
     assert more.layout.total > batch.layout.total

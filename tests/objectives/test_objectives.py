@@ -29,7 +29,7 @@ from bertsmith.objectives import (
 )
 from bertsmith.objectives.objective import best_guesses
 from bertsmith.objectives.replaced import sample
-from bertsmith.train.optimizer import OPTIMIZERS, CompositeOptimizer, optimizer_for
+from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.replayed import inputs_of
 from model.tiny import TINY, tiny
 
@@ -286,6 +286,7 @@ def options(optimizer: str) -> Any:
         weight_decay=0.5,
         betas=(0.9, 0.99),
         epsilon=1e-3,
+        layer_decay=1.0,
     )
 
 
@@ -303,7 +304,8 @@ def test_disentangled_sharing_is_two_parameters_and_their_sum(optimizer: str) ->
     embedding, delta = parameters[THEIRS], torch.nn.Parameter(torch.zeros_like(parameters[OWN]))
     parameters[OWN] = delta
     mine = optimizer_for(learner, options(optimizer))
-    theirs = CompositeOptimizer(OPTIMIZERS[optimizer](parameters, options(optimizer)))
+    holder = torch.nn.ParameterDict({n.replace(".", "_"): p for n, p in parameters.items()})
+    theirs = optimizer_for(holder, options(optimizer))
     for step in range(6):
         given = example(seed=step)
         mine.clear()

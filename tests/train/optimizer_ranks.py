@@ -64,6 +64,7 @@ def train(name: str, how: str, rank: int, world: int) -> dict[str, Tensor]:
         for part in (net.blocks[0], net):
             fully_shard(part, mesh=mesh)
     options = SimpleNamespace(
+        layer_decay=1.0,
         optimizer=name,
         learning_rate=0.01,
         matrix_learning_rate=0.02,

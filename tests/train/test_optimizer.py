@@ -19,7 +19,6 @@ from bertsmith.train.optimizer import (
     Lamb,
     Muon,
     StableAdamW,
-    matrix_dtype,
     newton_schulz,
     newton_schulz_by_gram,
     optimizer_for,
@@ -36,6 +35,7 @@ def options(**changes: Any) -> Any:
         "betas": (0.9, 0.99),
         "epsilon": 1e-6,
         "precision": "float32",
+        "layer_decay": 1.0,
     }
     return SimpleNamespace(**{**base, **changes})
 
@@ -252,8 +252,8 @@ def test_pretraining_in_float32_keeps_muon_in_float32_on_a_cpu(
     muon, _ = optimizer_for(net, options(optimizer="muon", precision=precision)).optimizers
     half = precision == "bfloat16" and units
     assert muon.compute_dtype is (torch.bfloat16 if half else None)  # type: ignore[attr-defined]
-    assert matrix_dtype(torch.device("cpu")) is (torch.bfloat16 if units else None)
-    assert matrix_dtype(torch.device("mps")) is torch.bfloat16
+    muon, _ = optimizer_for(net, options(optimizer="muon"), half=True).optimizers  # fine-tuning
+    assert muon.compute_dtype is (torch.bfloat16 if units else None)  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from bertsmith.errors import BertsmithError
 from bertsmith.train.averages import Averages
+from bertsmith.train.best import Best
 from bertsmith.train.folder import RunFolder
 from bertsmith.train.optimizer import optimizer_for
-from bertsmith.train.state import Checkpoints, Saved, TensorState
+from bertsmith.train.state import Checkpoints, Progress, Saved, TensorState
 
 
 def tensors(step: int) -> dict[str, Any]:
@@ -110,6 +111,9 @@ def test_a_manifest_that_lists_nothing_is_damaged(manifest: str, tmp_path: Path)
     assert "\n" not in faults[0]
 
 
+NONE = {"damaged lines of the logs that were dropped": 0}
+
+
 def test_logs_are_cut_to_a_step(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.make("about = 'x'\n")
@@ -118,7 +122,7 @@ def test_logs_are_cut_to_a_step(tmp_path: Path) -> None:
     before = (tmp_path / "log.jsonl").read_bytes().splitlines(keepends=True)
     with (tmp_path / "log.jsonl").open("ab") as stream:
         stream.write(b'{"step": 6, "lo')
-    assert folder.cut(3, evaluated=0) == 0
+    assert folder.cut(Progress(step=3, evaluated=0)) == (NONE, [])
     assert (tmp_path / "log.jsonl").read_bytes() == b"".join(before[:3])
     assert len((tmp_path / "timing.jsonl").read_text().splitlines()) == 3
     assert json.loads(before[0])["loss"] == 1.0
@@ -129,7 +133,7 @@ def test_an_evaluation_that_a_checkpoint_does_not_know_is_dropped(tmp_path: Path
     for step in (1, 2):
         folder.log({"step": step, "loss": 1.0}, {"step": step, "seconds": 1})
         folder.log({"step": step, "held_out_loss": 2.0}, {"step": step, "evaluated": True})
-    folder.cut(2, evaluated=1)
+    folder.cut(Progress(step=2, evaluated=1))
     rows = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [(row["step"], "loss" in row) for row in rows] == [(1, True), (1, False), (2, True)]
 
@@ -140,7 +144,7 @@ def test_a_damaged_line_takes_no_others_with_it(tmp_path: Path) -> None:
         folder.log({"step": step, "loss": 1.0}, {"step": step, "seconds": 1})
     lines = (tmp_path / "log.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "log.jsonl").write_bytes(lines[0] + b"\0\xff\n" + lines[2])
-    assert folder.cut(3, evaluated=0) == 1
+    assert folder.cut(Progress(step=3, evaluated=0))[0] == dict.fromkeys(NONE, 1)
     assert (tmp_path / "log.jsonl").read_bytes() == lines[0] + lines[2]
 
 
@@ -206,7 +210,7 @@ def test_step_counts_are_restored_where_the_optimizer_reads_them(
             for key in ("step", "exp_avg")
         }
         model = {name: torch.ones(parameter.shape) for name, parameter in named.items()}
-        state = TensorState(named, made, Averages(named, 0.0))
+        state = TensorState(named, made, Averages(named, 0.0), Best())
         state.load(Saved({"averaged": 0}, {"model": model, "optimizer": stored}))
         kinds = {(key, value.device.type) for _, one in made.states() for key, value in one.items()}
     counts = "cuda" if optimizer == "adamw" else "cpu"

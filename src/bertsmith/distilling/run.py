@@ -17,13 +17,13 @@ from bertsmith.distilling.task import Student, TaskDistillation, demand_distilla
 from bertsmith.distilling.vectors import VectorDistillation, headless, read_plain
 from bertsmith.errors import BertsmithError
 from bertsmith.finetuning.defaults import chosen_settings, default_settings, with_metric
-from bertsmith.finetuning.loop import Watcher
 from bertsmith.finetuning.plan import Plan
 from bertsmith.finetuning.run import carry_out
 from bertsmith.finetuning.settings import Settings, settings_for
+from bertsmith.finetuning.tuning import Watcher
 from bertsmith.finetuning.work import check_out
 from bertsmith.folders import reserved
-from bertsmith.infer.loaded import LoadedModel
+from bertsmith.infer.loaded import LoadedModel, pick_device
 from bertsmith.infer.opening import open_model
 from bertsmith.numbers import real_number
 from bertsmith.tasks.embedding import embed
@@ -32,6 +32,7 @@ from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_of
 from bertsmith.tasks.splits import Splits
 from bertsmith.tasks.task import Task
+from bertsmith.train.distributed import Ranks
 
 TEMPERATURE = 2.0
 LEARN = ("task", "vectors")
@@ -99,10 +100,11 @@ def distill(
     if out is not None:
         check_out(out, overwrite, resume)
     own = dtype if to == "static" and data is None else "float32"
-    opened = open_model(teacher, device=device, dtype=own, progress=False)
+    ranks = Ranks(pick_device(device))
+    opened = open_model(teacher, device=str(ranks.device), dtype=own, progress=False)
     if dtype != "float32" and data is not None:
         given["dtype"] = dtype  # of the student's training: the teacher's outputs stay exact
-    asked = Asked(teacher, opened, data, dev, test, reading or {}, device, watch, given)
+    asked = Asked(teacher, opened, data, dev, test, reading or {}, ranks, watch, given)
     place = None if out is None else Path(out)
     if to == "static":
         if layers is not None or student is not None:
@@ -126,7 +128,7 @@ class Asked:
     dev: Any
     test: Any
     reading: dict[str, Any]
-    device: str | None
+    ranks: Ranks
     watch: Watcher | None
     given: dict[str, Any]
 
@@ -181,8 +183,8 @@ class Asked:
             way.splits,
             settings,
             learn=way.learn,
-            open=lambda training, one: way.open(training, one, self.device),
-            device=self.device,
+            open=lambda training, one: way.open(training, one, str(self.ranks.device)),
+            ranks=self.ranks,
             watch=self.watch,
             notes=tuple(notes),
             same=way.same(),

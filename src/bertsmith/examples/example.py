@@ -45,9 +45,7 @@ class Example:
 
     def pinned(self) -> Example:
         """Return the example in pinned memory."""
-        ids, segments = self.batch.ids.pin_memory(), self.batch.segments.pin_memory()
-        batch = Batch(ids, segments, self.batch.layout.moved(Tensor.pin_memory))
-        return self._moved(batch, Tensor.pin_memory)
+        return self._moved(self.batch.pinned(), Tensor.pin_memory)
 
     def _moved(self, batch: Batch, move: Callable[[Tensor], Tensor]) -> Example:
         rest = {"labels": self.labels, "judged": self.judged, "pairs": self.pairs}
@@ -83,7 +81,7 @@ class StepPlan(NamedTuple):
 
     position: int
     end: int
-    micro_batches: list[list[Numbers]]  # rank → its micro-batches → sample numbers
+    micro_batches: list[list[Any]]  # rank → its micro-batches → sample numbers, or items
     useful: float  # share of the ranks' work that is spent on samples
 
     @property

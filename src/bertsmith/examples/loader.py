@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from bertsmith.examples.draw import Numbers
 from bertsmith.examples.example import Example, Examples, StepPlan
@@ -26,8 +26,21 @@ def quick_switches() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
+class Request(Protocol):
+    """What a step asks for: how its samples are divided over ranks, and batches of them."""
+
+    def plan(self, position: int, ranks: int) -> StepPlan:
+        """The micro-batches of the step that starts at a position."""
+
+    def make(self, part: Any) -> Any:
+        """The batch of a micro-batch."""
+
+    def spare(self, plan: StepPlan) -> Any:
+        """A micro-batch for ranks that have none."""
+
+
 class StepRequest(NamedTuple):
-    """The samples that a step requests."""
+    """The samples that a step of pre-training requests."""
 
     examples: Examples
     tokens: int  # of all ranks together
@@ -44,12 +57,20 @@ class StepRequest(NamedTuple):
             fill=self.fill,
         )
 
+    def make(self, part: Numbers) -> Example:
+        """The batch of some samples."""
+        return self.examples.make(part, self.fill)
+
+    def spare(self, plan: StepPlan) -> Numbers:
+        """The first sample of the step, or the first pair."""
+        return plan.samples[: self.examples.source.group]
+
 
 class LoadedStep(NamedTuple):
     """One rank's micro-batches of a step; inactive ones have no samples of this rank."""
 
     plan: StepPlan
-    examples: list[Example]
+    examples: list[Any]
     active: list[bool]
 
     @property
@@ -61,13 +82,13 @@ class LoadedStep(NamedTuple):
 class Loader:
     """Iterate over the steps from a position on, for one of several ranks.
 
-    If a step has fewer samples than ranks, a rank without samples gets the first sample (or pair)
-    of the step, marked as inactive: all ranks must make the same number of passes.
+    If a step has fewer samples than ranks, a rank without samples gets a spare one, marked as
+    inactive: all ranks must make the same number of passes.
     """
 
     def __init__(
         self,
-        request: Callable[[int], StepRequest | None],
+        request: Callable[[int], Request | None],
         *,
         step: int = 0,
         position: int = 0,
@@ -81,7 +102,7 @@ class Loader:
         self.rank, self.ranks, self.pin = rank, ranks, pin
         self.ahead = ahead
         self.pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="examples")
-        self.queue: deque[tuple[StepPlan, list[Future[Example]], list[bool]]] = deque()
+        self.queue: deque[tuple[StepPlan, list[Future[Any]], list[bool]]] = deque()
 
     def next(self) -> LoadedStep | None:
         """Return the next step, or None at the end."""
@@ -103,16 +124,15 @@ class Loader:
             return False
         plan = request.plan(self.position, self.ranks)
         own = plan.micro_batches[self.rank]
-        active = [len(samples) > 0 for samples in own]
-        spare = plan.samples[: request.examples.source.group]
+        active = [len(part) > 0 for part in own]
         futures = [
-            self.pool.submit(self._make, request, samples if len(samples) else spare)
-            for samples in own
+            self.pool.submit(self._make, request, part if len(part) else request.spare(plan))
+            for part in own
         ]
         self.queue.append((plan, futures, active))
         self.step, self.position = self.step + 1, plan.end
         return True
 
-    def _make(self, request: StepRequest, samples: Numbers) -> Example:
-        example = request.examples.make(samples, request.fill)
+    def _make(self, request: Request, part: Any) -> Any:
+        example = request.make(part)
         return example.pinned() if self.pin else example

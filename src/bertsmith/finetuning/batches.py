@@ -1,15 +1,179 @@
-"""Micro-batches of a fine-tuning step: training items packed by tokens, sequences end to end."""
+"""The steps of a fine-tuning run: epochs of samples, packed by tokens, sequences end to end."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from bertsmith.batch import Batch, Layout
+from bertsmith.examples.division import balance, divide
+from bertsmith.examples.draw import shuffled
+from bertsmith.examples.example import StepPlan
+from bertsmith.finetuning.settings import Settings
 from bertsmith.infer.run import grouped
-from bertsmith.tasks.training import Sample, TrainingItem
+from bertsmith.tasks.training import Sample, Targets, Training, TrainingItem
+from bertsmith.train.captured import Inputs
+
+AHEAD = 64  # batches that are tried for a sample, one of whose texts a batch has already
+
+
+@dataclass(frozen=True)
+class TaskBatch:
+    """Items of a step as a batch, with their targets and the weight of all items of the step."""
+
+    batch: Batch
+    targets: Targets
+    weight: float | Tensor
+    tokens: int
+    rows: int = 0  # outputs that have targets, if not all have
+    # Where all items of a step learn together on several ranks: the outputs of each, and the rank.
+    shares: tuple[int, ...] = ()
+    rank: int = 0
+
+    def to(self, device: torch.device) -> TaskBatch:
+        """The same on another device."""
+        targets = {n: x.to(device, non_blocking=True) for n, x in self.targets.items()}
+        return replace(self, batch=self.batch.to(device), targets=targets)
+
+    def pinned(self) -> TaskBatch:
+        """The same in pinned memory."""
+        targets = {name: x.pin_memory() for name, x in self.targets.items()}
+        return replace(self, batch=self.batch.pinned(), targets=targets)
+
+
+class PaddedBatch(NamedTuple):
+    """Items of a step as tensors of few sizes, for a step that a GPU replays."""
+
+    inputs: Inputs
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """Items that pass through the model at once; their weight is that of the whole step."""
+
+    items: Sequence[TrainingItem]
+    weight: float
+    whole: Sequence[Sequence[TrainingItem]] = ()  # of every rank, where all learn together
+    rank: int = 0
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+class Epochs:
+    """Every sample once an epoch, in an order that is a function of the seed.
+
+    `captured` makes the tensors of a step that is replayed as a CUDA graph.
+    """
+
+    def __init__(
+        self,
+        training: Training,
+        samples: Sequence[Sample],
+        settings: Settings,
+        budget: int,
+        *,
+        name: str = "epoch",
+        captured: Callable[[Sequence[TrainingItem], float], Inputs] | None = None,
+    ) -> None:
+        self.training, self.samples, self.settings = training, samples, settings
+        self.budget, self.name, self.captured = budget, name, captured
+        self.each = -(-len(samples) // settings.batch_size)  # steps of an epoch
+        self.batches: dict[int, list[list[Sample]]] = {}  # of the last epochs
+
+    def plan(self, position: int, ranks: int) -> StepPlan:
+        """The items of a step, divided over ranks; a step whose items weigh nothing has none."""
+        epoch, number = divmod(position, self.each)
+        if epoch not in self.batches:
+            made = shuffled_batches(
+                self.training, self.samples, self.settings, self.name, epoch + 1
+            )
+            self.batches = {**dict(list(self.batches.items())[-1:]), epoch: list(made)}
+        samples = self.batches[epoch][number]
+        weight = sum(item.weight for sample in samples for item in sample)
+        shares, useful = self._divided(samples, ranks) if weight else ([[]] * ranks, 1.0)
+        whole: list[list[TrainingItem]] = []
+        if self.training.together and ranks > 1:  # a rank without items computes one for nothing
+            whole = [group for share in shares for group in share]
+            shares = [[group or whole[0][:1] for group in share] for share in shares]
+        parts = [
+            [Part(group, weight, whole, rank) for group in share]
+            for rank, share in enumerate(shares)
+        ]
+        return StepPlan(position, position + 1, parts, useful)
+
+    def _divided(
+        self, samples: Sequence[Sample], ranks: int
+    ) -> tuple[list[list[list[TrainingItem]]], float]:
+        """Rank → groups of items; and the share of the ranks' work that is useful."""
+        if ranks == 1:
+            budget = 0 if self.training.together else self.budget
+            return [list(micro_batches(samples, budget))], 1.0
+        items = longest_first(samples)
+        lengths = np.array([item.tokens for item in items])
+        if self.training.together:
+            parts = [[one] for one in balance(lengths, ranks)]
+            most = max(int(lengths[one].sum()) for (one,) in parts)
+            useful = float(lengths.sum()) / (ranks * most)
+        else:
+            parts, useful = divide(lengths, ranks=ranks, micro_tokens=self.budget)
+        return [[[items[n] for n in one] for one in share] for share in parts], useful
+
+    def spare(self, plan: StepPlan) -> Part:
+        """One item of the step, for ranks that have none."""
+        part = max((one for share in plan.micro_batches for one in share), key=len)
+        return replace(part, items=part.items[:1])
+
+    def make(self, part: Part) -> TaskBatch | PaddedBatch:
+        """The batch of some items, with their targets."""
+        items, tokens = part.items, sum(item.tokens for item in part.items)
+        if self.captured is not None:
+            return PaddedBatch(self.captured(items, part.weight), tokens)
+        batch = batch_of(items)
+        shares: tuple[int, ...] = ()
+        if part.whole:
+            items = [item for group in part.whole for item in group]
+            shares = tuple(sum(len(item.windows) for item in group) for group in part.whole)
+        targets = self.training.targets(items)
+        return TaskBatch(batch, targets, part.weight, tokens, shares=shares, rank=part.rank)
+
+
+def shuffled_batches(
+    training: Training, samples: Sequence[Sample], settings: Settings, name: str, epoch: int
+) -> Iterator[list[Sample]]:
+    """The samples of one epoch in a random order, which is a function of the seed.
+
+    Samples that share a key are put in different batches, where one of the next has room.
+    """
+    order = shuffled(np.arange(len(samples)), len(samples), settings.seed, name, epoch)
+    size = settings.batch_size
+    batches: list[list[Sample]] = [[] for _ in range(-(-len(samples) // size))]
+    room = [min(size, len(samples) - size * number) for number in range(len(batches))]
+    seen: list[set[int]] = [set() for _ in batches]
+    first = 0  # that is not full
+    for sample in (samples[place] for place in order):
+        keys = training.keys(sample)
+        ahead = range(first, min(first + AHEAD, len(batches)))
+        chosen = next((n for n in ahead if room[n] and seen[n].isdisjoint(keys)), first)
+        batches[chosen].append(sample)
+        seen[chosen].update(keys)
+        room[chosen] -= 1
+        while first < len(batches) and not room[first]:
+            first += 1
+    yield from batches
+
+
+def longest_first(samples: Sequence[Sample]) -> list[TrainingItem]:
+    """All items of samples, the longest first."""
+    items = [item for sample in samples for item in sample]
+    return sorted(items, key=lambda item: -len(item.windows[0].ids))
 
 
 def micro_batches(samples: Sequence[Sample], budget: int) -> Iterator[list[TrainingItem]]:
@@ -17,16 +181,14 @@ def micro_batches(samples: Sequence[Sample], budget: int) -> Iterator[list[Train
 
     Neighbours of equal length are attended to together. A budget of 0 is none: all at once.
     """
-    items = [item for sample in samples for item in sample]
-    items.sort(key=lambda item: -len(item.windows[0].ids))
-    return grouped(items, lambda item: item.tokens, budget or sys.maxsize)
+    return grouped(longest_first(samples), lambda item: item.tokens, budget or sys.maxsize)
 
 
-def batch_of(items: Sequence[TrainingItem], device: torch.device) -> Batch:
+def batch_of(items: Sequence[TrainingItem]) -> Batch:
     """All sequences of these items, end to end."""
     windows = [window for item in items for window in item.windows]
     ids = [window.ids for window in windows]
-    return Batch.of(ids, [window.segments for window in windows]).to(device)
+    return Batch.of(ids, [window.segments for window in windows])
 
 
 def padded_lengths(lengths: Sequence[int], longest: int, exact: bool = False) -> list[int]:

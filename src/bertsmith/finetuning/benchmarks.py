@@ -23,9 +23,9 @@ from bertsmith.finetuning.defaults import (
     may_leave_muon,
     settings_by_steps,
 )
-from bertsmith.finetuning.loop import Watcher
 from bertsmith.finetuning.settings import check_seeds
 from bertsmith.finetuning.trials import Trial, TrialFile, sum_of
+from bertsmith.finetuning.tuning import Watcher
 from bertsmith.metrics import Summary, over_seeds
 from bertsmith.tasks.answering.task import TASK as ANSWERING
 from bertsmith.tasks.glue import GLUE, glue_folders, read_glue

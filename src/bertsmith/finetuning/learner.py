@@ -2,35 +2,55 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import torch
 from torch import Tensor, nn
 
-from bertsmith.batch import Batch
-from bertsmith.finetuning.batches import filled
+from bertsmith.batch import Batch, Groups, Layout
+from bertsmith.finetuning.batches import TaskBatch, filled, padded_lengths
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.model import Model
-from bertsmith.tasks.training import Targets, Training
+from bertsmith.tasks.training import Training, TrainingItem
+from bertsmith.train.captured import Inputs
+from bertsmith.train.compiling import reads_boundaries
+from bertsmith.train.distributed import GatherRows
 
 SHORT = 128  # tokens
+SHORTEST = 64  # the least bound on lengths that graphs are captured for
 
 
 class Learner(nn.Module):
     """Batches are filled up to a multiple of `step` tokens, for kernels that want few sizes."""
 
+    objectives = ()
+
     def __init__(self, model: Model, training: Training, step: int = 1) -> None:
         super().__init__()
         self.model, self.training_task, self.step = model, training, step
+        self.leaves_unused = training.head is None  # such as a pooler
+
+    def counts(self, example: TaskBatch) -> Counter[str]:
+        """Nothing: the weight of a step is known to its batches."""
+        return Counter()
 
     def forward(
-        self, batch: Batch, targets: Targets, weight: float | Tensor, rows: int = 0
+        self, example: TaskBatch, counts: Mapping[str, float]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The sum of losses over the weight of all items of a step, computed in float32.
-
-        `rows` is the number of outputs that have targets, if not all have.
-        """
+        """The sum of losses over the weight of all items of a step, computed in float32."""
+        batch, task = example.batch, self.training_task
         self.model.use_kernel(_kernel(batch))
-        task = self.training_task
         outputs = task.outputs(self.model, filled(batch, self.step))
         real = batch.layout.total if task.each_token else len(batch.layout.lengths)
-        return task.loss(outputs[: rows or real].float(), batch, targets) / weight, {}
+        outputs, ranks = outputs[: example.rows or real].float(), 1
+        if example.shares:
+            own, ranks = outputs[: example.shares[example.rank]], len(example.shares)
+            outputs = GatherRows.apply(own, example.shares, example.rank)  # type: ignore[no-untyped-call]
+        return task.loss(outputs, batch, example.targets) / (example.weight * ranks), {}
 
 
 def _kernel(batch: Batch) -> str | None:
@@ -40,3 +60,50 @@ def _kernel(batch: Batch) -> str | None:
     """
     short = batch.layout.longest <= SHORT and batch.ids.device.type == "cpu"
     return "grouped" if short or batch.layout.padded is not None else None
+
+
+class PaddedInputs:
+    """Batches as tensors of few sizes, for steps that a GPU replays.
+
+    They are padded with sequences of no weight. Kernels that need lengths on the host get a grid
+    whose size does not depend on them.
+    """
+
+    def __init__(self, bert: LoadedModel, training: Training, half: bool) -> None:
+        self.bert, self.training = bert, training
+        self.gridded = not reads_boundaries(bert.model, half)
+
+    def __call__(self, items: Sequence[TrainingItem], weight: float) -> Inputs:
+        """The tensors of a pass."""
+        windows = [window for item in items for window in item.windows]
+        lengths = [len(window.ids) for window in windows]
+        exact = self.training.exact
+        bound = max(SHORTEST, 1 << (max(lengths) - 1).bit_length())
+        bound = min(bound, self.bert.max_length)
+        more = padded_lengths(lengths, bound, exact)
+        layout = Layout.of([*lengths, *more], most=bound)
+        zeros = [0] * sum(more)
+        ids = torch.tensor([*chain.from_iterable(window.ids for window in windows), *zeros])
+        marks = torch.tensor([*chain.from_iterable(window.segments for window in windows), *zeros])
+        targets, rows = self.training.targets(items), len(lengths) if exact else 0
+        if not exact:
+            targets = self.training.padded(targets, len(layout.lengths), layout.total)
+        tensors = [ids, marks, layout.boundaries, layout.ends, layout.positions]
+        tensors += [torch.tensor(weight), *targets.values()]
+        if self.gridded:
+            (seen,), picked, places = layout.grid
+            tensors += [seen, picked, places]
+        build = partial(_built, layout.lengths, layout.most, tuple(targets), rows)
+        return Inputs(tensors, build, (layout.most, tuple(targets), rows))
+
+
+def _built(
+    lengths: tuple[int, ...], most: int, names: tuple[str, ...], rows: int, tensors: list[Tensor]
+) -> tuple[Any, ...]:
+    """The arguments of the learner, from their tensors on the device."""
+    ids, marks, boundaries, ends, positions, weight, *rest = tensors
+    values, grid = rest[: len(names)], rest[len(names) :]
+    padded = Groups(grid[:1], *grid[1:]) if grid else None
+    layout = Layout(boundaries, ends, positions, lengths, most, padded)
+    targets = dict(zip(names, values, strict=True))
+    return TaskBatch(Batch(ids, marks, layout), targets, weight, sum(lengths), rows), {}

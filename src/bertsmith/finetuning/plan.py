@@ -13,11 +13,10 @@ import torch
 from bertsmith.errors import BertsmithError
 from bertsmith.finetuning.calibrate import calibrate
 from bertsmith.finetuning.defaults import learned_from
-from bertsmith.finetuning.loop import Scores, Watcher, progress_bar, train
 from bertsmith.finetuning.result import Run
-from bertsmith.finetuning.session import Session
 from bertsmith.finetuning.settings import Settings
 from bertsmith.finetuning.setup import forget_former, limit_length
+from bertsmith.finetuning.tuning import Scores, Tuning, Watcher, progress_bar
 from bertsmith.finetuning.work import Work
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.ledger import Ledger
@@ -37,9 +36,9 @@ class Plan:
     settings: Settings
     learn: Callable[[Dataset[Any], Settings], Training]  # how the task is learned
     open: Callable[[Training, Settings], LoadedModel]  # the model before its first step
+    ranks: Ranks  # the processes that train together
     seeds: int = 1
     grid: tuple[Settings, ...] = ()  # of a sweep
-    device: str | None = None
     watch: Watcher | None = None
     progress: bool | None = None  # a bar, where there is no `watch`; None: on a terminal
     calibration: tuple[bool, float | None] | None = None  # temperature, abstention
@@ -130,47 +129,50 @@ def train_one(
     plan: Plan, settings: Settings, work: Work | None, best: Run | None, test: bool = False
 ) -> Run:
     """One run, unless it is finished already; `best` is the best before it."""
-    stored = None if work is None else work.finished(settings)
+    ranks = plan.ranks
+    stored = None if work is None else ranks.run_on_first(lambda: work.finished(settings))
     if stored is not None:
         return Run(settings, *stored)
     run = _trained(plan, settings, work)
     run = tested(plan, run) if test else run
     if work is not None and plan.seeds + len(plan.grid) > 1:
-        if best is None or run.value > best.value:
-            work.keep_best(settings, run.bert.model, Ranks.alone(run.bert.device))
-        work.finish(settings, run.history, run.scores)
-        work.session(settings).discard()
+        better = best is None or run.value > best.value
+        ranks.run_on_first(lambda: work.finish(settings, run, better))
     return run
 
 
 def _trained(plan: Plan, settings: Settings, work: Work | None) -> Run:
     training, bert, samples = _start(plan, settings)
     evaluations: dict[int, Evaluation] = {}  # by epoch; those of the best
-    session = Session() if work is None else work.session(settings)
 
     def look() -> Scores:
-        for epoch in evaluations.keys() - {session.history.best}:
+        for epoch in evaluations.keys() - {tuning.best_epoch}:
             del evaluations[epoch]
-        evaluations[session.epoch + 1] = _evaluated(plan, bert)
-        return evaluations[session.epoch + 1].scores
+        evaluations[tuning.epoch + 1] = _evaluated(plan, bert)
+        return evaluations[tuning.epoch + 1].scores
 
     def finish() -> Run:
         """The run with the weights of its best epoch."""
-        session.restore(bert.model)
-        run = Run(settings, session.history, {"dev": None, "test": None}, bert)
+        tuning.finish()
+        run = Run(settings, tuning.history, {"dev": None, "test": None}, bert)
         # Of an epoch before the run was resumed, there is only the model.
-        run = _on_dev(plan, run, evaluations.get(session.history.best))
+        run = _on_dev(plan, run, evaluations.get(tuning.history.best))
         return replace(run, scores={"dev": run.dev.scores if run.dev else None, "test": None})
 
     scored = None if plan.splits.dev is None else look
+    state = None if work is None else work.state(settings)
+    tuning = Tuning(bert, training, samples, settings, scored, None, state, plan.ranks)
     graphics = [bert.device] if bert.device.type == "cuda" else []
-    watch = progress_bar(plan.progress) if plan.watch is None else nullcontext(plan.watch)
+    bar = plan.progress if plan.ranks.first else False
+    watch = progress_bar(bar) if plan.watch is None else nullcontext(plan.watch)
     try:
-        with torch.random.fork_rng(graphics), watch as watcher:  # the caller's draws stay the same
-            train(bert, training, samples, settings, scored, watcher, session)
+        with torch.random.fork_rng(graphics), watch as tuning.watch:  # the caller's draws stay
+            tuning.run()
         return finish()
     except KeyboardInterrupt:
-        if not session.best:
+        if plan.ranks.abandoned:  # in a step that other ranks wait for
+            plan.ranks.leave()
+        if not tuning.best.weights:
             raise
         raise Stopped(finish) from None
 
@@ -179,6 +181,7 @@ def _start(plan: Plan, settings: Settings) -> tuple[Training, LoadedModel, list[
     """How the task is learned, the model before its first step, and what it learns from."""
     training = plan.learn(plan.splits.train, settings)
     bert = plan.open(training, settings)
+    bert.ranks = plan.ranks  # inference, too, is divided over them
     forget_former(bert, training)
     limit_length(bert, settings.max_length)
     return training, bert, training.samples(bert, learned_from(plan.splits.train, settings))

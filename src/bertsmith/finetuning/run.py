@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -13,12 +14,12 @@ from bertsmith.checkpoint import built_in
 from bertsmith.errors import BertsmithError
 from bertsmith.finetuning.calibrate import check_calibration
 from bertsmith.finetuning.defaults import SWEPT, chosen_settings
-from bertsmith.finetuning.loop import UNCHANGED, Watcher
 from bertsmith.finetuning.plan import Plan, Runs, Stopped, train_all, with_model
 from bertsmith.finetuning.result import Result, Run, described, write_result
 from bertsmith.finetuning.settings import Settings, check_seeds
 from bertsmith.finetuning.setup import open_fresh
 from bertsmith.finetuning.trials import model_sum
+from bertsmith.finetuning.tuning import UNCHANGED, Watcher
 from bertsmith.finetuning.work import (
     Interrupted,
     Work,
@@ -28,12 +29,14 @@ from bertsmith.finetuning.work import (
     terminable,
 )
 from bertsmith.folders import reserved
+from bertsmith.infer.loaded import pick_device
 from bertsmith.reports.baseline import baseline, verdict
 from bertsmith.settings import taking
 from bertsmith.settings.finetuning import FinetuningSettings
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.splits import Splits, read_splits
 from bertsmith.tasks.training import LEARNED
+from bertsmith.train.distributed import Ranks
 
 
 @taking(FinetuningSettings, usual=None)
@@ -79,7 +82,7 @@ def finetune(
         check_out(out, overwrite, resume)
     check_seeds(seeds)
     demand_data(data)
-    splits = data
+    ranks, splits = Ranks(pick_device(device)), data
     if not isinstance(splits, Splits):
         splits = read_splits(
             data,
@@ -105,10 +108,10 @@ def finetune(
         splits,
         settings,
         learn=lambda train, one: task_named(train.task).training(train, one),
-        open=lambda training, one: open_fresh(model, training, one, device),
+        open=lambda training, one: open_fresh(model, training, one, ranks.device),
+        ranks=ranks,
         seeds=seeds,
         grid=grid,
-        device=device,
         watch=watch,
         progress=progress,
         calibration=(calibrate, abstain) if calibrate or abstain is not None else None,
@@ -125,30 +128,42 @@ def demand_data(data: Any) -> None:
 
 
 def carry_out(plan: Plan, out: Path | None, overwrite: bool, resume: bool) -> Result:
-    """Train all runs of a plan, and write the best model if there is a place for it."""
-    if out is None:
-        return result_of(plan, deque(train_all(plan), maxlen=1).pop())
-    with reserved(out), terminable():
+    """Train all runs of a plan, and write the best model if there is a place for it.
+
+    With several processes, each returns the result, and the first writes it.
+    """
+    with plan.ranks.process_group(), ExitStack() as stack:
+        if out is None:
+            return result_of(plan, deque(train_all(plan), maxlen=1).pop())
+        stack.enter_context(terminable())
+        plan.ranks.run_on_first(lambda: stack.enter_context(reserved(out)))
         return _written(plan, out, overwrite, resume)
 
 
 def _written(plan: Plan, out: Path, overwrite: bool, resume: bool) -> Result:
     """Train, and write the best model; after Ctrl-C, the best epoch so far."""
+    ranks, runs = plan.ranks, Runs()
     replaceable = overwrite or (resume and is_interrupted(out))
-    work, runs = Work.start(out, _description(plan), resume, overwrite), Runs()
+    work = Work.of(out)
+    ranks.run_on_first(lambda: work.start(out, _description(plan), resume, overwrite))
     try:
         for so_far in train_all(plan, work):
             runs = so_far
-        result = write_result(result_of(plan, runs), out, replaceable)
+        result = _write(plan, result_of(plan, runs), out, replaceable)
     except KeyboardInterrupt as stop:
         runs = runs.better(stop.finish()) if isinstance(stop, Stopped) else runs
         kept = _keep(plan, runs, work, out, replaceable if is_interrupted(out) else False)
         raise Interrupted(kept) from None
     finally:
-        if not work.holds_something:
+        if ranks.first and not work.holds_something:
             work.store.remove()
-    work.store.remove()
+    ranks.run_on_first(work.store.remove)
     return result
+
+
+def _write(plan: Plan, result: Result, out: Path, replaceable: bool) -> Result:
+    plan.ranks.run_on_first(lambda: write_result(result, out, replaceable))
+    return replace(result, out=out)
 
 
 def _description(plan: Plan) -> dict[str, Any]:
@@ -168,7 +183,22 @@ def _description(plan: Plan) -> dict[str, Any]:
 
 def result_of(plan: Plan, runs: Runs, interrupted: bool = False) -> Result:
     """The result of the runs so far."""
-    kept, metric = runs.kept, plan.settings.metric
+    kept = runs.kept
+    kept.bert.ranks = Ranks.alone(kept.bert.device)  # from here on each process is for itself
+    notes, extras = plan.ranks.run_on_first(lambda: _told(plan, runs, interrupted))
+    seeds, sweep = (  # the best as it is now, with its model
+        [kept if one.settings == kept.settings else one for one in some]
+        for some in (runs.seeds, runs.sweep)
+    )
+    task, metric = plan.splits.train.task, plan.settings.metric
+    result = Result(task, metric, kept, seeds, sweep, notes, extras=extras)
+    content = described(result, plan.splits, plan.model, interrupted)
+    return replace(result, content=content)
+
+
+def _told(plan: Plan, runs: Runs, interrupted: bool) -> tuple[list[str], dict[str, Any]]:
+    """Notes on the result, and what it is compared with."""
+    kept = runs.kept
     notes = [*plan.splits.notes, *_notes(plan, kept), *plan.notes]
     extras: dict[str, Any] = {}
     if plan.compared is not None:
@@ -182,32 +212,31 @@ def result_of(plan: Plan, runs: Runs, interrupted: bool = False) -> Result:
     elif done < planned:
         notes.append(f"stopped after {done} of {planned} epochs: {_why(kept.settings)}")
     if plan.baseline and not interrupted:
-        simple = baseline(plan.splits, plan.settings.class_weights, plan.device)
+        device = str(plan.ranks.device)
+        simple = baseline(plan.splits, plan.settings.class_weights, device)
         if simple is not None:
             extras["baseline"] = simple
-            notes += filter(None, (simple["note"], verdict(simple, kept.scores, metric)))
-    seeds, sweep = (  # the best as it is now, with its model
-        [kept if one.settings == kept.settings else one for one in some]
-        for some in (runs.seeds, runs.sweep)
-    )
-    result = Result(plan.splits.train.task, metric, kept, seeds, sweep, notes, extras=extras)
-    content = described(result, plan.splits, plan.model, interrupted)
-    return replace(result, content=content)
+            notes += filter(
+                None, (simple["note"], verdict(simple, kept.scores, plan.settings.metric))
+            )
+    return notes, extras
 
 
 def _keep(plan: Plan, runs: Runs, work: Work, out: Path, replaceable: bool) -> str:
     """Write the best epoch so far, and say how to go on."""
+    more = plan.ranks.run_on_first(lambda: work.holds_something)
     if runs.best is None:
-        return "interrupted before the first epoch ended: nothing was written"
+        kept = "the same command with --resume continues" if more else "nothing was written"
+        return f"interrupted before the first epoch ended: {kept}"
     epoch = f"epoch {runs.best.history.best} of {runs.best.settings.epochs}"
     if out.exists() and any(out.iterdir()) and not replaceable:
         kept = f"{out} is as it was before"
     else:
         runs = replace(runs, best=with_model(plan, runs.best, work))
-        write_result(result_of(plan, runs, interrupted=True), out, replaceable)
+        _write(plan, result_of(plan, runs, interrupted=True), out, replaceable)
         kept = f"the best model so far ({epoch}) is in {out}"
     again = "and the same command with --resume continues"
-    if not work.holds_something:
+    if not more:
         again = "but it cannot be continued: nothing else was stored yet"
     return f"interrupted: {kept}, {again}"
 

@@ -13,6 +13,7 @@ from bertsmith.numbers import shown
 from bertsmith.settings.finetuning import FinetuningSettings
 from bertsmith.tasks.registry import TASKS, task_named
 from bertsmith.tasks.training import TASK_OPTIONS
+from bertsmith.train.recipe import freezable
 
 
 class Settings(FinetuningSettings, BaseModel):
@@ -30,10 +31,7 @@ class Settings(FinetuningSettings, BaseModel):
     @classmethod
     def _freeze(cls, value: Any) -> Any:
         text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-        if isinstance(text, str) and text not in ("none", "embedding", "encoder"):
-            if not (text.isascii() and text.isdecimal() and len(text) <= 4):
-                raise ValueError("should be none, embedding, encoder or a number of layers")
-        return text
+        return freezable(text) if isinstance(text, str) else text
 
     def changed(self, **changes: Any) -> Settings:
         """Return the settings with some changed, validated again."""

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from bertsmith.checkpoint import Checkpoint, Sentence, locate, read, read_sentence
 from bertsmith.errors import BertsmithError
@@ -17,6 +16,7 @@ from bertsmith.tasks.registry import TASKS
 from bertsmith.tasks.task import FITTED
 from bertsmith.tasks.training import Training
 from bertsmith.tokenizer import Tokenizer
+from bertsmith.train.activations import freeze
 
 
 def open_fresh(
@@ -81,26 +81,6 @@ def _read(
     if len(kept) == len(checkpoint.entries):
         return checkpoint
     return read(directory, heads=kept, dropout=settings.dropout, device=device)
-
-
-def freeze(model: Model, which: str) -> None:
-    """Freeze the embedding, that and the lowest layers, or the whole encoder."""
-    if which == "none":
-        return
-    encoder = model.encoder
-    frozen: list[nn.Module] = [encoder.embedding]
-    if which == "encoder":
-        frozen = [encoder]
-    elif which != "embedding":
-        depth = len(encoder.plan)
-        if int(which) > depth:
-            raise BertsmithError(f"{which} layers cannot be frozen: the model has {depth}")
-        lower = {number for number, _ in encoder.plan[: int(which)]}
-        if lower & {number for number, _ in encoder.plan[int(which) :]}:
-            raise BertsmithError("the layers of this model share their weights: freeze encoder")
-        frozen += [encoder.blocks[number] for number in sorted(lower)]
-    for module in frozen:
-        module.requires_grad_(False)
 
 
 def reinitialise(model: Model, config: Config, count: int, seed: int) -> None:

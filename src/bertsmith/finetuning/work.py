@@ -18,8 +18,9 @@ from torch import nn
 
 from bertsmith.errors import BertsmithError
 from bertsmith.files import writing
-from bertsmith.finetuning.session import History, Session
+from bertsmith.finetuning.result import Run
 from bertsmith.finetuning.settings import Settings
+from bertsmith.finetuning.tuning import History
 from bertsmith.folders import check_replaceable
 from bertsmith.foreign import read_table
 from bertsmith.store import WorkFolder
@@ -46,10 +47,13 @@ class Work:
         self.best = Checkpoints(folder / "best", keep=1)
 
     @classmethod
-    def start(cls, out: Path, plan: Mapping[str, Any], resume: bool, overwrite: bool) -> Work:
+    def of(cls, out: Path) -> Work:
+        """The folder of an output directory."""
+        return cls(_partial(out))
+
+    def start(self, out: Path, plan: Mapping[str, Any], resume: bool, overwrite: bool) -> None:
         """Make the folder, or take up the one of an interrupted command."""
-        work = cls(_partial(out))
-        folder, begun = work.folder, work.store.begun()
+        folder, begun = self.folder, self.store.begun()
         with writing(folder):
             exists = folder.exists()
             foreign = exists and not begun and any(folder.iterdir())
@@ -60,24 +64,28 @@ class Work:
         if resume and not begun:
             raise BertsmithError(f"{out}: no interrupted run to resume (there is no {folder})")
         if resume:
-            work.store.demand_same(plan, ADVICE, SENTENCES)
+            self.store.demand_same(plan, ADVICE, SENTENCES)
         elif begun and not overwrite:
             raise BertsmithError(f"{out}: {INTERRUPTED}")
         else:
             with writing(folder):
                 if exists:
                     rmtree(folder)
-            work.store.begin(plan)
-        return work
+            self.store.begin(plan)
 
-    def session(self, settings: Settings) -> Session:
+    def state(self, settings: Settings) -> Checkpoints:
         """The state of a run with these settings."""
-        return Session(self.folder / f"state-{_key(settings)}")
+        return Checkpoints(self.folder / f"state-{_key(settings)}", keep=1)
 
-    def finish(self, settings: Settings, history: History, scores: Scores) -> None:
-        """Record a finished run."""
-        content = {"settings": settings.model_dump(), "history": asdict(history), "scores": scores}
-        self.store.finish(f"run-{_key(settings)}", content)
+    def finish(self, settings: Settings, run: Run, best: bool) -> None:
+        """Record a finished run, and if it is the best so far, its weights."""
+        if best:
+            tensors = Ranks.alone(run.bert.device).gather(dict(run.bert.model.named_parameters()))
+            number = (self.best.steps() or [0])[-1] + 1
+            self.best.save(number, {"model": tensors}, {"key": _key(settings)})
+        content = {"settings": settings.model_dump(), "history": asdict(run.history)}
+        self.store.finish(f"run-{_key(settings)}", content | {"scores": run.scores})
+        rmtree(self.state(settings).folder, ignore_errors=True)
 
     def finished(self, settings: Settings) -> tuple[History, Scores] | None:
         """The history and scores of a finished run."""
@@ -86,12 +94,6 @@ class Work:
             return (History(**content["history"]), content["scores"]) if content else None
         except TypeError:
             return None  # of another version: it is trained again
-
-    def keep_best(self, settings: Settings, model: nn.Module, ranks: Ranks) -> None:
-        """Store the weights of the best finished run."""
-        tensors = ranks.gather(dict(model.named_parameters()))
-        number = (self.best.steps() or [0])[-1] + 1
-        self.best.save(number, {"model": tensors}, {"key": _key(settings)})
 
     def load_best(self, settings: Settings, model: nn.Module) -> bool:
         """Give a model the weights of a finished run; False if they are not the stored ones."""

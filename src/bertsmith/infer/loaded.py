@@ -58,6 +58,7 @@ class LoadedModel:
         self.progress = progress
         self.long = "window"  # what is done with inputs beyond the model's length
         self.ledger = Ledger()
+        self.ranks: Any = None
 
     def __repr__(self) -> str:
         config = self.checkpoint.config

@@ -37,6 +37,20 @@ class FinetuningSettings:
     )
     weight_decay: float = setting(0.01, "Weight decay.", ge=0, le=10)
     clip: float = setting(1.0, "Largest gradient norm.", ge=1e-6, le=1e9)
+    spike: float = setting(
+        0.0,
+        "Skip steps whose gradient norm is this many times the recent one.",
+        ge=0,
+        le=1e9,
+        usual="none is skipped",
+    )
+    ema: float = setting(
+        0.0,
+        "Keep averaged weights, with this decay: 0.999.",
+        ge=0,
+        le=0.999999,
+        usual="no average",
+    )
     dropout: float | None = setting(
         None, "Dropout of all layers.", ge=0, le=0.9, usual="the model's own"
     )
@@ -78,6 +92,9 @@ class FinetuningSettings:
     )
     graphs: bool = setting(
         True, "Replay steps as CUDA graphs, where an NVIDIA GPU trains (the default)."
+    )
+    parallel: Literal["ddp", "fsdp"] = setting(
+        "ddp", "With torchrun: each device has the whole model, or a shard of it."
     )
     temperature: float = setting(0.05, "Temperature of the contrastive loss.", ge=1e-4, le=100)
     budget: int = setting(0, "Tokens in one pass of the model.", ge=0, le=MANY, usual="by device")

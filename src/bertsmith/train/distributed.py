@@ -14,7 +14,8 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from bertsmith.errors import BertsmithError
-from bertsmith.train.precision import Precision, cast_in_units
+from bertsmith.train.activations import blocks_of, checkpoint_blocks
+from bertsmith.train.precision import Autocast, Precision, cast_in_units
 
 # Process groups until the process ends: if DDP's reducer, which may be freed after anything else,
 # were the last to hold one, it would wait for a thread that waits for Python's lock.
@@ -51,8 +52,8 @@ class Ranks:
 
     @contextmanager
     def process_group(self) -> Iterator[None]:
-        """Context manager: join the process group."""
-        if self.count == 1:
+        """Context manager: join the process group, unless this process is in one already."""
+        if self.count == 1 or dist.is_initialized():
             yield
             return
         # torchrun keeps its store when it restarts a group: old addresses must not be read.
@@ -66,6 +67,10 @@ class Ranks:
         # would wait for them without end: then the group ends with the process.
         if not self.abandoned:
             dist.destroy_process_group()
+
+    def leave(self) -> None:
+        """Go on without the other ranks."""
+        self.count = 1
 
     def all_reduce(self, row: Tensor, more: Sequence[float] = ()) -> list[float]:
         """Sums over all ranks, in one collective and one transfer from the device."""
@@ -95,6 +100,8 @@ class Ranks:
 
     def run_on_first(self, job: Callable[[], Any]) -> Any:
         """Run a function on the first rank only; all ranks get its result or raise its error."""
+        if self.count == 1:
+            return job() if self.first else None
         result, fault = None, ""
         if self.first:
             try:
@@ -107,13 +114,27 @@ class Ranks:
         return result
 
     def wrap(
-        self, module: nn.Module, parallel: str, blocks: Sequence[nn.Module], precision: Precision
+        self,
+        module: nn.Module,
+        parallel: str,
+        precision: Precision,
+        *,
+        checkpointing: bool = False,
+        tables: Sequence[nn.Embedding] = (),
     ) -> nn.Module:
-        """Wrap the module for distributed training: replicated (ddp) or sharded (fsdp)."""
+        """The module as it computes: in a precision, replicated (ddp) or sharded (fsdp).
+
+        With `checkpointing`, layers recompute their activations. Of `tables` only rows are cast.
+        """
+        blocks, unused = blocks_of(module), bool(getattr(module, "leaves_unused", False))
+        half = precision.compute is not torch.float32
+        if checkpointing:
+            checkpoint_blocks(module)
+            precision = Precision()
+            module = Autocast(module, self.device) if half else module
         if self.count == 1:
-            return precision.wrap(module)
+            return precision.wrap(module, tables)
         if parallel == "ddp":
-            unused = bool(getattr(module, "leaves_unused", False))
             wrapped = precision.wrap(module)
             return nn.parallel.DistributedDataParallel(wrapped, find_unused_parameters=unused)
         from torch.distributed.device_mesh import init_device_mesh
@@ -142,6 +163,30 @@ class Ranks:
             if self.first:
                 gathered[name] = full.detach().cpu().contiguous()
         return gathered
+
+
+class GatherRows(torch.autograd.Function):
+    """Rows (n, ...) of all ranks, in their order; gradients go back to the rank that has a row.
+
+    `counts` are the rows of each rank. All ranks compute the same loss from all rows, each a part
+    of it; their gradients are averaged, and so each is multiplied by the number of ranks.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, counts: tuple[int, ...], rank: int) -> Tensor:
+        """All rows (sum of counts, ...)."""
+        ctx.first, ctx.counts, ctx.rank = sum(counts[:rank]), counts, rank
+        padded = rows.new_zeros(max(counts), *rows.shape[1:])
+        padded[: counts[rank]] = rows[: counts[rank]]
+        found = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(found, padded)
+        return torch.cat([one[:count] for one, count in zip(found, counts, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        """The gradients of this rank's rows."""
+        own = ctx.counts[ctx.rank]
+        return gradient[ctx.first : ctx.first + own] * len(ctx.counts), None, None
 
 
 def is_sharded(tensor: Any) -> bool:

@@ -13,6 +13,7 @@ from bertsmith.folders import check_output
 from bertsmith.foreign import parse_table, read_table
 from bertsmith.ledger import Ledger
 from bertsmith.store import WorkFolder, append_line
+from bertsmith.train.state import Progress
 
 LOGS = ("log.jsonl", "timing.jsonl")
 
@@ -60,9 +61,29 @@ class RunFolder(WorkFolder):
         except (OSError, UnicodeDecodeError) as error:
             raise BertsmithError(f"{self.path}: no run to resume") from error
 
-    def cut(self, step: int, evaluated: int) -> int:
-        """Remove later steps and evaluations from the logs; returns the number of damaged lines."""
-        return sum(self._cut(name, step, evaluated) for name in LOGS)
+    def kept(self) -> dict[str, Any]:
+        """Sums of the logs, for a checkpoint."""
+        return self.sums
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        """Nothing: the logs are in the folder."""
+
+    def cut(self, progress: Progress) -> tuple[dict[str, int], list[str]]:
+        """Remove what is newer than a checkpoint from the logs.
+
+        Returns what was damaged: notes for the ledger, and messages.
+        """
+        step, messages = progress.step, []
+        damaged = sum(self._cut(name, step, progress.evaluated) for name in LOGS)
+        notes = {"damaged lines of the logs that were dropped": damaged}
+        for name, known in progress.record.items():
+            if self.writes and self.sums[name] != known:
+                messages.append(
+                    f"{self.path / name}: lines up to step {step} are damaged or missing; the run"
+                    " continues without them"
+                )
+                notes[f"logs that were damaged or cut when the run resumed: {name}"] = 1
+        return notes, messages
 
     def _cut(self, name: str, step: int, evaluated: int) -> int:
         path, self.sums[name] = self.path / name, 0

@@ -1,51 +1,74 @@
-"""The training loop: steps, logs, evaluations, checkpoints, interruption."""
+"""The one loop of everything that learns: pre-training, fine-tuning and distillation.
+
+A training is where its batches come from, a module with a loss, what is scored when, and what is
+kept. The loop runs its steps on any number of ranks; logs, evaluates and saves; rolls back when it
+diverges; and continues an interrupted run as if nothing had happened.
+"""
 
 from __future__ import annotations
 
-import signal
+import math
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict
-from types import FrameType
-from typing import Any, Protocol
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import nn
 
 from bertsmith.errors import BertsmithError
-from bertsmith.examples import Example, Loader
+from bertsmith.examples import Loader
 from bertsmith.examples.draw import bits
-from bertsmith.examples.loader import LoadedStep, StepRequest, quick_switches
+from bertsmith.examples.loader import LoadedStep, Request, quick_switches
 from bertsmith.files import finite
 from bertsmith.ledger import Ledger
 from bertsmith.train.averages import Averages
-from bertsmith.train.captured import StepRow
+from bertsmith.train.best import Best, Take
+from bertsmith.train.captured import CapturedStep, Inputs, StepRow
 from bertsmith.train.distributed import Ranks
-from bertsmith.train.folder import RunFolder
 from bertsmith.train.guard import PATIENCE, ROLLBACKS, Guard
 from bertsmith.train.optimizer import CompositeOptimizer
-from bertsmith.train.recipe import CheckpointPart, TrainPart
-from bertsmith.train.replayed import ReplayedSteps
+from bertsmith.train.recipe import TrainPart
 from bertsmith.train.schedule import Shape, rate_at
 from bertsmith.train.state import Checkpoints, Progress, Saved, TensorState
-from bertsmith.train.step import MicroBatch, StepNote, StepResult, Stop, TrainingStep
+from bertsmith.train.step import MicroBatch, StepNote, StepResult, TrainingStep
+from bertsmith.train.stopping import Stop, StopSignal
 
-GRACE = 10  # seconds that several ranks have to end a step together after a signal
+QUICK = 0.05  # seconds: a checkpoint that is written faster is always written when it is due
 Scores = dict[str, Any]
 
 
 class Learner(Protocol):
-    """The interface of a module that the loop can train."""
+    """The interface of a module that the loop can train: it is called with a batch and counts."""
 
     objectives: Any
 
-    def counts(self, example: Example) -> Counter[str]:
-        """How many predictions each loss term makes on an example."""
+    def counts(self, example: Any) -> Counter[str]:
+        """How many predictions each loss term makes on a batch."""
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """All parameters."""
+
+
+class Record(Protocol):
+    """Where a run is written down: the files of a folder, or memory."""
+
+    def log(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
+        """A step or an evaluation is done."""
+
+    def kept(self) -> dict[str, Any]:
+        """What a checkpoint keeps of it."""
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        """Go back to what a checkpoint has kept."""
+
+    def cut(self, progress: Progress) -> tuple[dict[str, int], list[str]]:
+        """Remove what is newer than a checkpoint; returns notes for the ledger, and messages."""
+
+    def keep_ledger(self, ledger: Ledger) -> None:
+        """Store the ledger."""
 
 
 class Watcher(Protocol):
@@ -58,6 +81,44 @@ class Watcher(Protocol):
         """Show a message."""
 
 
+@dataclass(frozen=True)
+class Scoring:
+    """What is scored when, what is kept of it, and when there is nothing more to expect.
+
+    `score` gets a function that tells whether a signal asks to stop, and may then return None.
+    """
+
+    score: Callable[[Callable[[], bool]], Scores | None]
+    every: int = 0  # steps between evaluations; the last step is always evaluated
+    first: bool = False  # also before the first step
+    # What the best evaluation has most of; None: this evaluation does not count.
+    value: Callable[[Scores], float | None] = lambda scores: None
+    take: Take = "none"  # of which evaluation the weights are kept
+    ended: Callable[[Best, Scores], bool] = lambda best, scores: False
+    # The parameters that are scored and kept, while the model is as it will be used.
+    shown: Callable[[], AbstractContextManager[Mapping[str, nn.Parameter] | None]] = nullcontext
+
+
+class Keeping(NamedTuple):
+    """When checkpoints are written."""
+
+    every: int = 0  # steps
+    minutes: float = 0.0  # after the last
+    at_start: bool = True
+    spare: float = 0.0  # and not before so many times the time it takes has passed
+
+
+DEFAULT = Keeping()
+
+
+class Replay(NamedTuple):
+    """How steps are captured as CUDA graphs and replayed."""
+
+    inputs: Callable[[Any, Mapping[str, float]], Inputs]  # (batch, counts) → tensors
+    read: int = 8  # steps between two reads of results
+    advice: str = ""  # what to do if a step cannot be captured
+
+
 class Trainer:
     """Everything a run needs, and the loop over its steps."""
 
@@ -68,28 +129,35 @@ class Trainer:
         optimizer: CompositeOptimizer,
         *,
         train: TrainPart,
-        keeping: CheckpointPart,
         ranks: Ranks,
-        folder: RunFolder,
-        request: Callable[[int], StepRequest],
+        request: Callable[[int], Request],
+        record: Record,
         watch: Watcher,
+        place: str,
+        checkpoints: Checkpoints | None = None,
+        keeping: Keeping = DEFAULT,
+        scoring: Scoring | None = None,
+        replay: Replay | None = None,
         workers: int = 2,
-        evaluate: Callable[[Callable[[], bool]], Scores | None] | None = None,
-        evaluate_every: int = 0,
-        evaluate_first: bool = False,
-        replay: bool = False,
+        ledger: Ledger | None = None,
+        draw: Callable[[int], int] | None = None,
+        tables: Sequence[nn.Embedding] = (),
     ) -> None:
+        """`place` is the name of the run in messages; `draw` the seed of a step's random numbers.
+
+        `module` is the learner as it computes: wrapped for precision and ranks.
+        """
         self.learner, self.module, self.optimizer = learner, module, optimizer
-        self.train, self.keeping, self.ranks, self.folder = train, keeping, ranks, folder
-        self.request, self.watch, self.workers = request, watch, workers
-        self.evaluate, self.evaluate_every = evaluate, evaluate_every
-        self.evaluate_first = evaluate_first
-        self.checkpoints = Checkpoints(folder.path / "checkpoints", keeping.keep)
-        self.progress, self.ledger = Progress(), Ledger()
-        named = dict(learner.named_parameters())
-        self.averages = Averages(named, train.ema)
-        self.state = TensorState(named, optimizer, self.averages)
-        self.guard = Guard(train.spike)
+        self.train, self.keeping, self.ranks, self.record = train, keeping, ranks, record
+        self.request, self.watch, self.workers, self.place = request, watch, workers, place
+        self.scoring, self.checkpoints = scoring, checkpoints
+        self.progress, self.ledger = Progress(), ledger or Ledger()
+        self.named = dict(learner.named_parameters())
+        self.averages = Averages(self.named, train.ema)
+        self.best = Best(scoring.take if scoring else "none")
+        self.state = TensorState(self.named, optimizer, self.averages, self.best)
+        self.guard = Guard(train.spike or math.inf)
+        self.draw = draw or (lambda step: int(bits(train.seed, "step", step, ranks.rank) >> 1))
         self.step = TrainingStep(
             module,
             optimizer,
@@ -97,13 +165,26 @@ class Trainer:
             clip=train.clip,
             guard=self.guard,
             objectives=learner.objectives,
+            tables=tables,
             compiled=train.compile,
         )
-        self.replayed = ReplayedSteps(module, optimizer, train, ranks.device) if replay else None
+        self.replay = replay
+        self.captured = replay and CapturedStep(
+            module,
+            optimizer,
+            ranks.device,
+            clip=train.clip,
+            spike=self.guard.spike,
+            read=replay.read,
+            advice=replay.advice,
+        )
+        self.pending: deque[StepNote] = deque()  # of replayed steps whose results are not known
         self.evaluating = False
-        self.stopped = 0  # the signal that requested a stop
+        self.stopped = StopSignal(
+            ranks, self.step.sharded, lambda: self.step.computing, lambda: self.evaluating
+        )
         self.rollbacks: Counter[int] = Counter()
-        self.saved_at = self.clock = 0.0
+        self.saved_at = self.clock = self.took = 0.0
         self.saved_step, self.save_now = 0, False
 
     # ------------------------------------------------------------------ the loop
@@ -113,10 +194,11 @@ class Trainer:
         if self.progress.closed and self._over():
             return True
         self.saved_at = time.monotonic()
-        # The first rank decides: other ranks could already see its new checkpoint.
-        if self.ranks.broadcast(not self.checkpoints.steps()):
-            self.save()
-        with self._signals(), quick_switches():
+        if self.checkpoints is not None and self.keeping.at_start:
+            # The first rank decides: other ranks could already see its new checkpoint.
+            if self.ranks.broadcast(not self.checkpoints.steps()):
+                self.save()
+        with self.stopped.listening(), quick_switches():
             try:
                 while self._between_steps() and not self._over():
                     if not self._steps():
@@ -126,11 +208,14 @@ class Trainer:
                 self._save_alone()
                 return False
         self.progress.closed = self._over() and not self._evaluation_due()
-        self.save()
+        if not self.progress.closed or self._may_save():
+            self.save()
         return self.progress.closed
 
     def _over(self) -> bool:
         train, progress = self.train, self.progress
+        if progress.ended:
+            return True
         if train.steps:
             return progress.step >= train.steps
         return progress.elapsed >= 60 * train.minutes
@@ -151,7 +236,7 @@ class Trainer:
             rank=self.ranks.rank,
             ranks=self.ranks.count,
             workers=self.workers,
-            pin=self.ranks.device.type == "cuda" and self.replayed is None,
+            pin=self.ranks.device.type == "cuda" and self.captured is None,
         )
         try:
             self.clock = time.monotonic()
@@ -167,7 +252,7 @@ class Trainer:
                     return True
                 if stop or not self._between_steps():
                     return False
-                loaded = following
+                loaded = None if self.progress.ended else following
             return True
         finally:
             loader.close()
@@ -185,9 +270,9 @@ class Trainer:
         self, loader: Loader, loaded: LoadedStep, counts: dict[str, float]
     ) -> tuple[LoadedStep | None, dict[str, float], bool]:
         """Run a step; returns the next one with its counts, and whether any rank should stop."""
-        progress, train, ranks = self.progress, self.train, self.ranks
-        fraction = rate_at(train.schedule, self.done(), self._shape())
-        seed = int(bits(train.seed, "step", progress.step, ranks.rank) >> 1)
+        progress, ranks = self.progress, self.ranks
+        fraction = rate_at(self.train.schedule, self.done(), self._shape())
+        seed = self.draw(progress.step)
         following: LoadedStep | None = None
 
         def extras() -> list[float]:
@@ -202,29 +287,45 @@ class Trainer:
             self.clock = now
             return [
                 float(loaded.tokens),
-                float(self.stopped),
+                float(self.stopped.number),
                 *(clock if ranks.first else [0.0, 0.0]),
                 *(float(own[name]) for name in counts),
             ]
 
-        if self.replayed is not None:
-            rows = self.replayed(loaded, counts, fraction, seed)
+        if self.captured is not None and self.replay is not None and loaded.examples:
+            passes = [self.replay.inputs(example, counts) for example in loaded.examples]
+            rows = self.captured(passes, fraction, seed)
             tokens, stop, elapsed, late, *next_counts = extras()
-            self.replayed.notes.append(self._advance(loaded, counts, fraction, tokens, elapsed))
+            self.pending.append(self._advance(loaded, counts, fraction, tokens, elapsed))
             self._log_late(rows)
         else:
-            self.optimizer.set_rate(fraction)
-            torch.manual_seed(seed)
-            pairs = zip(loaded.examples, loaded.active, strict=True)
-            result = self.step(
-                [MicroBatch((e.to(ranks.device), counts), active) for e, active in pairs], extras
-            )
+            self._log_late()
+            result = self._plain_step(loaded, counts, fraction, seed, extras)
             tokens, stop, elapsed, late, *next_counts = result.extras
             self._log(self._advance(loaded, counts, fraction, tokens, elapsed), result)
             if not result.skipped:
                 self.averages.update()
         self.save_now = bool(late)
         return following, dict(zip(counts, next_counts, strict=True)), bool(stop)
+
+    def _plain_step(
+        self,
+        loaded: LoadedStep,
+        counts: dict[str, float],
+        fraction: float,
+        seed: int,
+        extras: Callable[[], list[float]],
+    ) -> StepResult:
+        """A step whose result is known at once; nothing is learned from a step of no weight."""
+        if not loaded.examples:
+            return StepResult(0.0, 0.0, {}, self.ranks.sum(extras()), "")
+        self.optimizer.set_rate(fraction)
+        torch.manual_seed(seed)
+        pairs = zip(loaded.examples, loaded.active, strict=True)
+        device = self.ranks.device
+        return self.step(
+            [MicroBatch((e.to(device), counts), active) for e, active in pairs], extras
+        )
 
     def _advance(
         self,
@@ -249,16 +350,16 @@ class Trainer:
         if result.skipped:
             self.ledger.note(f"steps skipped because {result.skipped}")
         self.progress.scores |= {key: row[key] for key in (*result.sums, "loss")}
-        self.folder.log(row, timing)
+        self.record.log(row, timing)
         self.watch.step(row, timing | {"useful": note.useful, "ranks": self.ranks.count})
 
     def _log_late(self, rows: list[StepRow] | None = None) -> None:
         """Log replayed steps whose results are known now; without any, wait for all."""
-        if self.replayed is not None:
-            rows = self.replayed.captured.finish() if rows is None else rows
-            for note, result in self.replayed.known(rows):
-                self.guard.take(result.gradient_norm, result.skipped)
-                self._log(note, result)
+        if self.captured is not None:
+            for row in self.captured.finish() if rows is None else rows:
+                self.guard.take(row.gradient_norm, row.fault)
+                result = StepResult(row.loss, row.gradient_norm, row.sums, [], row.fault)
+                self._log(self.pending.popleft(), result)
 
     def _shape(self) -> Shape:
         warmup = self.train.warmup
@@ -272,57 +373,77 @@ class Trainer:
 
     def _between_steps(self) -> bool:
         """Evaluate and save when due, but never between bad steps; False to stop."""
-        step, every, began = self.progress.step, self.keeping.every, time.monotonic()
+        step, every = self.progress.step, self.keeping.every
         save = step > self.saved_step and (self.save_now or bool(every and step % every == 0))
         if save or self._evaluation_due():
             self._log_late()  # results are still pending: these may be bad steps
-        if self._evaluation_due() and not self._evaluate():
-            return False
-        if save and not self.guard.skipped:
+        began, row = time.monotonic(), None
+        if self._evaluation_due():
+            row = self._evaluate()
+            if row is None:
+                return False
+        if save and not self.guard.skipped and self._may_save():
             self.save()
+        if row is not None:
+            self.watch.step(row, {})
         self.clock += time.monotonic() - began  # the time budget excludes evaluation
         return True
 
     def _evaluation_due(self) -> bool:
         """Return whether an evaluation is due at this step."""
-        step, every = self.progress.step, self.evaluate_every
-        if self.evaluate is None or self.progress.evaluated >= step:
+        step, scoring = self.progress.step, self.scoring
+        if scoring is None or self.progress.evaluated >= step:
             return False
         if step == 0:
-            return self.evaluate_first
-        return self._over() or bool(every and step % every == 0 and not self.guard.skipped)
+            return scoring.first
+        every, evaluated = scoring.every, max(self.progress.evaluated, 0)
+        passed = bool(every) and step // every * every > evaluated
+        return self._over() or (passed and not self.guard.skipped)
 
-    def _evaluate(self) -> bool:
-        """Evaluate on held-out text; False if a signal interrupted it (it is then still due)."""
-        assert self.evaluate is not None
+    def _evaluate(self) -> Scores | None:
+        """Score the model; None if a signal interrupted it (it is then still due)."""
+        assert self.scoring is not None
+        step, scores = self.progress.step, None
         try:
             self.evaluating = True
-            with self.averages.swapped_in(self.module):
-                scores = self.evaluate(lambda: bool(self.stopped))
+            with self.averages.swapped_in(self.module), self.scoring.shown() as named:
+                scores = self.scoring.score(lambda: bool(self.stopped))
+                if scores is not None and (value := self.scoring.value(scores)) is not None:
+                    self.best.consider(value, step, named or self.named)
         except Stop:
             scores = None
         finally:
             self.evaluating = False
         if scores is None:
-            return False
-        self.progress.evaluated = self.progress.step
-        row = {"step": self.progress.step, **scores}
-        self.folder.log(row, {"step": self.progress.step, "evaluated": True})
+            return None
+        self.progress.evaluated = step
+        self.progress.ended = self.scoring.ended(self.best, scores)
+        row = {"step": step, **scores}
+        self.record.log(row, {"step": step, "evaluated": True})
         numbers = {key: value for key, value in row.items() if isinstance(value, float)}
-        if self.progress.step == 0:
+        if step == 0:
             self.progress.scores |= {f"{key}_at_start": value for key, value in numbers.items()}
         self.progress.scores |= numbers
-        self.watch.step(row, {})
-        return True
+        return row
 
     # ------------------------------------------------------------------ saving and resuming
+
+    def _may_save(self) -> bool:
+        """Return whether enough time has passed since the last checkpoint, on the first rank."""
+        waited = time.monotonic() - self.saved_at
+        late = self.took <= QUICK or waited >= self.keeping.spare * self.took
+        return bool(self.ranks.broadcast(late)) if self.keeping.spare else True
 
     def save(self) -> None:
         """Write a checkpoint, replacing an existing one of the same step."""
         self._log_late()
+        if self.checkpoints is None:
+            return
+        began = time.monotonic()
         tensors = self.state.gather(self.ranks)
         self.ranks.run_on_first(lambda: self._write(tensors))
         self.saved_at, self.saved_step = time.monotonic(), self.progress.step
+        self.took = self.saved_at - began
 
     def _save_alone(self) -> None:
         """Write a checkpoint on the first rank only, since others may wait for a lost step."""
@@ -330,18 +451,20 @@ class Trainer:
             self._write(self.state.gather(self.ranks))
 
     def _write(self, tensors: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
+        if self.checkpoints is None:
+            return
         progress = self.progress
         progress.counts, progress.averaged = dict(self.ledger.counts), self.averages.updates
         progress.recent, progress.skipped = self.guard.recent, self.guard.skipped
-        progress.sums = self.folder.sums
+        progress.record, progress.best = self.record.kept(), self.best.numbers()
         self.checkpoints.save(progress.step, tensors, finite(asdict(progress)))
-        self.folder.keep_ledger(self.ledger)
+        self.record.keep_ledger(self.ledger)
 
     def resume(self) -> bool:
         """Load the newest intact checkpoint; False if there is none yet."""
         saved = self._newest()
         if saved is None:
-            self.watch.say(f"{self.folder.path}: no checkpoint yet, so it starts at step 0")
+            self.watch.say(f"{self.place}: no checkpoint yet, so it starts at step 0")
         else:
             self.load(saved)
         self.ranks.barrier()  # nothing is removed while other ranks read
@@ -350,48 +473,50 @@ class Trainer:
 
     def _tidy(self) -> None:
         """Remove logs and checkpoints that are newer than the loaded checkpoint."""
+        assert self.checkpoints is not None
         self.checkpoints.sweep()
         self.checkpoints.forget_after(self.progress.step)
-        damaged = self.folder.cut(self.progress.step, self.progress.evaluated)
-        self.ledger.note("damaged lines of the logs that were dropped", damaged)
-        for name, known in self.progress.sums.items():
-            if self.folder.sums[name] != known:
-                self.watch.say(
-                    f"{self.folder.path / name}: lines up to step {self.progress.step} are damaged"
-                    " or missing; the run continues without them"
-                )
-                self.ledger.note(f"logs that were damaged or cut when the run resumed: {name}")
+        notes, messages = self.record.cut(self.progress)
+        for line, count in notes.items():
+            self.ledger.note(line, count)
+        for line in messages:
+            self.watch.say(line)
 
     def _newest(self) -> Saved | None:
         """Return the newest intact checkpoint, chosen by the first rank for all."""
+        checkpoints = self.checkpoints
+        if checkpoints is None:
+            return None
 
         def find() -> tuple[int | None, list[str]]:
-            found, faults = self.checkpoints.newest()
+            found, faults = checkpoints.newest()
             if found is None and faults:
                 raise BertsmithError(
-                    f"{self.folder.path}: no intact checkpoint to continue from ({faults[0]})"
+                    f"{self.place}: no intact checkpoint to continue from ({faults[0]})"
                 )
             return (None if found is None else found.numbers["step"]), faults
 
         step, faults = self.ranks.run_on_first(find)
         for line in faults:
             self.watch.say(f"{line}; going back to step {step}")
-        return None if step is None else self.checkpoints.read(step)
+        return None if step is None else checkpoints.read(step)
 
     def load(self, saved: Saved) -> None:
         """Restore the state of the run from a checkpoint."""
         try:
-            self.progress = Progress(**saved.numbers)
+            self.progress = Progress.of(saved.numbers)
             self.state.load(saved)
+            self.record.restore(self.progress.record)
         except (LookupError, RuntimeError, TypeError) as error:
             raise BertsmithError(
-                f"{self.folder.path}: its checkpoint does not fit this recipe ({error})"
+                f"{self.place}: its checkpoint does not fit this run ({error})"
             ) from error
-        self.ledger.counts = Counter(self.progress.counts)
+        self.ledger.counts |= Counter(self.progress.counts)  # the larger of both
         self.guard.recent, self.guard.skipped = list(self.progress.recent), self.progress.skipped
         self.saved_step = self.progress.step
-        if self.replayed is not None:
-            self.replayed.resume(self.guard.recent)
+        if self.captured is not None:  # its graphs read tensors that were replaced
+            self.captured.reset()
+            self.captured.guard.load(self.guard.recent)
 
     def _roll_back(self) -> None:
         """Roll back to the last checkpoint, and skip the samples that caused the fault."""
@@ -399,13 +524,16 @@ class Trainer:
         before, counts = self.progress, Counter(self.ledger.counts)
         saved = self._newest()
         if saved is None:
-            raise BertsmithError(f"{self.folder.path}: no intact checkpoint to roll back to")
+            raise BertsmithError(
+                f"{self.place}: the loss was NaN or infinite {PATIENCE} times: lower the learning"
+                " rate"
+            )
         step = saved.numbers["step"]
         self.rollbacks[step] += 1
         if self.rollbacks[step] > ROLLBACKS:
             raise BertsmithError(
                 f"training diverges after step {step}, also after {ROLLBACKS} rollbacks:"
-                " lower train.learning_rate"
+                " lower the learning rate"
             )
         self.load(saved)
         self.ledger.counts = counts
@@ -413,47 +541,5 @@ class Trainer:
         passed = before.position - self.progress.position
         # The samples are not read again, and the time is spent.
         self.progress.position, self.progress.elapsed = before.position, before.elapsed
-        self.folder.cut(step, self.progress.evaluated)
+        self.record.cut(self.progress)
         self.watch.say(f"rolled back to step {step}; {passed:,} samples are skipped")
-
-    # ------------------------------------------------------------------ signals
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Stop within seconds on SIGTERM or Ctrl-C; a second Ctrl-C stops at once.
-
-        On a CPU, where a step may take minutes, the current step is aborted: at once by a single
-        process, by several after a grace period in which they can finish it. Shards of a model
-        (FSDP) cannot be saved by one rank, so there the step is completed.
-        """
-        may_give_up = self.ranks.device.type == "cpu" and not self.step.sharded
-
-        def give_up(number: int, frame: FrameType | None) -> None:
-            if self.step.computing or (self.evaluating and self.ranks.count == 1):
-                raise Stop
-
-        def stop(number: int, frame: FrameType | None) -> None:
-            if self.stopped and number == signal.SIGINT:
-                raise KeyboardInterrupt
-            self.stopped = number
-            if may_give_up and self.ranks.count == 1:
-                give_up(number, frame)
-            elif may_give_up and alarm is not None:
-                signal.alarm(GRACE)
-
-        alarm = getattr(signal, "SIGALRM", None)  # which Windows has not
-        handlers: dict[int, Any] = {signal.SIGTERM: stop, signal.SIGINT: stop}
-        handlers |= {} if alarm is None else {alarm: give_up}
-        before: dict[int, Any] = {}
-        try:
-            for number, handler in handlers.items():
-                before[number] = signal.signal(number, handler)
-        except ValueError:  # signal handlers can only be set in the main thread
-            pass
-        try:
-            yield
-        finally:
-            if alarm in before:
-                signal.alarm(0)
-            for number, handler in before.items():
-                signal.signal(number, handler)

@@ -7,16 +7,17 @@ Element-wise operations use the local shard; functions that need the full tensor
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from bertsmith.errors import BertsmithError
+from bertsmith.model import Encoder
 from bertsmith.train.precision import has_matrix_units
 
-NamedParameters = Mapping[str, nn.Parameter]
 Coefficients = tuple[float, float, float]
 
 
@@ -193,11 +194,6 @@ class Muon(torch.optim.Muon):
         return orthogonalise(updates.to(dtype), group).to(updates.dtype)
 
 
-def matrix_dtype(device: torch.device) -> torch.dtype | None:
-    """Return the fastest `compute_dtype` for Muon on a device: bfloat16 if supported."""
-    return torch.bfloat16 if device.type != "cpu" or has_matrix_units() else None
-
-
 def orthogonalise(updates: Tensor, group: Mapping[str, Any]) -> Tensor:
     """Matrices with about the same singular vectors, all singular values about 1."""
     tall = updates.shape[-2] > updates.shape[-1]
@@ -354,72 +350,90 @@ class CompositeOptimizer:
                     yield parameter, one.state[parameter]
 
 
-def groups(parameters: NamedParameters, decay: float) -> list[dict[str, Any]]:
-    """Weight decay, and LAMB's adaptation, for matrices; neither for biases and norms."""
-    matrices = [parameter for parameter in parameters.values() if parameter.ndim > 1]
-    vectors = [parameter for parameter in parameters.values() if parameter.ndim < 2]
-    both = [
-        {"params": matrices, "weight_decay": decay, "adapt": True},
-        {"params": vectors, "weight_decay": 0.0, "adapt": False},
-    ]
-    return [group for group in both if group["params"]]
+def layered(module: nn.Module, layer_decay: float = 1.0) -> Iterator[tuple[Place, nn.Parameter]]:
+    """Yield each trained parameter of a module with its place.
+
+    What is above an encoder learns at the full rate, its top layer at `layer_decay` of it, and so
+    on down to the embedding.
+    """
+    encoders = {
+        f"{n}." if n else "": e for n, e in module.named_modules() if isinstance(e, Encoder)
+    }
+    depths = {
+        prefix: {number: depth for depth, (number, _) in enumerate(encoder.plan, 1)}
+        for prefix, encoder in encoders.items()
+    }
+    for name, parameter in module.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        below, inner = 0, parameter.ndim == 2 and ".blocks." in f".{name}"
+        for prefix, by_number in depths.items():
+            if name.startswith(prefix):
+                part, number, *_ = [*name.removeprefix(prefix).split("."), ""]
+                depth = by_number[int(number)] if part == "blocks" else 0
+                depth = len(by_number) if part == "norm" else depth
+                below = len(by_number) + 1 - depth
+        yield Place(layer_decay**below, parameter.ndim > 1, inner), parameter
 
 
-def _adamw(parameters: NamedParameters, train: Any) -> list[Optimizer]:
-    # Fused: one pass over the weights instead of ten. torch has no fused step for DTensors.
-    sharded = any(hasattr(parameter, "device_mesh") for parameter in parameters.values())
-    return [
-        torch.optim.AdamW(
-            groups(parameters, train.weight_decay),
-            lr=train.learning_rate,
-            betas=train.betas,
-            eps=train.epsilon,
-            fused=None if sharded else True,
-            foreach=True if sharded else None,
-        )
-    ]
+class Place(NamedTuple):
+    """Where a parameter is: what its learning rate and its weight decay depend on."""
+
+    rate: float  # times the learning rate
+    matrix: bool  # matrices decay; biases and norms do not
+    inner: bool  # a matrix in a layer
 
 
-def _variant(kind: type[AdamVariant]) -> Callable[[NamedParameters, Any], list[Optimizer]]:
-    def make(parameters: NamedParameters, train: Any) -> list[Optimizer]:
-        return [
-            kind(
-                groups(parameters, train.weight_decay),
-                lr=train.learning_rate,
-                betas=train.betas,
-                eps=train.epsilon,
-            )
+def optimizer_for(module: nn.Module, train: Any, half: bool | None = None) -> CompositeOptimizer:
+    """The optimizer that a recipe names, over all trained parameters.
+
+    With Muon, it is for the matrices of layers, and AdamW for the rest. `half`: Muon computes in
+    bfloat16 where that is fast; by default if the recipe's precision is.
+    """
+    members: dict[Place, list[nn.Parameter]] = {}
+    for place, parameter in layered(module, train.layer_decay):
+        members.setdefault(place, []).append(parameter)
+    if not members:
+        raise BertsmithError("every parameter is frozen: nothing can be trained")
+    inner, rest = (
+        [
+            {
+                "params": parameters,
+                "lr": place.rate * rate,
+                "weight_decay": train.weight_decay if place.matrix else 0.0,
+                "adapt": place.matrix,  # LAMB scales the updates of matrices
+            }
+            for place, parameters in members.items()
+            if (place.inner and train.optimizer == "muon") is chosen
         ]
-
-    return make
-
-
-def _muon(parameters: NamedParameters, train: Any) -> list[Optimizer]:
-    """Muon for the matrices inside blocks; AdamW for embeddings, norms, biases and heads."""
-    inner = {n: p for n, p in parameters.items() if p.ndim == 2 and ".blocks." in f".{n}"}
-    rest = {name: parameter for name, parameter in parameters.items() if name not in inner}
-    half = train.precision != "float32" and has_matrix_units()
-    muon = Muon(
-        list(inner.values()),
-        lr=train.matrix_learning_rate,
-        weight_decay=train.weight_decay,
-        momentum=0.95,
-        nesterov=True,
-        adjust_lr_fn="original",
-        compute_dtype=torch.bfloat16 if half else None,
+        for chosen, rate in ((True, train.matrix_learning_rate), (False, train.learning_rate))
     )
-    return [muon, *_adamw(rest, train)]
+    optimizers: list[Optimizer] = []
+    if inner:
+        half = train.precision != "float32" if half is None else half
+        optimizers.append(
+            Muon(
+                inner,
+                momentum=0.95,
+                nesterov=True,
+                adjust_lr_fn="original",
+                compute_dtype=torch.bfloat16 if half and has_matrix_units() else None,
+            )
+        )
+    if rest:
+        how = {"lr": train.learning_rate, "betas": train.betas, "eps": train.epsilon}
+        kind = OPTIMIZERS[train.optimizer]
+        if kind is torch.optim.AdamW:
+            # Fused: one pass over the weights, not ten. torch has no fused step for DTensors.
+            sharded = any(hasattr(parameter, "device_mesh") for parameter in module.parameters())
+            how |= {"foreach": True} if sharded else {"fused": True}
+        optimizers.append(kind(rest, **how))
+    return CompositeOptimizer(optimizers)
 
 
-OPTIMIZERS: dict[str, Callable[[NamedParameters, Any], list[Optimizer]]] = {
-    "adamw": _adamw,
-    "lamb": _variant(Lamb),
-    "stable_adamw": _variant(StableAdamW),
-    "muon": _muon,
+OPTIMIZERS: dict[str, Any] = {  # for all parameters, or for those that Muon leaves
+    "adamw": torch.optim.AdamW,
+    "lamb": Lamb,
+    "stable_adamw": StableAdamW,
+    "muon": torch.optim.AdamW,
 }
-
-
-def optimizer_for(module: nn.Module, train: Any) -> CompositeOptimizer:
-    """The optimizer that a recipe names, over all trainable parameters."""
-    parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
-    return CompositeOptimizer(OPTIMIZERS[train.optimizer](parameters, train))

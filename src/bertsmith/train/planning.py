@@ -20,6 +20,7 @@ from bertsmith.model import Encoder
 from bertsmith.tokenizer import Tokenizer
 from bertsmith.train.building import built, examples_of, open_corpus
 from bertsmith.train.busy import demand_busy, fill_of, full
+from bertsmith.train.captured import CapturedStep
 from bertsmith.train.compiling import compile_rows
 from bertsmith.train.distributed import Ranks
 from bertsmith.train.flops import training_flops
@@ -27,7 +28,7 @@ from bertsmith.train.memory import parameters_of, training_memory
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.precision import Precision, supported
 from bertsmith.train.recipe import Recipe
-from bertsmith.train.replayed import ReplayedSteps, can_replay, inputs_of
+from bertsmith.train.replayed import can_replay, inputs_of
 
 
 @dataclass(frozen=True)
@@ -315,7 +316,7 @@ def _replayed(recipe: Recipe, module: Any, example: Example, device: torch.devic
     if recipe.train.compile:
         compile_rows(module, captured=True, float8=name == "fp8")
     call = Precision.of(name, device).wrap(module)
-    steps = ReplayedSteps(call, optimizer_for(module, recipe.train), recipe.train, device).captured
+    steps = CapturedStep(call, optimizer_for(module, recipe.train), device, clip=recipe.train.clip)
     inputs = inputs_of(example, module.counts(example))
     began = 0.0
     for number in range(3 + MEASURED):

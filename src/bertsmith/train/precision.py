@@ -110,6 +110,22 @@ class Precision:
         return hooks + [(part.register_forward_hook, narrow) for part in signals]
 
 
+class Autocast(nn.Module):
+    """A module whose products are in bfloat16, where its weights may not be swapped for a pass.
+
+    What is computed again in the backward pass must find the same weights as before.
+    """
+
+    def __init__(self, inner: nn.Module, device: torch.device) -> None:
+        super().__init__()
+        self.inner, self.device = inner, device
+
+    def forward(self, *inputs: Any) -> Any:
+        """The output of the module inside."""
+        with torch.autocast(self.device.type, torch.bfloat16):
+            return self.inner(*inputs)
+
+
 @contextmanager
 def hooked(hooks: Iterable[Hook]) -> Iterator[None]:
     """Context manager: register the hooks."""

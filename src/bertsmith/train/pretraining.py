@@ -24,27 +24,29 @@ from bertsmith.examples.loader import StepRequest
 from bertsmith.examples.source import UnfitCorpusError
 from bertsmith.files import finite, write_json, write_text
 from bertsmith.folders import marking, write_directory
-from bertsmith.model import Encoder, Model
-from bertsmith.objectives import Contrastive
+from bertsmith.model import Model
+from bertsmith.objectives import Contrastive, MultiObjective
 from bertsmith.pages.runs import write_report
 from bertsmith.store import differences
+from bertsmith.train.activations import blocks_of, freeze
 from bertsmith.train.building import Built, built, described, examples_of, hollow, open_corpus
 from bertsmith.train.busy import DRAWS, Draw, demand_busy, fill_of
 from bertsmith.train.compiling import compile_rows
 from bertsmith.train.distributed import Ranks
 from bertsmith.train.evaluate import held_out, pseudo_perplexity
 from bertsmith.train.folder import RunFolder
-from bertsmith.train.loop import Trainer
+from bertsmith.train.loop import Keeping, Replay, Scoring, Trainer
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.precision import Precision, supported
 from bertsmith.train.recipe import Recipe, checked, load_recipe, parsed
-from bertsmith.train.replayed import can_replay
+from bertsmith.train.replayed import can_replay, inputs_of
 from bertsmith.train.state import Checkpoints
 from bertsmith.train.step import allow_signals
 from bertsmith.train.watch import MakeWatch, Watch, check_view, watcher
 
 # Keys that older runs do not have; a teacher's objectives ask for one.
-LATER = ("teacher", "contrastive", "model.keep")
+LATER = {"teacher", "contrastive", "model.keep", "train.freeze", "train.layer_decay"}
+LATER |= {"train.checkpointing", "evaluate.keep", "evaluate.patience"}
 STORED = {"model": "model", "report": "report.html"}  # results of a finished run
 
 
@@ -117,9 +119,7 @@ def _train(
 ) -> dict[str, Any]:
     plain = hollow(made)  # as it is stored: neither compiled nor sharded
     learner = made.learner.to(ranks.device)
-    blocks = [
-        block for part in learner.modules() if isinstance(part, Encoder) for block in part.blocks
-    ]
+    freeze(learner.model, recipe.train.freeze)
     replay = can_replay(recipe, learner, ranks)
     name = supported(recipe.train.precision, ranks.device)
     if recipe.train.compile:
@@ -127,9 +127,13 @@ def _train(
         how = {"half": name != "float32", "float8": name == "fp8"}
         compile_rows(learner, whole=whole, captured=replay, **how)
     elif ranks.device.type == "cpu":
-        allow_signals(blocks)
-    precision = Precision.of(name, ranks.device)
-    module = ranks.wrap(learner, recipe.train.parallel, blocks, precision)
+        allow_signals(blocks_of(learner))
+    module = ranks.wrap(
+        learner,
+        recipe.train.parallel,
+        Precision.of(name, ranks.device),
+        checkpointing=recipe.train.checkpointing,
+    )
     held, unfit = _held_out(recipe, made.checkpoint.config.segments)
     if unfit:
         watch.say(unfit)
@@ -140,16 +144,16 @@ def _train(
         module,
         optimizer_for(learner, recipe.train),
         train=recipe.train,
-        keeping=recipe.checkpoint,
         ranks=ranks,
-        folder=folder,
         request=request,
+        record=folder,
         watch=watch,
+        place=str(folder.path),
+        checkpoints=Checkpoints(folder.path / "checkpoints", recipe.checkpoint.keep),
+        keeping=Keeping(recipe.checkpoint.every, recipe.checkpoint.minutes),
+        scoring=_scoring(recipe, held, learner, module, ranks, baseline),
+        replay=Replay(inputs_of, advice="set train.graphs=false") if replay else None,
         workers=recipe.data.workers,
-        evaluate=_evaluator(recipe, held, learner, module, ranks, baseline),
-        evaluate_every=recipe.evaluate.every,
-        evaluate_first=bool(recipe.model.start),  # what it could do before
-        replay=replay,
     )
     if resume and trainer.resume():
         if trainer.progress.corpus != corpus.fingerprint():
@@ -167,9 +171,10 @@ def _train(
     summary = finite({"finished": finished, **_summary(trainer, ranks, name), **baseline})
     if not finished:
         watch.say(f"stopped at step {trainer.progress.step}; --resume continues")
-        return {"signal": trainer.stopped, **summary}
+        return {"signal": trainer.stopped.number, **summary}
     begins = accumulate(steps for _, _, steps in recipe.lengths()[:-1])
     missed = sum(trainer.progress.step <= begin for begin in begins)
+    missed = 0 if trainer.progress.ended else missed
     trainer.ledger.note("stages that the budget did not reach", missed)
     summary |= {"stages_not_reached": missed} if missed else {}
     warmup = recipe.train.warmup if recipe.train.warmup >= 1 else 0
@@ -207,7 +212,10 @@ def _finish(
 ) -> dict[str, Any]:
     """Save and evaluate the model, and write the summary and the report of the run."""
     corpus.sums.finish()  # no model of a damaged corpus
-    trainer.averages.apply()
+    if trainer.best.weights:
+        trainer.best.restore(trainer.named)
+    else:
+        trainer.averages.apply()
     weights = ranks.gather(dict(trainer.learner.named_parameters()))
     summary |= {name: str(folder.path / file) for name, file in STORED.items()}
     if ranks.first:
@@ -321,6 +329,8 @@ def _summary(trainer: Trainer, ranks: Ranks, precision: str) -> dict[str, Any]:
         "ranks": ranks.count,
         "useful_tokens_per_rank": progress.tokens / max(progress.step, 1) / ranks.count,
         "useful_share": progress.useful / max(progress.step, 1),
+        **({"best_step": trainer.best.step} if trainer.best.weights else {}),
+        **({"ended_early": True} if progress.ended else {}),
         **progress.scores,
     }
 
@@ -382,19 +392,20 @@ def _held_out(recipe: Recipe, segments: int) -> tuple[Examples | None, str]:
         return None, f"held-out text is not evaluated: {error}"
 
 
-def _evaluator(
+def _scoring(
     recipe: Recipe,
     held: Examples | None,
-    learner: Any,
+    learner: MultiObjective,
     module: nn.Module,
     ranks: Ranks,
     baseline: dict[str, float],
-) -> Callable[[Callable[[], bool]], dict[str, Any] | None] | None:
-    """Return the evaluation on held-out text: scores, filled masks and the unigram loss."""
-    if held is None or not recipe.evaluate.tokens:
+) -> Scoring | None:
+    """The evaluation on held-out text: scores, filled masks and the unigram loss."""
+    part = recipe.evaluate
+    if held is None or not part.tokens:
         return None
 
-    def evaluate(stopped: Callable[[], bool]) -> dict[str, Any] | None:
+    def score(stopped: Callable[[], bool]) -> dict[str, Any] | None:
         # Not compiled: every new batch size would trigger a compilation.
         plain = torch.compiler.set_stance("force_eager") if recipe.train.compile else nullcontext()
         with plain:
@@ -402,7 +413,7 @@ def _evaluator(
                 learner,
                 module,
                 held,
-                tokens=recipe.evaluate.tokens,
+                tokens=part.tokens,
                 micro_tokens=recipe.train.micro_tokens,
                 ranks=ranks,
                 stopped=stopped,
@@ -413,7 +424,20 @@ def _evaluator(
         row = {f"held_out_{name}": value for name, value in scores.items()} | baseline
         return row | ({"samples": samples} if samples else {})
 
-    return evaluate
+    def value(row: dict[str, Any]) -> float:
+        """Minus the held-out loss: of all terms, by their weights."""
+        terms = [name for name in row if f"{name}_accuracy" in row]
+        weights = {name: learner.weights.get(name.removeprefix("held_out_"), 1.0) for name in terms}
+        return -sum(row[name] * weights[name] for name in terms)
+
+    return Scoring(
+        score,
+        every=part.every,
+        first=bool(recipe.model.start),  # what it could do before
+        value=value,
+        take="best" if part.keep == "best" else "none",
+        ended=lambda best, _: 0 < part.patience <= best.waited,
+    )
 
 
 def _same(recipe: Recipe, folder: RunFolder) -> Recipe:

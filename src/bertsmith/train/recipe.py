@@ -156,6 +156,14 @@ class Stage(Part):
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
+def freezable(text: str) -> str:
+    """What can be frozen, as it is; an error for anything else."""
+    if text not in ("none", "embedding", "encoder"):
+        if not (text.isascii() and text.isdecimal() and len(text) <= 4):
+            raise ValueError("should be none, embedding, encoder or a number of layers")
+    return text
+
+
 class TrainPart(Part):
     """How the model is trained."""
 
@@ -198,12 +206,21 @@ class TrainPart(Part):
     )
     spike: float = Field(
         default=20.0,
-        gt=1,
+        ge=0,
         le=1e9,
-        description="skip a step whose gradient norm is this many times the recent one",
+        description="skip a step whose gradient norm is this many times the recent one; 0: never",
     )
     precision: Literal["float32", "bfloat16", "fp8"] = Field(
         default="float32", description="of the computation; fp8: matrix multiplications on new GPUs"
+    )
+    freeze: str = Field(
+        default="none", description="not trained: embedding, encoder, or a number of lower layers"
+    )
+    layer_decay: float = Field(
+        default=1.0, gt=0, le=1, description="learning rate of a layer as a share of the next one's"
+    )
+    checkpointing: bool = Field(
+        default=False, description="recompute activations in the backward pass, to save memory"
     )
     compile: bool = False
     graphs: bool = Field(
@@ -223,6 +240,11 @@ class TrainPart(Part):
         description="CPU threads; 0: all of them, one for the smallest models",
     )
 
+    @field_validator("freeze")
+    @classmethod
+    def _freeze(cls, value: str) -> str:
+        return freezable(value)
+
 
 class EvaluatePart(Part):
     """How the run is evaluated."""
@@ -232,6 +254,15 @@ class EvaluatePart(Part):
     )
     tokens: int = Field(
         default=65536, ge=0, le=MOST_TOKENS, description="held-out tokens to evaluate on"
+    )
+    keep: Literal["last", "best"] = Field(
+        default="last", description="which model is stored: the last, or that of the least loss"
+    )
+    patience: int = Field(
+        default=0,
+        ge=0,
+        le=MOST_STEPS,
+        description="stop after so many evaluations without a lower held-out loss; 0: never",
     )
     pseudo: int = Field(
         default=16,
@@ -361,6 +392,12 @@ def _check(recipe: Recipe, where: str) -> None:
         raise BertsmithError(f'{where}: masking.smoothing needs masking.unit = "token"')
     if train.precision == "fp8" and not train.compile:
         raise BertsmithError(f'{where}: train.precision = "fp8" needs train.compile = true')
+    if train.checkpointing and train.compile:
+        raise BertsmithError(f"{where}: train.checkpointing needs train.compile = false")
+    held = recipe.evaluate
+    if (held.patience or held.keep == "best") and not (held.every and held.tokens):
+        key = "patience" if held.patience else "keep"
+        raise BertsmithError(f"{where}: evaluate.{key} needs evaluate.every and evaluate.tokens")
     shares = recipe.contrastive
     if shares.titles + shares.sentences + shares.same > 1:
         raise BertsmithError(f"{where}: the shares of titles, sentences and same are more than 1")

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bertsmith.batch import Batch
 from bertsmith.examples import Example
-from bertsmith.examples.loader import LoadedStep
-from bertsmith.train.captured import CapturedStep, Inputs, StepRow
+from bertsmith.train.captured import Inputs
 from bertsmith.train.compiling import reads_boundaries
 from bertsmith.train.distributed import Ranks
-from bertsmith.train.optimizer import CompositeOptimizer
 from bertsmith.train.precision import supported
-from bertsmith.train.recipe import Recipe, TrainPart
-from bertsmith.train.step import StepNote, StepResult
+from bertsmith.train.recipe import Recipe
 
 ROWS = 1024  # masked tokens are padded to a multiple of this: fewer shapes to capture
-READ = 8  # steps between two reads of results
 IGNORED = -100  # the target of rows without a loss
 
 
@@ -38,54 +33,11 @@ def can_replay(recipe: Recipe, learner: Any, ranks: Ranks) -> bool:
         and supported(train.precision, ranks.device) != "float32"
         and train.optimizer in ("adamw", "muon")
         and not train.ema
+        and not train.checkpointing
         and train.micro_tokens >= max(tokens for _, tokens, _ in recipe.lengths())
         and all(objective.capturable for objective in learner.objectives)
         and reads_boundaries(learner)
     )
-
-
-class ReplayedSteps:
-    """Captured steps, whose results arrive later, together with their notes."""
-
-    def __init__(
-        self,
-        module: nn.Module,
-        optimizer: CompositeOptimizer,
-        train: TrainPart,
-        device: torch.device,
-    ) -> None:
-        self.captured = CapturedStep(
-            module,
-            optimizer,
-            device,
-            clip=train.clip,
-            spike=train.spike,
-            read=READ,
-            advice="set train.graphs=false",
-        )
-        self.notes: deque[StepNote] = deque()
-
-    def __call__(
-        self, loaded: LoadedStep, counts: Mapping[str, float], fraction: float, seed: int
-    ) -> list[StepRow]:
-        """Start a step on the GPU; returns the results that are available."""
-        passes = [inputs_of(example, counts) for example in loaded.examples]
-        return self.captured(passes, fraction, seed)
-
-    def resume(self, recent: list[float]) -> None:
-        """Continue from a checkpoint; graphs are discarded, since its tensors are new ones."""
-        self.captured.reset()
-        self.captured.guard.load(recent)
-
-    def known(self, rows: list[StepRow]) -> list[tuple[StepNote, StepResult]]:
-        """Results with the notes of their steps."""
-        return [
-            (
-                self.notes.popleft(),
-                StepResult(row.loss, row.gradient_norm, row.sums, [], row.fault),
-            )
-            for row in rows
-        ]
 
 
 def inputs_of(example: Example, counts: Mapping[str, float]) -> Inputs:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from bertsmith.errors import BertsmithError
 from bertsmith.files import cause, digest, sync
 from bertsmith.train.averages import Averages
+from bertsmith.train.best import Best
 from bertsmith.train.distributed import Ranks, assign
 from bertsmith.train.optimizer import CompositeOptimizer
 
@@ -41,7 +42,15 @@ class Progress:
     recent: list[float] = field(default_factory=list)  # norms of the last good steps
     counts: dict[str, int] = field(default_factory=dict)  # the ledger
     scores: dict[str, Any] = field(default_factory=dict)  # the most recent losses, those at start
-    sums: dict[str, int] = field(default_factory=dict)  # checksums of the logs
+    record: dict[str, Any] = field(default_factory=dict)  # of the logs: checksums, or all of it
+    best: dict[str, Any] = field(default_factory=dict)  # the best evaluation
+    ended: bool = False  # evaluations say that there is nothing more to expect
+
+    @classmethod
+    def of(cls, numbers: Mapping[str, Any]) -> Progress:
+        """What a checkpoint has; older ones call the record `sums`."""
+        later = {"record": numbers["sums"]} if "sums" in numbers else {}
+        return cls(**{key: value for key, value in numbers.items() if key != "sums"} | later)
 
 
 class Saved(NamedTuple):
@@ -52,12 +61,16 @@ class Saved(NamedTuple):
 
 
 class TensorState:
-    """The tensors of a run: weights, optimizer states, averages."""
+    """The tensors of a run: weights, optimizer states, averages, the best weights."""
 
     def __init__(
-        self, named: Mapping[str, nn.Parameter], optimizer: CompositeOptimizer, averages: Averages
+        self,
+        named: Mapping[str, nn.Parameter],
+        optimizer: CompositeOptimizer,
+        averages: Averages,
+        best: Best,
     ) -> None:
-        self.named, self.optimizer, self.averages = named, optimizer, averages
+        self.named, self.optimizer, self.averages, self.best = named, optimizer, averages, best
         self.names = {parameter: name for name, parameter in named.items()}
 
     def gather(self, ranks: Ranks) -> dict[str, dict[str, Tensor]]:
@@ -71,6 +84,7 @@ class TensorState:
             "model": self.named,
             "optimizer": states,
             "average": self.averages.values,
+            "best": self.best.weights,
         }
         return {file: ranks.gather(tensors) for file, tensors in files.items() if tensors}
 
@@ -81,6 +95,9 @@ class TensorState:
         for name, value in self.averages.values.items():
             assign(value, saved.tensors["average"][name])
         self.averages.updates = saved.numbers["averaged"]
+        device = next(iter(self.named.values())).device
+        best = {name: value.to(device) for name, value in saved.tensors.get("best", {}).items()}
+        self.best.load(saved.numbers.get("best") or {}, best)
         stored: dict[str, dict[str, Tensor]] = {}
         for place, value in saved.tensors.get("optimizer", {}).items():
             name, _, key = place.rpartition(":")

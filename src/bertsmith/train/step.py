@@ -11,15 +11,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from bertsmith.train.distributed import Ranks, is_sharded
 from bertsmith.train.guard import Guard
 from bertsmith.train.optimizer import CompositeOptimizer, local_shard
+from bertsmith.train.stopping import Stop
 from bertsmith.train.tables import TableGradients
-
-
-class Stop(BaseException):
-    """Raised by a signal within a step: its gradients are lost, the weights unchanged."""
 
 
 class MicroBatch(NamedTuple):
@@ -157,15 +155,14 @@ def wide(row: Tensor) -> Tensor:
     return row.double() if row.device.type in ("cpu", "cuda") else row.cpu().double()
 
 
-def allow_signals(blocks: Iterable[nn.Module]) -> None:
+def allow_signals(blocks: Iterable[nn.Module]) -> list[RemovableHandle]:
     """Let Python handle signals between the blocks of a backward pass, not only after it.
 
-    On a CPU a backward pass may take minutes in which no Python code runs.
+    On a CPU a backward pass may take minutes in which no Python code runs. Returns the hooks.
     """
 
     def hook(module: nn.Module, inputs: Any, output: Any) -> None:
         if isinstance(output, Tensor) and output.requires_grad:
             output.register_hook(lambda gradient: None)
 
-    for block in blocks:
-        block.register_forward_hook(hook)
+    return [block.register_forward_hook(hook) for block in blocks]

@@ -1,27 +1,52 @@
-"""Hidden states in training: recomputed in the backward pass, or cached (frozen encoder)."""
+"""Which layers are trained, and their hidden states: recomputed, or cached (frozen encoder)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from bertsmith.batch import Batch
-from bertsmith.finetuning.batches import batch_of, micro_batches
-from bertsmith.model import Model
+from bertsmith.errors import BertsmithError
+from bertsmith.model import Encoder, Model
 from bertsmith.model.attention import Context
 from bertsmith.model.encoder import Hidden, Trace
-from bertsmith.tasks.training import Sample
 
 CACHE = 4 << 30  # bytes of hidden states that are kept for a frozen encoder
 
 
-def checkpoint_blocks(model: Model) -> None:
+def freeze(model: Model, which: str) -> None:
+    """Freeze the embedding, that and the lowest layers, or the whole encoder."""
+    if which == "none":
+        return
+    encoder = model.encoder
+    frozen: list[nn.Module] = [encoder.embedding]
+    if which == "encoder":
+        frozen = [encoder]
+    elif which != "embedding":
+        depth = len(encoder.plan)
+        if int(which) > depth:
+            raise BertsmithError(f"{which} layers cannot be frozen: the model has {depth}")
+        lower = {number for number, _ in encoder.plan[: int(which)]}
+        if lower & {number for number, _ in encoder.plan[int(which) :]}:
+            raise BertsmithError("the layers of this model share their weights: freeze encoder")
+        frozen += [encoder.blocks[number] for number in sorted(lower)]
+    for module in frozen:
+        module.requires_grad_(False)
+
+
+def blocks_of(module: nn.Module) -> list[Any]:
+    """The layers of all encoders in a module."""
+    return [block for one in module.modules() if isinstance(one, Encoder) for block in one.blocks]
+
+
+def checkpoint_blocks(module: nn.Module) -> None:
     """Let each block recompute its activations in the backward pass instead of storing them."""
-    for block in model.encoder.blocks:
+    for block in blocks_of(module):
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
 
 
@@ -44,13 +69,13 @@ class CachedEncoder:
         self.states: dict[tuple[bytes, bytes], Tensor] = {}  # ids and segments → (length, D)
         model.encoder.forward = self  # type: ignore[method-assign]
 
-    def fill(self, samples: Sequence[Sample], budget: int) -> None:
-        """Compute the states of all samples, in an order that a resumed run repeats."""
+    def fill(self, batches: Iterable[Batch]) -> None:
+        """Compute the states of batches, while there is room for them."""
         device = next(self.encoder.parameters()).device
-        for items in micro_batches(samples, budget):
+        for batch in batches:
             if self.bytes >= self.limit:
                 return
-            self(batch_of(items, device))
+            self(batch.to(device))
 
     def __call__(self, batch: Batch, trace: Trace | None = None) -> Hidden:
         """Batch → hidden states (T, D)."""

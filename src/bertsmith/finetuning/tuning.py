@@ -1,0 +1,444 @@
+"""One fine-tuning run: what the loop of `train` needs to know of it, and its history."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from bertsmith.checkpoint.assemble import substitute
+from bertsmith.errors import BertsmithError
+from bertsmith.examples.draw import bits
+from bertsmith.finetuning.batches import Epochs, batch_of, micro_batches
+from bertsmith.finetuning.learner import Learner, PaddedInputs
+from bertsmith.finetuning.settings import Settings, matrix_rate_for
+from bertsmith.infer.loaded import LoadedModel
+from bertsmith.infer.run import STEP, bar_of
+from bertsmith.ledger import Ledger
+from bertsmith.tasks.training import Sample, Training
+from bertsmith.train.activations import CachedEncoder, blocks_of, freeze, restore_forward
+from bertsmith.train.best import Best
+from bertsmith.train.distributed import Ranks
+from bertsmith.train.loop import Keeping, Replay, Scoring, Trainer
+from bertsmith.train.optimizer import optimizer_for
+from bertsmith.train.precision import Precision, supported
+from bertsmith.train.recipe import TrainPart
+from bertsmith.train.state import Checkpoints, Progress
+from bertsmith.train.step import allow_signals
+from bertsmith.train.tables import large_tables
+
+Scores = dict[str, float]
+BUDGETS = {"cpu": 8192, "cuda": 32768}  # tokens that pass through the model at once
+EVALUATIONS = 10  # scores on dev data in a run of more epochs than that
+UNCHANGED = 3  # scores without a better one, after which a run that has learned its file ends
+HEAD_RATE = 2e-3  # learning rate where only the head is trained
+SPARE = 10  # a checkpoint is written when ten times as long as it takes has passed
+REPLAY = Replay(
+    lambda example, counts: example.inputs, read=32, advice="train with --no-graphs (graphs=False)"
+)
+
+
+class Watcher(Protocol):
+    """A callback for the progress of a run."""
+
+    def step(self, done: int, total: int, loss: float) -> None:
+        """A step is done."""
+
+    def epoch(self, row: dict[str, Any]) -> None:
+        """An epoch is done: its seed, its number, its mean loss, and the scores if there are."""
+
+
+class Nobody:
+    """A watcher that looks away."""
+
+    def step(self, done: int, total: int, loss: float) -> None:
+        """Look away."""
+
+    def epoch(self, row: dict[str, Any]) -> None:
+        """Look away."""
+
+
+@contextmanager
+def progress_bar(wanted: bool | None) -> Iterator[Watcher]:
+    """A watcher that draws a bar on standard error; by default on a terminal or in a notebook."""
+    from rich.console import Console
+
+    if wanted is None:
+        wanted = sys.stderr.isatty() or Console().is_jupyter
+    if not wanted:
+        yield Nobody()
+        return
+    with bar_of("{task.description}{task.completed} of {task.total} steps") as bar:
+        task = bar.add_task("", total=None)
+
+        class Bar(Nobody):
+            def step(self, done: int, total: int, loss: float) -> None:
+                bar.update(task, completed=done, total=total, description=f"loss {loss:.4f}, ")
+
+        yield Bar()
+
+
+@dataclass
+class History:
+    """What happened in a run; the loop's record of it."""
+
+    losses: list[float] = field(default_factory=list)  # of each step; NaN if it was skipped
+    epochs: list[dict[str, Any]] = field(default_factory=list)
+    best: int = 0  # the epoch that was kept, from 1
+    planned: int = 0  # steps, if it does not stop early
+    examples: int = 0
+    seconds: float = 0.0  # of training, without evaluation
+
+    @property
+    def steps(self) -> int:
+        """The number of steps."""
+        return len(self.losses)
+
+    @property
+    def speed(self) -> float:
+        """Examples per second."""
+        return self.examples / self.seconds if self.seconds else 0.0
+
+    def log(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
+        """A step or an epoch is done."""
+        if "evaluated" in timing:
+            self.epochs.append({name: value for name, value in row.items() if name != "step"})
+        else:
+            self.losses.append(math.nan if "skipped" in row else row["loss"])
+            self.seconds += timing["seconds"]
+
+    def kept(self) -> dict[str, Any]:
+        """All of it."""
+        return asdict(self)
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        """Go back to what a checkpoint has."""
+        self.__dict__.update(kept)
+        self.losses = [math.nan if loss is None else loss for loss in self.losses]
+
+    def cut(self, progress: Progress) -> tuple[dict[str, int], list[str]]:
+        """Nothing: `restore` did it."""
+        return {}, []
+
+    def keep_ledger(self, ledger: Ledger) -> None:
+        """Nothing: the ledger is the model's."""
+
+
+class Tuning:
+    """A model that learns a task from samples, by the one loop.
+
+    `look` scores the model as it is; the score called settings.metric decides which epoch is kept.
+    Without it the last is. With `checkpoints`, an interrupted run goes on where it ended.
+    """
+
+    def __init__(
+        self,
+        bert: LoadedModel,
+        training: Training,
+        samples: Sequence[Sample],
+        settings: Settings,
+        look: Callable[[], Scores] | None = None,
+        watch: Watcher | None = None,
+        checkpoints: Checkpoints | None = None,
+        ranks: Ranks | None = None,
+    ) -> None:
+        if not samples:
+            raise BertsmithError(f"{training.dataset.path}: contains no training examples")
+        self.bert, self.training, self.samples = bert, training, samples
+        self.settings, self.look, self.watch = settings, look, watch or Nobody()
+        self.checkpoints, self.ranks = checkpoints, ranks or Ranks.alone(bert.device)
+        self.history, self.best = History(), Best()
+        self.each = -(-len(samples) // settings.batch_size)  # steps of an epoch
+        self.precision = supported(settings.dtype, bert.device)
+        if self.precision != settings.dtype:
+            bert.ledger.note(
+                f"trained in {self.precision}: this device has no {settings.dtype} units"
+            )
+
+    @property
+    def budget(self) -> int:
+        """The number of tokens that pass through the model at once."""
+        return self.settings.budget or BUDGETS.get(self.bert.device.type, 8192)
+
+    @property
+    def epoch(self) -> int:
+        """The number of epochs that are finished."""
+        return len(self.history.epochs)
+
+    @property
+    def best_epoch(self) -> int:
+        """The epoch whose weights are kept, from 1; 0 before there is one."""
+        return self.best.step // self.each
+
+    # ------------------------------------------------------------------ training
+
+    def run(self) -> None:
+        """Train; afterwards the model has the weights of the best epoch.
+
+        KeyboardInterrupt is raised after a signal; the run can be continued then.
+        """
+        begun = self.checkpoints is not None and bool(self.checkpoints.steps())
+        if self.settings.head_epochs and not begun:
+            self._train_head()
+        self._run(self.settings, "epoch", self.each * self.settings.epochs, scored=True)
+        self.finish()
+
+    def finish(self) -> None:
+        """Give the model the weights of the best epoch so far."""
+        named = {f"model.{name}": weights for name, weights in self.bert.model.named_parameters()}
+        self.best.restore(named)
+        self.history.best = self.best_epoch
+
+    def _train_head(self) -> None:
+        """Train the head alone on the frozen encoder's states: a start that spoils no weights."""
+        encoder = self.bert.model.encoder
+        trained = [p for p in encoder.parameters() if p.requires_grad]
+        freeze(self.bert.model, "encoder")
+        alone = self.settings.changed(
+            freeze="encoder",
+            learning_rate=HEAD_RATE,
+            epochs=self.settings.head_epochs,
+            optimizer="adamw",
+            matrix_learning_rate=0.0,
+            checkpointing=False,
+        )
+        try:
+            self._run(alone, "head epoch", self.each * alone.epochs, scored=False)
+        finally:
+            for parameter in trained:
+                parameter.requires_grad_(True)
+
+    def _run(self, settings: Settings, name: str, total: int, *, scored: bool) -> None:
+        """Run the loop over some epochs, and leave the model as it was but for its weights."""
+        bert, model = self.bert, self.bert.model
+        cache = CachedEncoder(model) if settings.freeze == "encoder" else None
+        signals = allow_signals(blocks_of(model)) if bert.device.type == "cpu" else []
+        trainer = self._trainer(settings, name, total, scored)
+        try:
+            if scored and self.checkpoints is not None and self.checkpoints.steps():
+                trainer.resume()
+            model.train()
+            if cache is not None:  # in an order that a resumed run repeats
+                cache.fill(batch_of(one) for one in micro_batches(self.samples, self.budget))
+            finished = trainer.run()
+        finally:
+            for hook in signals:
+                hook.remove()
+            trainer.step.tables.close()
+            restore_forward(model)
+            bert.model.use_kernel(None)
+            bert.model.eval()
+        if self.sharded:
+            self._unshard(trainer.named)
+            bert.model.eval()
+        if not finished:
+            raise KeyboardInterrupt
+
+    def _trainer(self, settings: Settings, name: str, total: int, scored: bool) -> Trainer:
+        bert, training, ranks = self.bert, self.training, self.ranks
+        on_cpu, half = bert.device.type == "cpu", self.precision != "float32"
+        # oneDNN prepares again for each new number of rows in half precision.
+        learner = Learner(bert.model, training, STEP if half and on_cpu else 1)
+        tables = large_tables(bert.model) if ranks.count == 1 else []
+        graphs = can_replay(settings, ranks)
+        padded = PaddedInputs(bert, training, half) if graphs else None
+        epochs = Epochs(training, self.samples, settings, self.budget, name=name, captured=padded)
+        train = self._train_part(settings, total)
+        self.plain = deepcopy_empty(bert.model) if self.sharded else bert.model
+        module = ranks.wrap(
+            learner,
+            "fsdp" if self.sharded else "ddp",
+            Precision.of(self.precision, bert.device),
+            checkpointing=settings.checkpointing,
+            tables=tables,
+        )
+        if scored:
+            self.history.planned = total
+        trainer = Trainer(
+            learner,
+            module,
+            optimizer_for(learner, train, half=True),
+            train=train,
+            ranks=ranks,
+            request=lambda step: epochs,
+            record=self.history if scored else History(),
+            watch=_Told(self if scored else None, total),
+            place=str(training.dataset.path),
+            checkpoints=self.checkpoints if scored else None,
+            keeping=Keeping(every=self.each, at_start=False, spare=SPARE),
+            scoring=self._scoring() if scored else None,
+            replay=REPLAY if graphs else None,
+            workers=1,
+            ledger=bert.ledger,
+            draw=lambda step: int(bits(settings.seed, "step", step, *_other(ranks)) >> 1),
+            tables=tables if on_cpu else (),  # a GPU fills a table of zeros in no time
+        )
+        self.best = trainer.best if scored else self.best
+        return trainer
+
+    def _train_part(self, settings: Settings, total: int) -> TrainPart:
+        """The settings as those of the loop."""
+        return TrainPart(
+            seed=settings.seed,
+            steps=total,
+            optimizer=settings.optimizer,
+            learning_rate=settings.learning_rate,
+            matrix_learning_rate=settings.matrix_learning_rate or matrix_rate_for(total),
+            layer_decay=settings.layer_decay,
+            weight_decay=settings.weight_decay,
+            epsilon=1e-8,
+            schedule=settings.schedule,
+            warmup=settings.warmup,
+            decay=0.1,
+            clip=settings.clip,
+            spike=settings.spike,
+            ema=settings.ema,
+            precision=self.precision,
+        )
+
+    # ------------------------------------------------------------------ scores
+
+    def _scoring(self) -> Scoring:
+        """After every epoch its mean loss; after some of them also the scores on dev data."""
+        settings = self.settings
+
+        def score(stopped: Callable[[], bool]) -> dict[str, Any]:
+            losses = [loss for loss in self.history.losses[-self.each :] if math.isfinite(loss)]
+            epoch = self.epoch + 1
+            row: dict[str, Any] = {"epoch": epoch, "loss": sum(losses) / max(1, len(losses))}
+            self.history.examples += len(self.samples)
+            if self.look is None or not is_evaluated(epoch, settings):
+                return row
+            model = self.bert.model.eval()
+            model.use_kernel(None)
+            try:
+                return row | self.look()
+            finally:
+                model.train()
+
+        def value(row: Mapping[str, Any]) -> float | None:
+            if not is_evaluated(row["epoch"], settings):
+                return None
+            found = row.get(settings.metric)
+            return math.inf if self.look is None else math.nan if found is None else found
+
+        def ended(best: Best, row: Mapping[str, Any]) -> bool:
+            return self.look is not None and has_ended(best, settings, self.training, row["loss"])
+
+        return Scoring(
+            score,
+            every=self.each,
+            value=value,
+            take="last" if settings.keep == "last" or self.look is None else "best",
+            ended=ended,
+            shown=self._shown,
+        )
+
+    @contextmanager
+    def _shown(self) -> Iterator[Mapping[str, nn.Parameter]]:
+        """The model as it will be used: whole, where it is sharded."""
+        sharded = self.bert.checkpoint
+        if self.sharded:
+            self._unshard(dict(self.bert.model.named_parameters()), "")
+        try:
+            with self.training.as_used(self.bert.model):
+                named = self.bert.model.named_parameters()
+                yield {f"model.{name}": weights for name, weights in named}
+        finally:
+            self.bert.checkpoint = sharded
+
+    # ------------------------------------------------------------------ shards
+
+    @property
+    def sharded(self) -> bool:
+        """Are the weights divided over the ranks? Not if only the head is trained."""
+        alone = self.ranks.count == 1 or self.settings.freeze == "encoder"
+        return self.settings.parallel == "fsdp" and not alone
+
+    def _unshard(self, named: Mapping[str, nn.Parameter], prefix: str = "model.") -> None:
+        """Give the loaded model whole weights on every rank."""
+        whole = deepcopy(self.plain, {})
+        values = {}
+        for name, empty in whole.named_parameters():
+            shard: Any = named[prefix + name]
+            full = shard.full_tensor() if hasattr(shard, "full_tensor") else shard
+            values[empty] = nn.Parameter(full.detach().clone(), empty.requires_grad)
+        substitute(whole, values)
+        self.bert.checkpoint = replace(self.bert.checkpoint, model=whole)
+
+
+def train(
+    bert: LoadedModel,
+    training: Training,
+    samples: Sequence[Sample],
+    settings: Settings,
+    look: Callable[[], Scores] | None,
+    watch: Watcher | None = None,
+) -> History:
+    """Train a model on samples; afterwards it has the weights of the best epoch."""
+    tuning = Tuning(bert, training, samples, settings, look, watch)
+    tuning.run()
+    return tuning.history
+
+
+class _Told:
+    """Passes what the loop tells on to the watcher of a run, if there is one."""
+
+    def __init__(self, tuning: Tuning | None, total: int) -> None:
+        self.tuning, self.total = tuning, total
+
+    def step(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
+        if self.tuning is None or not self.tuning.ranks.first:
+            return
+        watch, history = self.tuning.watch, self.tuning.history
+        if timing:
+            watch.step(history.steps, self.total, history.losses[-1])
+        else:
+            watch.epoch({"seed": self.tuning.settings.seed, **history.epochs[-1]})
+
+    def say(self, message: str) -> None:
+        """Nothing: the ledger has it, too."""
+
+
+def _other(ranks: Ranks) -> tuple[int, ...]:
+    """What ranks but the first add to a seed."""
+    return () if ranks.first else (ranks.rank,)
+
+
+def can_replay(settings: Settings, ranks: Ranks) -> bool:
+    """Can one GPU replay the steps? Not if states are recomputed, cached or averaged."""
+    plain = not settings.checkpointing and settings.freeze != "encoder" and not settings.ema
+    return ranks.device.type == "cuda" and ranks.count == 1 and settings.graphs and plain
+
+
+def deepcopy_empty(model: nn.Module) -> Any:
+    """A copy of a model whose parameters take no memory."""
+    empty = {
+        id(one): nn.Parameter(torch.empty_like(one, device="meta"), one.requires_grad)
+        for one in model.parameters()
+    }
+    return deepcopy(model, dict(empty))
+
+
+def has_ended(best: Best, settings: Settings, training: Training, loss: float) -> bool:
+    """Is there nothing more to expect from further epochs?
+
+    By `patience`. Without it, if the training file is learned and dev scores do not rise any more;
+    but never where the last epoch is to be kept, as in benchmarks: they are trained as planned.
+    """
+    if settings.patience or settings.keep == "last":
+        return 0 < settings.patience <= best.waited
+    return best.waited >= UNCHANGED and loss < training.learned
+
+
+def is_evaluated(epoch: int, settings: Settings) -> bool:
+    """Is the dev data scored after this epoch? Of many epochs, some ten are: they are short."""
+    every = 1 if settings.patience else -(-settings.epochs // EVALUATIONS)
+    return epoch in (1, settings.epochs) or epoch % every == 0

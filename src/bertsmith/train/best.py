@@ -1,0 +1,65 @@
+"""The best weights of a run, by the scores of its evaluations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from bertsmith.train.distributed import assign, is_sharded
+
+Take = Literal["best", "last", "none"]
+
+
+class Best:
+    """A copy of the trained weights at the best evaluation, and how long ago that was.
+
+    `take` is "best", "last" (every evaluation is taken) or "none" (no weights are copied).
+    """
+
+    def __init__(self, take: Take = "none") -> None:
+        self.take = take
+        self.weights: dict[str, Tensor] = {}
+        self.step = 0  # at which they were taken
+        self.highest = -math.inf  # the best score
+        self.waited = 0  # evaluations since there was a better one
+
+    def consider(self, score: float, step: int, named: Mapping[str, nn.Parameter]) -> None:
+        """Take the weights as they are if their score is the best so far.
+
+        Of equal scores the later wins: with few examples scores tie while losses still fall.
+        """
+        value = -math.inf if math.isnan(score) else score
+        better = self.take == "last" or value >= self.highest or not self.weights
+        if better and self.take != "none":
+            self.weights = {
+                name: weights.detach().clone()
+                for name, weights in named.items()
+                if weights.requires_grad
+            }
+            self.step = step
+        self.waited = 0 if value > self.highest else self.waited + 1
+        self.highest = max(self.highest, value)
+
+    @torch.no_grad()
+    def restore(self, named: Mapping[str, nn.Parameter]) -> None:
+        """Give a model the best weights, if there are any."""
+        for name, weights in self.weights.items():
+            if is_sharded(weights):
+                named[name].copy_(weights)
+            else:
+                assign(named[name], weights)
+
+    def numbers(self) -> dict[str, Any]:
+        """All but the weights, as JSON."""
+        return {"step": self.step, "highest": str(self.highest), "waited": self.waited}
+
+    def load(self, numbers: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
+        """Restore what a checkpoint has."""
+        if numbers:
+            self.step, self.waited = numbers["step"], numbers["waited"]
+            self.highest = float(numbers["highest"])
+        self.weights = dict(weights)
