@@ -119,7 +119,7 @@ def test_an_error_on_another_device_ends_all_and_is_raised(bert: Bert) -> None:
     windows = bert.windows(TEXTS * 10)
     with pytest.raises(ValueError, match="a broken device"):
         run(bert.model, windows, seen, devices=[CPU, CPU], budget=32)
-    assert len(seen.batches) < 10  # of some hundred
+    assert len(seen.batches) < 100  # of more than 500
     assert np.isfinite(bert.embed(TEXTS)).all()
 
 
