@@ -92,8 +92,8 @@ def flat(model: Any) -> Job:
         windows = [
             Window(n, ids, [0] * len(ids), range(len(ids)), 0) for n, ids in enumerate(texts)
         ]
-        compute = lambda hidden, batch, chosen: list(mean(hidden.last.float(), batch.layout))  # noqa: E731
-        return torch.stack(run(model, windows, compute, device=torch.device("cpu"))).numpy()
+        compute = lambda _, hidden, batch, chosen: list(mean(hidden.last.float(), batch.layout))  # noqa: E731
+        return torch.stack(run(model, windows, compute, devices=[torch.device("cpu")])).numpy()
 
     return job
 

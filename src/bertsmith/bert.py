@@ -70,6 +70,7 @@ def load(
 
     A name is a model that comes with the package ("bertsmith-small", "bertsmith-embed") or a
     Hugging Face id.
+    Without `device` large jobs use all GPUs of the machine; `device="cuda:0"` is this one only.
     `dtype="bfloat16"` is faster on GPUs, and on CPUs with bf16 matrix units. `heads` are the heads
     that the checkpoint must have, `family` names the family if config.json has no model_type, and
     `budget` is the number of tokens in a batch.
@@ -98,6 +99,8 @@ class Bert(Methods, LoadedModel):
             sentence=loaded.sentence,
             budget=loaded.budget,
             progress=loaded.progress,
+            shared_devices=loaded.shared_devices,
+            ranks=loaded.ranks,
         )
 
     def ask(self, use: Use, request: Request) -> Any:

@@ -18,7 +18,7 @@ from bertsmith.tasks.use import Askable, Call, Request, Use, form, listed
 def count(bert: LoadedModel, texts: Sequence[str], letter: str) -> Steps[list[dict[str, Any]]]:
     """The share of a letter."""
     windows = bert.windows(texts)
-    yield EncoderPass(windows, lambda hidden, batch, group: [0] * len(group), "count")
+    yield EncoderPass(windows, lambda model, hidden, batch, group: [0] * len(group), "count")
     return [{"letter": letter, "share": text.count(letter) / len(text)} for text in texts]
 
 

@@ -13,13 +13,15 @@ from bertsmith import Bert
 from bertsmith.batch import Batch as TokenBatch
 from bertsmith.infer.run import EncoderPass
 from bertsmith.infer.windows import Window
-from bertsmith.model import Hidden
+from bertsmith.model import Hidden, Model
 from bertsmith.serve.batcher import Batch, Batcher, NotFinite, once
 from bertsmith.serve.errors import Overloaded, ServeError
 from bertsmith.tasks.embedding import embed
 
 
-def lengths_of(hidden: Hidden, batch: TokenBatch, windows: Sequence[Window]) -> list[int]:
+def lengths_of(
+    model: Model, hidden: Hidden, batch: TokenBatch, windows: Sequence[Window]
+) -> list[int]:
     return [len(window.ids) for window in windows]
 
 

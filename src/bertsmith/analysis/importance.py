@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,9 +10,10 @@ from torch.nn.functional import logsigmoid
 
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
+from bertsmith.infer.run import Compute
 from bertsmith.infer.spans import words
 from bertsmith.infer.windows import Window
-from bertsmith.model import Hidden
+from bertsmith.model import Hidden, Model
 from bertsmith.tasks.answering.task import Answer, find_answers
 from bertsmith.tasks.classifying import Classification, classify
 from bertsmith.tasks.registry import USES, task_of
@@ -20,8 +21,6 @@ from bertsmith.tokenizer import Encoding
 
 if TYPE_CHECKING:
     from bertsmith.infer.loaded import LoadedModel
-
-Score = Callable[[Hidden, Batch, Sequence[Window]], Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -78,8 +77,8 @@ def for_label(
     column = names.index(classified(bert, text, pair).label if label is None else label)
     task = task_of(bert)
 
-    def score(hidden: Hidden, batch: Batch, windows: Sequence[Window]) -> list[float]:
-        scores = bert.model.heads["classify"](hidden, batch).float()
+    def score(model: Model, hidden: Hidden, batch: Batch, windows: Sequence[Window]) -> list[float]:
+        scores = model.heads["classify"](hidden, batch).float()
         if task.exclusive:
             scores = scores.log_softmax(-1)
         elif task.several:
@@ -106,8 +105,8 @@ def for_answer(bert: LoadedModel, question: str, passage: str) -> list[WordImpor
         if encoding.sources[row] == 1 and start < best.end and best.start < end
     ]
 
-    def score(hidden: Hidden, batch: Batch, windows: Sequence[Window]) -> list[float]:
-        logits = bert.model.heads["answer"](hidden, batch).float()
+    def score(model: Model, hidden: Hidden, batch: Batch, windows: Sequence[Window]) -> list[float]:
+        logits = model.heads["answer"](hidden, batch).float()
         parts = [part.log_softmax(0) for part in batch.layout.split(logits)]
         return [float(part[inside[0], 0] + part[inside[-1], 1]) for part in parts]
 
@@ -123,7 +122,7 @@ def _best(bert: LoadedModel, question: str, passage: str) -> Answer:
 
 
 def _hidden_one_by_one(
-    bert: LoadedModel, texts: tuple[str, str | None], score: Score
+    bert: LoadedModel, texts: tuple[str, str | None], score: Compute[float]
 ) -> list[WordImportance]:
     """The score with every word in place, less the score with each of them masked."""
     tokenizer = bert.tokenizer

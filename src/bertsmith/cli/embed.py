@@ -46,6 +46,7 @@ def embed(
     Files of any size are processed in chunks. A .npy file
     has a vector for each row; .jsonl and .parquet have the rows too.
     """
+    from bertsmith.data.tables import PORTION
     from bertsmith.data.vectors import check_ending, open_vectors
     from bertsmith.files import check_writable
 
@@ -58,7 +59,7 @@ def embed(
     count, width = 0, bert.vector_width
     first: list[tuple[str, Any]] = []
     with nullcontext() if out is None else open_vectors(out) as writer:
-        for portion in data.portions():
+        for portion in data.portions(bert.portion(PORTION)):
             listed = ["" if one is None else one.texts[0] for one in portion.examples]
             vectors = bert.embed(
                 listed,

@@ -35,7 +35,8 @@ File = Annotated[
     ),
 ]
 Device = Annotated[
-    str | None, typer.Option(help="Device: cpu or cuda [default: cuda if available].")
+    str | None,
+    typer.Option(help="Device: cpu, or one GPU: cuda, cuda:1, ... [default: GPUs if available]."),
 ]
 Precision = Literal["float32", "bfloat16", "float16"]
 Dtype = Annotated[Precision, typer.Option(help="Data type of weights and activations.")]

@@ -15,7 +15,7 @@ from bertsmith.checkpoint import Sentence, create
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.windows import Window
-from bertsmith.model import Hidden
+from bertsmith.model import Hidden, Model
 from bertsmith.model.pooling import POOLS
 from bertsmith.numbers import real_number, whole_number
 
@@ -86,9 +86,9 @@ def token_vectors(teacher: LoadedModel) -> NDArray[np.float32]:
         ids, segments = teacher.tokenizer.build([number])
         windows.append(Window(number, ids, segments, range(1), 0))
 
-    def compute(hidden: Hidden, batch: Batch, group: Sequence[Window]) -> list[torch.Tensor]:
-        pooled = pool(hidden.last.float(), batch.layout, None)
-        return list(teacher.sentence.project(pooled).cpu())
+    def compute(_: Model, hidden: Hidden, batch: Batch, __: Sequence[Window]) -> list[torch.Tensor]:
+        pooled = pool(hidden.last.float(), batch.layout, None).cpu()
+        return list(teacher.sentence.project(pooled))
 
     vectors: NDArray[np.float32] = torch.stack(teacher.run(windows, compute)).numpy()
     return vectors

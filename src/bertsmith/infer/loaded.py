@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from pathlib import Path
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,14 +20,22 @@ from bertsmith.ledger import Ledger
 from bertsmith.model import Hidden, Model
 from bertsmith.tokenizer import SPELLED, Encoding, Spelled, Tokenizer
 
+if TYPE_CHECKING:
+    from bertsmith.train.distributed import Ranks
+
 Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
 LONG = ("window", "refuse", "cut", "cut_left")
 Activation = Callable[[Tensor], Tensor]
+WORTHWHILE = 8  # times as many inputs, on each device, are worth copying the model to it
 
 
 class LoadedModel:
-    """A model, its tokenizer and its windows, with a ledger of truncated inputs."""
+    """A model, its tokenizer and its windows, with a ledger of truncated inputs.
+
+    Large jobs are shared with the other devices of `shared_devices`, among which the model's own
+    is, and divided over `ranks` if this process is one of several that compute the same.
+    """
 
     def __init__(
         self,
@@ -36,6 +45,8 @@ class LoadedModel:
         sentence: Sentence | None = None,
         budget: int | None = None,
         progress: bool | None = None,
+        shared_devices: Sequence[torch.device] = (),
+        ranks: Ranks | None = None,
     ) -> None:
         rows = checkpoint.config.vocabulary
         if tokenizer.size > rows:
@@ -56,6 +67,7 @@ class LoadedModel:
             )
         self.budget = None if budget is None else positive(budget, "budget")
         self.progress = progress
+        self.shared_devices, self.ranks = shared_devices, ranks
         self.long = "window"  # what is done with inputs beyond the model's length
         self.ledger = Ledger()
         self.ranks: Any = None
@@ -84,6 +96,19 @@ class LoadedModel:
     def device(self) -> torch.device:
         """The device of the model."""
         return next(self.model.parameters()).device
+
+    @property
+    def devices(self) -> list[torch.device]:
+        """The device of the model, and those that large jobs are shared with."""
+        others = list(self.shared_devices)
+        if self.device not in others:  # none are, or the model was moved
+            return [self.device]
+        others.remove(self.device)
+        return [self.device, *others]
+
+    def portion(self, inputs: int) -> int:
+        """How many inputs are read at once, if it is so many for one device."""
+        return inputs if len(self.devices) == 1 else inputs * WORTHWHILE * len(self.devices)
 
     @property
     def vector_width(self) -> int:
@@ -154,15 +179,18 @@ class LoadedModel:
             self.ledger.note("unknown tokens", count, sum(map(len, texts)))
         return texts
 
-    def run(self, windows: Sequence[Window], compute: Compute[Result]) -> list[Result]:
-        """Run windows through the model."""
+    def run(
+        self, windows: Sequence[Window], compute: Compute[Result], progress: bool | None = None
+    ) -> list[Result]:
+        """Run windows through the model; `progress` defaults to the model's setting."""
         return run(
             self.model,
             windows,
             compute,
-            device=self.device,
+            devices=self.devices,
+            ranks=self.ranks,
             budget=self.budget,
-            progress=self.progress,
+            progress=self.progress if progress is None else progress,
         )
 
     def head_pass(
@@ -175,8 +203,10 @@ class LoadedModel:
     ) -> EncoderPass:
         """The pass that gives a head's outputs for each window, or with `tokens` for its tokens."""
 
-        def compute(hidden: Hidden, batch: Batch, _: Sequence[Window]) -> list[Tensor]:
-            outputs = self.model.heads[head](hidden, batch).float()
+        def compute(
+            model: Model, hidden: Hidden, batch: Batch, _: Sequence[Window]
+        ) -> list[Tensor]:
+            outputs = model.heads[head](hidden, batch).float()
             outputs = (outputs if activation is None else activation(outputs)).cpu()
             return list(batch.layout.split(outputs) if tokens else outputs)
 
@@ -221,6 +251,13 @@ def pick_device(device: str | torch.device | None) -> torch.device:
     if chosen.type == "meta":
         raise BertsmithError("device 'meta' holds no data (available: cpu)")
     return chosen
+
+
+def all_devices() -> list[torch.device]:
+    """All GPUs of the machine; none if each is used by another process of one job."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        return []
+    return [torch.device("cuda", number) for number in range(torch.cuda.device_count())]
 
 
 def pick_dtype(dtype: str | torch.dtype) -> torch.dtype:

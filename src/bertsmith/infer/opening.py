@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from bertsmith.checkpoint import Sentence, locate, read, read_sentence
-from bertsmith.infer.loaded import LoadedModel, pick_device, pick_dtype
+from bertsmith.infer.loaded import LoadedModel, all_devices, pick_device, pick_dtype
 from bertsmith.model import prepare
 from bertsmith.tokenizer import Tokenizer
 
@@ -35,4 +35,11 @@ def open_model(
     )
     prepare(checkpoint.model)
     tokenizer = Tokenizer.load(directory, family=checkpoint.family.name)
-    return LoadedModel(checkpoint, tokenizer, sentence=pooling, budget=budget, progress=progress)
+    return LoadedModel(
+        checkpoint,
+        tokenizer,
+        sentence=pooling,
+        budget=budget,
+        progress=progress,
+        shared_devices=all_devices() if device is None else (),
+    )

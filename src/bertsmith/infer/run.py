@@ -2,35 +2,51 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from itertools import chain
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
+from torch import Tensor, nn
 
 from bertsmith.batch import Batch
+from bertsmith.errors import BertsmithError
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden, Model
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from bertsmith.train.distributed import Ranks
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Compute = Callable[[Hidden, Batch, Sequence[Window]], Sequence[Result]]
+Compute = Callable[[Model, Hidden, Batch, Sequence[Window]], Sequence[Result]]
+Plan = list[list[int]]  # the windows of each batch
 
 # Tokens in a batch. On a CPU few enough for the states to stay in cache, on a GPU enough to
 # keep it busy.
 BUDGETS = {"cpu": 2048, "cuda": 65536}
 STEP = 64
+# Batches for which a device gets a copy of the model. On a GPU with 400 Tflop/s in bfloat16 and
+# 25 GB/s to the next one, copying takes as long as encoding 16,000 tokens.
+LEAST = 4
 
 
 class EncoderPass(NamedTuple):
     """Windows that a task needs encoded, and what it computes from their hidden states.
 
-    `compute` returns one result for each window of a batch. Passes of one model with equal `key`
-    have the same `compute`, so a server can encode the windows of many requests together.
+    `compute` returns one result for each window of a batch, in CPU memory. It gets the model that
+    has encoded the batch, whose heads are on the device of the batch: there may be copies on other
+    devices. Passes of one model with equal `key` have the same `compute`, so a server can encode
+    the windows of many requests together.
     """
 
     windows: Sequence[Window]
@@ -47,26 +63,141 @@ def run(
     windows: Sequence[Window],
     compute: Compute[Result],
     *,
-    device: torch.device,
+    devices: Sequence[torch.device],
+    ranks: Ranks | None = None,
     budget: int | None = None,
     progress: bool | None = None,
 ) -> list[Result]:
     """Encode every window and let `compute` make one result of each.
 
-    `compute` gets hidden states, the batch, and the windows in it. Longest come first,
+    `compute` gets the model, hidden states, the batch, and the windows in it. Longest come first,
     so that a batch which does not fit fails at once. A progress bar is shown on a terminal.
+
+    The model is on the first of `devices`; the others get copies of it if there are enough batches.
+    Several `ranks` divide the batches. All must call this with the same windows, and all get all
+    results.
     """
-    lengths = [len(window.ids) for window in windows]
-    plan = list(packed(lengths, budget or BUDGETS.get(device.type, 2048)))
-    results: dict[int, Result] = {}
-    with torch.inference_mode(), token_bar(sum(lengths), len(plan), progress) as advance:
-        for chosen in plan:
-            group = [windows[number] for number in chosen]
-            hidden, batch = encode(model, group, device)
-            outputs = compute(hidden, batch, group)[: len(group)]
-            results.update(zip(chosen, outputs, strict=True))
-            advance(sum(len(window.ids) for window in group))
+    if model.encoder.changes or model.encoder.skipped:  # these hold tensors of its device
+        devices = devices[:1]
+    budget = budget or BUDGETS.get(devices[0].type, 2048)
+    plan = list(packed([len(window.ids) for window in windows], budget))
+    if ranks is None or ranks.count == 1:
+        results = _encoded(model, windows, compute, devices, progress, plan)
+    else:
+        shown = progress if ranks.first else False
+        job = partial(_encoded, model, windows, compute, devices[:1], shown)
+        sharded = any(hasattr(one, "full_tensor") for one in model.parameters())
+        results = _on_ranks(job, plan, ranks, sharded)
     return [results[number] for number in range(len(windows))]
+
+
+def _encoded(
+    model: Model,
+    windows: Sequence[Window],
+    compute: Compute[Result],
+    devices: Sequence[torch.device],
+    progress: bool | None,
+    plan: Plan,
+) -> dict[int, Result]:
+    """The results of the windows in a plan."""
+    results: dict[int, Result] = {}
+
+    def work(model: Model, device: torch.device, chosen: list[int]) -> None:
+        group = [windows[number] for number in chosen]
+        hidden, batch = encode(model, group, device)
+        outputs = compute(model, hidden, batch, group)[: len(group)]
+        results.update(zip(chosen, outputs, strict=True))
+        advance(sum(len(window.ids) for window in group))
+
+    total = sum(len(windows[number].ids) for number in chain.from_iterable(plan))
+    with token_bar(total, len(plan), progress) as advance:
+        _on_devices(work, model, devices[: max(1, len(plan) // LEAST)], plan)
+    return results
+
+
+def _on_devices(
+    work: Callable[[Model, torch.device, list[int]], None],
+    model: Model,
+    devices: Sequence[torch.device],
+    plan: Plan,
+) -> None:
+    """Work through a plan on all devices, each in its own thread; the first error ends all.
+
+    Copies of the model live as long as this call: kept ones could miss a change of the weights.
+    """
+    left: SimpleQueue[list[int]] = SimpleQueue()
+    for chosen in plan:
+        left.put(chosen)
+    errors: list[BaseException] = []
+
+    def take(device: torch.device, own: Model | None = None) -> None:
+        # Triton starts its programs on the thread's current device.
+        current = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+        try:
+            with torch.inference_mode(), current:
+                own = copied(model, device) if own is None else own
+                while not errors:
+                    work(own, device, left.get_nowait())
+        except Empty:
+            return
+        except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
+            errors.append(error)
+
+    threads = [Thread(target=take, args=(device,), daemon=True) for device in devices[1:]]
+    for thread in threads:
+        thread.start()
+    take(devices[0], model)
+    for thread in threads:
+        thread.join()
+    try:
+        if errors:
+            raise errors[0]
+    finally:
+        errors.clear()  # frames that its traceback holds would hold it, and the batch's memory
+
+
+def copied(model: Model, device: torch.device) -> Model:
+    """A copy of a model for inference on a device; parameters that are shared stay shared."""
+    moved: dict[int, Any] = {}  # what `deepcopy` takes in place of tensors
+    for weight in model.parameters():
+        moved[id(weight)] = nn.Parameter(weight.to(device, copy=True), requires_grad=False)
+    for buffer in model.buffers():
+        moved[id(buffer)] = buffer.to(device, copy=True)
+    return copy.deepcopy(model, moved)
+
+
+def _on_ranks(
+    job: Callable[[Plan], dict[int, Result]], plan: Plan, ranks: Ranks, sharded: bool
+) -> dict[int, Result]:
+    """Every rank does a part of the plan; all get all results, or an error.
+
+    All do equally many batches, since every pass of a sharded model is a collective: where there
+    is one too few, the shortest is done again and its results are not used.
+    """
+    own = plan[ranks.rank :: ranks.count]
+    spare = plan[-1:] * (-(-len(plan) // ranks.count) - len(own))
+    results: dict[int, Any] = {}
+    failure: Exception | None = None
+    try:
+        done = job([*own, *spare])
+        # As arrays: a tensor that is a row of a batch would take the whole batch with it.
+        for number in chain.from_iterable(own):
+            one: Any = done[number]
+            results[number] = one.numpy() if isinstance(one, Tensor) else one
+    except Exception as error:
+        if sharded:  # the others wait in a pass, which ends with this process
+            raise
+        failure = error
+    parts = ranks.collect((results, failure and f"{type(failure).__name__}: {failure}"))
+    if failure is not None:
+        raise failure
+    for rank, (more, fault) in enumerate(parts):
+        if fault:
+            raise BertsmithError(f"rank {rank} failed with {fault}")
+        results |= more
+    for number, one in results.items():
+        results[number] = torch.from_numpy(one) if isinstance(one, np.ndarray) else one
+    return results
 
 
 def encode(model: Model, windows: Sequence[Window], device: torch.device) -> tuple[Hidden, Batch]:

@@ -108,6 +108,11 @@ class Encoder:
         # Empty texts and overflows in half precision get a zero vector.
         return np.nan_to_num(vectors, nan=0.0, posinf=0.0, neginf=0.0)
 
+    def portion(self, inputs: int) -> int:
+        """How many inputs are embedded at once, if it is so many on one device."""
+        model: LoadedModel | None = self.__dict__.get("model")  # not loaded before it is needed
+        return inputs if model is None else model.portion(inputs)
+
     def note_windows(self, ledger: Ledger) -> None:
         """Count the passages that took several windows, and say how to save the time."""
         model: LoadedModel | None = self.__dict__.get("model")  # not loaded if nothing was embedded

@@ -92,7 +92,7 @@ class Updater:
         self.written = 0  # passages since the last commit
         self.since = time.monotonic()
         self.read = self.file_end = self.done = self.total = 0  # bytes of text
-        self.step = STEP
+        self.step, self.batch = STEP, BATCH
 
     # -------------------------------------------------------------- folders
 
@@ -395,7 +395,7 @@ class Updater:
                 self.store.set_vectors([(number, *place)])
             elif self.encoder is not None:
                 self.texts.append((number, text))
-                if len(self.texts) >= BATCH:
+                if len(self.texts) >= self.batch:
                     self._embed()
             self.read = min(self.read + len(passage.text), self.file_end)
 
@@ -414,7 +414,7 @@ class Updater:
                 self.read = min(self.read + len(passage.text), self.file_end)
                 if self.store.vector_of(key) is None:
                     self.texts.append((key, text))
-                if len(self.texts) >= BATCH:
+                if len(self.texts) >= self.batch:
                     self._embed()
                     if self._late() or len(self.rows) >= COMMIT_PASSAGES:
                         self._commit()
@@ -438,8 +438,9 @@ class Updater:
             begin = time.monotonic()
             part, self.texts = self.texts[: self.step], self.texts[self.step :]
             self.vectors.append(self.encoder.embed([text for _, text in part]))
+            self.batch = self.encoder.portion(BATCH)
             if time.monotonic() - begin < STEP_SECONDS:
-                self.step = min(2 * self.step, BATCH)
+                self.step = min(2 * self.step, self.batch)
             self.rows += [number for number, _ in part]
             self.update.embedded += len(part)
             self._report()
@@ -529,7 +530,7 @@ class Updater:
             rows = self.store.database.execute(
                 "SELECT id, title, heading, text FROM passages WHERE id > ? AND id NOT IN"
                 " (SELECT passage FROM vectors) ORDER BY id LIMIT ?",
-                (last, BATCH),
+                (last, self.batch),
             ).fetchall()
             if not rows:
                 break

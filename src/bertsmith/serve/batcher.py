@@ -301,7 +301,8 @@ class Batcher:
     def _forward(self, places: Sequence[Place]) -> None:
         windows = [place.window for place in places]
         with self._turn, torch.inference_mode():
-            hidden, batch = encode(self.model.model, windows, self.model.device)
+            model = self.model.model
+            hidden, batch = encode(model, windows, self.model.device)
             if not bool(torch.isfinite(hidden.last).all()):
                 raise NotFinite("the model's output is not a number")
             passes = {
@@ -310,7 +311,9 @@ class Batcher:
                 if place.job.needed is not None
             }
             # Results are only distributed when all are available: a failed batch runs again.
-            outputs = {key: compute(hidden, batch, windows) for key, compute in passes.items()}
+            outputs = {
+                key: compute(model, hidden, batch, windows) for key, compute in passes.items()
+            }
         for row, (job, number) in enumerate(places):
             assert job.needed is not None
             job.results[number] = outputs[job.needed.key][row]

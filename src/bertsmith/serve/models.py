@@ -70,6 +70,7 @@ class ServedModel:
         """Return the model with a separate ledger and a rule for long texts."""
         own = copy.copy(self.bert)
         own.ledger, own.long, own.budget = Ledger(), long, self.batcher.budget
+        own.shared_devices = ()  # other models of the server may be there
         return own
 
     def describe(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from bertsmith.batch import Batch
 from bertsmith.infer.loaded import EncoderTask, LoadedModel
 from bertsmith.infer.run import EncoderPass, Steps
 from bertsmith.infer.windows import Window, clearest
-from bertsmith.model import Hidden
+from bertsmith.model import Hidden, Model
 from bertsmith.tasks.embedding import Vectors
 
 
@@ -33,7 +33,7 @@ def token_vectors(bert: LoadedModel, texts: Sequence[str]) -> Steps[list[TokenVe
     encoded = bert.encode(texts)
     grouped = [windower.single(number, one.ids) for number, one in enumerate(encoded)]
 
-    def compute(hidden: Hidden, batch: Batch, _: Sequence[Window]) -> list[torch.Tensor]:
+    def compute(_: Model, hidden: Hidden, batch: Batch, __: Sequence[Window]) -> list[torch.Tensor]:
         return list(batch.layout.split(hidden.last.float().cpu()))
 
     windows = [window for group in grouped for window in group]

@@ -14,7 +14,7 @@ from bertsmith.infer.loaded import EncoderTask, LoadedModel
 from bertsmith.infer.run import EncoderPass, Steps
 from bertsmith.infer.texts import listed_strings
 from bertsmith.infer.windows import Window
-from bertsmith.model import Hidden
+from bertsmith.model import Hidden, Model
 from bertsmith.model.pooling import POOLS
 from bertsmith.tasks.use import Askable, Call, Request, Texts, Use, listed
 
@@ -42,7 +42,7 @@ def embed(
     prepared = [made.prepared(text, prompt) for text in texts]
     windows = bert.windows(prepared, how=bert.windower(long, overlap=0, limit=made.max_length))
 
-    def compute(hidden: Hidden, batch: Batch, _: Sequence[Window]) -> list[torch.Tensor]:
+    def compute(_: Model, hidden: Hidden, batch: Batch, __: Sequence[Window]) -> list[torch.Tensor]:
         return list(pool(hidden.last.float(), batch.layout, None).cpu())
 
     width = bert.checkpoint.config.width

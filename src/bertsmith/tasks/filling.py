@@ -16,7 +16,7 @@ from bertsmith.infer.loaded import EncoderTask, LoadedModel, positive
 from bertsmith.infer.run import EncoderPass, Steps
 from bertsmith.infer.spans import trimmed
 from bertsmith.infer.windows import Window
-from bertsmith.model import Hidden
+from bertsmith.model import Hidden, Model
 from bertsmith.pages.results import grouped_bars, score_bars
 from bertsmith.tasks.use import Askable, Call, Request, Result, Several, Texts, Use, form, listed
 from bertsmith.tokenizer import Tokenizer
@@ -74,13 +74,15 @@ def fill_mask(bert: LoadedModel, texts: Sequence[str], top: int) -> Steps[list[l
                 middle = (near[0] + near[-1]) // 2
                 windows.append(_guessing(windower.around(number, ids, middle, len(near)), near))
 
-    def compute(hidden: Hidden, batch: Batch, group: Sequence[Window]) -> list[list[Ranked]]:
+    def compute(
+        model: Model, hidden: Hidden, batch: Batch, group: Sequence[Window]
+    ) -> list[list[Ranked]]:
         starts = accumulate(batch.layout.lengths, initial=0)
         pairs = zip(starts, group, strict=False)
         rows = [start + row for start, window in pairs for row in window.masks]
         picked = torch.tensor(rows, device=hidden.last.device)
         # A table may have more rows than there are tokens; those are nobody's.
-        logits = bert.model.heads["masked_lm"](hidden, batch, picked)[:, :size]
+        logits = model.heads["masked_lm"](hidden, batch, picked)[:, :size]
         chances, tokens = logits.float().softmax(-1).topk(min(top, size))
         best = zip(chances.tolist(), tokens.tolist(), strict=True)
         return [[list(zip(*next(best), strict=True)) for _ in one.masks] for one in group]

@@ -17,9 +17,8 @@ from bertsmith.batch import Batch
 from bertsmith.data.streams import Stream, suffix_of
 from bertsmith.errors import BertsmithError
 from bertsmith.examples import Masking, Sequences
-from bertsmith.infer.run import run
 from bertsmith.infer.windows import Window
-from bertsmith.model import Hidden
+from bertsmith.model import Hidden, Model
 from bertsmith.tasks.read import known_formats, open_data, task_of_format
 
 if TYPE_CHECKING:
@@ -74,12 +73,13 @@ def score_masked_lm(
     masking = Masking(bert.tokenizer, rate=rate, seed=seed)
     seen = {"texts": 0, "tokens": 0, "unknown": 0}
     sums, alone, first = Sums(), Sums(), 0
-    for windows in grouped(_windows(bert, texts, seen), TOKENS, lambda one: len(one.ids)):
+    most = TOKENS * len(bert.devices)
+    for windows in grouped(_windows(bert, texts, seen), most, lambda one: len(one.ids)):
         _score(bert, masked_windows(windows, masking, first), sums, progress)
         first += len(windows)
         if pseudo:
             every = (one for window in windows for one in masked_alone(window, masking))
-            for some in grouped(every, TOKENS, lambda one: len(one.window.ids)):
+            for some in grouped(every, most, lambda one: len(one.window.ids)):
                 _score(bert, some, alone, progress)
     if not sums.count:
         raise BertsmithError("no text to score")
@@ -187,10 +187,13 @@ def _score(
     bert: LoadedModel, windows: list[MaskedWindow], sums: Sums, progress: bool | None
 ) -> None:
     """Add the scores of all masked tokens."""
-    windows = [one for one in windows if one.rows]
+    # Longest first, as they are encoded: sums are then added in the order of the batches.
+    windows = sorted((one for one in windows if one.rows), key=lambda one: -len(one.window.ids))
     masked = {id(one.window): one for one in windows}
 
-    def compute(hidden: Hidden, batch: Batch, group: Sequence[Window]) -> list[None]:
+    def compute(
+        model: Model, hidden: Hidden, batch: Batch, group: Sequence[Window]
+    ) -> list[tuple[float, int]]:
         starts = accumulate(batch.layout.lengths, initial=0)
         pairs = [(start, masked[id(one)]) for start, one in zip(starts, group, strict=False)]
         rows = [start + row for start, one in pairs for row in one.rows]
@@ -199,16 +202,15 @@ def _score(
         for begin in range(0, len(rows), ROWS):
             some = torch.tensor(rows[begin : begin + ROWS], device=hidden.last.device)
             wanted = torch.tensor(targets[begin : begin + ROWS], device=hidden.last.device)
-            logits = bert.model.heads["masked_lm"](hidden, batch, some).float()
+            logits = model.heads["masked_lm"](hidden, batch, some).float()
             loss += float(F.cross_entropy(logits, wanted, reduction="sum"))
             correct += int((logits.argmax(-1) == wanted).sum())
+        return [(loss, correct), *[(0.0, 0)] * (len(group) - 1)]
+
+    for loss, correct in bert.run([one.window for one in windows], compute, progress):
         sums.loss += loss
         sums.correct += correct
-        sums.count += len(rows)
-        return [None] * len(group)
-
-    inputs = [one.window for one in windows]
-    run(bert.model, inputs, compute, device=bert.device, budget=bert.budget, progress=progress)
+    sums.count += sum(len(one.rows) for one in windows)
 
 
 def _has_blank_lines(path: Path) -> bool:

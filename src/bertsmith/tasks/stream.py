@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.data.predictions import merged, open_predictions
+from bertsmith.data.tables import PORTION
 from bertsmith.tasks.predict import predict
 from bertsmith.tasks.read import Data, open_data
 from bertsmith.tasks.registry import task_of
@@ -39,7 +40,7 @@ def predict_rows(
 ) -> Iterator[Predicted]:
     """Every row of a source with its prediction, in order; a row without a text has none."""
     task = task or task_of(bert)
-    for portion in data.portions(FEW if explain else size):
+    for portion in data.portions(FEW if explain else size or bert.portion(PORTION)):
         complete = [example for example in portion.examples if example is not None]
         predictions = iter(predict(bert, complete, top, task))
         rows, names = [], {}

@@ -98,6 +98,13 @@ class Ranks:
         dist.broadcast_object_list(box, src=0, device=self.device)
         return box[0]
 
+    def collect(self, value: Any) -> list[Any]:
+        """The values of all ranks, in their order."""
+        values = [value] * self.count
+        if self.count > 1:
+            dist.all_gather_object(values, value)
+        return values
+
     def run_on_first(self, job: Callable[[], Any]) -> Any:
         """Run a function on the first rank only; all ranks get its result or raise its error."""
         if self.count == 1:

@@ -17,7 +17,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import EncoderTask, LoadedModel
 from bertsmith.infer.run import EncoderPass, Steps
 from bertsmith.infer.windows import Window
-from bertsmith.model import Hidden
+from bertsmith.model import Hidden, Model
 from bertsmith.tasks.classification.reading import READING
 from bertsmith.tasks.classifying import Classification, raw, vote
 from bertsmith.tasks.dataset import Dataset
@@ -145,11 +145,13 @@ def _by_masks(
         for one in prompted(bert, number, ids, prefix, [mask] * length, suffix)
     ]
 
-    def compute(hidden: Hidden, batch: Batch, group: Sequence[Window]) -> list[Tensor]:
+    def compute(
+        model: Model, hidden: Hidden, batch: Batch, group: Sequence[Window]
+    ) -> list[Tensor]:
         starts = batch.layout.first.tolist()
         rows = [start + row for start, one in zip(starts, group, strict=False) for row in one.masks]
         picked = torch.tensor(rows, device=hidden.last.device)
-        logs = bert.model.heads["masked_lm"](hidden, batch, picked).float().log_softmax(-1)
+        logs = model.heads["masked_lm"](hidden, batch, picked).float().log_softmax(-1)
         found, done = [], 0
         for one in group:
             length = len(one.masks)
