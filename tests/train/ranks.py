@@ -20,7 +20,8 @@ import torch._dynamo  # the first step of an optimizer would import it
 import torch.distributed.fsdp
 from safetensors.torch import save_file
 
-from bertsmith.model import Encoder
+from bertsmith.distilling import distill
+from bertsmith.finetuning import finetune
 from bertsmith.train import Recipe, load_recipe, pretrain
 from bertsmith.train.building import built, examples_of, open_corpus
 from bertsmith.train.distributed import Ranks
@@ -43,13 +44,7 @@ def run(order: dict[str, Any]) -> list[int]:
             os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
             status = 1
             try:
-                recipe = load_recipe(order["recipe"])
-                if order.get("gradients"):
-                    store_gradients(recipe, Path(order["out"]))
-                    status = 0
-                else:
-                    done = pretrain(recipe, order["out"], resume=order["resume"], show="none")
-                    status = 0 if done["finished"] else 3
+                status = obeyed(order)
             except BaseException:  # noqa: BLE001 - a child must end here
                 traceback.print_exc()
             finally:
@@ -57,6 +52,19 @@ def run(order: dict[str, Any]) -> list[int]:
                 os._exit(status)
         children.append(child)
     return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+
+
+def obeyed(order: dict[str, Any]) -> int:
+    """What one rank does; returns how it ended."""
+    if verb := order.get("verb"):
+        {"finetune": finetune, "distill": distill}[verb](*order["given"], **order["settings"])
+        return 0
+    recipe = load_recipe(order["recipe"])
+    if order.get("gradients"):
+        store_gradients(recipe, Path(order["out"]))
+        return 0
+    done = pretrain(recipe, order["out"], resume=order["resume"], show="none")
+    return 0 if done["finished"] else 3
 
 
 def store_gradients(recipe: Recipe, out: Path) -> None:
@@ -68,9 +76,8 @@ def store_gradients(recipe: Recipe, out: Path) -> None:
         torch.manual_seed(0)
         parts = built(recipe, corpus.tokenizer)
         learner = parts.learner.eval()
-        blocks = [b for e in learner.modules() if isinstance(e, Encoder) for b in e.blocks]
         precision = Precision.of(recipe.train.precision, device)
-        module = ranks.wrap(learner, recipe.train.parallel, blocks, precision)
+        module = ranks.wrap(learner, recipe.train.parallel, precision)
         examples = examples_of(recipe, corpus, 32, parts.checkpoint.config.segments)
         plan = examples.plan(0, tokens=2048, micro_tokens=2048, ranks=ranks.count)
         example = examples.make(plan.micro_batches[ranks.rank][0], fill=64)

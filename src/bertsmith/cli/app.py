@@ -151,6 +151,8 @@ def main() -> None:
     _fill_closed_streams()
     if not sys.warnoptions:  # libraries warn programmers; what a person must know is a note
         warnings.simplefilter("ignore")
+    if os.environ.get("RANK", "0") != "0":  # of several processes the first one prints
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal may not know every character

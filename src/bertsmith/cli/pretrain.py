@@ -65,10 +65,6 @@ def pretrain(
 
 
 def _show_run(found: dict[str, Any], as_json: bool) -> None:
-    import os
-
-    if os.environ.get("RANK", "0") != "0":
-        return
     if as_json:
         shared.print_json([found])
         return

@@ -18,6 +18,7 @@ from bertsmith.distilling.vectors import VectorDistillation, headless, read_plai
 from bertsmith.errors import BertsmithError
 from bertsmith.finetuning.defaults import chosen_settings, default_settings, with_metric
 from bertsmith.finetuning.plan import Plan
+from bertsmith.finetuning.result import Run
 from bertsmith.finetuning.run import carry_out
 from bertsmith.finetuning.settings import Settings, settings_for
 from bertsmith.finetuning.tuning import Watcher
@@ -99,23 +100,25 @@ def distill(
         raise BertsmithError("give texts to learn from: a file, or --to static, which needs none")
     if out is not None:
         check_out(out, overwrite, resume)
-    own = dtype if to == "static" and data is None else "float32"
     ranks = Ranks(pick_device(device))
-    opened = open_model(teacher, device=str(ranks.device), dtype=own, progress=False)
-    if dtype != "float32" and data is not None:
-        given["dtype"] = dtype  # of the student's training: the teacher's outputs stay exact
-    asked = Asked(teacher, opened, data, dev, test, reading or {}, ranks, watch, given)
-    place = None if out is None else Path(out)
-    if to == "static":
-        if layers is not None or student is not None:
-            raise BertsmithError("--to static cannot be combined with --layers or --student")
-        return asked.static(place, width, smoothing, overwrite, resume)
-    chosen, task = Student.of(opened, teacher, student, layers), task_of(opened)
-    if (learn or ("vectors" if task.head is None else "task")) == "vectors":
-        plan = asked.vectors(chosen, loss)
-    else:
-        plan = asked.task(chosen, task, temperature, labels, hold_out)
-    return _run(plan, place, overwrite, resume)
+    with ranks.process_group():
+        own = dtype if to == "static" and data is None else "float32"
+        opened = open_model(teacher, device=ranks.device, dtype=own, progress=False)
+        opened.ranks = ranks
+        if dtype != "float32" and data is not None:
+            given["dtype"] = dtype  # of the student's training: the teacher's outputs stay exact
+        asked = Asked(teacher, opened, data, dev, test, reading or {}, ranks, watch, given)
+        place = None if out is None else Path(out)
+        if to == "static":
+            if layers is not None or student is not None:
+                raise BertsmithError("--to static cannot be combined with --layers or --student")
+            return asked.static(place, width, smoothing, overwrite, resume)
+        chosen, task = Student.of(opened, teacher, student, layers), task_of(opened)
+        if (learn or ("vectors" if task.head is None else "task")) == "vectors":
+            plan = asked.vectors(chosen, loss)
+        else:
+            plan = asked.task(chosen, task, temperature, labels, hold_out)
+        return _run(plan, place, overwrite, resume)
 
 
 @dataclass(frozen=True)
@@ -178,17 +181,22 @@ class Asked:
         notes: Sequence[str] = (),
     ) -> Plan:
         """Fine-tuning in which the student learns from its teacher."""
+
+        def compared(kept: Run) -> dict[str, Any]:
+            way.teacher.ranks = None  # one process compares them
+            return way.compared(kept)
+
         return Plan(
             way.student.start,
             way.splits,
             settings,
             learn=way.learn,
-            open=lambda training, one: way.open(training, one, str(self.ranks.device)),
+            open=lambda training, one: way.open(training, one, self.ranks.device),
             ranks=self.ranks,
             watch=self.watch,
             notes=tuple(notes),
             same=way.same(),
-            compared=way.compared,
+            compared=compared,
         )
 
     def static(

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bertsmith.checkpoint import check_layers, keep_layers, read, spread_layers
 from bertsmith.distilling.result import rows
 from bertsmith.distilling.soft import SoftTraining, demand_one_output, same_tokens
@@ -16,7 +18,7 @@ from bertsmith.finetuning.result import Run
 from bertsmith.finetuning.settings import Settings
 from bertsmith.finetuning.setup import find_encoder, open_fresh, ready
 from bertsmith.finetuning.trials import model_sum
-from bertsmith.infer.loaded import LoadedModel, pick_device
+from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.opening import open_model
 from bertsmith.model import Config
 from bertsmith.tasks.dataset import Dataset
@@ -71,7 +73,7 @@ class Student:
             return f"the model {Path(self.model).name}"
         return f"layers {', '.join(map(str, self.layers))} of the teacher"
 
-    def open(self, training: Training, settings: Settings, device: str | None) -> LoadedModel:
+    def open(self, training: Training, settings: Settings, device: torch.device) -> LoadedModel:
         """The student with the head of a task, before its first step."""
         if self.made is not None:
             return self.made()
@@ -79,7 +81,7 @@ class Student:
             return open_fresh(self.model, training, settings, device)
         directory, sentence = find_encoder(self.teacher)
         kept = () if training.head is None else (training.head,)
-        whole = read(directory, heads=kept, device=pick_device(device))
+        whole = read(directory, heads=kept, device=device)
         checkpoint = keep_layers(whole, self.layers)
         training.start_from_used(checkpoint.model)
         return ready(checkpoint, directory, sentence, settings)
@@ -109,7 +111,7 @@ class Distillation:
         teacher, layers = self.student.teacher, self.student.layers
         return {"teacher": model_sum(teacher), "layers": list(layers)}
 
-    def open(self, training: Training, settings: Settings, device: str | None) -> LoadedModel:
+    def open(self, training: Training, settings: Settings, device: torch.device) -> LoadedModel:
         """The student before its first step."""
         return self.student.open(training, settings, device)
 

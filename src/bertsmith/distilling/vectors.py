@@ -105,7 +105,7 @@ class VectorDistillation(Distillation):
         """The teacher's vectors."""
         return TeacherVectors(train, settings, self.teacher, self.loss, self.project)
 
-    def open(self, training: Training, settings: Settings, device: str | None) -> LoadedModel:
+    def open(self, training: Training, settings: Settings, device: torch.device) -> LoadedModel:
         """The student before its first step."""
         student = super().open(training, settings, device)
         wide, most = student.vector_width, self.teacher.vector_width
@@ -154,7 +154,9 @@ def headless(bert: LoadedModel) -> LoadedModel:
     """The same encoder without heads: whatever it was trained for, it makes vectors."""
     model = Model(bert.model.encoder, {}).eval()
     checkpoint = replace(bert.checkpoint, model=model, entries={})
-    return LoadedModel(checkpoint, bert.tokenizer, sentence=bert.sentence, progress=False)
+    return LoadedModel(
+        checkpoint, bert.tokenizer, sentence=bert.sentence, progress=False, ranks=bert.ranks
+    )
 
 
 def read_plain(data: Any, **options: Any) -> tuple[Dataset[Any], list[str]]:

@@ -26,12 +26,14 @@ from bertsmith.finetuning.defaults import (
 from bertsmith.finetuning.settings import check_seeds
 from bertsmith.finetuning.trials import Trial, TrialFile, sum_of
 from bertsmith.finetuning.tuning import Watcher
+from bertsmith.infer.loaded import pick_device
 from bertsmith.metrics import Summary, over_seeds
 from bertsmith.tasks.answering.task import TASK as ANSWERING
 from bertsmith.tasks.glue import GLUE, glue_folders, read_glue
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.tagging.task import TASK as TAGGING
+from bertsmith.train.distributed import Ranks
 
 VERSIONS = ("1.1", "2.0")  # of SQuAD
 HELD = 0.2  # of the articles, where SQuAD's training file is not there
@@ -171,6 +173,7 @@ class Trainer:
         check_seeds(seeds)
         self.model, self.goals, self.seeds, self.limit = model, goals, seeds, limit
         self.watch, self.device, self.given = watch, device, given
+        self.ranks = Ranks(pick_device(device))
         self.defaults = defaults = default_settings(model, given)
         # The last epoch is scored: choosing the best by what is reported would flatter it.
         self.settings = {
@@ -189,7 +192,8 @@ class Trainer:
         first = splits.train.examples[: self.limit or None]
         splits = replace(splits, train=replace(splits.train, examples=first))
         metrics = self.goals[name][1]
-        trials = self._trials(name, splits)
+        with self.ranks.process_group():
+            trials = self._trials(name, splits)
         second = [one.test for one in trials if one.test is not None]
         for scores, ending in (([one.dev for one in trials], ""), (second, SECOND)):
             if scores:
@@ -224,15 +228,15 @@ class Trainer:
             trial = known.get(seed)
             if trial is None:
                 trial = self._train(name, splits, settings.changed(seed=seed))
-                if self.file is not None:
+                if self.file is not None and self.ranks.first:
                     self.file.add(trial, data)
-            if self.watch is not None:
+            if self.watch is not None and self.ranks.first:
                 self.watch.finish(trial, self.goals[name][1], stored=seed in known)
             trials.append(trial)
         return trials
 
     def _train(self, name: str, splits: Splits, settings: Settings) -> Trial:
-        if self.watch is not None:
+        if self.watch is not None and self.ranks.first:
             self.watch.begin(name, settings.seed)
         began = time.perf_counter()
         run = finetune(

@@ -98,7 +98,7 @@ class Result:
         return f"<{self.task}: {self.metric} {shown or 'not scored'}{runs}{place}>"
 
 
-def write_result(result: Result, out: Path, overwrite: bool) -> Result:
+def write_result(result: Result, out: Path, overwrite: bool) -> None:
     """Write the model directory with report.html, report.json and ledger.json, all at once."""
     run, content = result.kept, result.content
     notes = {**run.bert.checkpoint.notes, "columns": content.get("columns", {})}
@@ -115,7 +115,6 @@ def write_result(result: Result, out: Path, overwrite: bool) -> Result:
         write_text(folder / "report.html", page)
 
     replace_directory(out, write, overwrite)
-    return replace(result, out=out)
 
 
 def _settings(run: Run) -> dict[str, Any]:

@@ -184,7 +184,7 @@ def _description(plan: Plan) -> dict[str, Any]:
 def result_of(plan: Plan, runs: Runs, interrupted: bool = False) -> Result:
     """The result of the runs so far."""
     kept = runs.kept
-    kept.bert.ranks = Ranks.alone(kept.bert.device)  # from here on each process is for itself
+    kept.bert.ranks = None  # from here on each process is for itself
     notes, extras = plan.ranks.run_on_first(lambda: _told(plan, runs, interrupted))
     seeds, sweep = (  # the best as it is now, with its model
         [kept if one.settings == kept.settings else one for one in some]

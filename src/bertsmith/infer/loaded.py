@@ -70,7 +70,6 @@ class LoadedModel:
         self.shared_devices, self.ranks = shared_devices, ranks
         self.long = "window"  # what is done with inputs beyond the model's length
         self.ledger = Ledger()
-        self.ranks: Any = None
 
     def __repr__(self) -> str:
         config = self.checkpoint.config

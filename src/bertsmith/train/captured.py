@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from bertsmith.errors import BertsmithError
 from bertsmith.train.guard import ENOUGH, FAULTS, REMEMBERED
 from bertsmith.train.optimizer import CompositeOptimizer
+from bertsmith.train.step import KeyBiases
 
 GRAPHS = 96  # captured shapes; steps of other shapes run as usual
 ALIGNED = 16  # alignment of tensors in a buffer, in bytes
@@ -110,6 +111,7 @@ class CapturedStep:
     ) -> None:
         self.module, self.optimizer, self.device, self.clip = module, optimizer, device, clip
         self.parameters = [p for p in module.parameters() if p.requires_grad]
+        self.key_biases = KeyBiases(module)
         self.guard, self.read, self.advice = DeviceGuard(spike, device), read, advice
         self.found_inf = optimizer.move_to(device)
         self.names: list[str] = []
@@ -186,6 +188,7 @@ class CapturedStep:
             self.names = list(pairs)
             parts = [loss.detach().reshape(1), *pairs.values()]
             reported.append(torch.cat([part.float() for part in parts]))
+        self.key_biases.clear()
         sums = torch.stack(reported).sum(0)
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         norm = nn.utils.get_total_norm(gradients)

@@ -58,7 +58,7 @@ class Ranks:
             return
         # torchrun keeps its store when it restarts a group: old addresses must not be read.
         store, rank, count = next(rendezvous("env://"))
-        own = PrefixStore(f"attempt-{self.restarts}", store)
+        own = PrefixStore(f"attempt-{self.restarts}-{len(KEPT)}", store)
         backend = "nccl" if self.device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=own, rank=rank, world_size=count)
         KEPT.append(dist.group.WORLD)

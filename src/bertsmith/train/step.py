@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from bertsmith.train.distributed import Ranks, is_sharded
+from bertsmith.model.attention import Attention
+from bertsmith.train.distributed import Ranks, assign, is_sharded
 from bertsmith.train.guard import Guard
 from bertsmith.train.optimizer import CompositeOptimizer, local_shard
 from bertsmith.train.stopping import Stop
@@ -90,6 +91,7 @@ class TrainingStep:
         self.guard, self.objectives = guard or Guard(), list(objectives)
         self.tables, self.compiled = TableGradients(tables), compiled
         self.parameters = [p for p in module.parameters() if p.requires_grad]
+        self.key_biases = KeyBiases(module)
         self.sharded = any(is_sharded(parameter) for parameter in self.parameters)
         self.computing = False  # can be interrupted safely
 
@@ -107,6 +109,7 @@ class TrainingStep:
             raise
         finally:
             self.computing = False
+        self.key_biases.clear()
         gradients = self.tables.gather()
         gradients += [local_shard(p.grad) for p in self.parameters if p.grad is not None]
         norm = nn.utils.get_total_norm(gradients)
@@ -148,6 +151,32 @@ class TrainingStep:
         self.optimizer.step()
         for objective in self.objectives:
             objective.after_step()
+
+
+class KeyBiases:
+    """The biases of keys where attention knows no positions: every score moves by the same.
+
+    So they have no effect, and their gradients are nothing but rounding, which Adam would turn into
+    steps of full length, different on each device.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.parts: list[tuple[nn.Parameter, Tensor]] = []  # joint biases, and 0 where keys are
+        for part in module.modules():
+            bias = getattr(part.qkv, "bias", None) if type(part) is Attention else None
+            if isinstance(bias, nn.Parameter) and bias.requires_grad:
+                mask = torch.ones_like(bias.data)
+                whole = torch.ones(bias.shape)
+                whole[len(whole) // 3 : 2 * len(whole) // 3] = 0
+                assign(mask, whole)
+                self.parts.append((bias, mask))
+
+    def clear(self) -> None:
+        """Set their gradients to 0."""
+        found = [(bias.grad, mask) for bias, mask in self.parts if bias.grad is not None]
+        if found:
+            gradients, masks = zip(*found, strict=True)
+            torch._foreach_mul_(list(map(local_shard, gradients)), list(map(local_shard, masks)))
 
 
 def wide(row: Tensor) -> Tensor:
