@@ -7,7 +7,8 @@
 
 By default a ModernBERT of 12 layers of 768, which learns within few hundred steps of 65,536 tokens;
 a BERT of that size spends them at the entropy of single words. CORPUS is a folder of `prepare`.
-With `--rate 0` the recipe keeps its optimizer, learning rates and batches.
+With `--rate 0` the recipe keeps its optimizer, learning rates and batches. A run that diverges is
+stored with its error.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 
 import torch
 
+from bertsmith.errors import BertsmithError
 from bertsmith.train import load_recipe, pretrain
 
 AVERAGED = 50  # losses that a number of the curve is the mean of
@@ -75,7 +77,10 @@ def main() -> None:
     rows = []
     for seed in options.seeds:
         for precision in ("bfloat16", "fp8"):
-            rows.append(run(options, precision, seed))
+            try:
+                rows.append(run(options, precision, seed))
+            except BertsmithError as error:
+                rows.append({"precision": precision, "seed": seed, "error": str(error)})
             print(json.dumps(rows[-1]), flush=True)
             text = json.dumps({**head, "runs": rows}, indent=1)
             options.out.write_text(text + "\n", "utf-8")

@@ -7,15 +7,18 @@
 as close to those in float32 as uncompiled ones are, and new lengths must not compile again.
 `fp8`: the same in FP8, whose gradients may be off by 15% and losses by 0.02; FP8 matrices must be
 equal to their transposed copies, and to casts of the same in bfloat16 but for rounding.
-`replayed`: the losses of 12 steps with CUDA graphs, of two lengths, beside those of the same steps
-without; with dropout they may differ, since graphs draw other random numbers. Models have three
-layers of 256. Prints a line for each check; exits with 1 if one fails.
+`replayed`: the losses of 16 steps with CUDA graphs, of three lengths, in bfloat16 and FP8, beside
+those of the same steps without; with dropout they may differ, since graphs draw other random
+numbers. All three change from rows of 128 to full rows of 512. Models have three layers of 256.
+Prints a line for each check, also for one that raises an exception; exits with 1 if one fails.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +82,15 @@ class Checks:
         detail = ", ".join(f"{name} {value}" for name, value in found.items())
         print("ok  " if good else "FAIL", what, f"({detail})" if detail else "", flush=True)
 
+    def run(self, what: str, test: Callable[..., None], *given: Any) -> None:
+        """Run one test; an exception is a failed check, and later tests still run."""
+        torch._dynamo.reset()
+        try:
+            test(*given, self)
+        except Exception as error:  # noqa: BLE001 - whatever a compiler raises
+            traceback.print_exc()
+            self(what, False, error=f"{type(error).__name__}: {str(error)[:300]}")
+
 
 def example(seed: int, longest: int, full: bool = False) -> Example:
     """4,096 random tokens in sequences of several lengths or all full, 600 of them masked."""
@@ -134,8 +146,8 @@ def check_compiled(name: str, device: torch.device, check: Checks) -> None:
     compiled = list[int]()
     counters = torch._dynamo.utils.counters
     counters.clear()
-    for seed, longest in enumerate([128, 128, 128, 256, 256, 256, 256]):
-        one = example(seed, longest, full=seed == 6)
+    for seed, longest in enumerate([128, 128, 128, 256, 256, 256, 256, 512]):
+        one = example(seed, longest, full=seed >= 6)
         _, exact = gradients(plain, plain, one)
         usual = gradients(eager, plain, one)
         found = gradients(half, fast, one)
@@ -159,8 +171,8 @@ def check_float8(name: str, device: torch.device, check: Checks) -> None:
     fast, plain = (learner_of(MODELS[name], device) for _ in range(2))
     compile_rows(fast, float8=True)
     module = Precision.of("fp8", device).wrap(fast)
-    for seed, longest in enumerate([128, 256, 256]):
-        one = example(seed, longest, full=seed == 2)
+    for seed, longest in enumerate([128, 512, 256, 256]):
+        one = example(seed, longest, full=seed in (1, 3))
         expected, exact = gradients(plain, plain, one)
         loss, found = gradients(module, fast, one)
         error = distance(found, exact)
@@ -208,28 +220,31 @@ class Plain(CapturedStep):
         self.optimizer.clear()
 
 
-def check_replayed(name: str, device: torch.device, check: Checks, dropout: float) -> None:
-    """Losses of 12 steps with and without graphs, both compiled."""
+def check_replayed(
+    name: str, device: torch.device, precision: str, dropout: float, check: Checks
+) -> None:
+    """Losses of 16 steps with and without graphs, both compiled."""
+    what = f"{name}: {precision}, dropout {dropout}"
     losses = list[list[float]]()
     for kind in (Plain, CapturedStep):
         torch._dynamo.reset()
         learner = learner_of(MODELS[name], device, dropout)
-        compile_rows(learner, captured=True)
-        module = Precision.of("bfloat16", device).wrap(learner)
+        compile_rows(learner, captured=True, float8=precision == "fp8")
+        module = Precision.of(precision, device).wrap(learner)
         train = TrainPart(learning_rate=1e-3)
         step = kind(module, optimizer_for(learner, train), device, read=4)
         rows = []
-        for number in range(12):
-            one = example(number % 6, 128 if number < 8 else 64)
+        for number, longest in enumerate([128] * 8 + [512] * 4 + [64] * 4):
+            one = example(number % 2, longest, full=longest == 512)
             rows += step([inputs_of(one, learner.counts(one))], 1.0, number)
         rows += step.finish()
         losses.append([row.loss for row in rows])
         if kind is CapturedStep:
-            check(f"{name}: steps are replayed", step.graphs > 0, graphs=step.graphs)
-            check(f"{name}: no step is skipped", not any(row.fault for row in rows))
+            check(f"{what}: steps are replayed", step.graphs >= 3, graphs=step.graphs)
+            check(f"{what}: no step is skipped", not any(row.fault for row in rows))
     gap = float((torch.tensor(losses[0]) - torch.tensor(losses[1])).abs().max())  # NaN if one is
     check(
-        f"{name}: losses of replayed steps, dropout {dropout}",
+        f"{what}: losses of replayed steps",
         gap < (0.2 if dropout else 0.02),
         gap=round(gap, 5),
         first=round(losses[1][0], 3),
@@ -246,16 +261,17 @@ def main() -> None:
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
     device, check = torch.device(options.device), Checks()
+    precisions = ["bfloat16", "fp8"] if has_float8(device) else ["bfloat16"]
     if has_float8(device):
-        check_copies(device, check)
+        check.run("fp8: copies", check_copies, device)
     for name in options.models:
-        torch._dynamo.reset()
-        check_compiled(name, device, check)
+        check.run(f"{name}: compiled", check_compiled, name, device)
         if has_float8(device):
-            torch._dynamo.reset()
-            check_float8(name, device, check)
-        for dropout in (0.0, 0.1):
-            check_replayed(name, device, check, dropout)
+            check.run(f"{name}: fp8", check_float8, name, device)
+        for precision in precisions:
+            for dropout in (0.0, 0.1):
+                test = (check_replayed, name, device, precision, dropout)
+                check.run(f"{name}: {precision}, dropout {dropout}", *test)
     where = torch.cuda.get_device_name() if device.type == "cuda" else device.type
     found = {"device": where, "torch": torch.__version__, "checks": check.rows}
     options.out.parent.mkdir(parents=True, exist_ok=True)

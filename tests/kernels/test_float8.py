@@ -168,6 +168,31 @@ def test_graphs_that_do_not_train_and_small_products_stay(kernels_everywhere: No
     assert count(graph, ATEN.mm.default) == 1
 
 
+class Placed(nn.Module):
+    """A layer after a table that is laid out by a product with ones and zeros, as in DeBERTa."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.layer = nn.Parameter(drawn(16, WIDTH)), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        chosen = torch.arange(ROWS, device=x.device)[:, None] // 4 == torch.arange(16).to(x.device)
+        return self.layer(x + chosen.to(x.dtype) @ self.table)
+
+
+def test_products_with_tables_stay(kernels_everywhere: None) -> None:
+    """Gradients of a table are no activations: with the scale of those, small ones are lost."""
+    model, seen = Placed().to(DEVICE), list[Graph]()
+    push = drawn(ROWS, WIDTH) * 1e-6
+    exact = gradients(model, model, drawn(ROWS, WIDTH), push)[2]
+    model = model.bfloat16()
+    half = (drawn(ROWS, WIDTH).bfloat16(), push.bfloat16())
+    found = gradients(compiled(model, seen), model, *half)[2]
+    assert count(seen[0], ATEN._scaled_mm.default) == 3
+    assert count(seen[0], ATEN.mm.default) == 2  # forward and backward of the table
+    assert float((found.float() - exact).norm() / exact.norm()) < 0.3
+
+
 def test_equal_passes_share_compiled_graphs() -> None:
     assert MultiplyInFloat8() == MultiplyInFloat8()
     assert len({MultiplyInFloat8(), MultiplyInFloat8()}) == 1

@@ -82,7 +82,9 @@ def _products(graph: Graph) -> list[Product]:
             if kind and not node.kwargs and (not bias or kind == "forward"):
                 found.append(Product(node, left, right, kind, *bias))
     weights = {product.right for product in found if product.kind == "forward"}
-    grads = {product.left for product in found if product.kind == "input"}
+    # By weights only: tables laid out by position are multiplied too, by ones and zeros.
+    inputs = (one for one in found if one.kind == "input" and one.right in weights)
+    grads = {product.left for product in inputs}
     return [
         product
         for product in found
