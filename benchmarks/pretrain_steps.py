@@ -57,7 +57,7 @@ from bertsmith.train.flops import peak_rate, training_flops
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.precision import Precision
 from bertsmith.train.recipe import TrainPart
-from bertsmith.train.replayed import ReplayedSteps, inputs_of
+from bertsmith.train.replayed import inputs_of
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--tokens", type=int, default=65536, help="tokens in a batch of full rows")
@@ -235,7 +235,7 @@ def ours(case: Case, kind: str) -> tuple[Step, int, float]:
 def replayed(model: MultiObjective, mixed: nn.Module, example: Example) -> Step:
     """The step of `pretrain` on one GPU; what it reads is copied to the device each time."""
     train = TrainPart(learning_rate=1e-4, weight_decay=0.01, precision="bfloat16", compile=True)
-    steps = ReplayedSteps(mixed, optimizer_for(model, train), train, device).captured
+    steps = CapturedStep(mixed, optimizer_for(model, train), device, clip=train.clip)
     inputs = inputs_of(example, model.counts(example))
 
     def step() -> None:

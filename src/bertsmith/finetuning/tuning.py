@@ -108,11 +108,11 @@ class History:
 
     def log(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
         """A step or an epoch is done."""
+        self.seconds = timing["elapsed"]
         if "evaluated" in timing:
             self.epochs.append({name: value for name, value in row.items() if name != "step"})
         else:
             self.losses.append(math.nan if "skipped" in row else row["loss"])
-            self.seconds += timing["seconds"]
 
     def kept(self) -> dict[str, Any]:
         """All of it."""

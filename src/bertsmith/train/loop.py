@@ -377,6 +377,9 @@ class Trainer:
         save = step > self.saved_step and (self.save_now or bool(every and step % every == 0))
         if save or self._evaluation_due():
             self._log_late()  # results are still pending: these may be bad steps
+            if self.captured is not None and step:
+                now = time.monotonic()
+                self.progress.elapsed, self.clock = self.progress.elapsed + now - self.clock, now
         began, row = time.monotonic(), None
         if self._evaluation_due():
             row = self._evaluate()
@@ -419,7 +422,8 @@ class Trainer:
         self.progress.evaluated = step
         self.progress.ended = self.scoring.ended(self.best, scores)
         row = {"step": step, **scores}
-        self.record.log(row, {"step": step, "evaluated": True})
+        elapsed = round(self.progress.elapsed, 3)
+        self.record.log(row, {"step": step, "evaluated": True, "elapsed": elapsed})
         numbers = {key: value for key, value in row.items() if isinstance(value, float)}
         if step == 0:
             self.progress.scores |= {f"{key}_at_start": value for key, value in numbers.items()}
