@@ -53,6 +53,7 @@ from bertsmith.model import Model, block, embedding, feedforward
 from bertsmith.model.heads import EnhancedMaskHead, Head
 from bertsmith.objectives import MaskedTokens, MultiObjective
 from bertsmith.train import compiling
+from bertsmith.train.captured import CapturedStep
 from bertsmith.train.flops import peak_rate, training_flops
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.precision import Precision

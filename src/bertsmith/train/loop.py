@@ -193,7 +193,7 @@ class Trainer:
         """Train to the end of the budget; False if a signal stopped it before."""
         if self.progress.closed and self._over():
             return True
-        self.saved_at = time.monotonic()
+        self.saved_at = self.clock = time.monotonic()
         if self.checkpoints is not None and self.keeping.at_start:
             # The first rank decides: other ranks could already see its new checkpoint.
             if self.ranks.broadcast(not self.checkpoints.steps()):
