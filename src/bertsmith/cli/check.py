@@ -39,10 +39,7 @@ def check(
     files = split_sources(train, dev, test)
     splits = _read(files, task, tasks.reading(columns), label_names)
     report = lint(splits, None if model is None else open_reader(model))
-    if as_json:
-        shared.print_json([_plain(report)])
-    else:
-        _show(report)
+    shared.output(as_json, map(_plain, [report]), lambda: _show(report))
     if report.errors:
         raise typer.Exit(1)
 

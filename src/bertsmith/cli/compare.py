@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +64,8 @@ def _print(name: str, as_json: bool) -> None:
     from bertsmith.compare.spec import load_spec, spec_names, spec_text
 
     spec = load_spec(name)
-    if as_json:
-        shared.print_json([spec.model_dump()])
-    else:
-        typer.echo(spec_text(name) if name in spec_names() else spec.toml(), nl=False)
+    text = spec_text(name) if name in spec_names() else spec.toml()
+    shared.output(as_json, [spec.model_dump()], lambda: typer.echo(text, nl=False))
 
 
 def _static(
@@ -109,17 +108,10 @@ def _run(
     from bertsmith.train.recipe import change
 
     changes += [change(key, str(value)) for key, value in given.items() if value is not None]
-
-    def say(line: str) -> None:
-        typer.echo(line, err=True)
-
     spec = load_spec(name, changes)
     with shared.interruptible(f"the same command continues {out}"):
-        results = run(spec, out, say=say, **parts)
-    if as_json:
-        shared.print_json([results])
-        return
-    _show(results, out)
+        results = run(spec, out, say=partial(typer.echo, err=True), **parts)
+    shared.output(as_json, [results], lambda: _show(results, out))
 
 
 def _show(results: dict[str, Any], out: Path) -> None:

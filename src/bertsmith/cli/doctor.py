@@ -35,10 +35,7 @@ def doctor(as_json: shared.Json = False) -> None:
         # Of bfloat16 on a CPU without units for it: a page of C++ frames.
         warnings.filterwarnings("ignore", message="mkldnn_matmul failed")
         found = examine()
-    if as_json:
-        shared.print_json([found])
-    else:
-        _show(found)
+    shared.output(as_json, [found], lambda: _show(found))
     if not found["kernels_agree"]:
         shared.note("attention kernels disagree on this machine: please report it")
         raise typer.Exit(1)

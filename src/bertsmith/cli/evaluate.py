@@ -93,9 +93,6 @@ def evaluate(
         shared.close(bert)
     assert dataset is not None
     chosen = metric or found[0].task.metrics(dataset)[0]
-    if chosen not in found[0].scores or chosen == "count":
-        known = ", ".join(name for name in found[0].scores if name != "count")
-        raise BertsmithError(f"unknown score {chosen!r}; available: {known}")
     rows: dict[str, Any] = {
         "file": str(file),
         "task": dataset.task,
@@ -113,13 +110,7 @@ def evaluate(
         from bertsmith.reports.report import write_evaluation
 
         write_evaluation(report, found[-1], names[-1], chosen, draws)
-    if as_json:
-        shared.print_json([rows])
-    else:
-        _show(rows, names, found)
-        inspection.written(report)
-        for line in tasks.read_from(dataset):
-            shared.note(line)
+    shared.output(as_json, [rows], lambda: _show(rows, names, found, report))
 
 
 def _is_for_masked_lm(bert: Bert, file: str, columns: Any) -> bool:
@@ -149,16 +140,19 @@ def _masked_lm(
         scores.append(score_masked_lm(bert, texts, pseudo=pseudo))
         vocabularies.append(bert.tokenizer.vocabulary())
         shared.close(bert)
-    if as_json:
-        rows = [{"model": n, "scores": one} for n, one in zip(names, scores, strict=True)]
-        shared.print_json([{"file": ", ".join(files), "task": "masked_lm", "models": rows}])
-    else:
-        tasks.show_scores(dict(zip(_headings(names), scores, strict=True)))
+    rows = [{"model": name, "scores": one} for name, one in zip(names, scores, strict=True)]
+    shared.output(
+        as_json,
+        [{"file": ", ".join(files), "task": "masked_lm", "models": rows}],
+        lambda: tasks.show_scores(dict(zip(_headings(names), scores, strict=True))),
+    )
     if vocabularies[0] != vocabularies[-1]:
         shared.note("the vocabularies differ: scores are per token, and not comparable")
 
 
-def _show(rows: dict[str, Any], names: list[str], found: list[Evaluation]) -> None:
+def _show(
+    rows: dict[str, Any], names: list[str], found: list[Evaluation], report: Path | None
+) -> None:
     heads = _headings(names)
     tasks.show_scores({head: one.scores for head, one in zip(heads, found, strict=True)})
     if one := rows.get("interval"):
@@ -169,8 +163,9 @@ def _show(rows: dict[str, Any], names: list[str], found: list[Evaluation]) -> No
             typer.echo(f"{rows['metric']}: too few examples for a value and an interval")
     if two := rows.get("comparison"):
         typer.echo(f"{rows['metric']}: {_verdict(heads, **two)}")
-    for note in dict.fromkeys(note for one in found for note in one.notes):
-        shared.note(note)
+    shared.notes(dict.fromkeys(note for one in found for note in one.notes))
+    inspection.written(report)
+    shared.notes(tasks.read_from(found[0].dataset))
 
 
 def _verdict(

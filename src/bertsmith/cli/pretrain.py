@@ -59,19 +59,12 @@ def pretrain(
     made = load_recipe(recipe, _changes(changes, data, start))
     show = Notes if view == "none" else view
     found = train(made, out, resume=resume, show=show, tensorboard=tensorboard)
-    _show_run(found, as_json)
+    shared.output(as_json, [found], lambda: _show_run(found))
     if not found["finished"]:
         raise typer.Exit(128 + int(found["signal"]))
 
 
-def _show_run(found: dict[str, Any], as_json: bool) -> None:
-    import os
-
-    if os.environ.get("RANK", "0") != "0":
-        return
-    if as_json:
-        shared.print_json([found])
-        return
+def _show_run(found: dict[str, Any]) -> None:
     for key, value in found.items():
         shown = f"{value:.4g}" if isinstance(value, float) else str(value)
         shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else shown
@@ -182,10 +175,7 @@ def recipes(
 
     if name is not None:
         made = load_recipe(name, changes or [])
-        if as_json:
-            shared.print_json([made.model_dump()])
-        else:
-            typer.echo(made.toml(), nl=False)
+        shared.output(as_json, [made.model_dump()], lambda: typer.echo(made.toml(), nl=False))
         return
     if changes:
         raise BertsmithError("--set needs a recipe")

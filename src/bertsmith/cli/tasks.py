@@ -92,15 +92,25 @@ def names_of(given: str | None) -> list[str] | None:
 
 
 def show_table(
-    heads: Sequence[str], rows: Sequence[Sequence[Any]], *, left: bool = False, gap: int = 2
+    heads: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    left: bool = False,
+    gap: int = 2,
+    fold: bool = False,
 ) -> None:
-    """A plain table; columns after the first are numbers, which stand at the right."""
+    """A plain table; columns after the first are numbers, which stand at the right.
+
+    With `fold`, cells that are too wide for a terminal continue on the next line.
+    """
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, padding=(0, gap, 0, 0))
     for place, head in enumerate(heads):
-        table.add_column(head, justify="right" if place and not left else "left", no_wrap=left)
+        side: Literal["left", "right"] = "right" if place and not left else "left"
+        overflow: Literal["fold", "ellipsis"] = "fold" if fold and place else "ellipsis"
+        table.add_column(Text(head), justify=side, no_wrap=left, overflow=overflow)
     for row in rows:
         table.add_row(*(Text(shown(cell)) for cell in row))
     console().print(table)
