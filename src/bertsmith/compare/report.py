@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from bertsmith.compare.disagreement import correctness_of, disagreements, flips
@@ -11,7 +10,6 @@ from bertsmith.compare.parts import RATE, SCORE, parts_of
 from bertsmith.compare.spec import Spec
 from bertsmith.compare.summary import budget_name
 from bertsmith.compare.work import Worker
-from bertsmith.files import write_text
 from bertsmith.pages import (
     Point,
     Series,
@@ -35,22 +33,11 @@ TERMS = {
 }
 
 
-def write_report(
-    path: Path,
-    spec: Spec,
-    results: dict[str, Any],
-    timings: dict[str, Any],
-    worker: Worker,
-    texts: bool,
-) -> None:
-    """Write the page; without `texts` it holds no example of the data."""
-    write_text(path, report_page(spec, results, timings, worker, texts))
-
-
 def report_page(
-    spec: Spec, results: dict[str, Any], timings: dict[str, Any], worker: Worker, texts: bool
+    worker: Worker, results: dict[str, Any], timings: dict[str, Any], texts: bool
 ) -> str:
-    """The whole page."""
+    """The whole page; without `texts` it holds no example of the data."""
+    spec = worker.spec
     color = {name: number for number, name in enumerate(spec.variants)}
     budgets = list(results["scores"])
     return page(
@@ -66,14 +53,14 @@ def report_page(
                 "curves": _curves(spec, results, budget, color),
                 "tests": _tests(results, budget),
                 "rates": _rates(results, budget),
-                "tasks": _disagreements(spec, worker, budget, texts),
+                "tasks": _disagreements(worker, budget, texts),
             }
             for budget in budgets
         ],
-        costs=_costs(spec, results, timings),
+        costs=_costs(results, timings),
         effort=_effort(spec, timings),
         texts=texts,
-        again=_again(spec, results),
+        again=_again(results),
         spec=spec.toml(),
     )
 
@@ -113,28 +100,17 @@ def _pareto(
     results: dict[str, Any], timings: dict[str, Any], budget: str, color: dict[str, int]
 ) -> list[Any]:
     """Scores against what they cost."""
-    means = results["mean"][budget]
-
-    def flops(name: str) -> float | None:
-        cost = results["variants"][name].get("budgets", {}).get(budget)
-        return cost["flops"] if cost else None
-
-    def latency(name: str) -> float | None:
-        return timings["variants"][name].get("latency_ms")
-
-    def size(name: str) -> float | None:
-        return results["variants"][name].get("parameters")
-
-    charts = []
-    for title, label, value in (
-        ("Training cost", "FLOPs of pre-training", flops),
-        ("CPU latency", "ms for one sequence", latency),
-        ("Size", "parameters of the encoder", size),
+    means, variants, charts = results["mean"][budget], results["variants"], []
+    training = {name: one.get("budgets", {}).get(budget) or {} for name, one in variants.items()}
+    for title, label, values, key in (
+        ("Training cost", "FLOPs of pre-training", training, "flops"),
+        ("CPU latency", "ms for one sequence", timings["variants"], "latency_ms"),
+        ("Size", "parameters of the encoder", variants, "parameters"),
     ):
         points = [
             Point(name, x, one["mean"], one["low"], one["high"], color[name])
             for name, one in means.items()
-            if (x := value(name)) is not None
+            if (x := values[name].get(key)) is not None
         ]
         if points:
             charts.append(
@@ -240,15 +216,14 @@ def _rates(results: dict[str, Any], budget: str) -> list[tuple[str, Any]]:
     return tables
 
 
-def _disagreements(spec: Spec, worker: Worker, budget: str, texts: bool) -> list[dict[str, Any]]:
+def _disagreements(worker: Worker, budget: str, texts: bool) -> list[dict[str, Any]]:
     """For each task how often variants disagree, and examples."""
     tasks = []
-    for task in spec.tasks:
-        rows = correctness_of(spec, worker, budget, task)
+    for task in worker.spec.tasks:
+        rows = correctness_of(worker, budget, task)
         if len(rows) < 2:
             continue
-        names, test = list(rows), worker.splits(task).test
-        assert test is not None
+        names, test = list(rows), worker.test(task)
         tasks.append(
             {
                 "name": task,
@@ -260,13 +235,13 @@ def _disagreements(spec: Spec, worker: Worker, budget: str, texts: bool) -> list
                     label=f"{task}: % of examples that the row's variant alone has right",
                 ),
                 "names": names,
-                "examples": disagreements(spec, worker, task, rows) if texts else [],
+                "examples": disagreements(worker, task, rows) if texts else [],
             }
         )
     return tasks
 
 
-def _costs(spec: Spec, results: dict[str, Any], timings: dict[str, Any]) -> Any:
+def _costs(results: dict[str, Any], timings: dict[str, Any]) -> Any:
     """Parameters, operations, memory and speed of each variant."""
     headings = ["variant", "parameters", "FLOPs/token", "steps", "tokens", "training FLOPs"]
     headings += ["training memory", "training tokens/s", "inference memory", "CPU tokens/s"]
@@ -338,7 +313,7 @@ def _effort(spec: Spec, timings: dict[str, Any]) -> str:
     return text
 
 
-def _again(spec: Spec, results: dict[str, Any]) -> list[str]:
+def _again(results: dict[str, Any]) -> list[str]:
     lines = [f"bertsmith {results['bertsmith']}"]
     if results["corpus"]:
         lines.append(f"corpus {results['corpus'][:16]}… (SHA-256 of its manifest)")

@@ -14,7 +14,7 @@ from bertsmith.checkpoint import locate, read_config
 from bertsmith.compare.budget import Cost, cost_of
 from bertsmith.compare.jobs import run_jobs
 from bertsmith.compare.parts import parts_of
-from bertsmith.compare.report import write_report
+from bertsmith.compare.report import report_page
 from bertsmith.compare.results import results_of, timings_of
 from bertsmith.compare.spec import Spec
 from bertsmith.compare.tasks import finetune_settings
@@ -74,16 +74,10 @@ def compare(
         if todo:
             say(f"{len(todo)} parts to run; each is reported when it ends")
         run_jobs(worker, todo, jobs or _usual_jobs(spec), say)
-    return _conclude(spec, worker, out, texts, say)
-
-
-def _conclude(spec: Spec, worker: Worker, out: Path, texts: bool, say: Say) -> dict[str, Any]:
-    """Write results.json, timings.json and report.html from the parts that are finished."""
-    results = finite(results_of(spec, worker))
-    timings = finite(timings_of(spec, worker))
+    results, timings = finite(results_of(worker)), finite(timings_of(worker))
     write_json(out / "results.json", results)
     write_json(out / "timings.json", timings)
-    write_report(out / "report.html", spec, results, timings, worker, texts)
+    write_text(out / "report.html", report_page(worker, results, timings, texts))
     return dict(results)
 
 
@@ -126,7 +120,7 @@ def _check(spec: Spec) -> None:
             )
 
 
-def _costs(spec: Spec, variant: str, out: Path, runs: bool) -> dict[str, dict[str, Any]]:
+def _costs(spec: Spec, variant: str, out: Path, runs: bool) -> dict[str, Cost]:
     """What each budget buys a variant.
 
     Steps that fit into minutes depend on the machine: they are measured once, where the variant
@@ -146,13 +140,14 @@ def _costs(spec: Spec, variant: str, out: Path, runs: bool) -> dict[str, dict[st
         known = stored.get(kind)
         if kind == "minutes" and isinstance(known, dict) and known.get("amount") == amount:
             try:
-                costs[kind] = vars(Cost(**known["cost"]))
+                costs[kind] = Cost(**known["cost"])
             except (LookupError, TypeError) as error:
                 raise BertsmithError(f"{work.file('steps')}: damaged; remove it") from error
         elif kind != "minutes" or runs:
-            costs[kind] = vars(cost_of(recipe, tokenizer, kind, amount, f"variants.{variant}"))
-    if not runs:
-        return costs
-    amounts = {kind: getattr(spec.budget, kind) for kind in costs}
-    work.finish("steps", {k: {"amount": amounts[k], "cost": cost} for k, cost in costs.items()})
+            costs[kind] = cost_of(recipe, tokenizer, kind, amount, f"variants.{variant}")
+    if runs:
+        amounts = {kind: getattr(spec.budget, kind) for kind in costs}
+        work.finish(
+            "steps", {k: {"amount": amounts[k], "cost": vars(cost)} for k, cost in costs.items()}
+        )
     return costs

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from bertsmith.corpus.files import Input, find_files
 from bertsmith.corpus.manifest import Manifest, Split, is_finished, measure
 from bertsmith.corpus.merge import merge, piece_name
 from bertsmith.corpus.pieces import Piece, cut
-from bertsmith.corpus.worker import Job
+from bertsmith.corpus.workshop import Job
 from bertsmith.errors import BertsmithError
 from bertsmith.files import write_bytes, write_json, writing
 from bertsmith.ledger import Ledger
@@ -82,30 +83,27 @@ def prepare(
             try:
                 made.run(engine, workers, left)
             except BertsmithError:
-                made.forget_if_fruitless()
+                if not any(made.work.glob("*.npz")):  # the first piece failed: for a corrected call
+                    made.discard()
                 raise
         divided = all(one.kind == "text" for one in inputs)
         return replace(made.finish(), text_files=len(inputs) if divided else 0)
 
 
+@dataclass(frozen=True)
 class Preparation:
     """The work on one folder."""
 
-    def __init__(
-        self,
-        out: Path,
-        settings: Settings,
-        inputs: list[Input],
-        tokenizer: Tokenizer,
-        progress: Progress,
-    ) -> None:
-        self.out = out
-        self.work = out / "work"
-        self.settings = settings
-        self.inputs = inputs
-        self.tokenizer = tokenizer
-        self.progress = progress
-        self.dtype = "<u2" if tokenizer.size <= 1 << 16 else "<u4"
+    out: Path
+    settings: Settings
+    inputs: list[Input]
+    tokenizer: Tokenizer
+    progress: Progress
+
+    @property
+    def work(self) -> Path:
+        """The folder of finished pieces."""
+        return self.out / "work"
 
     def run(self, engine: str, workers: int | None, left: int) -> None:
         """Do the remaining work; the corpus is complete once it has a manifest."""
@@ -114,15 +112,9 @@ class Preparation:
         self.tokenizer.save(self.out / "tokenizer")
         ledger = Ledger()
         ledger.note("files of other kinds, left out", left)
-        splits = merge(
-            self.work,
-            self.out,
-            self._pieces(engine, workers),
-            self.settings,
-            self.dtype,
-            ledger,
-            lambda done, total: self.progress("shards", done, total),
-        )
+        dtype = "<u2" if self.tokenizer.size <= 1 << 16 else "<u4"
+        count, step = self._pieces(engine, workers, dtype), partial(self.progress, "shards")
+        splits = merge(self.work, self.out, count, self.settings, dtype, ledger, step)
         if not splits["train"].documents:
             self.discard()
             why = "; ".join(ledger.lines()) or "there is no text in the files"
@@ -132,10 +124,10 @@ class Preparation:
         for folder in (*SPLITS, "tokenizer"):
             stored += sorted((self.out / folder).iterdir())
         sums = measure(self.out, stored)
-        said = Manifest(asdict(self.settings), self.dtype, splits, sums, dict(ledger.counts))
+        said = Manifest(asdict(self.settings), dtype, splits, sums, dict(ledger.counts))
         said.write(self.out)
 
-    def _pieces(self, engine: str, workers: int | None) -> int:
+    def _pieces(self, engine: str, workers: int | None, dtype: str) -> int:
         """Process the remaining pieces; returns the number of all pieces."""
         work = WorkFolder(self.work)
         if counted := work.finished("pieces", pieces=int):
@@ -161,7 +153,7 @@ class Preparation:
 
         definition = self.tokenizer.reader("text").to_str()
         special = tuple(self.tokenizer.parts.tokens.values())
-        job = Job(self.settings, definition, special, self.tokenizer.unk_id, self.dtype)
+        job = Job(self.settings, definition, special, self.tokenizer.unk_id, dtype)
         with closing(run(missing(), job, engine, workers)) as done:
             for piece, outcome in done:
                 write_bytes(self.work / piece_name(piece.number), outcome)
@@ -176,11 +168,6 @@ class Preparation:
         if complaints := manifest.damaged(self.out, sums=False):
             raise BertsmithError(f"{complaints[0]}; remove {self.out} to prepare it again")
         return Summary(self.out, manifest.splits, manifest.ledger)
-
-    def forget_if_fruitless(self) -> None:
-        """After an error in the first piece, clear the folder for a corrected call."""
-        if not any(self.work.glob("*.npz")):
-            self.discard()
 
     def discard(self) -> None:
         """Remove everything, so that other settings can be tried."""
