@@ -38,11 +38,43 @@ SECTIONS = {
     "Inspect": ["attention", "heads", "ablate", "importance", "lens", "probe", "cka", "senses"],
     "System": ["doctor", "convert", "export", "verify-resume"],
 }
-VERBS = tuple(chain.from_iterable(SECTIONS.values()))
-# A verb is a function of its own name in a file of its own name, or in one of these.
+# The file of each verb, which has a function of the verb's name.
 HOMES = {
-    **dict.fromkeys(("recipes", "plan", "verify-resume"), "pretrain"),
-    **dict.fromkeys(("glue", "squad", "conll"), "benchmarks"),
+    "demo": "demo",
+    "tokenizer": "tokenizer",
+    "prepare": "prepare",
+    "check": "check",
+    "recipes": "pretrain",
+    "plan": "pretrain",
+    "pretrain": "pretrain",
+    "runs": "runs",
+    "finetune": "finetune",
+    "evaluate": "evaluate",
+    "distill": "distill",
+    "glue": "benchmarks",
+    "squad": "benchmarks",
+    "conll": "benchmarks",
+    "compare": "compare",
+    "predict": "predict",
+    "fill-mask": "fill_mask",
+    "embed": "embed",
+    "follows": "follows",
+    "serve": "serve",
+    "index": "index",
+    "search": "search",
+    "evaluate-search": "evaluate_search",
+    "attention": "attention",
+    "heads": "heads",
+    "ablate": "ablate",
+    "importance": "importance",
+    "lens": "lens",
+    "probe": "probe",
+    "cka": "cka",
+    "senses": "senses",
+    "doctor": "doctor",
+    "convert": "convert",
+    "export": "export",
+    "verify-resume": "pretrain",
 }
 
 
@@ -72,7 +104,7 @@ class Verbs(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """All verbs in the order of the sections."""
-        return list(VERBS)
+        return list(chain.from_iterable(SECTIONS.values()))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """A list for each section."""
@@ -95,13 +127,12 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help is read as well, and comes twice as fast
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _name in VERBS:
-    _function = _name.replace("-", "_")
-    _file = import_module(f"bertsmith.cli.{HOMES.get(_name, _function)}")
+for _name in HOMES:
+    _file = import_module(f"bertsmith.cli.{HOMES[_name]}")
     if hasattr(_file, "app"):  # several verbs under one name
         app.add_typer(_file.app, name=_name)
     else:
-        app.command(_name)(getattr(_file, _function))
+        app.command(_name)(getattr(_file, _name.replace("-", "_")))
 
 
 def _version(wanted: bool) -> None:
