@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ def compare(
     out: Path | None = option(
         None, "The folder of the comparison; an unfinished one is continued."
     ),
-    data: Path | None = option(None, "The corpus: a folder written by `bertsmith prepare`."),
+    data: shared.Corpus = None,
     changes: list[str] | None = option(
         None, "Change a key of the spec: budget.tokens=1000000.", "--set"
     ),
@@ -83,7 +84,7 @@ def _static(
     for counts in compare_presets(sizes, speed=speed, device=where):
         done.append(counts)
         if as_json:
-            shared.print_json([counts.to_dict()])
+            shared.print_json([asdict(counts)])
     if not as_json:
         tasks.show_table(HEADINGS, static_rows(done))
     if html is not None:

@@ -18,7 +18,6 @@ from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
     from bertsmith.bert import Bert
-    from bertsmith.tasks.dataset import Dataset
     from bertsmith.tasks.evaluate import Evaluation
 
 
@@ -65,33 +64,27 @@ def evaluate(
     if draws < 1:
         raise BertsmithError(f"--draws must be at least 1, not {draws}")
     first = shared.open_model(names[0], device, dtype)
+    others = (shared.open_model(name, device, dtype) for name in names[1:])
+    models = chain([first], others)
     if masked_lm or pseudo_perplexity or _is_for_masked_lm(first, files[0], columns):
         if metric or report is not None:
             raise BertsmithError("--metric and --report are for labelled data, not for masked LM")
-        others = (shared.open_model(name, device, dtype) for name in names[1:])
-        _masked_lm(names, files, chain([first], others), pseudo_perplexity, as_json)
+        _masked_lm(names, files, models, pseudo_perplexity, as_json)
         return
     if len(files) > 1:
         raise BertsmithError("give one file of labelled data")
-    file = files[0]
-    found: list[Evaluation] = []
-    dataset: Dataset[Any] | None = None
-    for name in names:
-        bert = first if dataset is None else shared.open_model(name, device, dtype)
-        if dataset is None:
-            task = task_of(bert)
-            reading = {"usual": bert.columns, **tasks.reading(columns)}
-            if task.head is None and not task.scores(read_data(file, **reading)):
-                raise no_task_head(bert)
-            names_of_labels = tasks.names_of(label_names)
-            dataset = read_data(file, task.name, label_names=names_of_labels, **reading)
-            dataset = sample_of(dataset, limit)
+    file, task = files[0], task_of(first)
+    reading = {"usual": first.columns, **tasks.reading(columns)}
+    if task.head is None and not task.scores(read_data(file, **reading)):
+        raise no_task_head(first)
+    whole = read_data(file, task.name, label_names=tasks.names_of(label_names), **reading)
+    dataset, found = sample_of(whole, limit), []
+    for name, bert in zip(names, models, strict=True):
         try:
             found.append(score(bert, dataset))
         except BertsmithError as error:
             raise BertsmithError(f"{name}: {error}") from None
         shared.close(bert)
-    assert dataset is not None
     chosen = metric or found[0].task.metrics(dataset)[0]
     rows: dict[str, Any] = {
         "file": str(file),

@@ -19,9 +19,6 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", help="Change a key of the recipe: train.learning_rate=1e-3."),
 ]
-Data = Annotated[
-    Path | None, typer.Option(help="The corpus: a folder written by `bertsmith prepare`.")
-]
 From = Annotated[
     str | None,
     typer.Option("--from", help="Start from this model, with its architecture and vocabulary."),
@@ -39,7 +36,7 @@ def _changes(changes: list[str] | None, data: Path | None, start: str | None = N
 def pretrain(
     recipe: RecipeName,
     out: Path = option(..., "The folder of the run."),
-    data: Data = None,
+    data: shared.Corpus = None,
     start: From = None,
     resume: bool = option(False, "Continue the run in --out."),
     changes: Set = None,
@@ -75,7 +72,7 @@ def plan(
     recipe: RecipeName,
     device: str = option("", "Device: cpu or cuda (measured), or h200, a100, ... (estimated)."),
     count: int = option(1, "Number of devices.", max=1_000_000),
-    data: Data = None,
+    data: shared.Corpus = None,
     start: From = None,
     vocabulary: int | None = option(
         None, "Size of the vocabulary; by default that of the corpus, or 30522."
@@ -142,7 +139,7 @@ def _fits(fits: bool | None) -> str:
 
 def verify_resume(
     recipe: RecipeName,
-    data: Data = None,
+    data: shared.Corpus = None,
     steps: int = option(40, "Number of steps of the run.", min=2),
     kills: int = option(3, "Number of kills.", min=1),
     ranks: int = option(1, "Number of processes.", min=1),
