@@ -103,9 +103,7 @@ def _folder(given: Path | None, *names: str) -> Path:
 
 
 def _checked(training: dict[str, Any]) -> dict[str, Any]:
-    if training["limit"] < 0:
-        limit = training["limit"]
-        raise BertsmithError(f"--limit must be a number of examples, or 0 for all, not {limit}")
+    tasks.check_limit(training["limit"])
     return training | {"watch": Seeds()}
 
 

@@ -11,10 +11,12 @@ import typer
 
 from bertsmith.cli import inspection, tasks
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import argument, flag, option
+from bertsmith.cli.declare import argument, flag, option, options_of, takes
 from bertsmith.errors import BertsmithError
+from bertsmith.settings.comparing import ComparisonSettings
 
 
+@takes(options_of(ComparisonSettings), "own")
 def compare(
     spec: str | None = argument(None, "A spec file, or the name of one that comes with bertsmith."),
     out: Path | None = option(
@@ -24,10 +26,7 @@ def compare(
     changes: list[str] | None = option(
         None, "Change a key of the spec: budget.tokens=1000000.", "--set"
     ),
-    only: list[str] | None = option(None, "Run only this variant; repeatable."),
-    jobs: int = option(0, "Number of parallel parts; 0: one per core, or one on a GPU.", min=0),
-    merge: list[Path] | None = option(None, "Use the finished parts of this folder; repeatable."),
-    texts: bool = option(True, "Show examples on which variants disagree in the report."),
+    own: Any = None,
     static: bool = flag("--static", "Compare published sizes without training."),
     size: list[str] | None = option(None, "With --static: show this size; repeatable."),
     speed: bool = option(True, "With --static: measure speed on this machine."),
@@ -57,8 +56,7 @@ def compare(
         _static(size or [], speed, html, device, as_json)
     else:
         assert spec is not None
-        parts = {"only": only or [], "jobs": jobs, "merge": merge or [], "texts": texts}
-        _run(spec, out, changes or [], {"corpus": data, "device": device}, parts, as_json)
+        _run(spec, out, changes or [], {"corpus": data, "device": device}, own, as_json)
 
 
 def _print(name: str, as_json: bool) -> None:
@@ -98,7 +96,7 @@ def _run(
     out: Path | None,
     changes: list[str],
     given: dict[str, Path | str | None],
-    parts: dict[str, Any],
+    own: dict[str, Any],
     as_json: bool,
 ) -> None:
     if out is None:
@@ -111,7 +109,7 @@ def _run(
     changes += [change(key, str(value)) for key, value in given.items() if value is not None]
     spec = load_spec(name, changes)
     with shared.interruptible(f"the same command continues {out}"):
-        results = run(spec, out, say=partial(typer.echo, err=True), **parts)
+        results = run(spec, out, say=partial(typer.echo, err=True), **own)
     shared.output(as_json, [results], lambda: _show(results, out))
 
 

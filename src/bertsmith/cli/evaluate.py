@@ -59,8 +59,7 @@ def evaluate(
     from bertsmith.tasks.similarity.task import no_task_head
 
     names = [str(model), *([against] if against else [])]
-    if limit < 0:
-        raise BertsmithError(f"--limit must be a number of examples, or 0 for all, not {limit}")
+    tasks.check_limit(limit)
     if draws < 1:
         raise BertsmithError(f"--draws must be at least 1, not {draws}")
     first = shared.open_model(names[0], device, dtype)

@@ -12,7 +12,7 @@ import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
-from bertsmith.cli.declare import argument, option, options_of, takes
+from bertsmith.cli.declare import option, options_of, takes
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_number, parse_whole
 from bertsmith.settings.finetuning import FinetuningSettings, TrialSettings
@@ -30,7 +30,7 @@ SETTINGS = options_of(FinetuningSettings, optional=True)
 @takes(tasks.COLUMNS, "columns")
 def finetune(
     model: shared.Model,
-    train: Path = argument(..., "A file, or a folder with train and dev files."),
+    train: Path = tasks.TRAIN,
     out: Path = option(..., "The directory to write the model to."),
     dev: Path | None = option(None, "Development data, to choose the best epoch."),
     test: Path | None = option(None, "Test data, scored once at the end."),

@@ -12,7 +12,7 @@ from bertsmith.cli import tasks
 from bertsmith.cli.declare import argument, option, options_of, takes
 from bertsmith.cli.terminal import progress
 from bertsmith.errors import BertsmithError
-from bertsmith.settings.corpus import Settings
+from bertsmith.settings.corpus import EngineSettings, Settings
 
 if TYPE_CHECKING:
     from bertsmith.corpus import Summary
@@ -22,14 +22,14 @@ UNKNOWN = 0.05  # the share of unknown tokens from which the tokenizer may be th
 
 
 @takes(options_of(Settings), "settings")
+@takes(options_of(EngineSettings), "running")
 def prepare(
     files: list[Path] | None = argument(None, shared.TEXT_FILES),
     tokenizer: Path | None = option(None, shared.TOKENIZER_HELP),
     out: Path | None = option(None, "The folder to write."),
     check: Path | None = option(None, "Verify the checksums of a prepared folder instead."),
     settings: Any = None,
-    workers: int | None = option(None, "Number of worker processes; one per core by default."),
-    engine: str = option("local", "Where to run: local or ray."),
+    running: Any = None,
     as_json: shared.Json = False,
 ) -> None:
     """Tokenize text files into shards for pre-training; resumable."""
@@ -45,7 +45,7 @@ def prepare(
     finished = is_finished(out)
     bars = progress("tokens", "shards", transient=False)
     with shared.interruptible(f"the same command continues {out}"), bars as report:
-        made = make(files, found, out, workers=workers, engine=engine, progress=report, **settings)
+        made = make(files, found, out, progress=report, **running, **settings)
     counts = {name: vars(split) for name, split in made.splits.items()}
     row = {"out": str(out), "splits": counts, "ledger": made.ledger}
     shared.output(as_json, [row], lambda: _show(made))

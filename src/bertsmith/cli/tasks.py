@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from bertsmith.cli.declare import Options, option
+from bertsmith.cli.declare import Options, argument, option
 from bertsmith.cli.terminal import console
 from bertsmith.errors import BertsmithError
 from bertsmith.tasks.found import readings
@@ -32,6 +32,7 @@ Task = Annotated[
         help=f"Task: {', '.join(TASKS[:-1])} or {TASKS[-1]}; detected from the columns by default.",
     ),
 ]
+TRAIN = argument(..., "A file, or a folder with train and dev files.")
 LabelNames = Annotated[str | None, typer.Option(help="Names of labels 0, 1, ...: O,B-PER,I-PER.")]
 
 COLUMNS: Options = {
@@ -84,6 +85,12 @@ def reading(given: Mapping[str, Any]) -> dict[str, Any]:
         "format": given["input_format"],
         "split": given["split"],
     }
+
+
+def check_limit(limit: int) -> None:
+    """Refuse a negative number of examples."""
+    if limit < 0:
+        raise BertsmithError(f"--limit must be a number of examples, or 0 for all, not {limit}")
 
 
 def names_of(given: str | None) -> list[str] | None:

@@ -26,8 +26,8 @@ from bertsmith.corpus.workshop import Job
 from bertsmith.errors import BertsmithError
 from bertsmith.files import write_bytes, write_json, writing
 from bertsmith.ledger import Ledger
-from bertsmith.settings import taking
-from bertsmith.settings.corpus import SPLITS, Settings
+from bertsmith.settings import picked, taking
+from bertsmith.settings.corpus import SPLITS, EngineSettings, Settings
 from bertsmith.store import Sentences, WorkFolder
 from bertsmith.tokenizer import Tokenizer
 
@@ -46,13 +46,12 @@ class Summary:
 
 
 @taking(Settings)
+@taking(EngineSettings)
 def prepare(
     files: Iterable[str | Path],
     tokenizer: Tokenizer | str | Path,
     out: str | Path,
     *,
-    workers: int | None = None,
-    engine: str = "local",
     progress: Progress | None = None,
     **given: Any,
 ) -> Summary:
@@ -68,7 +67,7 @@ def prepare(
     The result depends neither on the number of `workers` (0: this process only) nor on the `engine`
     ("local" or "ray"). Call it again after an interruption to continue.
     """
-    settings = Settings(**given)
+    running, settings = picked(EngineSettings, given), Settings(**given)
     settings.check()
     check_extras(settings)
     inputs, left = find_files(files)
@@ -81,7 +80,7 @@ def prepare(
         made = Preparation(Path(out), settings, inputs, loaded, progress or (lambda *_: None))
         if not is_finished(Path(out)):
             try:
-                made.run(engine, workers, left)
+                made.run(running, left)
             except BertsmithError:
                 if not any(made.work.glob("*.npz")):  # the first piece failed: for a corrected call
                     made.discard()
@@ -105,7 +104,7 @@ class Preparation:
         """The folder of finished pieces."""
         return self.out / "work"
 
-    def run(self, engine: str, workers: int | None, left: int) -> None:
+    def run(self, running: EngineSettings, left: int) -> None:
         """Do the remaining work; the corpus is complete once it has a manifest."""
         self.work.mkdir(exist_ok=True)
         shutil.rmtree(self.out / "tokenizer", ignore_errors=True)  # also leftovers of a kill
@@ -113,7 +112,7 @@ class Preparation:
         ledger = Ledger()
         ledger.note("files of other kinds, left out", left)
         dtype = "<u2" if self.tokenizer.size <= 1 << 16 else "<u4"
-        count, step = self._pieces(engine, workers, dtype), partial(self.progress, "shards")
+        count, step = self._pieces(running, dtype), partial(self.progress, "shards")
         splits = merge(self.work, self.out, count, self.settings, dtype, ledger, step)
         if not splits["train"].documents:
             self.discard()
@@ -127,7 +126,7 @@ class Preparation:
         said = Manifest(asdict(self.settings), dtype, splits, sums, dict(ledger.counts))
         said.write(self.out)
 
-    def _pieces(self, engine: str, workers: int | None, dtype: str) -> int:
+    def _pieces(self, running: EngineSettings, dtype: str) -> int:
         """Process the remaining pieces; returns the number of all pieces."""
         work = WorkFolder(self.work)
         if counted := work.finished("pieces", pieces=int):
@@ -154,7 +153,7 @@ class Preparation:
         definition = self.tokenizer.reader("text").to_str()
         special = tuple(self.tokenizer.parts.tokens.values())
         job = Job(self.settings, definition, special, self.tokenizer.unk_id, dtype)
-        with closing(run(missing(), job, engine, workers)) as done:
+        with closing(run(missing(), job, running.engine, running.workers)) as done:
             for piece, outcome in done:
                 write_bytes(self.work / piece_name(piece.number), outcome)
                 reach(piece)
