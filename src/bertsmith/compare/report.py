@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bertsmith.compare.disagreement import correctness_of, disagreements, flips
-from bertsmith.compare.parts import RATE, SCORE, parts_of
+from bertsmith.compare.parts import PRETRAIN, RATE, SCORE, parts_of
 from bertsmith.compare.spec import Spec
 from bertsmith.compare.summary import budget_name
 from bertsmith.compare.work import Worker
@@ -44,7 +44,7 @@ def report_page(
         "compare.html",
         spec.about or "Comparison",
         subtitle=_subtitle(spec, timings),
-        summary=results["summary"],
+        results=results,
         budgets=[
             {
                 "name": budget_name(spec, budget),
@@ -60,7 +60,6 @@ def report_page(
         costs=_costs(results, timings),
         effort=_effort(spec, timings),
         texts=texts,
-        again=_again(results),
         spec=spec.toml(),
     )
 
@@ -121,7 +120,7 @@ def _pareto(
 
 def _curves(spec: Spec, results: dict[str, Any], budget: str, color: dict[str, int]) -> list[Any]:
     """Held-out losses at each quarter of the budget; task scores where they were asked for."""
-    terms: dict[str, list[Series]] = {}
+    terms: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for name, runs in results["pretraining"][budget].items():
         rows = [run["held_out"] for run in runs if run.get("held_out")]
         for term in rows[0][0] if rows else ():
@@ -131,33 +130,24 @@ def _curves(spec: Spec, results: dict[str, Any], budget: str, color: dict[str, i
                     for place, row in enumerate(rows[0])
                     if all(len(one) > place and term in one[place] for one in rows)
                 ]
-                terms.setdefault(term, []).append(
-                    Series(name, points, dots=True, color=color[name])
-                )
+                terms.setdefault(term, {})[name] = points
+
+    def chart(title: str, unit: str, lines: dict[str, list[tuple[float, float]]]) -> Any:
+        series = [Series(name, one, dots=True, color=color[name]) for name, one in lines.items()]
+        return line_chart(title, series, x_label="% of the budget", y_label=unit)
+
     charts = [
-        line_chart(
-            f"Held-out loss, {TERMS.get(term, term)}",
-            series,
-            x_label="% of the budget",
-            y_label="nats",
-        )
-        for term, series in terms.items()
+        chart(f"Held-out loss, {TERMS.get(term, term)}", "nats", lines)
+        for term, lines in terms.items()
     ]
     if len(spec.finetune.at) > 1:
-        for task, rows_of in results["scores"][budget].items():
-            series = [
-                Series(
-                    name,
-                    [(100 * float(at), value) for at, value in one["at"].items()],
-                    dots=True,
-                    color=color[name],
-                )
-                for name, one in rows_of.items()
-            ]
+        for task, scores in results["scores"][budget].items():
             metric = results["tasks"][task]["metric"]
-            charts.append(
-                line_chart(f"{task}, {metric}", series, x_label="% of the budget", y_label=metric)
-            )
+            lines = {
+                name: [(100 * float(at), value) for at, value in one["at"].items()]
+                for name, one in scores.items()
+            }
+            charts.append(chart(f"{task}, {metric}", metric, lines))
     return charts
 
 
@@ -292,33 +282,14 @@ def _bytes(value: float | None) -> str:
     return f"{value / 1e9:.2f} GB" if value >= 1e8 else f"{value / 1e6:.1f} MB"
 
 
-def _effort(spec: Spec, timings: dict[str, Any]) -> str:
-    """What the whole comparison took, and how much of it the choice of learning rates."""
-    seconds = dict.fromkeys(("pretrain", RATE, SCORE), 0.0)
-    counts = dict.fromkeys(seconds, 0)
+def _effort(spec: Spec, timings: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """What the whole comparison took, by the kind of its parts."""
+    seconds: dict[str, list[float]] = {PRETRAIN: [], RATE: [], SCORE: []}
     for part in parts_of(spec):
         if part.key in timings["parts"]:
-            seconds[part.kind] += timings["parts"][part.key].get("seconds") or 0.0
-            counts[part.kind] += 1
-    text = (
-        f"Pre-training took {counts['pretrain']:,} runs and {seconds['pretrain'] / 60:.1f} minutes,"
-        f" fine-tuning {counts[SCORE]:,} runs and {seconds[SCORE] / 60:.1f} minutes."
-    )
-    if counts[RATE]:
-        share = seconds[RATE] / max(sum(seconds.values()), 1e-9)
-        text += (
-            f" Choosing learning rates on dev data took {counts[RATE]:,} further runs and"
-            f" {seconds[RATE] / 60:.1f} minutes, {share:.0%} of the total."
-        )
-    return text
-
-
-def _again(results: dict[str, Any]) -> list[str]:
-    lines = [f"bertsmith {results['bertsmith']}"]
-    if results["corpus"]:
-        lines.append(f"corpus {results['corpus'][:16]}… (SHA-256 of its manifest)")
-    lines += [
-        f"{name}: {one['train']:,} training, {one['dev']:,} dev and {one['test']:,} test examples"
-        for name, one in results["tasks"].items()
-    ]
-    return lines
+            seconds[part.kind].append(timings["parts"][part.key].get("seconds") or 0.0)
+    total = max(sum(map(sum, seconds.values())), 1e-9)
+    return {
+        kind: {"runs": len(one), "minutes": sum(one) / 60, "share": sum(one) / total}
+        for kind, one in seconds.items()
+    }
