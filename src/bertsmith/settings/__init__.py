@@ -70,9 +70,11 @@ def picked(settings: type[Settings], given: dict[str, Any]) -> Settings:
         choices = next((get_args(one) for one in sides if get_origin(one) is Literal), ())
         if choices and value not in (*choices, fields[name].default):
             raise SettingError(f"{name} must be {' or '.join(choices)}, not {value!r:.40}")
-        if "ge" in fields[name].metadata:
-            try:
-                real_number(value, name, fields[name].metadata["ge"], fields[name].metadata["le"])
-            except BertsmithError as error:
-                raise SettingError(str(error)) from None
+        about = fields[name].metadata
+        bounds = {side: about[key] for key, side in (("ge", "low"), ("le", "high")) if key in about}
+        try:
+            if bounds:
+                real_number(value, name, **bounds)
+        except BertsmithError as error:
+            raise SettingError(str(error)) from None
     return settings(**values)
