@@ -9,7 +9,7 @@ HOUSE = ROOT / "src" / "bertsmith"
 WIDTH = 20
 
 
-PAGES = {".css": "Style of {}", ".html": "Template of {}"}
+PAGES = {".css": "Style of {}", ".html": "Template of {}", ".md": "Template of {}"}
 
 
 def said(path: Path) -> str:

@@ -186,3 +186,14 @@ def test_the_site_has_every_page_and_verb() -> None:
         assert verb
         row = rf"^\| \[{name}\]\([\w.#-]+\) \| {re.escape(verb.get_short_help_str(200))} \|$"
         assert re.search(row, reference, re.MULTILINE), f"docs/reference.md has no line {row}"
+
+
+def test_the_reference_is_current() -> None:
+    """scripts/reference.py writes it from the options that are declared."""
+    reference = (ROOT / "docs" / "reference.md").read_text("utf-8")
+    words = "from reference import page; import sys; sys.stdout.buffer.write(page().encode())"
+    done = subprocess.run(
+        [sys.executable, "-c", words], cwd=ROOT / "scripts", capture_output=True, encoding="utf-8"
+    )
+    assert done.returncode == 0, done.stderr
+    assert reference == done.stdout, "docs/reference.md is old: run scripts/reference.py"

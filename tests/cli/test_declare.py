@@ -9,12 +9,17 @@ import pytest
 
 import bertsmith as bs
 from bertsmith.cli.declare import option, options_of, takes
+from bertsmith.compare import compare
 from bertsmith.corpus import prepare
 from bertsmith.errors import SettingError
 from bertsmith.finetuning import Settings
-from bertsmith.settings import declared, setting
+from bertsmith.settings import declared, picked, setting
+from bertsmith.settings.comparing import ComparisonSettings
+from bertsmith.settings.corpus import EngineSettings
 from bertsmith.settings.corpus import Settings as CorpusSettings
-from bertsmith.settings.finetuning import FinetuningSettings
+from bertsmith.settings.distilling import DistillationSettings
+from bertsmith.settings.finetuning import FinetuningSettings, TrialSettings
+from bertsmith.settings.search import IndexSettings, SearchSettings
 from cli.conftest import Run
 
 
@@ -66,6 +71,36 @@ def test_every_setting_is_declared_once(run: Run) -> None:
     shown = " ".join(run("finetune", "--help").out.split())
     for one in declared(FinetuningSettings).values():
         assert one.metadata["description"].removesuffix(".") in shown
+
+
+@pytest.mark.parametrize(
+    ("function", "settings", "verb"),
+    [
+        (bs.distill, DistillationSettings, ["distill"]),
+        (bs.finetune, TrialSettings, ["finetune"]),
+        (bs.Index.create, IndexSettings, ["index", "build"]),
+        (bs.Index.search, SearchSettings, ["search"]),
+        (compare, ComparisonSettings, ["compare"]),
+        (prepare, EngineSettings, ["prepare"]),
+    ],
+)
+def test_a_function_and_its_command_take_the_same(
+    function: Any, settings: type, verb: list[str], run: Run
+) -> None:
+    assert {*declared(settings)} <= {*signature(function).parameters}
+    shown = " ".join(run(*verb, "--help").out.split())
+    for one in declared(settings).values():
+        assert " ".join(one.metadata["description"].split()) in shown
+
+
+def test_settings_are_picked_and_checked() -> None:
+    given = {"heat": 200, "kind": "cake", "name": "rye"}
+    assert picked(Baking, given) == Baking(heat=200, kind="cake")
+    assert given == {"name": "rye"}
+    with pytest.raises(SettingError, match="kind must be bread or cake, not 'pie'"):
+        picked(Baking, {"kind": "pie"})
+    with pytest.raises(SettingError, match="heat is 500, not a number from 50 to 300"):
+        picked(Baking, {"heat": 500})
 
 
 def test_mistakes_name_the_option_on_the_command_line(

@@ -265,9 +265,9 @@ def test_another_model_is_refused(index: Index, folder: Path, encoder: HashedWor
     assert other.calls == len(index)
     assert Index(index.path, model=other).search("cats fish")
     with pytest.raises(BertsmithError, match="passages have 1600 characters"):
-        update_folders(index.path, [], Settings(encoder=other, size=60))
+        update_folders(index.path, [], Settings(encoder=other, passage_size=60))
     other.calls = 0
-    update_folders(index.path, [], Settings(encoder=other, size=60), re_embed=True)
+    update_folders(index.path, [], Settings(encoder=other, passage_size=60), re_embed=True)
     assert other.calls == len(Index(index.path, model=other))  # none of the former passages
     assert names(Index(index.path, model=other).search("cats purr"))[0] == "cats.md"
 

@@ -79,10 +79,7 @@ def ablate(
         result = _without(bert, bench, heads, skipped, mean)
     else:
         result = _ranked(bert, bench, alone, mean, count, out, keep_shapes, overwrite)
-    if as_json:
-        shared.print_json(result.pop("rows", None) or [result])
-    else:
-        _show(result)
+    shared.output(as_json, result.get("rows") or [result], lambda: _show(result))
     shared.close(bert)
 
 

@@ -82,6 +82,9 @@ HOMES = {
 UsageError: Any = typer.BadParameter.__base__
 
 
+FIRST = os.environ.get("RANK", "0") == "0"  # of several processes the first one speaks
+
+
 class Interrupted(Exception):  # noqa: N818 - a person's wish, not an error
     """Ctrl-C while a verb was running."""
 
@@ -90,11 +93,18 @@ class Verbs(TyperGroup):
     """The verbs, listed by section in --help."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a verb; typer would end without a word on Ctrl-C."""
+        """Run a verb; typer would end without a word on Ctrl-C.
+
+        Work that can be continued is interrupted with a message, which says how.
+        """
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            raise Interrupted from None
+        except KeyboardInterrupt as stop:
+            if not stop.args:
+                raise Interrupted from None
+            if FIRST:
+                typer.echo(f"\nbertsmith: {stop}", err=True)
+            raise typer.Exit(130) from None
 
     def list_commands(self, ctx: Any) -> list[str]:
         """All verbs in the order of the sections."""
@@ -151,7 +161,7 @@ def main() -> None:
     _fill_closed_streams()
     if not sys.warnoptions:  # libraries warn programmers; what a person must know is a note
         warnings.simplefilter("ignore")
-    if os.environ.get("RANK", "0") != "0":  # of several processes the first one prints
+    if not FIRST:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

@@ -27,7 +27,7 @@ DATA = argument(
     None, f"The folder with the benchmark's files; default: in the folder that {HOME} names."
 )
 NAMES = ["seed", "learning_rate", "optimizer", "matrix_learning_rate", "layer_decay", "epochs"]
-NAMES += ["batch_size", "dtype"]
+NAMES += ["batch_size", "dtype", "parallel"]
 TRAINING: Options = {
     "seeds": (int, option(1, "Number of training runs; reports median and standard deviation.")),
     "out": (
@@ -103,9 +103,7 @@ def _folder(given: Path | None, *names: str) -> Path:
 
 
 def _checked(training: dict[str, Any]) -> dict[str, Any]:
-    if training["limit"] < 0:
-        limit = training["limit"]
-        raise BertsmithError(f"--limit must be a number of examples, or 0 for all, not {limit}")
+    tasks.check_limit(training["limit"])
     return training | {"watch": Seeds()}
 
 

@@ -10,7 +10,7 @@ import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
-from bertsmith.cli.declare import argument, option, takes
+from bertsmith.cli.declare import option, takes
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from bertsmith.tasks.dataset import Dataset
 
 MOST = 20  # labels that the table shows
+LABELS = {"label", "score", "answers", "tags"}  # roles of columns that a test file may lack
 
 
 @takes(tasks.COLUMNS, "columns")
 def check(
-    train: Path = argument(..., "A file, or a folder with train and dev files."),
+    train: Path = tasks.TRAIN,
     dev: Path | None = option(None, "Development data, compared with the training data."),
     test: Path | None = option(None, "Test data, compared with the training data."),
     task: tasks.Task = None,
@@ -39,10 +40,7 @@ def check(
     files = split_sources(train, dev, test)
     splits = _read(files, task, tasks.reading(columns), label_names)
     report = lint(splits, None if model is None else open_reader(model))
-    if as_json:
-        shared.print_json([_plain(report)])
-    else:
-        _show(report)
+    shared.output(as_json, map(_plain, [report]), lambda: _show(report))
     if report.errors:
         raise typer.Exit(1)
 
@@ -56,20 +54,18 @@ def _read(
     """Every split; the others are of the task that the first is of."""
     from bertsmith.tasks.read import read_data
 
-    names = tasks.names_of(label_names)
+    reading["label_names"] = tasks.names_of(label_names)
     splits: dict[str, Dataset[Any]] = {}
     for name, (source, split) in files.items():
         chosen = {**reading, "split": split or reading["split"]}
-        unlabelled = {"label", "score", "answers", "tags"} if name == "test" else set()
         try:
-            splits[name] = read_data(source, task, label_names=names, **chosen)
+            splits[name] = read_data(source, task, **chosen)
         except BertsmithError:
             # A test file may have no labels, and so not the column that a person named.
-            columns = {r: c for r, c in reading["columns"].items() if r not in unlabelled}
-            if columns == reading["columns"]:
+            columns = {r: c for r, c in reading["columns"].items() if r not in LABELS}
+            if name != "test" or columns == reading["columns"]:
                 raise
-            chosen["columns"] = columns
-            splits[name] = read_data(source, task, label_names=names, **chosen)
+            splits[name] = read_data(source, task, **chosen | {"columns": columns})
         task = splits[name].task
     return splits
 

@@ -39,25 +39,20 @@ def cka(
         raise BertsmithError(f"{file}: CKA needs two texts or more")
     from bertsmith.analysis.layers import alike, few_texts
     from bertsmith.analysis.pages import cka_page
-    from bertsmith.files import write_text
 
     models = [model] if against is None else [model, against]
     berts = [shared.open_model(name, **loading) for name in models]
     notes = few_texts(len(texts), *berts)
-    for line in notes:
-        shared.note(line)
+    shared.notes(notes)
     table = alike(berts[0], texts, *berts[1:])
     names = [inspection.model_name(name) for name in models]
-    if out is not None:
-        write_text(out, cka_page(table, names, len(texts), notes))
-    if as_json:
-        shared.print_json(
-            {"depth": depth, "cka": [float(value) for value in row]}
-            for depth, row in enumerate(table)
-        )
-    else:
-        _show(table, names)
-        inspection.written(out)
+    inspection.present(
+        as_json,
+        ({"depth": depth, "cka": row} for depth, row in enumerate(table.tolist())),
+        lambda: _show(table, names),
+        out,
+        lambda: cka_page(table, names, len(texts), notes),
+    )
     for bert in berts:
         shared.close(bert)
 

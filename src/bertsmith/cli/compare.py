@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,23 +11,22 @@ import typer
 
 from bertsmith.cli import inspection, tasks
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import argument, flag, option
+from bertsmith.cli.declare import argument, flag, option, options_of, takes
 from bertsmith.errors import BertsmithError
+from bertsmith.settings.comparing import ComparisonSettings
 
 
+@takes(options_of(ComparisonSettings), "own")
 def compare(
     spec: str | None = argument(None, "A spec file, or the name of one that comes with bertsmith."),
     out: Path | None = option(
         None, "The folder of the comparison; an unfinished one is continued."
     ),
-    data: Path | None = option(None, "The corpus: a folder written by `bertsmith prepare`."),
+    data: shared.Corpus = None,
     changes: list[str] | None = option(
         None, "Change a key of the spec: budget.tokens=1000000.", "--set"
     ),
-    only: list[str] | None = option(None, "Run only this variant; repeatable."),
-    jobs: int = option(0, "Number of parallel parts; 0: one per core, or one on a GPU.", min=0),
-    merge: list[Path] | None = option(None, "Use the finished parts of this folder; repeatable."),
-    texts: bool = option(True, "Show examples on which variants disagree in the report."),
+    own: Any = None,
     static: bool = flag("--static", "Compare published sizes without training."),
     size: list[str] | None = option(None, "With --static: show this size; repeatable."),
     speed: bool = option(True, "With --static: measure speed on this machine."),
@@ -55,18 +56,15 @@ def compare(
         _static(size or [], speed, html, device, as_json)
     else:
         assert spec is not None
-        parts = {"only": only or [], "jobs": jobs, "merge": merge or [], "texts": texts}
-        _run(spec, out, changes or [], {"corpus": data, "device": device}, parts, as_json)
+        _run(spec, out, changes or [], {"corpus": data, "device": device}, own, as_json)
 
 
 def _print(name: str, as_json: bool) -> None:
     from bertsmith.compare.spec import load_spec, spec_names, spec_text
 
     spec = load_spec(name)
-    if as_json:
-        shared.print_json([spec.model_dump()])
-    else:
-        typer.echo(spec_text(name) if name in spec_names() else spec.toml(), nl=False)
+    text = spec_text(name) if name in spec_names() else spec.toml()
+    shared.output(as_json, [spec.model_dump()], lambda: typer.echo(text, nl=False))
 
 
 def _static(
@@ -84,7 +82,7 @@ def _static(
     for counts in compare_presets(sizes, speed=speed, device=where):
         done.append(counts)
         if as_json:
-            shared.print_json([counts.to_dict()])
+            shared.print_json([asdict(counts)])
     if not as_json:
         tasks.show_table(HEADINGS, static_rows(done))
     if html is not None:
@@ -98,7 +96,7 @@ def _run(
     out: Path | None,
     changes: list[str],
     given: dict[str, Path | str | None],
-    parts: dict[str, Any],
+    own: dict[str, Any],
     as_json: bool,
 ) -> None:
     if out is None:
@@ -109,17 +107,10 @@ def _run(
     from bertsmith.train.recipe import change
 
     changes += [change(key, str(value)) for key, value in given.items() if value is not None]
-
-    def say(line: str) -> None:
-        typer.echo(line, err=True)
-
     spec = load_spec(name, changes)
     with shared.interruptible(f"the same command continues {out}"):
-        results = run(spec, out, say=say, **parts)
-    if as_json:
-        shared.print_json([results])
-        return
-    _show(results, out)
+        results = run(spec, out, say=partial(typer.echo, err=True), **own)
+    shared.output(as_json, [results], lambda: _show(results, out))
 
 
 def _show(results: dict[str, Any], out: Path) -> None:

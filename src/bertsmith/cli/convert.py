@@ -31,10 +31,7 @@ def convert(
 
     kind = pick_dtype(dtype) if dtype else None
     done = rewrite(model, out, dtype=kind, family=family, overwrite=overwrite)
-    if as_json:
-        shared.print_json([done])
-    else:
-        _show(done)
+    shared.output(as_json, [done], lambda: _show(done))
 
 
 def _show(done: dict[str, Any]) -> None:
@@ -42,5 +39,4 @@ def _show(done: dict[str, Any]) -> None:
     typer.echo(f"heads: {', '.join(done['heads']) or 'none'}")
     typer.echo(f"written to {done['out']} as {done['dtype']}, {done['bytes'] / 2**20:.1f} MiB")
     typer.echo(f"read back: largest difference {done['largest_difference']:.1e}")
-    for line in done["notes"]:
-        shared.note(line)
+    shared.notes(done["notes"])

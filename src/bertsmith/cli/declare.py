@@ -30,15 +30,19 @@ def argument(default: Any, help: str, **more: Any) -> Any:
     return typer.Argument(default, help=help, show_default=False, **more)
 
 
-def options_of(settings: type, *names: str, optional: bool = False) -> Options:
+def options_of(
+    settings: type, *names: str, optional: bool = False, bounded: bool = True
+) -> Options:
     """Options for settings: those that are named, or all in the order of their declaration.
 
     Optional ones are None unless given, because their defaults depend on the model or the task.
+    Without `bounded`, the settings themselves are checked, not the options.
     """
     kinds, fields = get_type_hints(settings), declared(settings)
     options = {}
     for name in names or fields:
-        kind, default, about = kinds[name], fields[name].default, fields[name].metadata
+        default, about = fields[name].default, fields[name].metadata
+        kind = about.get("written", kinds[name])
         words = [about["option"]] if "option" in about else []
         if optional:
             text = _with_default(about["description"], about.get("usual", default))
@@ -46,7 +50,7 @@ def options_of(settings: type, *names: str, optional: bool = False) -> Options:
             continue
         if kind is bool and not words:
             words = [f"--{name.replace('_', '-')}"]  # and no --no- beside it
-        bounds = {"min": about.get("ge"), "max": about.get("le")}
+        bounds = {"min": about.get("ge"), "max": about.get("le")} if bounded else {}
         options[name] = kind, option(default, about["description"], *words, **bounds)
     return options
 

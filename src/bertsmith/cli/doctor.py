@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -35,10 +35,7 @@ def doctor(as_json: shared.Json = False) -> None:
         # Of bfloat16 on a CPU without units for it: a page of C++ frames.
         warnings.filterwarnings("ignore", message="mkldnn_matmul failed")
         found = examine()
-    if as_json:
-        shared.print_json([found])
-    else:
-        _show(found)
+    shared.output(as_json, [found], lambda: _show(found))
     if not found["kernels_agree"]:
         shared.note("attention kernels disagree on this machine: please report it")
         raise typer.Exit(1)
@@ -125,33 +122,16 @@ def _disagreement(device: str) -> float:
     return worst
 
 
-def _fastest(work: Callable[[], Any], device: str, times: int) -> float:
-    """Seconds of the fastest of several runs; on a CPU that emulates bfloat16, of few."""
-    import time
-
-    import torch
-
-    best, first = float("inf"), time.perf_counter()
-    with torch.inference_mode():
-        for _ in range(times):
-            began = time.perf_counter()
-            work()
-            if device == "cuda":
-                torch.cuda.synchronize()
-            best = min(best, time.perf_counter() - began)
-            if device == "cpu" and time.perf_counter() - first > 1:
-                break
-    return best
-
-
 def _bfloat16_speedup(device: str) -> float:
     """How much faster a linear layer of BERT's size is in bfloat16."""
     import torch
 
+    from bertsmith.compare.static import fastest
+
     def seconds(dtype: torch.dtype) -> float:
         layer = torch.nn.Linear(768, 3072, dtype=dtype, device=device)
         rows = torch.randn(1024, 768, dtype=dtype, device=device)
-        return _fastest(lambda: layer(rows), device, 5)
+        return fastest(lambda: layer(rows), device)
 
     return seconds(torch.float32) / seconds(torch.bfloat16)
 
@@ -172,6 +152,7 @@ def _speed(device: str) -> dict[str, int]:
 
     from bertsmith.batch import Batch
     from bertsmith.checkpoint import create
+    from bertsmith.compare.static import fastest
     from bertsmith.train import load_recipe, plan
 
     model = create("bert-base-uncased", heads=[], num_hidden_layers=1, vocab_size=1000).model.to(
@@ -181,7 +162,7 @@ def _speed(device: str) -> dict[str, int]:
     found = {}
     for dtype in (torch.float32, torch.bfloat16):
         encoder = model.encoder.to(dtype)
-        best = _fastest(partial(encoder, batch), device, 4)
+        best = fastest(partial(encoder, batch), device)
         found[f"reading, {str(dtype).removeprefix('torch.')}"] = round(len(batch.ids) / best / 12)
     found["pre-training, tiny-bert"] = round(
         plan(load_recipe("tiny-bert"), 8000, device)["tokens_per_second"]

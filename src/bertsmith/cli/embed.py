@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
 from bertsmith.cli.declare import option, takes
-
-if TYPE_CHECKING:
-    from bertsmith.tasks.embedding import Vectors
 
 SHOWN = 10  # texts that are compared on the screen
 
@@ -73,7 +69,8 @@ def embed(
             if writer is not None:
                 writer.write(portion.rows, vectors)
             elif as_json:
-                shared.print_json(_rows(listed, vectors))
+                pairs = zip(listed, vectors.tolist(), strict=True)
+                shared.print_json({"text": text, "vector": vector} for text, vector in pairs)
             elif len(first) < SHOWN:
                 first += list(zip(listed, vectors, strict=True))[: SHOWN - len(first)]
     if out is not None and as_json:
@@ -87,11 +84,6 @@ def embed(
     if bert.ledger.counts["long texts read in windows"]:
         shared.note("--long cut reads only the beginning of long texts, which is faster")
     shared.close(bert)
-
-
-def _rows(texts: list[str], vectors: Vectors) -> Iterator[dict[str, Any]]:
-    for text, vector in zip(texts, vectors, strict=True):
-        yield {"text": text, "vector": vector.tolist()}
 
 
 def _show(first: list[tuple[str, Any]], count: int) -> None:

@@ -18,7 +18,6 @@ from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
     from bertsmith.bert import Bert
-    from bertsmith.tasks.dataset import Dataset
     from bertsmith.tasks.evaluate import Evaluation
 
 
@@ -60,42 +59,32 @@ def evaluate(
     from bertsmith.tasks.similarity.task import no_task_head
 
     names = [str(model), *([against] if against else [])]
-    if limit < 0:
-        raise BertsmithError(f"--limit must be a number of examples, or 0 for all, not {limit}")
+    tasks.check_limit(limit)
     if draws < 1:
         raise BertsmithError(f"--draws must be at least 1, not {draws}")
     first = shared.open_model(names[0], device, dtype)
+    others = (shared.open_model(name, device, dtype) for name in names[1:])
+    models = chain([first], others)
     if masked_lm or pseudo_perplexity or _is_for_masked_lm(first, files[0], columns):
         if metric or report is not None:
             raise BertsmithError("--metric and --report are for labelled data, not for masked LM")
-        others = (shared.open_model(name, device, dtype) for name in names[1:])
-        _masked_lm(names, files, chain([first], others), pseudo_perplexity, as_json)
+        _masked_lm(names, files, models, pseudo_perplexity, as_json)
         return
     if len(files) > 1:
         raise BertsmithError("give one file of labelled data")
-    file = files[0]
-    found: list[Evaluation] = []
-    dataset: Dataset[Any] | None = None
-    for name in names:
-        bert = first if dataset is None else shared.open_model(name, device, dtype)
-        if dataset is None:
-            task = task_of(bert)
-            reading = {"usual": bert.columns, **tasks.reading(columns)}
-            if task.head is None and not task.scores(read_data(file, **reading)):
-                raise no_task_head(bert)
-            names_of_labels = tasks.names_of(label_names)
-            dataset = read_data(file, task.name, label_names=names_of_labels, **reading)
-            dataset = sample_of(dataset, limit)
+    file, task = files[0], task_of(first)
+    reading = {"usual": first.columns, **tasks.reading(columns)}
+    if task.head is None and not task.scores(read_data(file, **reading)):
+        raise no_task_head(first)
+    whole = read_data(file, task.name, label_names=tasks.names_of(label_names), **reading)
+    dataset, found = sample_of(whole, limit), []
+    for name, bert in zip(names, models, strict=True):
         try:
             found.append(score(bert, dataset))
         except BertsmithError as error:
             raise BertsmithError(f"{name}: {error}") from None
         shared.close(bert)
-    assert dataset is not None
     chosen = metric or found[0].task.metrics(dataset)[0]
-    if chosen not in found[0].scores or chosen == "count":
-        known = ", ".join(name for name in found[0].scores if name != "count")
-        raise BertsmithError(f"unknown score {chosen!r}; available: {known}")
     rows: dict[str, Any] = {
         "file": str(file),
         "task": dataset.task,
@@ -113,13 +102,7 @@ def evaluate(
         from bertsmith.reports.report import write_evaluation
 
         write_evaluation(report, found[-1], names[-1], chosen, draws)
-    if as_json:
-        shared.print_json([rows])
-    else:
-        _show(rows, names, found)
-        inspection.written(report)
-        for line in tasks.read_from(dataset):
-            shared.note(line)
+    shared.output(as_json, [rows], lambda: _show(rows, names, found, report))
 
 
 def _is_for_masked_lm(bert: Bert, file: str, columns: Any) -> bool:
@@ -149,16 +132,19 @@ def _masked_lm(
         scores.append(score_masked_lm(bert, texts, pseudo=pseudo))
         vocabularies.append(bert.tokenizer.vocabulary())
         shared.close(bert)
-    if as_json:
-        rows = [{"model": n, "scores": one} for n, one in zip(names, scores, strict=True)]
-        shared.print_json([{"file": ", ".join(files), "task": "masked_lm", "models": rows}])
-    else:
-        tasks.show_scores(dict(zip(_headings(names), scores, strict=True)))
+    rows = [{"model": name, "scores": one} for name, one in zip(names, scores, strict=True)]
+    shared.output(
+        as_json,
+        [{"file": ", ".join(files), "task": "masked_lm", "models": rows}],
+        lambda: tasks.show_scores(dict(zip(_headings(names), scores, strict=True))),
+    )
     if vocabularies[0] != vocabularies[-1]:
         shared.note("the vocabularies differ: scores are per token, and not comparable")
 
 
-def _show(rows: dict[str, Any], names: list[str], found: list[Evaluation]) -> None:
+def _show(
+    rows: dict[str, Any], names: list[str], found: list[Evaluation], report: Path | None
+) -> None:
     heads = _headings(names)
     tasks.show_scores({head: one.scores for head, one in zip(heads, found, strict=True)})
     if one := rows.get("interval"):
@@ -169,8 +155,9 @@ def _show(rows: dict[str, Any], names: list[str], found: list[Evaluation]) -> No
             typer.echo(f"{rows['metric']}: too few examples for a value and an interval")
     if two := rows.get("comparison"):
         typer.echo(f"{rows['metric']}: {_verdict(heads, **two)}")
-    for note in dict.fromkeys(note for one in found for note in one.notes):
-        shared.note(note)
+    shared.notes(dict.fromkeys(note for one in found for note in one.notes))
+    inspection.written(report)
+    shared.notes(tasks.read_from(found[0].dataset))
 
 
 def _verdict(

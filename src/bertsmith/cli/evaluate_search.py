@@ -10,14 +10,16 @@ import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
-from bertsmith.cli.declare import flag, option
-from bertsmith.cli.search import FUSION, INDEX, MOVED, WEIGHTS, Fusion, parse_weights
+from bertsmith.cli.declare import flag, option, options_of, takes
+from bertsmith.cli.search import INDEX, MOVED, parse_weights
 from bertsmith.cli.terminal import progress
+from bertsmith.settings.search import SearchSettings
 
 if TYPE_CHECKING:
     from bertsmith.search.evaluate import SearchScores
 
 
+@takes(options_of(SearchSettings, "weights", "fusion"), "ranking")
 def evaluate_search(
     index: Path = INDEX,
     queries: Path = option(..., "Queries: BEIR's jsonl, id<tab>text, TREC topics or SMART."),
@@ -25,8 +27,7 @@ def evaluate_search(
     mode: list[str] | None = option(
         None, "Score only keywords, vectors or hybrid; may be repeated. Default: all three."
     ),
-    weights: str | None = WEIGHTS,
-    fusion: Fusion = FUSION,
+    ranking: Any = None,
     best_grade: int | None = option(
         None, "The best grade, if lower grades are better: 1 for Cranfield's file."
     ),
@@ -53,7 +54,7 @@ def evaluate_search(
         check_writable(run)
     texts = scoring.read_queries(queries)
     grades = scoring.read_judgements(judgements, best_grade)
-    pair = parse_weights(weights)
+    ranking["weights"] = parse_weights(ranking["weights"])
     with Index.open(index, model=model, device=device) as opened:
         chosen = list(dict.fromkeys(mode or ["keywords", "vectors", "hybrid"]))
         if mode is None and opened.about["model"] is None:
@@ -62,10 +63,9 @@ def evaluate_search(
         for name in chosen:
             with progress(name) as show:
                 report = partial(show, name)
-                scores = scoring.evaluate_search(
-                    opened, texts, grades, name, draws, report, weights=pair, fusion=fusion
+                results.append(
+                    scoring.evaluate_search(opened, texts, grades, name, draws, report, **ranking)
                 )
-            results.append(scores)
     comparisons = [
         scoring.compare(one, results[-1], draws=draws)
         for one in results[:-1]
@@ -76,12 +76,9 @@ def evaluate_search(
     missing = len(grades) - len(results[0].queries)
     if missing:
         shared.note(f"judged queries that are not among the queries, not scored: {missing:,}")
-    if as_json:
-        modes = [one.to_dict(per_query) for one in results]
-        count = len(results[0].queries)
-        shared.print_json([{"queries": count, "modes": modes, "comparisons": comparisons}])
-        return
-    _show(results, comparisons)
+    modes = [one.to_dict(per_query) for one in results]
+    row = {"queries": len(results[0].queries), "modes": modes, "comparisons": comparisons}
+    shared.output(as_json, [row], lambda: _show(results, comparisons))
 
 
 def _show(results: list[SearchScores], comparisons: list[dict[str, Any]]) -> None:

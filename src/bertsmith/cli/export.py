@@ -59,14 +59,11 @@ def export(
             longest=bert.max_length,
             overwrite=overwrite,
         )
-    if as_json:
-        shared.print_json([done])
-        return
+    shared.output(as_json, [done], lambda: _show(done))
+
+
+def _show(done: dict[str, Any]) -> None:
     typer.echo(f"written to {done['out']}, {done['bytes'] / 2**20:.1f} MiB")
-    _report(done)
-
-
-def _report(done: dict[str, Any]) -> None:
     if "panels" in done:
         typer.echo(f"panels: {', '.join(done['panels'])}; open the file in a browser")
         return

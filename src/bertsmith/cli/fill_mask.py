@@ -30,11 +30,9 @@ def fill_mask(
     given = shared.read_texts(texts, file, columns)
     bert = shared.open_model(model, **loading)
     found = bert.fill_mask(given, top=top)
-    if as_json:
-        rows = zip(given, found, strict=True)
-        shared.print_json({"text": t, "guesses": [asdict(g) for g in row]} for t, row in rows)
-    else:
-        _show(given, found, str(bert.tokenizer.mask_token))
+    pairs = zip(given, found, strict=True)
+    rows = ({"text": text, "guesses": [asdict(one) for one in row]} for text, row in pairs)
+    shared.output(as_json, rows, lambda: _show(given, found, str(bert.tokenizer.mask_token)))
     shared.close(bert)
 
 

@@ -12,10 +12,10 @@ import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
-from bertsmith.cli.declare import argument, flag, option, options_of, takes
+from bertsmith.cli.declare import option, options_of, takes
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_number, parse_whole
-from bertsmith.settings.finetuning import FinetuningSettings
+from bertsmith.settings.finetuning import FinetuningSettings, TrialSettings
 
 if TYPE_CHECKING:
     from bertsmith.finetuning import Result
@@ -26,10 +26,11 @@ SETTINGS = options_of(FinetuningSettings, optional=True)
 
 
 @takes(SETTINGS, "settings")
+@takes(options_of(TrialSettings), "trials")
 @takes(tasks.COLUMNS, "columns")
 def finetune(
     model: shared.Model,
-    train: Path = argument(..., "A file, or a folder with train and dev files."),
+    train: Path = tasks.TRAIN,
     out: Path = option(..., "The directory to write the model to."),
     dev: Path | None = option(None, "Development data, to choose the best epoch."),
     test: Path | None = option(None, "Test data, scored once at the end."),
@@ -38,16 +39,9 @@ def finetune(
     hold_out: float = option(
         0.1, "Fraction of the data held out as development data, without --dev."
     ),
-    seeds: int = option(1, "Number of training runs; reports mean ± standard deviation."),
-    sweep: bool = flag("--sweep", "Try learning rates × epochs; keep the best."),
-    sweep_rates: str = option("", "Learning rates to try, such as 1e-5,3e-5."),
-    sweep_epochs: str = option("", "Numbers of epochs to try, such as 2,3,4."),
-    calibrate: bool = flag("--calibrate", "Fit temperature and thresholds on the dev data."),
-    abstain: float | None = option(
-        None, "Abstain on unsure inputs, so that accuracy is at least this: 0.95, ..."
-    ),
+    trials: Any = None,
     settings: Any = None,
-    resume: bool = flag("--resume", "Continue the interrupted run of the same command."),
+    resume: shared.Resume = False,
     overwrite: shared.Overwrite = False,
     device: shared.Device = None,
     as_json: shared.Json = False,
@@ -59,8 +53,8 @@ def finetune(
     held out. transformers can open the resulting directory, which also contains report.html. After
     Ctrl-C it contains the best epoch so far, and the same command with --resume continues.
     """
-    from bertsmith.finetuning import Interrupted, read_splits
     from bertsmith.finetuning import finetune as train_on
+    from bertsmith.finetuning import read_splits
     from bertsmith.finetuning.run import demand_data
     from bertsmith.finetuning.work import check_out
 
@@ -75,29 +69,25 @@ def finetune(
         hold_out=hold_out,
         **tasks.reading(columns),
     )
-    swept = sweep or bool(sweep_rates or sweep_epochs)
+    swept = bool(trials["sweep"] or trials["sweep_rates"] or trials["sweep_epochs"])
     progress = Progress(_reading(model, splits, settings, swept), quiet=as_json)
-    try:
-        result = train_on(
-            model,
-            splits,
-            out,
-            seeds=seeds,
-            sweep=swept,
-            sweep_rates=_numbers(sweep_rates, parse_number, "--sweep-rates"),
-            sweep_epochs=_numbers(sweep_epochs, parse_whole, "--sweep-epochs"),
-            device=device,
-            overwrite=overwrite,
-            resume=resume,
-            calibrate=calibrate,
-            abstain=abstain,
-            watch=progress,
-            **settings,
-        )
-    except Interrupted as stop:
-        typer.echo(f"\nbertsmith: {stop}", err=True)
-        raise typer.Exit(130) from None
-    _show(result, as_json, progress.told)
+    result = train_on(
+        model,
+        splits,
+        out,
+        **trials
+        | {
+            "sweep": swept,
+            "sweep_rates": _numbers(trials["sweep_rates"], parse_number, "--sweep-rates"),
+            "sweep_epochs": _numbers(trials["sweep_epochs"], parse_whole, "--sweep-epochs"),
+        },
+        device=device,
+        overwrite=overwrite,
+        resume=resume,
+        watch=progress,
+        **settings,
+    )
+    shared.output(as_json, [result.to_dict()], lambda: _show(result, progress.told))
 
 
 def _numbers(text: str, parse: Any, option: str) -> list[Any]:
@@ -168,12 +158,9 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _show(result: Result, as_json: bool, told: Collection[str]) -> None:
+def _show(result: Result, told: Collection[str]) -> None:
     """Show scores, and the notes that were not told before."""
     assert result.out is not None
-    if as_json:
-        shared.print_json([result.to_dict()])
-        return
     kept = result.kept
     columns = {split: kept.scores.get(split) for split in ("dev", "test")}
     simple = result.extras.get("baseline") or {}
@@ -188,7 +175,6 @@ def _show(result: Result, as_json: bool, told: Collection[str]) -> None:
                 f"{split} {result.metric} over {summary.count} seeds: {summary.mean:.4f} ± "
                 f"{summary.deviation:.4f} (95 %: {summary.interval})"
             )
-    for line in [*result.notes, *kept.bert.ledger.lines()]:
-        if line not in told:
-            shared.note(line)
+    lines = [*result.notes, *kept.bert.ledger.lines()]
+    shared.notes(line for line in lines if line not in told)
     typer.echo(f"{result.task} model in {result.out}; see {result.out / 'report.html'}")

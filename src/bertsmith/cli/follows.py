@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +36,8 @@ def follows(
         pairs = read_pairs(file)
     bert = shared.open_model(model, **loading)
     chances = bert.follows([one for one, _ in pairs], [other for _, other in pairs])
-    if as_json:
-        shared.print_json(
-            {"first": one, "second": other, "probability": chance}
-            for (one, other), chance in zip(pairs, chances, strict=True)
-        )
-    else:
-        for (one, other), chance in zip(pairs, chances, strict=True):
-            texts = "" if file is None else f"  {shared.clipped(f'{one} / {other}', 90)}"
-            typer.echo(f"{chance:7.2%}{texts}")
+    for (one, other), chance in zip(pairs, chances, strict=True):
+        texts = "" if file is None else f"  {shared.clipped(f'{one} / {other}', 90)}"
+        row, line = {"first": one, "second": other, "probability": chance}, f"{chance:7.2%}{texts}"
+        shared.output(as_json, [row], partial(typer.echo, line))
     shared.close(bert)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,6 @@ def heads(
     inspection.check_out(out)
     from bertsmith.analysis.heads import measure, parsed, texts
     from bertsmith.analysis.pages import heads_page
-    from bertsmith.files import write_text
     from bertsmith.ledger import Ledger
     from bertsmith.tasks.tagging.conll import read_treebank
 
@@ -49,18 +49,18 @@ def heads(
         bert = shared.open_model(model, **loading)
         inputs = texts(bert, lines)
     numbers = measure(bert, inputs)
-    if out is not None:
-        write_text(out, heads_page(numbers, inspection.model_name(model)))
-    if as_json:
-        shared.print_json(numbers.rows())
-        for name, relation in numbers.relations.items():
-            row = {key: value for key, value in asdict(relation).items() if key != "table"}
-            shared.print_json([{"relation": name, **row}])
-    else:
-        _show(numbers)
-        inspection.written(out)
-    for line in ledger.lines():
-        shared.note(line)
+    relations = (
+        {"relation": name} | {key: value for key, value in asdict(one).items() if key != "table"}
+        for name, one in numbers.relations.items()
+    )
+    inspection.present(
+        as_json,
+        chain(numbers.rows(), relations),
+        lambda: _show(numbers),
+        out,
+        lambda: heads_page(numbers, inspection.model_name(model)),
+    )
+    shared.notes(ledger.lines())
     shared.close(bert)
 
 

@@ -35,18 +35,17 @@ def importance(
     inspection.check_out(out)
     from bertsmith.analysis.importance import explained
     from bertsmith.analysis.pages import importance_page
-    from bertsmith.files import write_text
 
     bert = shared.open_model(model, **loading)
     result = explained(bert, text, text_b, label)
     texts = [text] if text_b is None else [text, text_b]
-    if out is not None:
-        write_text(out, importance_page(texts, result, inspection.model_name(model)))
-    if as_json:
-        shared.print_json([asdict(result)])
-    else:
-        _show(result)
-        inspection.written(out)
+    inspection.present(
+        as_json,
+        [asdict(result)],
+        lambda: _show(result),
+        out,
+        lambda: importance_page(texts, result, inspection.model_name(model)),
+    )
     shared.close(bert)
 
 

@@ -120,10 +120,9 @@ def _maintain(out: Path, move: tuple[Path, Path] | None, drop: Path | None, as_j
             return
         index.check()
         about = index.about
-    if as_json:
-        shared.print_json([{"out": str(out), "intact": True, "total": about}])
-    else:
-        typer.echo(f"index {out}: all checksums match ({about['passages']:,} passages)")
+    said = f"index {out}: all checksums match ({about['passages']:,} passages)"
+    row = {"out": str(out), "intact": True, "total": about}
+    shared.output(as_json, [row], lambda: typer.echo(said))
 
 
 @app.command("export")
@@ -158,10 +157,8 @@ def export(
                 opened, str(qdrant), collection, os.environ.get("QDRANT_API_KEY")
             )
     where = str(out or f"{qdrant}, collection {collection}")
-    if as_json:
-        shared.print_json([{"out": where, "passages": count}])
-    else:
-        typer.echo(f"{count:,} passages with vectors in {where}")
+    said = f"{count:,} passages with vectors in {where}"
+    shared.output(as_json, [{"out": where, "passages": count}], lambda: typer.echo(said))
 
 
 def _report(out: Path, update: Update, ledger: Ledger, as_json: bool) -> None:
@@ -186,14 +183,13 @@ def _report(out: Path, update: Update, ledger: Ledger, as_json: bool) -> None:
         typer.echo(f"prompts: queries {prompts[0]!r}, passages {prompts[1]!r}")
     if not about["files"]:
         shared.note("no file was indexed: a search will find nothing")
-    for name in update.repaired:
-        shared.note(f"the segment {name} was damaged, and was rebuilt from the text")
-    for problem in update.problems[:SHOWN]:
-        shared.note(f"not read: {problem['file']}: {problem['reason']}")
+    shared.notes(
+        f"the segment {name} was damaged, and was rebuilt from the text" for name in update.repaired
+    )
+    shared.notes(f"not read: {one['file']}: {one['reason']}" for one in update.problems[:SHOWN])
     if len(update.problems) > SHOWN:
         shared.note(f"and {len(update.problems) - SHOWN:,} more files; --json lists all")
-    for line in ledger.lines():
-        shared.note(line)
+    shared.notes(ledger.lines())
 
 
 def _follow(out: Path, reported: list[dict[str, str]], as_json: bool) -> None:

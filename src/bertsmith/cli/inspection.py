@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from random import Random
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.errors import BertsmithError
-from bertsmith.files import check_writable, writing
+from bertsmith.files import check_writable, write_text, writing
 from bertsmith.numbers import whole_number
 
 Item = TypeVar("Item")
@@ -87,6 +87,21 @@ def numbers(given: str | None, option: str) -> list[int] | None:
 def model_name(model: str) -> str:
     """The name of a model in titles: the last part of its path."""
     return Path(model).name or model
+
+
+def present(
+    as_json: bool,
+    rows: Iterable[Any],
+    show: Callable[[], None],
+    out: Path | None,
+    page: Callable[[], str],
+) -> None:
+    """A result as JSON or as shown to a person; on a page too, where one is asked for."""
+    if out is not None:
+        write_text(out, page())
+    shared.output(as_json, rows, show)
+    if not as_json:
+        written(out)
 
 
 def written(*outputs: Path | None) -> None:

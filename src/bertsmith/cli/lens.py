@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from bertsmith.cli import inspection
+from bertsmith.cli import inspection, tasks
 from bertsmith.cli import options as shared
 from bertsmith.cli.declare import argument, option, takes
 
@@ -32,36 +32,31 @@ def lens(
     inspection.check_out(out)
     from bertsmith.analysis.layers import lens as look
     from bertsmith.analysis.pages import lens_page
-    from bertsmith.files import write_text
 
     bert = shared.open_model(model, **loading)
     guesses = look(bert, text, top)
-    if out is not None:
-        write_text(out, lens_page(text, guesses, inspection.model_name(model)))
-    if as_json:
-        shared.print_json(asdict(one) for one in guesses)
-    else:
-        _show(guesses)
-        inspection.written(out)
+    inspection.present(
+        as_json,
+        map(asdict, guesses),
+        lambda: _show(guesses, top),
+        out,
+        lambda: lens_page(text, guesses, inspection.model_name(model)),
+    )
     shared.close(bert)
 
 
-def _show(guesses: list[DepthGuess]) -> None:
+def _show(guesses: list[DepthGuess], top: int) -> None:
     """For each mask a line for every depth, the most probable prediction first."""
-    from rich.table import Table
-    from rich.text import Text
-
     from bertsmith.analysis.pages import depth_name
 
     masks = sorted({one.mask for one in guesses})
     for mask in masks:
         if len(masks) > 1:
             typer.echo(f"mask {mask + 1}")
-        table = Table(box=None, padding=(0, 3, 0, 0))
-        table.add_column("depth", no_wrap=True)
+        rows = []
         for one in guesses:
             if one.mask == mask:
                 pairs = zip(one.tokens, one.scores, strict=True)
                 cells = [f"{shared.clipped(token, 20)} {score:.0%}" for token, score in pairs]
-                table.add_row(depth_name(one.depth), *map(Text, cells))
-        shared.console().print(table)
+                rows.append((depth_name(one.depth), *cells))
+        tasks.show_table(("depth", *[""] * top), rows, left=True, gap=3)

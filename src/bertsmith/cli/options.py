@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -43,6 +44,9 @@ Dtype = Annotated[Precision, typer.Option(help="Data type of weights and activat
 Family = Annotated[
     str | None, typer.Option(help="The model's family, if config.json has no model_type.")
 ]
+Corpus = Annotated[
+    Path | None, typer.Option(help="The corpus: a folder written by `bertsmith prepare`.")
+]
 # How a model is loaded: the arguments of `open_model` after its name.
 LOADING: Options = {"device": (Device, None), "dtype": (Dtype, "float32"), "family": (Family, None)}
 
@@ -64,6 +68,9 @@ Help = Annotated[
 Overwrite = Annotated[
     bool,
     typer.Option("--overwrite", help="Replace the directory, if bertsmith wrote all files in it."),
+]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Continue the interrupted run of the same command.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
@@ -101,8 +108,7 @@ def read_texts(
     data = open_texts(texts, file, columns)
     listed = list(data.texts() if limit is None else draw(data.texts(), limit, seed))
     report_source(data)
-    for line in data.ledger.lines():
-        note(line)
+    notes(data.ledger.lines())
     return listed
 
 
@@ -141,15 +147,13 @@ def open_model(
     from bertsmith.bert import load
 
     bert = load(name, device=device, dtype=dtype, family=family)
-    for line in (*bert.checkpoint.report.lines(), *bert.tokenizer.notes):
-        note(line)
+    notes([*bert.checkpoint.report.lines(), *bert.tokenizer.notes])
     return bert
 
 
 def close(bert: Bert) -> None:
     """Show the ledger of what was windowed or cut."""
-    for line in bert.ledger.lines():
-        note(line)
+    notes(bert.ledger.lines())
 
 
 @contextmanager
@@ -158,23 +162,36 @@ def interruptible(state: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(f"\nbertsmith: stopped; {state}", err=True)
-        raise typer.Exit(130) from None
+        raise KeyboardInterrupt(f"stopped; {state}") from None
 
 
 def note(message: str) -> None:
-    """Tell a person something beside the result."""
+    """Tell a person something beside the result; of several processes the first one does."""
+    if os.environ.get("RANK", "0") != "0":
+        return
     line = " ".join(message.split())
     typer.echo(f"note: {printable(line)}", err=True)
 
 
+def output(as_json: bool, rows: Iterable[Any], show: Callable[[], None]) -> None:
+    """A result: one JSON object a line for machines, or as it is shown to a person."""
+    if as_json:
+        print_json(rows)
+    else:
+        show()
+
+
+def notes(lines: Iterable[str]) -> None:
+    """Tell a person several things beside the result."""
+    for line in lines:
+        note(line)
+
+
 def print_list(about: Mapping[str, str], width: int, as_json: bool) -> None:
     """Names, and what each is about."""
-    if as_json:
-        print_json({"name": name, "about": line} for name, line in about.items())
-        return
-    for name, line in about.items():
-        typer.echo(f"{name:{width}} {line}")
+    rows = ({"name": name, "about": line} for name, line in about.items())
+    lines = "\n".join(f"{name:{width}} {line}" for name, line in about.items())
+    output(as_json, rows, lambda: typer.echo(lines))
 
 
 def print_json(rows: Iterable[Any]) -> None:

@@ -12,7 +12,7 @@ from bertsmith.cli import tasks
 from bertsmith.cli.declare import argument, option, options_of, takes
 from bertsmith.cli.terminal import progress
 from bertsmith.errors import BertsmithError
-from bertsmith.settings.corpus import Settings
+from bertsmith.settings.corpus import EngineSettings, Settings
 
 if TYPE_CHECKING:
     from bertsmith.corpus import Summary
@@ -22,14 +22,14 @@ UNKNOWN = 0.05  # the share of unknown tokens from which the tokenizer may be th
 
 
 @takes(options_of(Settings), "settings")
+@takes(options_of(EngineSettings), "running")
 def prepare(
     files: list[Path] | None = argument(None, shared.TEXT_FILES),
     tokenizer: Path | None = option(None, shared.TOKENIZER_HELP),
     out: Path | None = option(None, "The folder to write."),
     check: Path | None = option(None, "Verify the checksums of a prepared folder instead."),
     settings: Any = None,
-    workers: int | None = option(None, "Number of worker processes; one per core by default."),
-    engine: str = option("local", "Where to run: local or ray."),
+    running: Any = None,
     as_json: shared.Json = False,
 ) -> None:
     """Tokenize text files into shards for pre-training; resumable."""
@@ -45,19 +45,10 @@ def prepare(
     finished = is_finished(out)
     bars = progress("tokens", "shards", transient=False)
     with shared.interruptible(f"the same command continues {out}"), bars as report:
-        made = make(files, found, out, workers=workers, engine=engine, progress=report, **settings)
-    if as_json:
-        counts = {name: vars(split) for name, split in made.splits.items()}
-        shared.print_json([{"out": str(out), "splits": counts, "ledger": made.ledger}])
-    else:
-        _show(made)
-        length = _mean_length(made)
-        many = sum(split.documents for split in made.splits.values()) >= MANY
-        if made.text_files > 1 and many and length < SHORT:
-            shared.note(
-                f"documents end at blank lines and have {length:.0f} tokens on average; with "
-                "--documents files, each text file is one document"
-            )
+        made = make(files, found, out, progress=report, **running, **settings)
+    counts = {name: vars(split) for name, split in made.splits.items()}
+    row = {"out": str(out), "splits": counts, "ledger": made.ledger}
+    shared.output(as_json, [row], lambda: _show(made))
     if finished:
         shared.note(f"{out}: was prepared before; nothing is changed")
 
@@ -71,20 +62,20 @@ def _show(made: Summary) -> None:
         counts = (split.documents, split.sentences, split.tokens, split.shards)
         rows.append((name, *(f"{count:,}" for count in counts)))
     tasks.show_table(headings, rows)
-    for what, count in made.ledger.items():
-        shared.note(f"{what}: {count:,}")
+    shared.notes(f"{what}: {count:,}" for what, count in made.ledger.items())
     total = sum(split.tokens for split in made.splits.values())
     share = made.ledger.get("unknown tokens", 0) / max(total, 1)
     if share > UNKNOWN:
         shared.note(f"{share:.0%} of the tokens are unknown: is this the tokenizer of this text?")
     if not made.splits["held_out"].documents:
         shared.note("no document was held out, so pre-training cannot be evaluated; see --held-out")
-
-
-def _mean_length(made: Summary) -> float:
-    """Tokens of a document, on average."""
-    splits = made.splits.values()
-    return sum(one.tokens for one in splits) / max(1, sum(one.documents for one in splits))
+    documents = sum(split.documents for split in made.splits.values())
+    length = total / max(1, documents)
+    if made.text_files > 1 and documents >= MANY and length < SHORT:
+        shared.note(
+            f"documents end at blank lines and have {length:.0f} tokens on average; with "
+            "--documents files, each text file is one document"
+        )
 
 
 def _check(folder: Path, as_json: bool) -> None:
@@ -92,12 +83,8 @@ def _check(folder: Path, as_json: bool) -> None:
     from bertsmith.corpus import check
 
     count, complaints = check(folder)
-    if as_json:
-        shared.print_json([{"folder": str(folder), "files": count, "damaged": complaints}])
-    else:
-        for complaint in complaints:
-            typer.echo(complaint)
-        if not complaints:
-            typer.echo(f"{folder}: all {count:,} files are as they were written")
+    row = {"folder": str(folder), "files": count, "damaged": complaints}
+    intact = f"{folder}: all {count:,} files are as they were written"
+    shared.output(as_json, [row], lambda: typer.echo("\n".join(complaints) or intact))
     if complaints:
         raise typer.Exit(1)

@@ -19,9 +19,6 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", help="Change a key of the recipe: train.learning_rate=1e-3."),
 ]
-Data = Annotated[
-    Path | None, typer.Option(help="The corpus: a folder written by `bertsmith prepare`.")
-]
 From = Annotated[
     str | None,
     typer.Option("--from", help="Start from this model, with its architecture and vocabulary."),
@@ -39,7 +36,7 @@ def _changes(changes: list[str] | None, data: Path | None, start: str | None = N
 def pretrain(
     recipe: RecipeName,
     out: Path = option(..., "The folder of the run."),
-    data: Data = None,
+    data: shared.Corpus = None,
     start: From = None,
     resume: bool = option(False, "Continue the run in --out."),
     changes: Set = None,
@@ -59,15 +56,12 @@ def pretrain(
     made = load_recipe(recipe, _changes(changes, data, start))
     show = Notes if view == "none" else view
     found = train(made, out, resume=resume, show=show, tensorboard=tensorboard)
-    _show_run(found, as_json)
+    shared.output(as_json, [found], lambda: _show_run(found))
     if not found["finished"]:
         raise typer.Exit(128 + int(found["signal"]))
 
 
-def _show_run(found: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        shared.print_json([found])
-        return
+def _show_run(found: dict[str, Any]) -> None:
     for key, value in found.items():
         shown = f"{value:.4g}" if isinstance(value, float) else str(value)
         shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else shown
@@ -78,7 +72,7 @@ def plan(
     recipe: RecipeName,
     device: str = option("", "Device: cpu or cuda (measured), or h200, a100, ... (estimated)."),
     count: int = option(1, "Number of devices.", max=1_000_000),
-    data: Data = None,
+    data: shared.Corpus = None,
     start: From = None,
     vocabulary: int | None = option(
         None, "Size of the vocabulary; by default that of the corpus, or 30522."
@@ -145,7 +139,7 @@ def _fits(fits: bool | None) -> str:
 
 def verify_resume(
     recipe: RecipeName,
-    data: Data = None,
+    data: shared.Corpus = None,
     steps: int = option(40, "Number of steps of the run.", min=2),
     kills: int = option(3, "Number of kills.", min=1),
     ranks: int = option(1, "Number of processes.", min=1),
@@ -178,10 +172,7 @@ def recipes(
 
     if name is not None:
         made = load_recipe(name, changes or [])
-        if as_json:
-            shared.print_json([made.model_dump()])
-        else:
-            typer.echo(made.toml(), nl=False)
+        shared.output(as_json, [made.model_dump()], lambda: typer.echo(made.toml(), nl=False))
         return
     if changes:
         raise BertsmithError("--set needs a recipe")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from bertsmith.cli import inspection
 from bertsmith.cli import options as shared
 from bertsmith.cli.declare import argument, option, takes
+
+if TYPE_CHECKING:
+    from bertsmith.analysis.probes import Probe
 
 DATA = argument(
     ..., "Words with tags: CoNLL, CoNLL-U (parts of speech), or any other file for tagging."
@@ -44,27 +47,21 @@ def probe(
     )
     bert = shared.open_model(model, **loading)
     result = fit(bert, learn, judge, seed=seed)
-    if as_json:
-        baselines = {"majority": result.majority, "lookup": result.lookup}
-        shared.print_json(
-            {
-                "depth": one.depth,
-                "accuracy": one.accuracy,
-                "control": one.control,
-                "selectivity": one.selectivity,
-                **baselines,
-            }
-            for one in result.scores
-        )
-    else:
-        typer.echo(
-            f"{len(result.labels)} tags, {result.train:,} training words, {result.test:,} test "
-            f"words; baselines: most frequent tag {result.majority:.1%}, most frequent tag of each "
-            f"word form {result.lookup:.1%}"
-        )
-        typer.echo("depth          accuracy   control   selectivity")
-        for one in result.scores:
-            name = "0 (embeddings)" if one.depth == 0 else str(one.depth)
-            numbers = f"{one.accuracy:8.1%} {one.control:9.1%} {one.selectivity:13.1%}"
-            typer.echo(f"{name:14} {numbers}")
+    baselines = {"majority": result.majority, "lookup": result.lookup}
+    columns = ("depth", "accuracy", "control", "selectivity")
+    rows = ({name: getattr(one, name) for name in columns} | baselines for one in result.scores)
+    shared.output(as_json, rows, lambda: _show(result))
     shared.close(bert)
+
+
+def _show(result: Probe) -> None:
+    typer.echo(
+        f"{len(result.labels)} tags, {result.train:,} training words, {result.test:,} test "
+        f"words; baselines: most frequent tag {result.majority:.1%}, most frequent tag of each "
+        f"word form {result.lookup:.1%}"
+    )
+    typer.echo("depth          accuracy   control   selectivity")
+    for one in result.scores:
+        name = "0 (embeddings)" if one.depth == 0 else str(one.depth)
+        numbers = f"{one.accuracy:8.1%} {one.control:9.1%} {one.selectivity:13.1%}"
+        typer.echo(f"{name:14} {numbers}")

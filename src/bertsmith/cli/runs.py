@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
-from bertsmith.cli import inspection
+from bertsmith.cli import inspection, tasks
 from bertsmith.cli import options as shared
 from bertsmith.cli.declare import argument, option
 
@@ -35,34 +33,22 @@ def runs(
     if html is not None:
         alone = len(folders) == 1
         write_text(html, report_page(compared.runs[0]) if alone else compared.html())
-    if as_json:
-        shared.print_json(
-            {
-                "run": str(run.path),
-                **run.measures(),
-                "recipe": {key: values[number] for key, values in compared.recipe.items()},
-            }
-            for number, run in enumerate(compared.runs)
-        )
-    else:
-        _show(compared)
-        if html is not None:
-            typer.echo(f"written to {html}")
-    for note in compared.notes:
-        shared.note(note)
+    rows = (
+        {
+            "run": str(run.path),
+            **run.measures(),
+            "recipe": {key: values[number] for key, values in compared.recipe.items()},
+        }
+        for number, run in enumerate(compared.runs)
+    )
+    shared.output(as_json, rows, lambda: _show(compared, html))
+    shared.notes(compared.notes)
 
 
-def _show(compared: Comparison) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("run")
-    for name in compared.names:
-        table.add_column(Text(name), justify="right", overflow="fold")
+def _show(compared: Comparison, html: Path | None) -> None:
     differences = compared.differences()
     if differences:
         differences.insert(0, ("", []))
-    for label, values in compared.rows() + differences:
-        table.add_row(label, *(Text(value) for value in values))
-    shared.console().print(table)
+    rows = [(label, *values) for label, values in compared.rows() + differences]
+    tasks.show_table(("run", *compared.names), rows, fold=True)
+    inspection.written(html)

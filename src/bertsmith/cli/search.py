@@ -4,55 +4,35 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import argument, flag, option
+from bertsmith.cli.declare import argument, flag, option, options_of, takes
 from bertsmith.errors import BertsmithError, printable
 from bertsmith.numbers import real_number
+from bertsmith.settings.search import SearchSettings
 
 if TYPE_CHECKING:
     from bertsmith.search import FoundAnswer, Hit
 
 LONGEST = 400  # characters of a passage that are shown
-Fusion = Literal["min-max", "rrf"]
 INDEX = argument(..., "A folder that bertsmith index wrote.", metavar="INDEX")
-WEIGHTS = option(
-    None,
-    "Weights of keywords and vectors in hybrid search; default 1,1; 1,0.5 for vectors of "
-    "bertsmith-embed and 1,0.2 for those of bertsmith-small.",
-)
-FUSION = option("min-max", "How the two rankings are combined: by scaled scores, or by ranks.")
 MOVED = option(None, "New location of the index's model, if it was moved.")
 
 
+@takes(options_of(SearchSettings), "ranking")
 def search(
     index: Path = INDEX,
     query: str | None = argument(None, 'Words, "exact phrases" and beginnings of words (begin*).'),
     top: int = option(10, "Number of results.", min=1, max=10_000),
     keywords: bool = flag("--keywords", "Rank by keywords alone."),
     vectors: bool = flag("--vectors", "Rank by vectors alone."),
-    weights: str | None = WEIGHTS,
-    fusion: Fusion = FUSION,
-    file: list[str] | None = option(
-        None, "Search only files whose path matches this pattern: *.md; repeatable."
-    ),
-    kind: list[str] | None = option(
-        None, "Search only files of this kind: pdf, markdown, code, ..."
-    ),
-    after: str | None = option(
-        None, "Search only files changed on or after this date: 2026-01-31."
-    ),
-    before: str | None = option(None, "Search only files changed on or before this date."),
-    by_document: bool = flag("--by-document", "Show the best passage of each document."),
-    rerank: str | None = option(
-        None,
-        "Reorder the best 50 passages with this model: a pair classifier, or any encoder "
-        "by late interaction; index: the model of the index.",
-    ),
+    ranking: Any = None,
     answer: str | None = option(
         None, "Extract answers from the passages with this question-answering model."
     ),
@@ -77,36 +57,20 @@ def search(
         raise BertsmithError("no query: give one after the index, or --page")
     mode = "keywords" if keywords else "vectors" if vectors else "hybrid"
     with Index.open(index, model=model, device=device) as opened:
-        reranker = opened.reranker(rerank or None)
-        pair = parse_weights(weights) or opened.weights
+        reranker = opened.reranker(ranking["rerank"] or None)
+        pair = parse_weights(ranking["weights"]) or opened.weights
         mode = mode if opened.about["model"] or vectors else "keywords"
-        scale = scale_of(mode, pair, fusion) if reranker is None else reranker.scale
-        hits = opened.search(
-            query,
-            top,
-            mode=mode,
-            weights=pair,
-            fusion=fusion,
-            files=file or (),
-            kinds=kind or (),
-            after=after,
-            before=before,
-            by_document=by_document,
-            rerank=reranker,
-        )
+        scale = scale_of(mode, pair, ranking["fusion"]) if reranker is None else reranker.scale
+        ranking |= {"weights": pair, "rerank": reranker}
+        hits = opened.search(query, top, mode=mode, **ranking)
     extracted: list[FoundAnswer] = []
     if answer:
         from bertsmith.search import answers
 
         extracted = answers(answer, query, hits, device=device)
-    if as_json:
-        shared.print_json({"answer": one.to_dict()} for one in extracted)
-        shared.print_json(hit.to_dict() for hit in hits)
-        return
-    for one in extracted:
-        text = f"{_one_line(one.text).strip()}  (confidence {one.score:.2f}"
-        typer.echo(f"answer: {text}, {printable(_near(one))})")
-    show(hits, scale)
+    rows = ({"answer": one.to_dict()} for one in extracted)
+    shown = chain(rows, (hit.to_dict() for hit in hits))
+    shared.output(as_json, shown, lambda: show(hits, scale, extracted))
 
 
 def _serve(index: Path, model: str | None, device: str | None, port: int) -> None:
@@ -148,9 +112,13 @@ def scale_of(mode: str, weights: tuple[float, float], fusion: str) -> str:
     return f"{first} × BM25 + {second} × cosine similarity, each scaled to 0–1 within this search"
 
 
-def show(hits: list[Hit], scale: str) -> None:
-    """Print hits with the words that match in bold, and what their scores are."""
+def show(hits: list[Hit], scale: str, extracted: Sequence[FoundAnswer] = ()) -> None:
+    """Print answers, then hits with the words that match in bold, and what their scores are."""
     from rich.text import Text
+
+    for one in extracted:
+        text = f"{_one_line(one.text).strip()}  (confidence {one.score:.2f}"
+        typer.echo(f"answer: {text}, {printable(_near(one))})")
 
     console = shared.console()
     if not hits:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,26 +51,27 @@ def senses(
     from bertsmith.analysis.senses import projector as export
     from bertsmith.analysis.senses import read_pairs, same_sense
     from bertsmith.analysis.senses import senses as look
-    from bertsmith.files import write_text
 
     labelled = None if lines is None else read_pairs(lines, str(pairs))
     bert = shared.open_model(model, **loading)
     result = look(bert, word, texts, depth=depth, groups=groups, most=limit, seed=seed)
     accuracies = None if labelled is None else same_sense(bert, labelled)
-    if out is not None:
-        write_text(out, senses_page(result, inspection.model_name(model), accuracies))
     if projector is not None:
         export(result, projector)
-    if as_json:
-        shared.print_json(
-            {"text": place.text, "start": place.start, "end": place.end, "group": group}
-            for place, group in zip(result.places, result.groups, strict=True)
-        )
-        summary = {"depth": result.depth, "cosines": result.alike, "accuracies": accuracies}
-        shared.print_json([summary])
-    else:
-        _show(result, accuracies)
-        inspection.written(out, projector)
+    places = (
+        {"text": place.text, "start": place.start, "end": place.end, "group": group}
+        for place, group in zip(result.places, result.groups, strict=True)
+    )
+    summary = {"depth": result.depth, "cosines": result.alike, "accuracies": accuracies}
+    inspection.present(
+        as_json,
+        chain(places, [summary]),
+        lambda: _show(result, accuracies),
+        out,
+        lambda: senses_page(result, inspection.model_name(model), accuracies),
+    )
+    if not as_json:
+        inspection.written(projector)
     shared.close(bert)
 
 

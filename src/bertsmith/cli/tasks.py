@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from bertsmith.cli.declare import Options, option
+from bertsmith.cli.declare import Options, argument, option
 from bertsmith.cli.terminal import console
 from bertsmith.errors import BertsmithError
 from bertsmith.tasks.found import readings
@@ -32,6 +32,7 @@ Task = Annotated[
         help=f"Task: {', '.join(TASKS[:-1])} or {TASKS[-1]}; detected from the columns by default.",
     ),
 ]
+TRAIN = argument(..., "A file, or a folder with train and dev files.")
 LabelNames = Annotated[str | None, typer.Option(help="Names of labels 0, 1, ...: O,B-PER,I-PER.")]
 
 COLUMNS: Options = {
@@ -86,21 +87,37 @@ def reading(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def check_limit(limit: int) -> None:
+    """Refuse a negative number of examples."""
+    if limit < 0:
+        raise BertsmithError(f"--limit must be a number of examples, or 0 for all, not {limit}")
+
+
 def names_of(given: str | None) -> list[str] | None:
     """Names between commas."""
     return [name.strip() for name in given.split(",")] if given else None
 
 
 def show_table(
-    heads: Sequence[str], rows: Sequence[Sequence[Any]], *, left: bool = False, gap: int = 2
+    heads: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    left: bool = False,
+    gap: int = 2,
+    fold: bool = False,
 ) -> None:
-    """A plain table; columns after the first are numbers, which stand at the right."""
+    """A plain table; columns after the first are numbers, which stand at the right.
+
+    With `fold`, cells that are too wide for a terminal continue on the next line.
+    """
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, padding=(0, gap, 0, 0))
     for place, head in enumerate(heads):
-        table.add_column(head, justify="right" if place and not left else "left", no_wrap=left)
+        side: Literal["left", "right"] = "right" if place and not left else "left"
+        overflow: Literal["fold", "ellipsis"] = "fold" if fold and place else "ellipsis"
+        table.add_column(Text(head), justify=side, no_wrap=left, overflow=overflow)
     for row in rows:
         table.add_row(*(Text(shown(cell)) for cell in row))
     console().print(table)

@@ -76,12 +76,11 @@ def train(
     if as_json:
         row = {"out": str(out), "kind": made.kind, "size": made.size, "family": made.family}
         shared.print_json([row])
-    else:
-        typer.echo(f"{made.kind} vocabulary of {made.size:,} tokens in {out}")
-        if made.size < size:
-            shared.note(f"the text is enough for {made.size:,} tokens, not for {size:,}")
-        for line in ledger.lines():
-            shared.note(line)
+        return
+    typer.echo(f"{made.kind} vocabulary of {made.size:,} tokens in {out}")
+    if made.size < size:
+        shared.note(f"the text is enough for {made.size:,} tokens, not for {size:,}")
+    shared.notes(ledger.lines())
 
 
 @app.command()
@@ -123,8 +122,7 @@ def extend(
         for one in added[:10]:
             parts = " ".join(old.token(number) for number in one.pieces)
             typer.echo(f"{one.times:10,}  {one.token:24} {parts}")
-    for line in ledger.lines():
-        shared.note(line)
+    shared.notes(ledger.lines())
     if len(added) < add:
         shared.note(
             f"the text has no more words that occur {min_frequency} times and are split; "

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.compare.results import plain, runs_of
-from bertsmith.compare.spec import Spec
 from bertsmith.compare.work import Worker
 from bertsmith.tasks.registry import task_named
 
@@ -26,14 +25,13 @@ class Disagreement:
     correctness: dict[str, float]
 
 
-def correctness_of(spec: Spec, worker: Worker, budget: str, task: str) -> dict[str, Any]:
+def correctness_of(worker: Worker, budget: str, task: str) -> dict[str, Any]:
     """The mean correctness of each variant's runs on every test example (N,)."""
-    splits = worker.splits(task)
-    assert splits.test is not None
-    kind, examples = task_named(splits.test.task), splits.test.examples
+    test = worker.test(task)
+    kind, examples = task_named(test.task), test.examples
     rows: dict[str, NDArray[np.float64]] = {}
-    for name in spec.variants:
-        runs = runs_of(spec, worker, budget, task, name)
+    for name in worker.spec.variants:
+        runs = runs_of(worker, budget, task, name)
         values = [one["values"] for numbers in runs.values() for one in numbers.values()]
         if values:
             rows[name] = np.mean(
@@ -60,12 +58,9 @@ def flips(rows: dict[str, Any], perfect: float) -> list[list[float]]:
     ]
 
 
-def disagreements(
-    spec: Spec, worker: Worker, task: str, rows: dict[str, Any]
-) -> list[Disagreement]:
+def disagreements(worker: Worker, task: str, rows: dict[str, Any]) -> list[Disagreement]:
     """The examples on which variants differ most."""
-    test = worker.splits(task).test
-    assert test is not None
+    test = worker.test(task)
     kind = task_named(test.task)
     spread = np.max(list(rows.values()), axis=0) - np.min(list(rows.values()), axis=0)
     order = np.argsort(-spread, kind="stable")[:SHOWN]

@@ -8,11 +8,9 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing import connection, parent_process
-from pathlib import Path
 from typing import Any
 
 from bertsmith.compare.parts import Part
-from bertsmith.compare.spec import Spec
 from bertsmith.compare.work import Stopped, Worker
 
 _worker: Worker | None = None  # of a process that this file started
@@ -32,12 +30,11 @@ def run_jobs(worker: Worker, parts: list[Part], jobs: int, say: Callable[[str], 
             worker.run(part)
             finished(part)
         return
-    costs = {name: {k: vars(c) for k, c in kinds.items()} for name, kinds in worker.costs.items()}
     pool = ProcessPoolExecutor(
         min(jobs, total or 1),
         mp_context=multiprocessing.get_context("spawn"),
         initializer=_begin,
-        initargs=(worker.spec.model_dump_json(), costs, str(worker.out)),
+        initargs=(worker,),
     )
     try:
         _schedule(worker, parts, jobs, pool, finished)
@@ -67,10 +64,10 @@ def _schedule(
             finished(part)
 
 
-def _begin(spec: str, costs: dict[str, Any], out: str) -> None:
+def _begin(worker: Worker) -> None:
     """Prepare a process that runs parts; it ends with the one that started it."""
     global _worker
-    _worker = Worker(Spec.model_validate_json(spec), costs, Path(out))
+    _worker = worker
     parent = parent_process()
     if parent is not None:
         threading.Thread(target=_follow, args=(parent.sentinel,), daemon=True).start()

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from bertsmith.compare.disagreement import correctness_of, disagreements, flips
-from bertsmith.compare.parts import RATE, SCORE, parts_of
+from bertsmith.compare.parts import PRETRAIN, RATE, SCORE, parts_of
 from bertsmith.compare.spec import Spec
 from bertsmith.compare.summary import budget_name
 from bertsmith.compare.work import Worker
-from bertsmith.files import write_text
 from bertsmith.pages import (
     Point,
     Series,
@@ -35,29 +33,18 @@ TERMS = {
 }
 
 
-def write_report(
-    path: Path,
-    spec: Spec,
-    results: dict[str, Any],
-    timings: dict[str, Any],
-    worker: Worker,
-    texts: bool,
-) -> None:
-    """Write the page; without `texts` it holds no example of the data."""
-    write_text(path, report_page(spec, results, timings, worker, texts))
-
-
 def report_page(
-    spec: Spec, results: dict[str, Any], timings: dict[str, Any], worker: Worker, texts: bool
+    worker: Worker, results: dict[str, Any], timings: dict[str, Any], texts: bool
 ) -> str:
-    """The whole page."""
+    """The whole page; without `texts` it holds no example of the data."""
+    spec = worker.spec
     color = {name: number for number, name in enumerate(spec.variants)}
     budgets = list(results["scores"])
     return page(
         "compare.html",
         spec.about or "Comparison",
         subtitle=_subtitle(spec, timings),
-        summary=results["summary"],
+        results=results,
         budgets=[
             {
                 "name": budget_name(spec, budget),
@@ -66,14 +53,13 @@ def report_page(
                 "curves": _curves(spec, results, budget, color),
                 "tests": _tests(results, budget),
                 "rates": _rates(results, budget),
-                "tasks": _disagreements(spec, worker, budget, texts),
+                "tasks": _disagreements(worker, budget, texts),
             }
             for budget in budgets
         ],
-        costs=_costs(spec, results, timings),
+        costs=_costs(results, timings),
         effort=_effort(spec, timings),
         texts=texts,
-        again=_again(spec, results),
         spec=spec.toml(),
     )
 
@@ -113,28 +99,17 @@ def _pareto(
     results: dict[str, Any], timings: dict[str, Any], budget: str, color: dict[str, int]
 ) -> list[Any]:
     """Scores against what they cost."""
-    means = results["mean"][budget]
-
-    def flops(name: str) -> float | None:
-        cost = results["variants"][name].get("budgets", {}).get(budget)
-        return cost["flops"] if cost else None
-
-    def latency(name: str) -> float | None:
-        return timings["variants"][name].get("latency_ms")
-
-    def size(name: str) -> float | None:
-        return results["variants"][name].get("parameters")
-
-    charts = []
-    for title, label, value in (
-        ("Training cost", "FLOPs of pre-training", flops),
-        ("CPU latency", "ms for one sequence", latency),
-        ("Size", "parameters of the encoder", size),
+    means, variants, charts = results["mean"][budget], results["variants"], []
+    training = {name: one.get("budgets", {}).get(budget) or {} for name, one in variants.items()}
+    for title, label, values, key in (
+        ("Training cost", "FLOPs of pre-training", training, "flops"),
+        ("CPU latency", "ms for one sequence", timings["variants"], "latency_ms"),
+        ("Size", "parameters of the encoder", variants, "parameters"),
     ):
         points = [
             Point(name, x, one["mean"], one["low"], one["high"], color[name])
             for name, one in means.items()
-            if (x := value(name)) is not None
+            if (x := values[name].get(key)) is not None
         ]
         if points:
             charts.append(
@@ -145,7 +120,7 @@ def _pareto(
 
 def _curves(spec: Spec, results: dict[str, Any], budget: str, color: dict[str, int]) -> list[Any]:
     """Held-out losses at each quarter of the budget; task scores where they were asked for."""
-    terms: dict[str, list[Series]] = {}
+    terms: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for name, runs in results["pretraining"][budget].items():
         rows = [run["held_out"] for run in runs if run.get("held_out")]
         for term in rows[0][0] if rows else ():
@@ -155,33 +130,24 @@ def _curves(spec: Spec, results: dict[str, Any], budget: str, color: dict[str, i
                     for place, row in enumerate(rows[0])
                     if all(len(one) > place and term in one[place] for one in rows)
                 ]
-                terms.setdefault(term, []).append(
-                    Series(name, points, dots=True, color=color[name])
-                )
+                terms.setdefault(term, {})[name] = points
+
+    def chart(title: str, unit: str, lines: dict[str, list[tuple[float, float]]]) -> Any:
+        series = [Series(name, one, dots=True, color=color[name]) for name, one in lines.items()]
+        return line_chart(title, series, x_label="% of the budget", y_label=unit)
+
     charts = [
-        line_chart(
-            f"Held-out loss, {TERMS.get(term, term)}",
-            series,
-            x_label="% of the budget",
-            y_label="nats",
-        )
-        for term, series in terms.items()
+        chart(f"Held-out loss, {TERMS.get(term, term)}", "nats", lines)
+        for term, lines in terms.items()
     ]
     if len(spec.finetune.at) > 1:
-        for task, rows_of in results["scores"][budget].items():
-            series = [
-                Series(
-                    name,
-                    [(100 * float(at), value) for at, value in one["at"].items()],
-                    dots=True,
-                    color=color[name],
-                )
-                for name, one in rows_of.items()
-            ]
+        for task, scores in results["scores"][budget].items():
             metric = results["tasks"][task]["metric"]
-            charts.append(
-                line_chart(f"{task}, {metric}", series, x_label="% of the budget", y_label=metric)
-            )
+            lines = {
+                name: [(100 * float(at), value) for at, value in one["at"].items()]
+                for name, one in scores.items()
+            }
+            charts.append(chart(f"{task}, {metric}", metric, lines))
     return charts
 
 
@@ -240,15 +206,14 @@ def _rates(results: dict[str, Any], budget: str) -> list[tuple[str, Any]]:
     return tables
 
 
-def _disagreements(spec: Spec, worker: Worker, budget: str, texts: bool) -> list[dict[str, Any]]:
+def _disagreements(worker: Worker, budget: str, texts: bool) -> list[dict[str, Any]]:
     """For each task how often variants disagree, and examples."""
     tasks = []
-    for task in spec.tasks:
-        rows = correctness_of(spec, worker, budget, task)
+    for task in worker.spec.tasks:
+        rows = correctness_of(worker, budget, task)
         if len(rows) < 2:
             continue
-        names, test = list(rows), worker.splits(task).test
-        assert test is not None
+        names, test = list(rows), worker.test(task)
         tasks.append(
             {
                 "name": task,
@@ -260,13 +225,13 @@ def _disagreements(spec: Spec, worker: Worker, budget: str, texts: bool) -> list
                     label=f"{task}: % of examples that the row's variant alone has right",
                 ),
                 "names": names,
-                "examples": disagreements(spec, worker, task, rows) if texts else [],
+                "examples": disagreements(worker, task, rows) if texts else [],
             }
         )
     return tasks
 
 
-def _costs(spec: Spec, results: dict[str, Any], timings: dict[str, Any]) -> Any:
+def _costs(results: dict[str, Any], timings: dict[str, Any]) -> Any:
     """Parameters, operations, memory and speed of each variant."""
     headings = ["variant", "parameters", "FLOPs/token", "steps", "tokens", "training FLOPs"]
     headings += ["training memory", "training tokens/s", "inference memory", "CPU tokens/s"]
@@ -317,33 +282,14 @@ def _bytes(value: float | None) -> str:
     return f"{value / 1e9:.2f} GB" if value >= 1e8 else f"{value / 1e6:.1f} MB"
 
 
-def _effort(spec: Spec, timings: dict[str, Any]) -> str:
-    """What the whole comparison took, and how much of it the choice of learning rates."""
-    seconds = dict.fromkeys(("pretrain", RATE, SCORE), 0.0)
-    counts = dict.fromkeys(seconds, 0)
+def _effort(spec: Spec, timings: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """What the whole comparison took, by the kind of its parts."""
+    seconds: dict[str, list[float]] = {PRETRAIN: [], RATE: [], SCORE: []}
     for part in parts_of(spec):
         if part.key in timings["parts"]:
-            seconds[part.kind] += timings["parts"][part.key].get("seconds") or 0.0
-            counts[part.kind] += 1
-    text = (
-        f"Pre-training took {counts['pretrain']:,} runs and {seconds['pretrain'] / 60:.1f} minutes,"
-        f" fine-tuning {counts[SCORE]:,} runs and {seconds[SCORE] / 60:.1f} minutes."
-    )
-    if counts[RATE]:
-        share = seconds[RATE] / max(sum(seconds.values()), 1e-9)
-        text += (
-            f" Choosing learning rates on dev data took {counts[RATE]:,} further runs and"
-            f" {seconds[RATE] / 60:.1f} minutes, {share:.0%} of the total."
-        )
-    return text
-
-
-def _again(spec: Spec, results: dict[str, Any]) -> list[str]:
-    lines = [f"bertsmith {results['bertsmith']}"]
-    if results["corpus"]:
-        lines.append(f"corpus {results['corpus'][:16]}… (SHA-256 of its manifest)")
-    lines += [
-        f"{name}: {one['train']:,} training, {one['dev']:,} dev and {one['test']:,} test examples"
-        for name, one in results["tasks"].items()
-    ]
-    return lines
+            seconds[part.kind].append(timings["parts"][part.key].get("seconds") or 0.0)
+    total = max(sum(map(sum, seconds.values())), 1e-9)
+    return {
+        kind: {"runs": len(one), "minutes": sum(one) / 60, "share": sum(one) / total}
+        for kind, one in seconds.items()
+    }

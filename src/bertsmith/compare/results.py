@@ -6,7 +6,7 @@ The same spec and seeds give the same content on a CPU; times are in timings.jso
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ import torch
 from bertsmith import __version__
 from bertsmith.checkpoint import locate, read_config
 from bertsmith.compare.parts import PRETRAIN, SCORE, Part, best_rate, parts_of, rate_parts
-from bertsmith.compare.spec import Spec
 from bertsmith.compare.static import measure
 from bertsmith.compare.summary import summarised
 from bertsmith.compare.tasks import metric_of
@@ -25,10 +24,10 @@ from bertsmith.compare.work import Worker, cpu_name
 from bertsmith.corpus import Corpus
 from bertsmith.metrics import MultiBootstrap, holm, multi_bootstrap
 from bertsmith.metrics.intervals import percentiles
-from bertsmith.model import Model, build
+from bertsmith.model import Config, Model, build
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.task import Prediction
-from bertsmith.train.building import built
+from bertsmith.train.building import Built, built
 from bertsmith.train.flops import encoder_flops
 from bertsmith.train.memory import inference_memory, parameters_of, training_memory
 
@@ -36,90 +35,86 @@ LENGTH, BATCH = 128, 8  # of memory and speed
 DRAWS_OF_A_PAIR = 50
 
 
-def results_of(spec: Spec, worker: Worker) -> dict[str, Any]:
+def results_of(worker: Worker) -> dict[str, Any]:
     """The content of results.json, from the parts that are finished."""
-    parts = parts_of(spec)
-    finished = [part for part in parts if worker.store.read(part) is not None]
+    spec = worker.spec
     budgets = spec.budget.kinds() if any(spec.recipe(v) for v in spec.variants) else ("none",)
     content: dict[str, Any] = {
         "bertsmith": __version__,
         "spec": spec.model_dump(exclude={"device"}),
         "corpus": Corpus.open(Path(spec.corpus)).fingerprint() if spec.corpus else None,
-        "tasks": {name: _task(spec, worker, name) for name in spec.tasks},
-        "variants": {name: _variant(spec, worker, name) for name in spec.variants},
+        "tasks": {name: _task(worker, name) for name in spec.tasks},
+        "variants": {name: _variant(worker, name) for name in spec.variants},
         "pretraining": {
-            budget: {name: _pretrained(spec, worker, name, budget) for name in spec.variants}
+            budget: {name: _pretrained(worker, name, budget) for name in spec.variants}
             for budget in budgets
         },
         "learning_rates": {
-            budget: {task: _rates(spec, worker, budget, task) for task in spec.tasks}
+            budget: {task: _rates(worker, budget, task) for task in spec.tasks}
             for budget in budgets
         },
         "scores": {},
         "mean": {},
         "comparisons": {},
-        "missing": [part.key for part in parts if part not in set(finished)],
+        "missing": [part.key for part in parts_of(spec) if worker.store.read(part) is None],
     }
     for budget in budgets:
-        drawn = {task: _bootstrap(spec, worker, budget, task) for task in spec.tasks}
+        every = {task: _bootstrap(worker, budget, task) for task in spec.tasks}
+        drawn = {task: one for task, one in every.items() if one is not None}
         content["scores"][budget] = {
-            task: {name: _score(spec, worker, budget, task, name, one) for name in one.scores}
+            task: {name: _score(worker, budget, task, name, one) for name in one.scores}
             for task, one in drawn.items()
-            if one is not None
         }
-        whole = {task: one for task, one in drawn.items() if one is not None}
-        content["mean"][budget] = _means(whole)
-        content["comparisons"][budget] = {task: _pairs(one) for task, one in whole.items()}
+        content["mean"][budget] = _means(drawn)
+        content["comparisons"][budget] = {task: _pairs(one) for task, one in drawn.items()}
     return content | {"summary": summarised(spec, content)}
 
 
-def _task(spec: Spec, worker: Worker, name: str) -> dict[str, Any]:
+def _task(worker: Worker, name: str) -> dict[str, Any]:
     splits = worker.splits(name)
-    assert splits.dev is not None
-    assert splits.test is not None
+    files = {"train": splits.train, "dev": splits.dev, "test": splits.test}
     return {
         "task": splits.train.task,
-        "metric": metric_of(spec, name, splits),
-        "train": len(splits.train),
-        "dev": len(splits.dev),
-        "test": len(splits.test),
+        "metric": metric_of(worker.spec, name, splits),
+        **{split: len(file) for split, file in files.items() if file is not None},
     }
 
 
-def encoder_of(spec: Spec, worker: Worker, name: str) -> Model | None:
-    """The encoder of a variant, without weights; None if it is not known yet."""
-    part = spec.variants[name]
+def _built(worker: Worker, name: str) -> Built:
+    """What the recipe of a variant makes, without weights."""
+    recipe = worker.spec.recipe(name)
+    assert recipe is not None
+    return built(recipe, Corpus.open(Path(worker.spec.corpus)).tokenizer, device="meta")
+
+
+def _config(worker: Worker, name: str) -> Config | None:
+    """The config of a variant's encoder; None if it is not known yet."""
+    part = worker.spec.variants[name]
     if part.recipe:
-        recipe = spec.recipe(name)
-        assert recipe is not None
-        tokenizer = Corpus.open(Path(spec.corpus)).tokenizer
-        model = built(recipe, tokenizer, device="meta").checkpoint.model
-        return Model(model.encoder, {})
-    directory = Path(worker.model(Part(PRETRAIN, name, spec.budgets(name)[0])))
+        return _built(worker, name).checkpoint.config
+    directory = Path(worker.model(Part(PRETRAIN, name, worker.spec.budgets(name)[0])))
     if part.static and not directory.is_dir():
         return None
-    with torch.device("meta"):
-        return Model(build(read_config(locate(str(directory)))).encoder, {})
+    return read_config(locate(str(directory)))
 
 
-def _variant(spec: Spec, worker: Worker, name: str) -> dict[str, Any]:
+def _variant(worker: Worker, name: str) -> dict[str, Any]:
     """What a variant is and costs, exactly."""
-    encoder, part = encoder_of(spec, worker, name), spec.variants[name]
+    config, part = _config(worker, name), worker.spec.variants[name]
     kind = next(key for key in ("recipe", "model", "static") if getattr(part, key))
     content: dict[str, Any] = {"kind": kind}
-    if encoder is not None:
+    if config is not None:
+        with torch.device("meta"):
+            encoder = Model(build(config).encoder, {})
         tokens = LENGTH * BATCH
         content |= {
             "parameters": parameters_of(encoder),
             "flops_per_token": encoder_flops(encoder.encoder, LENGTH, BATCH) / tokens,
             "inference_memory_bytes": inference_memory(encoder, tokens=tokens),
         }
-    recipe = spec.recipe(name)
-    if recipe is not None:
-        tokenizer = Corpus.open(Path(spec.corpus)).tokenizer
-        learner = built(recipe, tokenizer, device="meta").learner
+    if recipe := worker.spec.recipe(name):
         content["training_memory_bytes"] = training_memory(
-            learner,
+            _built(worker, name).learner,
             micro_tokens=recipe.train.micro_tokens,
             masked=recipe.masking.rate,
             half=recipe.train.precision != "float32",
@@ -128,20 +123,20 @@ def _variant(spec: Spec, worker: Worker, name: str) -> dict[str, Any]:
     return content
 
 
-def _pretrained(spec: Spec, worker: Worker, name: str, budget: str) -> list[dict[str, Any]]:
+def _pretrained(worker: Worker, name: str, budget: str) -> list[dict[str, Any]]:
     """The results of pre-training, one for each seed that is finished."""
-    if spec.variants[name].model:
+    if worker.spec.variants[name].model:
         return []
-    parts = [Part(PRETRAIN, name, budget, seed) for seed in spec.pretraining_seeds(name)]
+    parts = [Part(PRETRAIN, name, budget, seed) for seed in worker.spec.pretraining_seeds(name)]
     stored = {part.seed: worker.store.result(part) for part in parts}
     return [{"seed": seed, **result} for seed, result in stored.items() if result]
 
 
-def _rates(spec: Spec, worker: Worker, budget: str, task: str) -> dict[str, Any]:
+def _rates(worker: Worker, budget: str, task: str) -> dict[str, Any]:
     """The dev scores of each learning rate, and the one that was chosen."""
-    rows = {}
+    spec, rows = worker.spec, {}
     for name in spec.variants:
-        part = Part(SCORE, name, _own(spec, name, budget), 0, task)
+        part = Part(SCORE, name, _own(worker, name, budget), 0, task)
         trials = {one.rate: worker.store.result(one) for one in rate_parts(spec, part)}
         if all(trials.values()):
             rows[name] = {
@@ -151,32 +146,32 @@ def _rates(spec: Spec, worker: Worker, budget: str, task: str) -> dict[str, Any]
     return rows
 
 
-def _own(spec: Spec, name: str, budget: str) -> str:
+def _own(worker: Worker, name: str, budget: str) -> str:
     """The budget under which a variant's parts are stored: trained models have none."""
-    return "none" if spec.variants[name].model else budget
+    return "none" if worker.spec.variants[name].model else budget
 
 
 def runs_of(
-    spec: Spec, worker: Worker, budget: str, task: str, name: str, at: float = 1.0
+    worker: Worker, budget: str, task: str, name: str, at: float = 1.0
 ) -> dict[int, dict[int, dict[str, Any]]]:
     """The results of fine-tuning: pre-training seed → fine-tuning seed → result."""
+    spec = worker.spec
     runs: dict[int, dict[int, dict[str, Any]]] = {}
     for seed in spec.pretraining_seeds(name):
         for number in range(spec.finetune.seeds):
-            part = Part(SCORE, name, _own(spec, name, budget), seed, task, at, 0.0, number)
+            part = Part(SCORE, name, _own(worker, name, budget), seed, task, at, 0.0, number)
             if (result := worker.store.result(part)) is not None:
                 runs.setdefault(seed, {})[number] = result
     return runs
 
 
-def _bootstrap(spec: Spec, worker: Worker, budget: str, task: str) -> MultiBootstrap | None:
-    splits = worker.splits(task)
-    assert splits.test is not None
-    metric, kind = metric_of(spec, task, splits), task_named(splits.test.task)
+def _bootstrap(worker: Worker, budget: str, task: str) -> MultiBootstrap | None:
+    spec, test = worker.spec, worker.test(task)
+    metric, kind = metric_of(spec, task, worker.splits(task)), task_named(test.task)
 
     def scorer(values: list[Any]) -> Callable[[Any], float]:
         predictions = [Prediction(plain(value), 1.0) for value in values]
-        score = kind.scorer(splits.test, predictions)  # type: ignore[arg-type]
+        score = kind.scorer(test, predictions)
         # A correlation with predictions that are all the same is undefined: it counts as 0.
         return lambda weights: float(np.nan_to_num(score(weights)[metric]))
 
@@ -185,7 +180,7 @@ def _bootstrap(spec: Spec, worker: Worker, budget: str, task: str) -> MultiBoots
 
     procedures = {}
     for name in spec.variants:
-        runs = runs_of(spec, worker, budget, task, name)
+        runs = runs_of(worker, budget, task, name)
         if runs:
             procedures[name] = [
                 mean([scorer(result["values"]) for result in numbers.values()])
@@ -195,9 +190,7 @@ def _bootstrap(spec: Spec, worker: Worker, budget: str, task: str) -> MultiBoots
         return None
     # With fewer draws no p-value could remain below 0.05 after the correction for all pairs.
     pairs = math.comb(len(procedures), 2)
-    return multi_bootstrap(
-        procedures, len(splits.test), draws=max(spec.draws, DRAWS_OF_A_PAIR * pairs)
-    )
+    return multi_bootstrap(procedures, len(test), draws=max(spec.draws, DRAWS_OF_A_PAIR * pairs))
 
 
 def plain(value: Any) -> Any:
@@ -206,22 +199,24 @@ def plain(value: Any) -> Any:
 
 
 def _score(
-    spec: Spec, worker: Worker, budget: str, task: str, name: str, drawn: MultiBootstrap
+    worker: Worker, budget: str, task: str, name: str, drawn: MultiBootstrap
 ) -> dict[str, Any]:
-    low, high = drawn.interval(name)
-    runs = runs_of(spec, worker, budget, task, name)
+    runs = runs_of(worker, budget, task, name)
     early = {
-        f"{at:g}": _mean_test(runs_of(spec, worker, budget, task, name, at))
-        for at in spec.finetune.at
+        f"{at:g}": _mean_test(runs_of(worker, budget, task, name, at))
+        for at in worker.spec.finetune.at
     }
     return {
-        "mean": drawn.scores[name],
-        "low": max(low, -1.0),
-        "high": min(high, 1.0),  # no score is beyond that, but drawn deviations may be
+        **_bounded(drawn.scores[name], *drawn.interval(name)),
         "deviation": drawn.deviations[name],
         "runs": [[one["test"] for one in numbers.values()] for numbers in runs.values()],
         "at": {at: value for at, value in early.items() if value is not None},
     }
+
+
+def _bounded(mean: float, low: float, high: float) -> dict[str, float]:
+    """A score with its interval; none is beyond -1 and 1, but drawn deviations may be."""
+    return {"mean": mean, "low": max(low, -1.0), "high": min(high, 1.0)}
 
 
 def _mean_test(runs: dict[int, dict[int, dict[str, Any]]]) -> float | None:
@@ -242,11 +237,7 @@ def _means(drawn: dict[str, MultiBootstrap]) -> dict[str, Any]:
         draws = np.mean(list(rows), axis=1)
         low, high = percentiles(draws, 0.95, min(one.length for one in drawn.values()))
         scores = [one.scores[name] for one in drawn.values()]
-        content[name] = {
-            "mean": math.fsum(scores) / len(scores),
-            "low": max(low, -1.0),
-            "high": min(high, 1.0),
-        }
+        content[name] = _bounded(math.fsum(scores) / len(scores), low, high)
     return content
 
 
@@ -285,55 +276,34 @@ def _pairs(drawn: MultiBootstrap) -> list[dict[str, Any]]:
 # ------------------------------------------------------------------ times
 
 
-def timings_of(spec: Spec, worker: Worker) -> dict[str, Any]:
+def timings_of(worker: Worker) -> dict[str, Any]:
     """The content of timings.json: what was measured on this machine."""
-    parts: dict[str, Any] = {}
-    for part in parts_of(spec):
-        stored = worker.store.read(part)
-        if stored is not None:
-            parts[part.key] = stored["measured"]
+    stored = {part.key: worker.store.read(part) for part in parts_of(worker.spec)}
+    parts = {key: one["measured"] for key, one in stored.items() if one is not None}
+    devices = dict.fromkeys(one["device"] for one in parts.values() if one.get("device"))
     return {
-        "device": _devices(parts),
+        "device": " and ".join(devices) or cpu_name(),  # parts may be of several machines
         "parts": parts,
-        "variants": {name: _speed(spec, worker, name) for name in spec.variants},
+        "variants": {name: _speed(worker, name) for name in worker.spec.variants},
     }
 
 
-def _devices(parts: dict[str, Any]) -> str:
-    """What finished parts were run on, which may be several machines."""
-    names = dict.fromkeys(one["device"] for one in parts.values() if one.get("device"))
-    return " and ".join(names) or cpu_name()
-
-
-def _speed(spec: Spec, worker: Worker, name: str) -> dict[str, Any]:
+def _speed(worker: Worker, name: str) -> dict[str, Any]:
     """CPU speed of a variant's encoder, measured once."""
     if stored := worker.store.finished(f"{name}/speed"):
         return stored
-    encoder = encoder_of(spec, worker, name)
-    if encoder is None:
+    config, threads = _config(worker, name), worker.spec.threads
+    if config is None:
         return {}
-    config: Any = next(iter(_configs(spec, worker, name)))
-    model = build(config)
-    torch.set_num_threads(spec.threads)
+    torch.set_num_threads(threads)
     tokens_per_second, latency = measure(
-        model, vocabulary=config.vocabulary, length=min(LENGTH, config.max_length)
+        build(config), vocabulary=config.vocabulary, length=min(LENGTH, config.max_length)
     )
     content = {
         "tokens_per_second": tokens_per_second,
         "latency_ms": latency,
-        "threads": spec.threads,
+        "threads": threads,
         "cpu": cpu_name(),
     }
     worker.store.finish(f"{name}/speed", content)
     return content
-
-
-def _configs(spec: Spec, worker: Worker, name: str) -> Iterator[Any]:
-    part = spec.variants[name]
-    if part.recipe:
-        recipe = spec.recipe(name)
-        assert recipe is not None
-        tokenizer = Corpus.open(Path(spec.corpus)).tokenizer
-        yield built(recipe, tokenizer, device="meta").checkpoint.config
-    else:
-        yield read_config(locate(worker.model(Part(PRETRAIN, name, spec.budgets(name)[0]))))

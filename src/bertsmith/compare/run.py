@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from bertsmith.checkpoint import locate, read_config
 from bertsmith.compare.budget import Cost, cost_of
 from bertsmith.compare.jobs import run_jobs
 from bertsmith.compare.parts import parts_of
-from bertsmith.compare.report import write_report
+from bertsmith.compare.report import report_page
 from bertsmith.compare.results import results_of, timings_of
 from bertsmith.compare.spec import Spec
 from bertsmith.compare.tasks import finetune_settings
@@ -23,6 +23,8 @@ from bertsmith.corpus import Corpus
 from bertsmith.errors import BertsmithError, nearest
 from bertsmith.files import finite, write_json, write_text, writing
 from bertsmith.folders import check_output
+from bertsmith.settings import taking
+from bertsmith.settings.comparing import ComparisonSettings
 from bertsmith.store import WorkFolder
 from bertsmith.tasks.registry import task_named
 from bertsmith.train.building import built, examples_of, open_corpus
@@ -30,15 +32,9 @@ from bertsmith.train.building import built, examples_of, open_corpus
 Say = Callable[[str], None]
 
 
+@taking(ComparisonSettings)
 def compare(
-    spec: Spec,
-    out: str | Path,
-    *,
-    only: Sequence[str] = (),
-    jobs: int = 0,
-    merge: Sequence[str | Path] = (),
-    texts: bool = True,
-    say: Say = lambda line: None,
+    spec: Spec, out: str | Path, *, say: Say = lambda line: None, **given: Any
 ) -> dict[str, Any]:
     """Train, fine-tune and score all variants of a spec; return the content of results.json.
 
@@ -47,24 +43,24 @@ def compare(
     the report shows no examples. `jobs` is the number of processes, each of which runs one part at
     a time.
     """
-    out = Path(out)
+    own, out = ComparisonSettings(**given), Path(out)
     check_output(out)
-    for name in only:
+    for name in own.only:
         if name not in spec.variants:
             raise BertsmithError(f"unknown variant {name!r}{nearest(name, spec.variants)}")
     _check(spec)
     with writing(out):
         (out / "parts").mkdir(parents=True, exist_ok=True)
-    chosen = tuple(dict.fromkeys(part.variant for part in parts_of(spec, tuple(only))))
+    chosen = tuple(dict.fromkeys(part.variant for part in parts_of(spec, tuple(own.only))))
     with ExitStack() as stack:
         for variant in chosen:  # other processes may run other variants in the same folder
             stack.enter_context(WorkFolder(out / "parts" / variant).held())
-        for other in merge:
+        for other in own.merge:
             worker = Worker(spec, {}, out)
             say(f"{other}: {worker.store.merge(Path(other))} parts taken")
         costs = {name: _costs(spec, name, out, name in chosen) for name in spec.variants}
         worker = Worker(spec, costs, out)
-        parts = parts_of(spec, tuple(only))
+        parts = parts_of(spec, tuple(own.only))
         for part in parts:
             worker.store.demand_inputs(part, worker.inputs(part))
         write_text(out / "spec.toml", spec.toml())
@@ -73,17 +69,11 @@ def compare(
             say(f"{len(parts) - len(todo)} of {len(parts)} parts are finished")
         if todo:
             say(f"{len(todo)} parts to run; each is reported when it ends")
-        run_jobs(worker, todo, jobs or _usual_jobs(spec), say)
-    return _conclude(spec, worker, out, texts, say)
-
-
-def _conclude(spec: Spec, worker: Worker, out: Path, texts: bool, say: Say) -> dict[str, Any]:
-    """Write results.json, timings.json and report.html from the parts that are finished."""
-    results = finite(results_of(spec, worker))
-    timings = finite(timings_of(spec, worker))
+        run_jobs(worker, todo, own.jobs or _usual_jobs(spec), say)
+    results, timings = finite(results_of(worker)), finite(timings_of(worker))
     write_json(out / "results.json", results)
     write_json(out / "timings.json", timings)
-    write_report(out / "report.html", spec, results, timings, worker, texts)
+    write_text(out / "report.html", report_page(worker, results, timings, own.texts))
     return dict(results)
 
 
@@ -126,7 +116,7 @@ def _check(spec: Spec) -> None:
             )
 
 
-def _costs(spec: Spec, variant: str, out: Path, runs: bool) -> dict[str, dict[str, Any]]:
+def _costs(spec: Spec, variant: str, out: Path, runs: bool) -> dict[str, Cost]:
     """What each budget buys a variant.
 
     Steps that fit into minutes depend on the machine: they are measured once, where the variant
@@ -146,13 +136,14 @@ def _costs(spec: Spec, variant: str, out: Path, runs: bool) -> dict[str, dict[st
         known = stored.get(kind)
         if kind == "minutes" and isinstance(known, dict) and known.get("amount") == amount:
             try:
-                costs[kind] = vars(Cost(**known["cost"]))
+                costs[kind] = Cost(**known["cost"])
             except (LookupError, TypeError) as error:
                 raise BertsmithError(f"{work.file('steps')}: damaged; remove it") from error
         elif kind != "minutes" or runs:
-            costs[kind] = vars(cost_of(recipe, tokenizer, kind, amount, f"variants.{variant}"))
-    if not runs:
-        return costs
-    amounts = {kind: getattr(spec.budget, kind) for kind in costs}
-    work.finish("steps", {k: {"amount": amounts[k], "cost": cost} for k, cost in costs.items()})
+            costs[kind] = cost_of(recipe, tokenizer, kind, amount, f"variants.{variant}")
+    if runs:
+        amounts = {kind: getattr(spec.budget, kind) for kind in costs}
+        work.finish(
+            "steps", {k: {"amount": amounts[k], "cost": vars(cost)} for k, cost in costs.items()}
+        )
     return costs

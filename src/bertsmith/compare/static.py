@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -38,10 +39,6 @@ class Counts:
     inference_memory: int
     tokens_per_second: float | None = None  # measured here
     latency: float | None = None  # milliseconds for one sequence
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain values."""
-        return asdict(self)
 
 
 def count_preset(name: str) -> Counts:
@@ -91,22 +88,23 @@ def measure(
 ) -> tuple[float, float]:
     """Tokens per second of a batch, and milliseconds for one sequence; the best of a few runs."""
     model = model.to(device).eval()
-    batch, alone = (
-        _seconds(model, Batch(ids, torch.zeros_like(ids), Layout.of([length] * count)).to(device))
-        for count in (BATCH, 1)
-        for ids in [torch.randint(0, vocabulary, (length * count,))]
-    )
-    return BATCH * length / batch, 1000 * alone
+
+    def seconds(count: int) -> float:
+        ids = torch.randint(0, vocabulary, (length * count,))
+        batch = Batch(ids, torch.zeros_like(ids), Layout.of([length] * count)).to(device)
+        return fastest(partial(model.encoder, batch), device)
+
+    return BATCH * length / seconds(BATCH), 1000 * seconds(1)
 
 
 @torch.inference_mode()
-def _seconds(model: Model, batch: Batch) -> float:
-    """The shortest time of a forward pass."""
+def fastest(work: Callable[[], Any], device: str) -> float:
+    """Seconds of the fastest of several runs; of few where each takes long."""
     best, began = float("inf"), time.perf_counter()
     for number in range(1 + REPEATS):
         start = time.perf_counter()
-        model.encoder(batch)
-        if batch.ids.device.type == "cuda":
+        work()
+        if device.startswith("cuda"):
             torch.cuda.synchronize()
         end = time.perf_counter()
         if number:  # the first warms up

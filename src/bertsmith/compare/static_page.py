@@ -41,33 +41,23 @@ def static_page(counts: Sequence[Counts], device: str) -> str:
     families = list(dict.fromkeys(one.family for one in counts))
     color = {family: number for number, family in enumerate(families)}
     measured = [one for one in counts if one.tokens_per_second is not None]
-    charts = [
-        point_chart(
-            "Speed against size",
-            [
-                Point(one.name, one.parameters, one.tokens_per_second or 0, color=color[one.family])
-                for one in measured
-            ],
+
+    def chart(title: str, label: str, values: dict[Counts, float]) -> Any:
+        return point_chart(
+            title,
+            [Point(o.name, o.parameters, y, color=color[o.family]) for o, y in values.items()],
             x_label="parameters",
-            y_label=f"tokens/s on {device}",
+            y_label=label,
             log_x=True,
             log_y=True,
             front=False,
             groups=families,
         )
-    ] * bool(measured)
-    charts.append(
-        point_chart(
-            "Operations against size",
-            [Point(one.name, one.parameters, one.flops, color=color[one.family]) for one in counts],
-            x_label="parameters",
-            y_label="FLOPs/token, forward",
-            log_x=True,
-            log_y=True,
-            front=False,
-            groups=families,
-        )
-    )
+
+    speeds = {one: one.tokens_per_second or 0 for one in measured}
+    charts = [chart("Speed against size", f"tokens/s on {device}", speeds)] * bool(measured)
+    flops = {one: one.flops for one in counts}
+    charts.append(chart("Operations against size", "FLOPs/token, forward", flops))
     return page(
         "compare_static.html",
         "Published sizes compared",

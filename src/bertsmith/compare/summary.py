@@ -82,12 +82,11 @@ def _task(spec: Spec, results: dict[str, Any], budget: str, task: str) -> list[s
     rows = [
         row for row in results["comparisons"][budget][task] if best in (row["first"], row["second"])
     ]
+    place = _place(spec, results, budget, task)
     if not any(row["difference"] for row in rows):
-        place = _place(spec, results, budget, task)
         return [f"On {task} ({place}), all variants score the same: {_interval(scores[best])}."]
     worse = [_other(row, best) for row in rows if row["different"]]
     alike = [row for row in rows if not row["different"]]
-    place = _place(spec, results, budget, task)
     line = f"On {task} ({place}), {best} scores highest: {_interval(scores[best])}."
     if worse:
         line += f" It is better than {_listed(worse)} (p < 0.05 after Holm's correction)."
@@ -149,22 +148,21 @@ def _needed(
     spec: Spec, results: dict[str, Any], task: str, best: str, row: dict[str, Any]
 ) -> list[str]:
     """What it would take to detect the largest difference that was not detected."""
-    other, count = _other(row, best), results["tasks"][task]["test"]
     if row["seeds_needed"] is not None:
         more = max(1, row["seeds_needed"] - spec.seeds)
-        return [
-            f"To detect the observed difference between {best} and {other} on {task}"
-            f" ({abs(row['difference']):.4f}), about {more:,} more pre-training"
-            f" seed{'s' if more > 1 else ''} of each would be needed (80% power, p < 0.05"
-            " after correction)."
-        ]
-    if row["test_set_too_small"]:
-        return [
-            f"To detect the observed difference between {best} and {other} on {task}"
-            f" ({abs(row['difference']):.4f}), the test set of {count:,} examples is too small,"
-            " whatever the number of seeds."
-        ]
-    return []
+        need = (
+            f"about {more:,} more pre-training seed{'s' if more > 1 else ''} of each would be"
+            " needed (80% power, p < 0.05 after correction)."
+        )
+    elif row["test_set_too_small"]:
+        count = results["tasks"][task]["test"]
+        need = f"the test set of {count:,} examples is too small, whatever the number of seeds."
+    else:
+        return []
+    return [
+        f"To detect the observed difference between {best} and {_other(row, best)} on {task}"
+        f" ({abs(row['difference']):.4f}), {need}"
+    ]
 
 
 def _losses(spec: Spec, results: dict[str, Any]) -> list[str]:

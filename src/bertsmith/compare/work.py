@@ -24,6 +24,7 @@ from bertsmith.finetuning.defaults import stored_settings
 from bertsmith.finetuning.work import data_sum
 from bertsmith.infer.opening import open_model
 from bertsmith.store import fingerprint
+from bertsmith.tasks.dataset import Dataset
 from bertsmith.train import Recipe, pretrain
 from bertsmith.train.pretraining import store_checkpoint
 
@@ -38,12 +39,8 @@ class Stopped(KeyboardInterrupt):
 class Worker:
     """Runs parts of a comparison, one after the other, in one process."""
 
-    def __init__(self, spec: Spec, costs: dict[str, dict[str, dict[str, Any]]], out: Path) -> None:
-        self.spec, self.out = spec, out
-        self.costs = {
-            variant: {kind: Cost(**cost) for kind, cost in kinds.items()}
-            for variant, kinds in costs.items()
-        }
+    def __init__(self, spec: Spec, costs: dict[str, dict[str, Cost]], out: Path) -> None:
+        self.spec, self.costs = spec, costs
         self.json = spec.model_dump_json()
         self.store = Store(out / "parts")
         self.sums: dict[str, str] = {}  # of corpus, models and data
@@ -91,6 +88,12 @@ class Worker:
     def splits(self, task: str) -> Splits:
         """The data of a task."""
         return read_task(self.json, task)
+
+    def test(self, task: str) -> Dataset[Any]:
+        """The test data of a task."""
+        test = self.splits(task).test
+        assert test is not None
+        return test
 
     def _recipe(self, part: Part) -> Recipe:
         recipe = self.spec.recipe(part.variant)
@@ -159,8 +162,7 @@ class Worker:
             "unigram_entropy": summary.get("unigram_entropy"),
             "ledger": json.loads((folder / "ledger.json").read_text("utf-8")),
         }
-        measured = {"training_seconds": 60 * summary["minutes"]}
-        return result, measured
+        return result, {"training_seconds": 60 * summary["minutes"]}
 
     def _static(self, part: Part, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         """Static vectors of the model of another variant."""

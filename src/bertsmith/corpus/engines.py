@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
 from importlib import import_module
 from queue import SimpleQueue
 from typing import Any
 
 from bertsmith.corpus.pieces import Piece
-from bertsmith.corpus.worker import Job, Worker
+from bertsmith.corpus.worker import Worker
+from bertsmith.corpus.workshop import Job, Workshop
 from bertsmith.errors import BertsmithError
 
 Done = Generator[tuple[Piece, bytes]]
@@ -37,7 +38,7 @@ def local(pieces: Iterator[Piece], job: Job, workers: int | None) -> Done:
     """Process pieces in worker processes on this machine, by default one per core."""
     count = cores() if workers is None else workers
     if count == 0:
-        workshop = job.workshop()
+        workshop = Workshop(job)
         yield from ((piece, workshop.process(piece).to_bytes()) for piece in pieces)
         return
     team: list[Worker] = []
@@ -61,9 +62,7 @@ def local(pieces: Iterator[Piece], job: Job, workers: int | None) -> Done:
             full = len(pending) >= count + AHEAD
             finished, pending = wait(pending, None if full else 0, FIRST_COMPLETED)
             yield from (future.result() for future in finished)
-        while pending:
-            finished, pending = wait(pending, None, FIRST_COMPLETED)
-            yield from (future.result() for future in finished)
+        yield from (future.result() for future in as_completed(pending))
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
         for worker in team:
@@ -103,7 +102,7 @@ class _Actor:
 
     def __init__(self, job: Job) -> None:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
-        self.workshop = job.workshop()
+        self.workshop = Workshop(job)
 
     def ready(self) -> None:
         """Return once the actor has its CPU and runs."""

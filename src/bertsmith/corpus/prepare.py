@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,12 @@ from bertsmith.corpus.files import Input, find_files
 from bertsmith.corpus.manifest import Manifest, Split, is_finished, measure
 from bertsmith.corpus.merge import merge, piece_name
 from bertsmith.corpus.pieces import Piece, cut
-from bertsmith.corpus.worker import Job
+from bertsmith.corpus.workshop import Job
 from bertsmith.errors import BertsmithError
 from bertsmith.files import write_bytes, write_json, writing
 from bertsmith.ledger import Ledger
-from bertsmith.settings import taking
-from bertsmith.settings.corpus import SPLITS, Settings
+from bertsmith.settings import picked, taking
+from bertsmith.settings.corpus import SPLITS, EngineSettings, Settings
 from bertsmith.store import Sentences, WorkFolder
 from bertsmith.tokenizer import Tokenizer
 
@@ -45,13 +46,12 @@ class Summary:
 
 
 @taking(Settings)
+@taking(EngineSettings)
 def prepare(
     files: Iterable[str | Path],
     tokenizer: Tokenizer | str | Path,
     out: str | Path,
     *,
-    workers: int | None = None,
-    engine: str = "local",
     progress: Progress | None = None,
     **given: Any,
 ) -> Summary:
@@ -67,7 +67,7 @@ def prepare(
     The result depends neither on the number of `workers` (0: this process only) nor on the `engine`
     ("local" or "ray"). Call it again after an interruption to continue.
     """
-    settings = Settings(**given)
+    running, settings = picked(EngineSettings, given), Settings(**given)
     settings.check()
     check_extras(settings)
     inputs, left = find_files(files)
@@ -80,49 +80,40 @@ def prepare(
         made = Preparation(Path(out), settings, inputs, loaded, progress or (lambda *_: None))
         if not is_finished(Path(out)):
             try:
-                made.run(engine, workers, left)
+                made.run(running, left)
             except BertsmithError:
-                made.forget_if_fruitless()
+                if not any(made.work.glob("*.npz")):  # the first piece failed: for a corrected call
+                    made.discard()
                 raise
         divided = all(one.kind == "text" for one in inputs)
         return replace(made.finish(), text_files=len(inputs) if divided else 0)
 
 
+@dataclass(frozen=True)
 class Preparation:
     """The work on one folder."""
 
-    def __init__(
-        self,
-        out: Path,
-        settings: Settings,
-        inputs: list[Input],
-        tokenizer: Tokenizer,
-        progress: Progress,
-    ) -> None:
-        self.out = out
-        self.work = out / "work"
-        self.settings = settings
-        self.inputs = inputs
-        self.tokenizer = tokenizer
-        self.progress = progress
-        self.dtype = "<u2" if tokenizer.size <= 1 << 16 else "<u4"
+    out: Path
+    settings: Settings
+    inputs: list[Input]
+    tokenizer: Tokenizer
+    progress: Progress
 
-    def run(self, engine: str, workers: int | None, left: int) -> None:
+    @property
+    def work(self) -> Path:
+        """The folder of finished pieces."""
+        return self.out / "work"
+
+    def run(self, running: EngineSettings, left: int) -> None:
         """Do the remaining work; the corpus is complete once it has a manifest."""
         self.work.mkdir(exist_ok=True)
         shutil.rmtree(self.out / "tokenizer", ignore_errors=True)  # also leftovers of a kill
         self.tokenizer.save(self.out / "tokenizer")
         ledger = Ledger()
         ledger.note("files of other kinds, left out", left)
-        splits = merge(
-            self.work,
-            self.out,
-            self._pieces(engine, workers),
-            self.settings,
-            self.dtype,
-            ledger,
-            lambda done, total: self.progress("shards", done, total),
-        )
+        dtype = "<u2" if self.tokenizer.size <= 1 << 16 else "<u4"
+        count, step = self._pieces(running, dtype), partial(self.progress, "shards")
+        splits = merge(self.work, self.out, count, self.settings, dtype, ledger, step)
         if not splits["train"].documents:
             self.discard()
             why = "; ".join(ledger.lines()) or "there is no text in the files"
@@ -132,10 +123,10 @@ class Preparation:
         for folder in (*SPLITS, "tokenizer"):
             stored += sorted((self.out / folder).iterdir())
         sums = measure(self.out, stored)
-        said = Manifest(asdict(self.settings), self.dtype, splits, sums, dict(ledger.counts))
+        said = Manifest(asdict(self.settings), dtype, splits, sums, dict(ledger.counts))
         said.write(self.out)
 
-    def _pieces(self, engine: str, workers: int | None) -> int:
+    def _pieces(self, running: EngineSettings, dtype: str) -> int:
         """Process the remaining pieces; returns the number of all pieces."""
         work = WorkFolder(self.work)
         if counted := work.finished("pieces", pieces=int):
@@ -161,8 +152,8 @@ class Preparation:
 
         definition = self.tokenizer.reader("text").to_str()
         special = tuple(self.tokenizer.parts.tokens.values())
-        job = Job(self.settings, definition, special, self.tokenizer.unk_id, self.dtype)
-        with closing(run(missing(), job, engine, workers)) as done:
+        job = Job(self.settings, definition, special, self.tokenizer.unk_id, dtype)
+        with closing(run(missing(), job, running.engine, running.workers)) as done:
             for piece, outcome in done:
                 write_bytes(self.work / piece_name(piece.number), outcome)
                 reach(piece)
@@ -176,11 +167,6 @@ class Preparation:
         if complaints := manifest.damaged(self.out, sums=False):
             raise BertsmithError(f"{complaints[0]}; remove {self.out} to prepare it again")
         return Summary(self.out, manifest.splits, manifest.ledger)
-
-    def forget_if_fruitless(self) -> None:
-        """After an error in the first piece, clear the folder for a corrected call."""
-        if not any(self.work.glob("*.npz")):
-            self.discard()
 
     def discard(self) -> None:
         """Remove everything, so that other settings can be tried."""

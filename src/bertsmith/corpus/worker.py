@@ -12,13 +12,12 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import IO, Any
 
 from bertsmith.corpus.pieces import Part, Piece
-from bertsmith.corpus.workshop import Workshop
+from bertsmith.corpus.workshop import Job, Workshop
 from bertsmith.errors import BertsmithError
 from bertsmith.settings.corpus import Settings
 
@@ -33,21 +32,6 @@ def watch():
 threading.Thread(target=watch, daemon=True).start()
 """
 MAIN = "from bertsmith.corpus.worker import main; main()"
-
-
-@dataclass(frozen=True)
-class Job:
-    """The settings of a worker, as plain values."""
-
-    settings: Settings
-    definition: str  # tokenizer.json, which reads special tokens that a text spells as text
-    special: Sequence[str]  # those tokens
-    unknown: int | None
-    dtype: str
-
-    def workshop(self) -> Workshop:
-        """Create the workshop of this job."""
-        return Workshop(self.settings, self.definition, self.special, self.unknown, self.dtype)
 
 
 class Worker:
@@ -127,7 +111,7 @@ def main() -> None:
     os.dup2(2, 1)
     try:
         job = receive(source)[0]["job"]
-        workshop = Job(**{**job, "settings": Settings(**job["settings"])}).workshop()
+        workshop = Workshop(Job(**{**job, "settings": Settings(**job["settings"])}))
         while True:
             head, data = receive(source)
             try:

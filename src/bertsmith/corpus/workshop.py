@@ -40,16 +40,7 @@ class Outcome:
         """Serialise the outcome as an .npz file, which has checksums."""
         said = np.frombuffer(json.dumps(self.counts).encode(), np.uint8)
         stream = io.BytesIO()
-        np.savez(
-            stream,
-            allow_pickle=False,
-            tokens=self.tokens,
-            sentence_lengths=self.sentence_lengths,
-            document_sentences=self.document_sentences,
-            digests=self.digests,
-            signatures=self.signatures,
-            counts=said,
-        )
+        np.savez(stream, allow_pickle=False, **{**vars(self), "counts": said})
         return stream.getvalue()
 
     @classmethod
@@ -61,24 +52,27 @@ class Outcome:
         return cls(**arrays, counts=counts)
 
 
+@dataclass(frozen=True)
+class Job:
+    """How pieces of work are processed, as plain values."""
+
+    settings: Settings
+    definition: str  # tokenizer.json, which reads special tokens that a text spells as text
+    special: Sequence[str]  # those tokens
+    unknown: int | None
+    dtype: str
+
+
 class Workshop:
     """Processes pieces of work; created once per worker."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        definition: str,
-        special: Sequence[str],
-        unknown: int | None,
-        dtype: str,
-    ) -> None:
-        self.settings = settings
-        self.cleaner = Cleaner(settings)
-        self.splitter = Splitter(settings.sentences)
-        self.encode = LineEncoder(definition)
-        self.special = re.compile("|".join(map(re.escape, special)) or r"(?!)")
-        self.unknown = unknown
-        self.dtype = np.dtype(dtype)
+    def __init__(self, job: Job) -> None:
+        self.settings, self.unknown = job.settings, job.unknown
+        self.cleaner = Cleaner(job.settings)
+        self.splitter = Splitter(job.settings.sentences)
+        self.encode = LineEncoder(job.definition)
+        self.special = re.compile("|".join(map(re.escape, job.special)) or r"(?!)")
+        self.dtype = np.dtype(job.dtype)
 
     def process(self, piece: Piece) -> Outcome:
         """Process a piece of work; the outcome depends on the piece and the settings alone."""

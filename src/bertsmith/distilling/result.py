@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertsmith import __version__
 from bertsmith.checkpoint import save
 from bertsmith.files import finite, write_json, write_text
 from bertsmith.folders import replace_directory
 from bertsmith.infer.loaded import LoadedModel
+from bertsmith.pages.page import markdown
 from bertsmith.pages.results import score_table
 
 
@@ -48,34 +48,14 @@ def write_distilled(
     """Write the student's directory with its model card and distill.json, all at once."""
 
     def write(folder: Path) -> None:
-        write_text(folder / "README.md", "\n".join(card(folder.name, content)) + "\n")
+        teacher = Path(content["teacher"]["model"]).name
+        card = markdown("distilled_card.md", name=folder.name, teacher=teacher, content=content)
+        write_text(folder / "README.md", card)
         save(folder, student.checkpoint, student.tokenizer, student.sentence)
         write_json(folder / "distill.json", finite(content))
         write_json(folder / "ledger.json", dict(student.ledger.counts))
 
     replace_directory(out, write, overwrite)
-
-
-def card(name: str, content: Mapping[str, Any]) -> Iterator[str]:
-    """The model card: what the student is, and how it compares with its teacher."""
-    teacher, student = content["teacher"], content["student"]
-    yield from ("---", "library_name: bertsmith", "pipeline_tag: sentence-similarity")
-    yield from (f"tags: [{student['family']}, distilled]", "---", "", f"# {name}", "")
-    yield f"Distilled from `{Path(teacher['model']).name}`: {content['about']}."
-    yield from ("", *table(content), "", "```python", "import bertsmith as bs", "")
-    yield from (f'bs.load("{name}").embed(["A text.", "Another."])', "```", "", "```python")
-    yield from ("from sentence_transformers import SentenceTransformer", "")
-    yield from (f'SentenceTransformer("{name}").encode(["A text.", "Another."])', "```", "")
-    for note in content.get("notes", ()):
-        yield from (f"{note[0].upper()}{note[1:]}.", "")
-    yield f"Written by bertsmith {__version__}; distill.json beside this file has all numbers."
-
-
-def table(content: Mapping[str, Any]) -> Iterator[str]:
-    """Teacher and student side by side, as Markdown."""
-    yield from ("| | teacher | student |", "| --- | --- | --- |")
-    for name, *cells in rows(content):
-        yield f"| {name} | {' | '.join(cells)} |"
 
 
 def rows(content: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

@@ -12,7 +12,7 @@ from typing import Any
 from bertsmith.distilling.pretraining import distill_text, is_corpus, taught_recipe
 from bertsmith.distilling.result import Distilled, rows, write_distilled
 from bertsmith.distilling.speed import compare_speed, random_texts, size_of
-from bertsmith.distilling.static import SMOOTHING, WIDTH, Projection, to_static, token_frequencies
+from bertsmith.distilling.static import Projection, to_static, token_frequencies
 from bertsmith.distilling.task import Student, TaskDistillation, demand_distillable, teacher_splits
 from bertsmith.distilling.vectors import VectorDistillation, headless, read_plain
 from bertsmith.errors import BertsmithError
@@ -26,7 +26,8 @@ from bertsmith.finetuning.work import check_out
 from bertsmith.folders import reserved
 from bertsmith.infer.loaded import LoadedModel, pick_device
 from bertsmith.infer.opening import open_model
-from bertsmith.numbers import real_number
+from bertsmith.settings import picked, taking
+from bertsmith.settings.distilling import DistillationSettings
 from bertsmith.tasks.embedding import embed
 from bertsmith.tasks.evaluate import labelled
 from bertsmith.tasks.read import read_data
@@ -35,38 +36,21 @@ from bertsmith.tasks.splits import Splits
 from bertsmith.tasks.task import Task
 from bertsmith.train.distributed import Ranks
 
-TEMPERATURE = 2.0
-LEARN = ("task", "vectors")
-TO = ("layers", "static")
 RATE = 0.01  # learning rate of static vectors that are tuned on text
 
 
+@taking(DistillationSettings)
 def distill(
     teacher: str | Path,
     data: Any = None,
     out: str | Path | None = None,
     *,
-    to: str = "layers",
-    layers: int | Sequence[int] | None = None,
-    student: str | Path | None = None,
-    learn: str | None = None,
-    dev: Any = None,
-    test: Any = None,
-    temperature: float = TEMPERATURE,
-    labels: float = 0.0,
-    loss: str = "cosine",
-    hold_out: float = 0.1,
-    width: int = WIDTH,
-    smoothing: float = SMOOTHING,
-    recipe: str | Path | None = None,
-    changes: Sequence[str] = (),
     reading: dict[str, Any] | None = None,
     device: str | None = None,
     dtype: str = "float32",
     overwrite: bool = False,
     resume: bool = False,
     watch: Watcher | None = None,
-    show: Any = None,
     **given: Any,
 ) -> Distilled:
     """Train a smaller or faster student of a teacher, and measure it beside the teacher.
@@ -81,43 +65,46 @@ def distill(
     With a corpus from `prepare`, the student is pre-trained with a `recipe` ("distilbert", "minilm"
     or a file); `changes` overrides keys of the recipe, and `out` is the folder of the run.
     """
-    _check(to, learn, loss, temperature, labels, hold_out)
-    if recipe is not None or is_corpus(data):
-        if out is None or data is None or to == "static":
+    own = picked(DistillationSettings, given)
+    if own.recipe is not None or is_corpus(data):
+        if out is None or data is None or own.to == "static":
             raise BertsmithError(
                 "a recipe needs a corpus that `bertsmith prepare` wrote, and --out"
             )
-        if given or dev is not None or test is not None or learn is not None:
-            names = ", ".join([*given, *(["dev or test"] if dev or test else [])]) or "learn"
+        scored = own.dev is not None or own.test is not None
+        if given or scored or own.learn is not None:
+            names = ", ".join([*given, *["dev or test"] * scored]) or "learn"
             raise BertsmithError(
                 f"a recipe sets {names}: change its keys with --set train.steps=100"
             )
-        made = taught_recipe(teacher, data, recipe, changes, student=student, layers=layers)
-        return distill_text(made, Path(out), resume=resume, show=show)
-    if changes:
+        changes, student, layers = own.changes or (), own.student, own.layers
+        made = taught_recipe(teacher, data, own.recipe, changes, student=student, layers=layers)
+        return distill_text(made, Path(out), resume=resume, show=own.show)
+    if own.changes:
         raise BertsmithError("--set changes keys of a recipe, which needs a prepared corpus")
-    if data is None and to != "static":
+    if data is None and own.to != "static":
         raise BertsmithError("give texts to learn from: a file, or --to static, which needs none")
     if out is not None:
         check_out(out, overwrite, resume)
     ranks = Ranks(pick_device(device))
     with ranks.process_group():
-        own = dtype if to == "static" and data is None else "float32"
-        opened = open_model(teacher, device=ranks.device, dtype=own, progress=False)
+        exact = own.to != "static" or data is not None
+        wanted = "float32" if exact else dtype
+        opened = open_model(teacher, device=ranks.device, dtype=wanted, progress=False)
         opened.ranks = ranks
         if dtype != "float32" and data is not None:
             given["dtype"] = dtype  # of the student's training: the teacher's outputs stay exact
-        asked = Asked(teacher, opened, data, dev, test, reading or {}, ranks, watch, given)
+        asked = Asked(teacher, opened, data, own, reading or {}, ranks, watch, given)
         place = None if out is None else Path(out)
-        if to == "static":
-            if layers is not None or student is not None:
+        if own.to == "static":
+            if own.layers is not None or own.student is not None:
                 raise BertsmithError("--to static cannot be combined with --layers or --student")
-            return asked.static(place, width, smoothing, overwrite, resume)
-        chosen, task = Student.of(opened, teacher, student, layers), task_of(opened)
-        if (learn or ("vectors" if task.head is None else "task")) == "vectors":
-            plan = asked.vectors(chosen, loss)
+            return asked.static(place, overwrite, resume)
+        chosen, task = Student.of(opened, teacher, own.student, own.layers), task_of(opened)
+        if (own.learn or ("vectors" if task.head is None else "task")) == "vectors":
+            plan = asked.vectors(chosen)
         else:
-            plan = asked.task(chosen, task, temperature, labels, hold_out)
+            plan = asked.task(chosen, task)
         return _run(plan, place, overwrite, resume)
 
 
@@ -128,49 +115,48 @@ class Asked:
     path: str | Path
     teacher: LoadedModel
     data: Any
-    dev: Any
-    test: Any
+    own: DistillationSettings
     reading: dict[str, Any]
     ranks: Ranks
     watch: Watcher | None
     given: dict[str, Any]
 
-    def task(
-        self, student: Student, task: Task, temperature: float, labels: float, hold_out: float
-    ) -> Plan:
+    def task(self, student: Student, task: Task) -> Plan:
         """Task distillation: the teacher's predictions for texts are learned."""
         demand_distillable(self.teacher, student, task)
+        own = self.own
         splits = teacher_splits(
             self.teacher,
             task.name,
             self.data,
-            self.dev,
-            self.test,
-            labels=labels > 0,
-            hold_out=hold_out,
+            own.dev,
+            own.test,
+            labels=own.labels > 0,
+            hold_out=own.hold_out,
             **self.reading,
         )
         settings, reasons = chosen_settings(
             student.start, splits, self.given, examples=len(splits.train)
         )
-        pseudo = self.dev is None
-        way = TaskDistillation(self.teacher, student, splits, temperature, labels, pseudo)
+        pseudo = own.dev is None
+        way = TaskDistillation(self.teacher, student, splits, own.temperature, own.labels, pseudo)
         return self.plan(way, settings, reasons)
 
     def vectors(
-        self, student: Student, loss: str, project: Any = None, texts: Any = None, **defaults: Any
+        self, student: Student, project: Any = None, texts: Any = None, **defaults: Any
     ) -> Plan:
         """Vectors: those that the teacher gives to texts are learned."""
         train, held = texts or read_plain(self.data, **self.reading)
         dev, test = (
             None if one is None else labelled(read_data(one, train.task))
-            for one in (self.dev, self.test)
+            for one in (self.own.dev, self.own.test)
         )
         splits = Splits(train, dev, test)
         usual = {**default_settings(student.start, self.given), **defaults}
         settings = settings_for(train.task, usual, **self.given)
         metric = with_metric(replace(splits, train=dev or train), settings).metric
         teacher = headless(self.teacher)
+        loss = "cosine" if student.made is not None else self.own.loss
         way = VectorDistillation(teacher, student, splits, loss, project, held)
         return self.plan(way, settings.changed(metric=metric))
 
@@ -199,42 +185,41 @@ class Asked:
             compared=compared,
         )
 
-    def static(
-        self, out: Path | None, width: int, smoothing: float, overwrite: bool, resume: bool
-    ) -> Distilled:
+    def static(self, out: Path | None, overwrite: bool, resume: bool) -> Distilled:
         """Static vectors; with text, they are weighted by its frequencies and tuned on it."""
         teacher, texts, counts = self.teacher, None, None
+        sizes: dict[str, Any] = {"width": self.own.width, "smoothing": self.own.smoothing}
         if self.data is not None:
             texts = read_plain(self.data, **self.reading)
             counts = token_frequencies(teacher, (one.text for one in texts[0].examples))
-        elif self.given or self.dev is not None or self.test is not None:
+        elif self.given or self.own.dev is not None or self.own.test is not None:
             raise BertsmithError("training settings need texts to train on: name a file")
         began = time.perf_counter()
-        vectors, projection = to_static(
-            teacher, width=width, smoothing=smoothing, frequencies=counts
-        )
+        vectors, projection = to_static(teacher, **sizes, frequencies=counts)
         seconds = round(time.perf_counter() - began, 1)
         if texts is not None:
             student = Student(self.path, made=lambda: _copied(vectors))
             plan = self.vectors(
-                student, "cosine", _centred(projection), texts, learning_rate=RATE, layer_decay=1.0
+                student, _centred(projection), texts, learning_rate=RATE, layer_decay=1.0
             )
             return _run(plan, out, overwrite, resume)
+        teacher.ranks = None  # one process compares them
         content = {
             "kind": "static",
             "about": "static vectors, one for each token, of which a text's vector is the mean",
             "teacher": size_of(teacher, str(self.path)),
             "student": size_of(vectors),
-            "settings": {"width": width, "smoothing": smoothing},
+            "settings": sizes,
             "explained_variance": projection.explained,
             "seconds": seconds,
             "speed": compare_speed(teacher, vectors, embed, random_texts(teacher)),
             "notes": ["speed was measured on texts of 24 random tokens"],
         }
         content["table"] = list(rows(content))
-        if out is not None:
+        if out is not None and self.ranks.first:
             with reserved(out):
                 write_distilled(vectors, content, out, overwrite)
+        self.ranks.barrier()
         return Distilled(vectors, content, out)
 
 
@@ -253,17 +238,3 @@ def _copied(model: LoadedModel) -> LoadedModel:
 def _centred(projection: Projection) -> Callable[[Any], Any]:
     """A projection of texts' vectors from their own centre, which is not that of single tokens."""
     return lambda vectors: projection(vectors, vectors.mean(0, dtype="float64"))
-
-
-def _check(
-    to: str, learn: str | None, loss: str, temperature: float, labels: float, hold_out: float
-) -> None:
-    if to not in TO:
-        raise BertsmithError(f"to must be {' or '.join(TO)}, not {to!r:.40}")
-    if learn not in (None, *LEARN):
-        raise BertsmithError(f"learn must be {' or '.join(LEARN)}, not {learn!r:.40}")
-    if loss not in ("cosine", "mse"):
-        raise BertsmithError(f"loss must be cosine or mse, not {loss!r:.40}")
-    real_number(temperature, "temperature", 0.01, 1000)
-    real_number(labels, "labels", 0, 1)
-    real_number(hold_out, "hold_out", 0, 0.9)

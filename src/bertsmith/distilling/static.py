@@ -18,11 +18,11 @@ from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden, Model
 from bertsmith.model.pooling import POOLS
 from bertsmith.numbers import real_number, whole_number
+from bertsmith.settings.distilling import DistillationSettings
 
 Array = NDArray[np.float64]
 
-WIDTH = 256  # dimensions that are kept by default
-SMOOTHING = 1e-4  # "a" of smooth inverse frequency: a / (a + p)
+WIDTH = DistillationSettings.width  # dimensions that are kept by default
 # A table of vectors learns with a higher learning rate than an encoder; `finetune` reads this.
 FINETUNE = {"learning_rate": 0.005, "layer_decay": 1.0, "epochs": 5}
 
@@ -45,7 +45,7 @@ def to_static(
     teacher: LoadedModel,
     *,
     width: int = WIDTH,
-    smoothing: float = SMOOTHING,
+    smoothing: float = DistillationSettings.smoothing,
     frequencies: NDArray[Any] | None = None,
 ) -> tuple[LoadedModel, Projection]:
     """Turn an encoder into static vectors, which take the mean over the tokens of a text.

@@ -31,8 +31,8 @@ from bertsmith.finetuning.work import (
 from bertsmith.folders import reserved
 from bertsmith.infer.loaded import pick_device
 from bertsmith.reports.baseline import baseline, verdict
-from bertsmith.settings import taking
-from bertsmith.settings.finetuning import FinetuningSettings
+from bertsmith.settings import picked, taking
+from bertsmith.settings.finetuning import FinetuningSettings, TrialSettings
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.splits import Splits, read_splits
 from bertsmith.tasks.training import LEARNED
@@ -40,6 +40,7 @@ from bertsmith.train.distributed import Ranks
 
 
 @taking(FinetuningSettings, usual=None)
+@taking(TrialSettings)
 def finetune(
     model: str | Path,
     data: str | Path | Splits,
@@ -54,15 +55,9 @@ def finetune(
     encoding: str | None = None,
     format: str | None = None,
     hold_out: float = 0.1,
-    seeds: int = 1,
-    sweep: bool = False,
-    sweep_rates: Sequence[float] = (),
-    sweep_epochs: Sequence[int] = (),
     device: str | None = None,
     overwrite: bool = False,
     resume: bool = False,
-    calibrate: bool = False,
-    abstain: float | None = None,
     own_settings: bool = True,
     watch: Watcher | None = None,
     progress: bool | None = None,
@@ -80,7 +75,8 @@ def finetune(
     """
     if out is not None:
         check_out(out, overwrite, resume)
-    check_seeds(seeds)
+    trials = picked(TrialSettings, given)
+    check_seeds(trials.seeds)
     demand_data(data)
     ranks, splits = Ranks(pick_device(device)), data
     if not isinstance(splits, Splits):
@@ -98,11 +94,12 @@ def finetune(
         )
     splits = _one_scheme(splits)
     settings, reasons = chosen_settings(
-        model, splits, given, swept=SWEPT if sweep else (), own=own_settings
+        model, splits, given, swept=SWEPT if trials.sweep else (), own=own_settings
     )
-    grid = _grid(splits, settings, sweep_rates, sweep_epochs) if sweep else ()
-    if calibrate or abstain is not None:
-        check_calibration(splits.train.task, splits.dev, abstain)
+    grid = _grid(splits, settings, trials) if trials.sweep else ()
+    calibration = (trials.calibrate, trials.abstain)
+    if calibrated := calibration != (False, None):
+        check_calibration(splits.train.task, splits.dev, trials.abstain)
     plan = Plan(
         model,
         splits,
@@ -110,11 +107,11 @@ def finetune(
         learn=lambda train, one: task_named(train.task).training(train, one),
         open=lambda training, one: open_fresh(model, training, one, ranks.device),
         ranks=ranks,
-        seeds=seeds,
+        seeds=trials.seeds,
         grid=grid,
         watch=watch,
         progress=progress,
-        calibration=(calibrate, abstain) if calibrate or abstain is not None else None,
+        calibration=calibration if calibrated else None,
         baseline=out is not None,
         notes=tuple(reasons),
     )
@@ -142,9 +139,10 @@ def carry_out(plan: Plan, out: Path | None, overwrite: bool, resume: bool) -> Re
 
 def _written(plan: Plan, out: Path, overwrite: bool, resume: bool) -> Result:
     """Train, and write the best model; after Ctrl-C, the best epoch so far."""
-    ranks, runs = plan.ranks, Runs()
+    ranks, runs, work = plan.ranks, Runs(), Work.of(out)
+    # torchrun starts processes again that failed.
+    resume = resume or (ranks.restarts > 0 and ranks.broadcast(work.store.begun()))
     replaceable = overwrite or (resume and is_interrupted(out))
-    work = Work.of(out)
     ranks.run_on_first(lambda: work.start(out, _description(plan), resume, overwrite))
     try:
         for so_far in train_all(plan, work):
@@ -282,14 +280,13 @@ def _one_scheme(splits: Splits) -> Splits:
     return replace(splits, dev=dev, test=test) if scheme else splits
 
 
-def _grid(
-    splits: Splits, settings: Settings, rates: Sequence[float], epochs: Sequence[int]
-) -> tuple[Settings, ...]:
+def _grid(splits: Splits, settings: Settings, trials: TrialSettings) -> tuple[Settings, ...]:
     """The settings of a sweep: learning rates × epochs."""
     if splits.dev is None:
         raise BertsmithError("a sweep needs a dev file or held-out examples")
     rate, count = settings.learning_rate, settings.epochs
     pairs = product(
-        rates or (rate / 2, rate, rate * 2), epochs or sorted({max(1, count - 1), count, count + 1})
+        trials.sweep_rates or (rate / 2, rate, rate * 2),
+        trials.sweep_epochs or sorted({max(1, count - 1), count, count + 1}),
     )
     return tuple(settings.changed(learning_rate=one, epochs=number) for one, number in pairs)

@@ -53,11 +53,17 @@ def render(template: str, **context: Any) -> Markup:
     return Markup(_environment().get_template(template).render(context))
 
 
+def markdown(template: str, **context: Any) -> str:
+    """Render a Markdown template of this package, such as a model card; nothing is escaped."""
+    text = _environment(html=False).get_template(template).render(context, version=__version__)
+    return f"{text}\n"
+
+
 @cache
-def _environment() -> Environment:
+def _environment(html: bool = True) -> Environment:
     return Environment(
         loader=PackageLoader("bertsmith.pages"),
-        autoescape=True,
+        autoescape=html,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -35,7 +35,7 @@ class Settings(IndexSettings):
     def chunking(self, stamped: Mapping[str, int] | None = None) -> Chunking:
         """The size and overlap of passages."""
         base = Chunking(**stamped) if stamped else Chunking()
-        size = base.size if self.size is None else self.size
+        size = base.size if self.passage_size is None else self.passage_size
         overlap = min(base.overlap, size // 4) if self.overlap is None else self.overlap
         return Chunking(size, overlap)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -45,6 +45,8 @@ from bertsmith.search.segments import DamagedSegmentError, open_segment
 from bertsmith.search.store import Store, Stored
 from bertsmith.search.update import Report, Update, silent
 from bertsmith.search.vectors import GRAPH_FROM, VectorTable
+from bertsmith.settings import taking
+from bertsmith.settings.search import IndexSettings, SearchSettings
 
 if TYPE_CHECKING:
     from bertsmith.search.encoder import Vectors
@@ -109,29 +111,17 @@ class Index:
         return cls(path, model=model, device=device, dtype=dtype)
 
     @classmethod
+    @taking(IndexSettings)
     def create(
         cls,
         path: str | Path,
         *,
         model: str | Path | None = None,
-        passage_size: int | None = None,
-        overlap: int | None = None,
         device: str | None = None,
-        long: Literal["window", "cut"] | None = None,
-        query_prompt: str | None = None,
-        document_prompt: str | None = None,
+        **given: Any,
     ) -> Index:
         """Create an empty index, to which documents are added; prompts default to the model's."""
-        settings = Settings(
-            model=model,
-            size=passage_size,
-            overlap=overlap,
-            device=device,
-            long=long,
-            query_prompt=query_prompt,
-            document_prompt=document_prompt,
-        )
-        add_documents(Path(path), [], settings)
+        add_documents(Path(path), [], Settings(model=model, device=device, **given))
         return cls.open(path, device=device)
 
     def __len__(self) -> int:
@@ -264,21 +254,15 @@ class Index:
 
     # -------------------------------------------------------------- search
 
+    @taking(SearchSettings)
     def search(
         self,
         query: str,
         top: int = 10,
         *,
         mode: str = "hybrid",
-        weights: tuple[float, float] | None = None,
-        fusion: str = FUSION,
-        files: str | Sequence[str] = (),
-        kinds: str | Sequence[str] = (),
-        after: str | float | None = None,
-        before: str | float | None = None,
-        by_document: bool = False,
-        rerank: Any = None,
         highlight: bool = True,
+        **given: Any,
     ) -> list[Hit]:
         """The passages that match a query best, best first.
 
@@ -291,20 +275,21 @@ class Index:
         the index) or a `Reranker`; further passages follow in their old order with their old
         scores. `highlight` marks the words that match.
         """
-        weights = weights or self.weights
+        wanted = SearchSettings(**given)
+        weights, fusion = wanted.weights or self.weights, wanted.fusion
         asked = self._asked(query, mode, weights, fusion)
         top = whole_number(top, "top", 1, MOST)
-        filters = Filters.of(files, kinds, after, before)
+        filters = Filters.of(wanted.files, wanted.kinds, wanted.after, wanted.before)
         if asked.blank:
             return []
         options = (mode, weights, fusion, filters, max(DEPTH, 2 * top))
-        reranker = self.reranker(rerank)
+        reranker = self.reranker(wanted.rerank)
         with self._lock:
             for attempt in range(3):
                 self._refresh()
                 try:
                     with self._store.snapshot():
-                        hits = self._search(asked, top, options, by_document, reranker)
+                        hits = self._search(asked, top, options, wanted.by_document, reranker)
                         return self._highlighted(hits, asked) if highlight else hits
                 except BertsmithError as error:
                     # The index may have changed in the meantime: retry with the newer state.

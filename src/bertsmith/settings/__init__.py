@@ -7,16 +7,21 @@ more than the standard library, so that `--help` is fast.
 from collections.abc import Callable
 from dataclasses import Field, field
 from inspect import Parameter, signature
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from bertsmith.errors import BertsmithError, SettingError
+from bertsmith.numbers import real_number
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Settings = TypeVar("Settings")
 
 
 def setting(default: Any, sentence: str, **more: Any) -> Any:
     """Declare a setting.
 
     `ge` and `le` bound it. `usual` says what the default is where it depends on the model or the
-    task, and `option` names the option where it is not the setting's own name.
+    task, `option` names the option where it is not the setting's own name, and `written` is the
+    type of what is written on the command line where Python takes another.
     """
     return field(default=default, metadata={"description": sentence, **more})
 
@@ -54,3 +59,22 @@ def taking(settings: type, usual: Any = ...) -> Callable[[Function], Function]:
         return function
 
     return wrap
+
+
+def picked(settings: type[Settings], given: dict[str, Any]) -> Settings:
+    """Take the settings of a class out of keyword arguments; choices and bounds are checked."""
+    fields, kinds = declared(settings), get_type_hints(settings)
+    values = {name: given.pop(name) for name in fields if name in given}
+    for name, value in values.items():
+        sides = (kinds[name], *get_args(kinds[name]))
+        choices = next((get_args(one) for one in sides if get_origin(one) is Literal), ())
+        if choices and value not in (*choices, fields[name].default):
+            raise SettingError(f"{name} must be {' or '.join(choices)}, not {value!r:.40}")
+        about = fields[name].metadata
+        bounds = {side: about[key] for key, side in (("ge", "low"), ("le", "high")) if key in about}
+        try:
+            if bounds:
+                real_number(value, name, **bounds)
+        except BertsmithError as error:
+            raise SettingError(str(error)) from None
+    return settings(**values)

@@ -1,4 +1,4 @@
-"""Settings of `prepare` that determine the tokens."""
+"""Settings of `prepare`: those that determine the tokens, and where the work runs."""
 
 from __future__ import annotations
 
@@ -55,3 +55,11 @@ class Settings:
             raise SettingError(f"seed must be at least 0 and less than 2 ** 64, not {self.seed}")
         if self.piece_bytes < 1 or self.shard_tokens < 1:
             raise BertsmithError("pieces and shards must hold at least one byte and one token")
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """Where the work runs; the result does not depend on it."""
+
+    workers: int | None = setting(None, "Number of worker processes; one per core by default.")
+    engine: str = setting("local", "Where to run: local or ray.")

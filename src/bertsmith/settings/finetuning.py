@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from bertsmith.settings import setting
@@ -98,3 +100,21 @@ class FinetuningSettings:
     )
     temperature: float = setting(0.05, "Temperature of the contrastive loss.", ge=1e-4, le=100)
     budget: int = setting(0, "Tokens in one pass of the model.", ge=0, le=MANY, usual="by device")
+
+
+@dataclass(frozen=True)
+class TrialSettings:
+    """How many runs `finetune` trains, which one it keeps, and what it fits on the dev data."""
+
+    seeds: int = setting(1, "Number of training runs; reports mean ± standard deviation.")
+    sweep: bool = setting(False, "Try learning rates × epochs; keep the best.")
+    sweep_rates: Sequence[float] = setting(
+        "", "Learning rates to try, such as 1e-5,3e-5.", written=str
+    )
+    sweep_epochs: Sequence[int] = setting(
+        "", "Numbers of epochs to try, such as 2,3,4.", written=str
+    )
+    calibrate: bool = setting(False, "Fit temperature and thresholds on the dev data.")
+    abstain: float | None = setting(
+        None, "Abstain on unsure inputs, so that accuracy is at least this: 0.95, ..."
+    )
