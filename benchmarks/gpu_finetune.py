@@ -40,6 +40,7 @@ parser.add_argument("--data", type=Path, required=True)
 parser.add_argument("--model", default="bertsmith-small")
 parser.add_argument("--only", nargs="+", default=["check", "families", "speed", "full"])
 parser.add_argument("--sides", nargs="+", default=["captured", "eager", "trainer"])
+parser.add_argument("--tasks", nargs="+", default=["sst2", "conll2003"], help="of `speed`")
 parser.add_argument("--examples", type=int, default=8000, help="of an epoch of captured steps")
 parser.add_argument("--fewer", type=int, default=3200, help="of the others, which are slower")
 parser.add_argument("--seeds", type=int, default=1)
@@ -89,7 +90,7 @@ def speed() -> dict[str, Any]:
     rows: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         models = {"bertsmith-small": options.model, "bert-base": base_model(Path(folder) / "base")}
-        for task in TASKS:
+        for task in options.tasks:
             data, _ = read(task)
             size = 32 if task == "sst2" else 16
             for name, model in models.items():
@@ -239,7 +240,7 @@ def main() -> None:
     jobs = {"check": check, "families": families, "speed": speed, "full": full}
     for name, job in jobs.items():
         if name in options.only:
-            known[name] = job()
+            known[name] = known.get(name, {}) | job()
             options.out.write_text(json.dumps(known, indent=1) + "\n", "utf-8")
 
 

@@ -19,7 +19,6 @@ from transformers import Trainer, TrainingArguments
 from bertsmith.finetuning import Settings
 from bertsmith.tasks.answering.task import token_span
 from bertsmith.tasks.dataset import Dataset
-from bertsmith.tasks.tagging.task import first_tokens
 
 LONGEST, STRIDE = 512, 128
 BEST, ANSWER = 20, 30  # starts and ends that are tried, and tokens in an answer
@@ -57,6 +56,18 @@ class Texts:
         if not self.labels:
             return [float(row[0]) for row in logits]
         return [self.labels[int(row.argmax())] for row in logits]
+
+
+def first_tokens(
+    offsets: Sequence[tuple[int, int]], words: Sequence[tuple[int, int]]
+) -> list[int | None]:
+    """For each word (its characters) the first token that begins in it."""
+    return [
+        next(
+            (n for n, (left, right) in enumerate(offsets) if start <= left < min(end, right)), None
+        )
+        for start, end in words
+    ]
 
 
 class Words(Texts):
