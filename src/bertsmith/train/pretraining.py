@@ -86,6 +86,7 @@ def pretrain(
             torch.set_num_threads(recipe.train.threads)
         known = _known(folder) if resume else None
         made = built(recipe, corpus.tokenizer, known=known)
+        freeze(made.learner.model, recipe.train.freeze)
         request = _requests(recipe, corpus, made.checkpoint.config.segments, ranks.count)
         # Reject an unsuitable corpus, or one that leaves ranks idle, before writing anything.
         demand_busy(recipe, ranks.count, _step_lengths(recipe, corpus, request(0)))
@@ -120,7 +121,6 @@ def _train(
 ) -> dict[str, Any]:
     plain = hollow(made)  # as it is stored: neither compiled nor sharded
     learner = made.learner.to(ranks.device)
-    freeze(learner.model, recipe.train.freeze)
     replay = can_replay(recipe, learner, ranks)
     name = supported(recipe.train.precision, ranks.device)
     if recipe.train.compile:
