@@ -311,6 +311,36 @@ def back_doors(path: Path, tree: ast.AST) -> Iterator[str]:
             yield f"{shown(path)}:{node.lineno}: uses sys.modules"
 
 
+STEPS = {"train/step.py", "train/captured.py"}  # where gradients are computed and weights changed
+OPTIMIZERS = "train/optimizer.py"
+
+
+def second_loops(path: Path, tree: ast.AST) -> Iterator[str]:
+    """Yield what trains beside the one loop of train/: gradients, updates, optimizers, epochs.
+
+    The backward passes of kernels are functions of their own.
+    """
+    place, room = shown(path), room_of(path)
+    for node in ast.walk(tree):
+        where = f"{place}:{getattr(node, 'lineno', 0)}"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner, name = ast.unparse(node.func.value), node.func.attr
+            if name == "backward" and place not in STEPS and room != "kernels":
+                yield f"{where} computes gradients by itself"
+            updates = name == "step" and (not node.args or "optimi" in owner)
+            if updates and place not in STEPS | {OPTIMIZERS}:
+                yield f"{where} updates weights by itself"
+        elif isinstance(node, ast.Attribute) and ast.unparse(node) == "torch.optim":
+            if place != OPTIMIZERS:
+                yield f"{where} has an optimizer of its own"
+        elif isinstance(node, ast.FunctionDef) and node.name == "optimizer_for":
+            if place != OPTIMIZERS:
+                yield f"{where} is a second optimizer_for"
+        elif isinstance(node, ast.For) and "epoch" in ast.unparse(node.target):
+            if room != "train" and "range(" in ast.unparse(node.iter):
+                yield f"{where} is a loop over epochs"
+
+
 def unsafe(path: Path, tree: ast.AST) -> Iterator[str]:
     """Complain of whatever could run a stranger's code, and of test-time libraries."""
     for line, name in imported(path, tree):
@@ -512,6 +542,11 @@ def test_no_room_has_a_back_door() -> None:
     assert complaints(back_doors) == []
 
 
+def test_there_is_one_loop() -> None:
+    """Everything that learns does so by train/loop.py and the steps of train/."""
+    assert complaints(second_loops) == []
+
+
 def test_nothing_runs_a_strangers_code() -> None:
     assert complaints(unsafe) == []
 
@@ -675,6 +710,17 @@ LOADS = "def f(p):\n    import_module(p)\n"
         (unseen_imports, "tasks/x.py", "import_module(f'bertsmith.tasks.{name}')", False),
         (back_doors, "x.py", "sys.modules['bertsmith']", True),
         (back_doors, "x.py", "sys.path", False),
+        (second_loops, "finetuning/x.py", "loss.backward()", True),
+        (second_loops, "train/planning.py", "loss.backward(retain_graph=True)", True),
+        (second_loops, "train/step.py", "loss.backward()", False),
+        (second_loops, "kernels/x.py", "bands.backward(parts)", False),
+        (second_loops, "train/x.py", "optimizer.step()", True),
+        (second_loops, "train/x.py", "self.optimizer.step(closure)", True),
+        (second_loops, "train/x.py", "watch.step(row, timing)", False),
+        (second_loops, "train/x.py", "torch.optim.AdamW(weights)", True),
+        (second_loops, "tasks/x.py", "def optimizer_for(module): ...", True),
+        (second_loops, "tasks/x.py", "for epoch in range(3):\n    f(epoch)", True),
+        (second_loops, "tasks/x.py", "for epoch in history:\n    print(epoch)", False),
         (unsafe, "x.py", "model.eval()", False),
         (unsafe, "x.py", "eval('1')", True),
         (unsafe, "x.py", "def f():\n    from transformers.models import bert", True),

@@ -136,7 +136,7 @@ def test_a_resumed_run_keeps_the_scores_of_its_start(
 
     def stopped(trainer: Trainer, *arguments: Any) -> Any:
         if trainer.progress.step == 3:
-            trainer.stopped = 15
+            trainer.stopped.number = 15
         return step(trainer, *arguments)
 
     with monkeypatch.context() as patch:

@@ -75,7 +75,7 @@ def test_an_evaluation_that_a_signal_ends_is_made_up_for(
 
     def interrupted(trainer: Trainer) -> bool:
         if trainer.progress.step == step:
-            trainer.stopped = int(signal.SIGTERM)
+            trainer.stopped.number = int(signal.SIGTERM)
         return evaluate(trainer)
 
     with monkeypatch.context() as patch:
@@ -170,7 +170,7 @@ def stopped_run(made: Recipe, run: Path, patch: pytest.MonkeyPatch, step: int = 
 
     def stop(trainer: Trainer, *arguments: Any) -> Any:
         if trainer.progress.step == step - 1:
-            trainer.stopped = int(signal.SIGTERM)
+            trainer.stopped.number = int(signal.SIGTERM)
         return real(trainer, *arguments)
 
     with patch.context() as patched:

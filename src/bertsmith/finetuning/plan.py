@@ -148,8 +148,8 @@ def _trained(plan: Plan, settings: Settings, work: Work | None) -> Run:
     def look() -> Scores:
         for epoch in evaluations.keys() - {tuning.best_epoch}:
             del evaluations[epoch]
-        evaluations[tuning.epoch + 1] = _evaluated(plan, bert)
-        return evaluations[tuning.epoch + 1].scores
+        evaluations[tuning.epoch] = _evaluated(plan, bert)
+        return evaluations[tuning.epoch].scores
 
     def finish() -> Run:
         """The run with the weights of its best epoch."""

@@ -145,7 +145,7 @@ def described(
         over = result.summary(split)
         return None if over is None or len(result.seeds) < 2 else asdict(over)
 
-    so_far = {"epochs": len(run.history.epochs), "of": run.settings.epochs}
+    so_far = {"epochs": run.history.done, "of": run.settings.epochs}
     return {
         "task": result.task,
         "model": str(model),

@@ -149,6 +149,8 @@ def _written(plan: Plan, out: Path, overwrite: bool, resume: bool) -> Result:
             runs = so_far
         result = _write(plan, result_of(plan, runs), out, replaceable)
     except KeyboardInterrupt as stop:
+        if ranks.count == 1 and not ranks.first:  # it left a step that others wait for
+            raise Interrupted("interrupted") from None
         runs = runs.better(stop.finish()) if isinstance(stop, Stopped) else runs
         kept = _keep(plan, runs, work, out, replaceable if is_interrupted(out) else False)
         raise Interrupted(kept) from None
@@ -204,7 +206,7 @@ def _told(plan: Plan, runs: Runs, interrupted: bool) -> tuple[list[str], dict[st
     if runs.calibration is not None:
         extras["calibration"] = runs.calibration
         notes.append(f"calibration: {runs.calibration['note']}")
-    done, planned = len(kept.history.epochs), kept.settings.epochs
+    done, planned = kept.history.done, kept.settings.epochs
     if interrupted:
         notes.append(f"interrupted after {done} of {planned} epochs")
     elif done < planned:

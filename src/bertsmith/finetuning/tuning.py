@@ -102,6 +102,11 @@ class History:
         return len(self.losses)
 
     @property
+    def done(self) -> int:
+        """The number of the last epoch that is finished."""
+        return int(self.epochs[-1]["epoch"]) if self.epochs else 0
+
+    @property
     def speed(self) -> float:
         """Examples per second."""
         return self.examples / self.seconds if self.seconds else 0.0
@@ -169,8 +174,8 @@ class Tuning:
 
     @property
     def epoch(self) -> int:
-        """The number of epochs that are finished."""
-        return len(self.history.epochs)
+        """The number of epochs whose steps are done."""
+        return self.history.steps // self.each
 
     @property
     def best_epoch(self) -> int:
@@ -184,6 +189,8 @@ class Tuning:
 
         KeyboardInterrupt is raised after a signal; the run can be continued then.
         """
+        if self.checkpoints is not None:  # a writer may have been killed
+            self.ranks.run_on_first(self.checkpoints.sweep)
         begun = self.checkpoints is not None and bool(self.checkpoints.steps())
         if self.settings.head_epochs and not begun:
             self._train_head()
@@ -238,7 +245,7 @@ class Tuning:
         if self.sharded:
             self._unshard(trainer.named)
             bert.model.eval()
-        if not finished:
+        if not finished or any(self.ranks.sum([trainer.stopped.number])):  # also at the very end
             raise KeyboardInterrupt
 
     def _trainer(self, settings: Settings, name: str, total: int, scored: bool) -> Trainer:
@@ -309,11 +316,13 @@ class Tuning:
         """After every epoch its mean loss; after some of them also the scores on dev data."""
         settings = self.settings
 
-        def score(stopped: Callable[[], bool]) -> dict[str, Any]:
+        def score(stopped: Callable[[], bool]) -> dict[str, Any] | None:
+            if stopped() and self.ranks.count == 1:
+                return None
             losses = [loss for loss in self.history.losses[-self.each :] if math.isfinite(loss)]
-            epoch = self.epoch + 1
+            epoch = self.epoch
             row: dict[str, Any] = {"epoch": epoch, "loss": sum(losses) / max(1, len(losses))}
-            self.history.examples += len(self.samples)
+            self.history.examples = epoch * len(self.samples)
             if self.look is None or not is_evaluated(epoch, settings):
                 return row
             model = self.bert.model.eval()

@@ -25,6 +25,7 @@ class Guard:
     spike: float = math.inf  # skip steps whose norm exceeds this multiple of the median
     recent: list[float] = field(default_factory=list)  # norms of the last good steps
     skipped: int = 0  # bad steps in a row
+    fault: str = ""  # of the last step
 
     def check(self, norm: float, loss: float) -> str:
         """Return the reason to skip a step; empty if its gradients can be used."""
@@ -32,7 +33,7 @@ class Guard:
 
     def take(self, norm: float, fault: str) -> str:
         """Record a step whose fault is already known."""
-        self.skipped = self.skipped + 1 if fault else 0
+        self.skipped, self.fault = self.skipped + 1 if fault else 0, fault
         if not fault:
             self.recent = [*self.recent, norm][-REMEMBERED:]
         return fault

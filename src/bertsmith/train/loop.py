@@ -28,7 +28,7 @@ from bertsmith.train.averages import Averages
 from bertsmith.train.best import Best, Take
 from bertsmith.train.captured import CapturedStep, Inputs, StepRow
 from bertsmith.train.distributed import Ranks
-from bertsmith.train.guard import PATIENCE, ROLLBACKS, Guard
+from bertsmith.train.guard import FAULTS, PATIENCE, ROLLBACKS, Guard
 from bertsmith.train.optimizer import CompositeOptimizer
 from bertsmith.train.recipe import TrainPart
 from bertsmith.train.schedule import Shape, rate_at
@@ -303,7 +303,7 @@ class Trainer:
             result = self._plain_step(loaded, counts, fraction, seed, extras)
             tokens, stop, elapsed, late, *next_counts = result.extras
             self._log(self._advance(loaded, counts, fraction, tokens, elapsed), result)
-            if not result.skipped:
+            if loaded.examples and not result.skipped:
                 self.averages.update()
         self.save_now = bool(late)
         return following, dict(zip(counts, next_counts, strict=True)), bool(stop)
@@ -406,17 +406,11 @@ class Trainer:
     def _evaluate(self) -> Scores | None:
         """Score the model; None if a signal interrupted it (it is then still due)."""
         assert self.scoring is not None
-        step, scores = self.progress.step, None
-        try:
-            self.evaluating = True
-            with self.averages.swapped_in(self.module), self.scoring.shown() as named:
-                scores = self.scoring.score(lambda: bool(self.stopped))
-                if scores is not None and (value := self.scoring.value(scores)) is not None:
-                    self.best.consider(value, step, named or self.named)
-        except Stop:
-            scores = None
-        finally:
-            self.evaluating = False
+        step = self.progress.step
+        with self.averages.swapped_in(self.module), self.scoring.shown() as named:
+            scores = self._scores(self.scoring)
+            if scores is not None and (value := self.scoring.value(scores)) is not None:
+                self.best.consider(value, step, named or self.named)
         if scores is None:
             return None
         self.progress.evaluated = step
@@ -430,12 +424,22 @@ class Trainer:
         self.progress.scores |= numbers
         return row
 
+    def _scores(self, scoring: Scoring) -> Scores | None:
+        """The scores. A signal may interrupt them, but not the exchange of weights around them."""
+        try:
+            self.evaluating = True
+            return scoring.score(lambda: bool(self.stopped))
+        except Stop:
+            return None
+        finally:
+            self.evaluating = False
+
     # ------------------------------------------------------------------ saving and resuming
 
     def _may_save(self) -> bool:
         """Return whether enough time has passed since the last checkpoint, on the first rank."""
         waited = time.monotonic() - self.saved_at
-        late = self.took <= QUICK or waited >= self.keeping.spare * self.took
+        late = self.took <= QUICK or waited >= self.keeping.spare * self.took or bool(self.stopped)
         return bool(self.ranks.broadcast(late)) if self.keeping.spare else True
 
     def save(self) -> None:
@@ -528,10 +532,9 @@ class Trainer:
         before, counts = self.progress, Counter(self.ledger.counts)
         saved = self._newest()
         if saved is None:
-            raise BertsmithError(
-                f"{self.place}: the loss was NaN or infinite {PATIENCE} times: lower the learning"
-                " rate"
-            )
+            why = self.guard.fault
+            why = "the loss was NaN or infinite" if why in FAULTS[1:3] else why
+            raise BertsmithError(f"{self.place}: {why} {PATIENCE} times: lower the learning rate")
         step = saved.numbers["step"]
         self.rollbacks[step] += 1
         if self.rollbacks[step] > ROLLBACKS:

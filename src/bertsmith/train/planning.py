@@ -29,6 +29,7 @@ from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.precision import Precision, supported
 from bertsmith.train.recipe import Recipe
 from bertsmith.train.replayed import can_replay, inputs_of
+from bertsmith.train.step import MicroBatch, TrainingStep
 
 
 @dataclass(frozen=True)
@@ -278,18 +279,19 @@ def _measured(
     name = supported(recipe.train.precision, chosen)
     if recipe.train.compile and on_gpu:  # which takes half a minute; on a CPU, longer
         compile_rows(module, half=name != "float32", float8=name == "fp8")
-    optimizer = optimizer_for(module, recipe.train)
-    call = Precision.of(name, chosen).wrap(module)
+    alone, precision = Ranks.alone(chosen), Precision.of(name, chosen)
+    step = TrainingStep(
+        alone.wrap(module, "ddp", precision, checkpointing=recipe.train.checkpointing),
+        optimizer_for(module, recipe.train),
+        alone,
+        clip=recipe.train.clip,
+        compiled=recipe.train.compile and on_gpu,
+    )
     passes, updates = [], []
     for _ in range(6):
         began = time.perf_counter()
-        if on_gpu:
-            torch.compiler.cudagraph_mark_step_begin()
-        loss, _ = call(example, module.counts(example))
-        loss.backward()
-        between = _now(on_gpu)
-        optimizer.step()
-        optimizer.clear()
+        inputs = (example, module.counts(example))
+        (between,) = step([MicroBatch(inputs)], lambda: [_now(on_gpu)]).extras
         passes.append(between - began)
         updates.append(_now(on_gpu) - between)
     used = torch.cuda.max_memory_allocated() if on_gpu else None

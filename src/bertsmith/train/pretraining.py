@@ -86,10 +86,12 @@ def pretrain(
             torch.set_num_threads(recipe.train.threads)
         known = _known(folder) if resume else None
         made = built(recipe, corpus.tokenizer, known=known)
+        freeze(made.learner.model, recipe.train.freeze)
         request = _requests(recipe, corpus, made.checkpoint.config.segments, ranks.count)
         # Reject an unsuitable corpus, or one that leaves ranks idle, before writing anything.
         demand_busy(recipe, ranks.count, _step_lengths(recipe, corpus, request(0)))
         if not resume:
+            _demand_held_out(recipe)
             ranks.run_on_first(lambda: stack.enter_context(folder.held()))
             start = {"job": ranks.job, "model": recipe.model.start and described(made.checkpoint)}
             start = {key: value for key, value in start.items() if value}
@@ -119,7 +121,6 @@ def _train(
 ) -> dict[str, Any]:
     plain = hollow(made)  # as it is stored: neither compiled nor sharded
     learner = made.learner.to(ranks.device)
-    freeze(learner.model, recipe.train.freeze)
     replay = can_replay(recipe, learner, ranks)
     name = supported(recipe.train.precision, ranks.device)
     if recipe.train.compile:
@@ -162,7 +163,8 @@ def _train(
         trainer.progress.corpus = corpus.fingerprint()
         _note_start(trainer, recipe, made, request(0), name)
         trainer.ledger.note(unfit, bool(unfit))
-    if trainer.progress.closed and trainer.done() >= 1 and (ended := folder.summary()):
+    spent = trainer.progress.ended or trainer.done() >= 1
+    if trainer.progress.closed and spent and (ended := folder.summary()):
         watch.say(f"{folder.path}: this run has ended at step {trainer.progress.step}")
         return ended
     if name != recipe.train.precision:
@@ -390,6 +392,17 @@ def _held_out(recipe: Recipe, segments: int) -> tuple[Examples | None, str]:
         return examples_of(recipe, corpus, recipe.lengths()[-1][0], segments), ""
     except UnfitCorpusError as error:
         return None, f"held-out text is not evaluated: {error}"
+
+
+def _demand_held_out(recipe: Recipe) -> None:
+    """Refuse to choose weights by held-out text that the corpus has not."""
+    part, held = recipe.evaluate, Manifest.read(Path(recipe.data.corpus)).splits["held_out"]
+    if (part.patience or part.keep == "best") and not held.documents:
+        key = "patience" if part.patience else "keep"
+        raise BertsmithError(
+            f"{recipe.data.corpus}: has no held-out text, which evaluate.{key} needs; prepare the"
+            " corpus with --held-out"
+        )
 
 
 def _scoring(
