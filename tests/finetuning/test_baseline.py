@@ -34,6 +34,15 @@ def test_a_baseline_is_scored_like_the_model(base: Base, write: Write, tmp_path:
     assert "TF-IDF + logistic regression: dev accuracy 1." in (out / "README.md").read_text()
 
 
+def test_names_of_labels_that_are_numbers(write: Write) -> None:
+    pytest.importorskip("sklearn")
+    rows = [{"text": f"a {'red' if n % 2 else 'blue'} car", "label": str(n % 2)} for n in range(30)]
+    data = read_data(write("t.jsonl", rows), "classification")
+    simple = baseline(Splits(data, data), "balanced")
+    assert simple is not None
+    assert simple["scores"]["dev"]["accuracy"] == 1.0
+
+
 def test_several_labels(write: Write) -> None:
     pytest.importorskip("sklearn")
     rows = [

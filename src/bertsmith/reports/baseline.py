@@ -129,14 +129,15 @@ def _fitted(train: Dataset[Any], examples: Sequence[Any], class_weights: str) ->
     rows = features.fit_transform(texts)
     labels, seen = train.labels, [name for one in examples for name in one.label_names]
     if not task_named(train.task).several:
-        weights = dict(zip(labels, weigh_classes(class_weights, labels, seen), strict=True))
-        model = _logistic(rows, [one.label for one in examples], weights)
+        # By their numbers: scikit-learn takes the names 0 and 1 for numbers, and misses their weights.
+        weights = dict(enumerate(weigh_classes(class_weights, labels, seen)))
+        model = _logistic(rows, [labels.index(one.label) for one in examples], weights)
 
         def label(some: Sequence[Any]) -> list[Prediction]:
             chances = model.predict_proba(features.transform(_texts(some)))
             best = chances.argmax(1)
             return [
-                Prediction(str(model.classes_[place]), float(row[place]))
+                Prediction(labels[model.classes_[place]], float(row[place]))
                 for place, row in zip(best, chances, strict=True)
             ]
 
