@@ -82,6 +82,7 @@ class LoadedStep(NamedTuple):
 class Loader:
     """Iterate over the steps from a position on, for one of several ranks.
 
+    Without workers, batches are made when they are asked for: on a GPU that is while it computes.
     If a step has fewer samples than ranks, a rank without samples gets a spare one, marked as
     inactive: all ranks must make the same number of passes.
     """
@@ -100,8 +101,10 @@ class Loader:
     ) -> None:
         self.request, self.step, self.position = request, step, position
         self.rank, self.ranks, self.pin = rank, ranks, pin
-        self.ahead = ahead
-        self.pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="examples")
+        self.ahead = ahead if workers else 1
+        self.pool: ThreadPoolExecutor | None = None
+        if workers:
+            self.pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="examples")
         self.queue: deque[tuple[StepPlan, list[Future[Any]], list[bool]]] = deque()
 
     def next(self) -> LoadedStep | None:
@@ -115,7 +118,8 @@ class Loader:
 
     def close(self) -> None:
         """Stop the workers."""
-        self.pool.shutdown(wait=True, cancel_futures=True)
+        if self.pool is not None:
+            self.pool.shutdown(wait=True, cancel_futures=True)
 
     def _order(self) -> bool:
         """Submit the next step to the workers; False if there is none."""
@@ -126,12 +130,18 @@ class Loader:
         own = plan.micro_batches[self.rank]
         active = [len(part) > 0 for part in own]
         futures = [
-            self.pool.submit(self._make, request, part if len(part) else request.spare(plan))
-            for part in own
+            self._submit(request, part if len(part) else request.spare(plan)) for part in own
         ]
         self.queue.append((plan, futures, active))
         self.step, self.position = self.step + 1, plan.end
         return True
+
+    def _submit(self, request: Request, part: Any) -> Future[Any]:
+        if self.pool is not None:
+            return self.pool.submit(self._make, request, part)
+        made: Future[Any] = Future()
+        made.set_result(self._make(request, part))
+        return made
 
     def _make(self, request: Request, part: Any) -> Any:
         example = request.make(part)

@@ -282,7 +282,7 @@ class Tuning:
             keeping=Keeping(every=self.each, at_start=False, spare=SPARE),
             scoring=self._scoring() if scored else None,
             replay=REPLAY if graphs else None,
-            workers=1,
+            workers=0,  # they would compete for the lock of Python: batches are quickly made
             ledger=bert.ledger,
             draw=lambda step: int(bits(settings.seed, "step", step, *_other(ranks)) >> 1),
             tables=tables if on_cpu else (),  # a GPU fills a table of zeros in no time

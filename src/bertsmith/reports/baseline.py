@@ -129,7 +129,7 @@ def _fitted(train: Dataset[Any], examples: Sequence[Any], class_weights: str) ->
     rows = features.fit_transform(texts)
     labels, seen = train.labels, [name for one in examples for name in one.label_names]
     if not task_named(train.task).several:
-        # By their numbers: scikit-learn takes the names 0 and 1 for numbers, and misses their weights.
+        # By their numbers: scikit-learn takes the names 0 and 1 for numbers, without weights.
         weights = dict(enumerate(weigh_classes(class_weights, labels, seen)))
         model = _logistic(rows, [labels.index(one.label) for one in examples], weights)
 
