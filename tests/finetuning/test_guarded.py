@@ -14,6 +14,8 @@ import torch
 
 from bertsmith import BertsmithError
 from bertsmith.finetuning import Interrupted, finetune, plan
+from bertsmith.train.averages import Averages
+from bertsmith.train.distributed import Ranks
 from bertsmith.train.optimizer import CompositeOptimizer
 from bertsmith.train.step import TrainingStep
 from finetuning.conftest import FAST, Write, labelled
@@ -281,8 +283,6 @@ def test_weights_are_exchanged_without_interruption(
     made: Maker, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal while averages take the place of weights comes before the evaluation."""
-    from bertsmith.train.averages import Averages
-
     folder, file, out = (
         made("bert", "Model").folder,
         write("t.jsonl", labelled(24)),
@@ -305,6 +305,19 @@ def test_weights_are_exchanged_without_interruption(
     finetune(folder, file, out, resume=True, **settings)
     assert weights(out) == weights(tmp_path / "whole")
     assert report(out) == report(tmp_path / "whole")
+
+
+def test_a_rank_that_left_a_step_writes_nothing(
+    made: Maker, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first rank writes the best epoch; the others end in a line, too."""
+    # Aborting a step, a rank leaves the others; this one is then the second.
+    monkeypatch.setattr(Ranks, "leave", lambda ranks: setattr(ranks, "rank", 1))
+    folder, file = made("bert", "Model").folder, write("t.jsonl", labelled(24))
+    signalled(monkeypatch, 6)
+    with pytest.raises(Interrupted, match=r"^interrupted$"):
+        finetune(folder, file, tmp_path / "out", dev=file, **THREE)
+    assert not (tmp_path / "out").exists()
 
 
 # ------------------------------------------------------------------ damaged states
