@@ -160,6 +160,7 @@ class Tuning:
         self.settings, self.look, self.watch = settings, look, watch or Nobody()
         self.checkpoints, self.ranks = checkpoints, ranks or Ranks.alone(bert.device)
         self.history, self.best = History(), Best()
+        self.sharded = False  # are the weights divided over the ranks?
         self.each = -(-len(samples) // settings.batch_size)  # steps of an epoch
         self.precision = supported(settings.dtype, bert.device)
         if self.precision != settings.dtype:
@@ -227,6 +228,9 @@ class Tuning:
         bert, model = self.bert, self.bert.model
         cache = CachedEncoder(model) if settings.freeze == "encoder" else None
         signals = allow_signals(blocks_of(model)) if bert.device.type == "cpu" else []
+        # Where only the head is trained, there is little to divide.
+        divided = settings.parallel == "fsdp" and settings.freeze != "encoder"
+        self.sharded = divided and self.ranks.count > 1
         trainer = self._trainer(settings, name, total, scored)
         try:
             if scored and self.checkpoints is not None and self.checkpoints.steps():
@@ -353,23 +357,17 @@ class Tuning:
     @contextmanager
     def _shown(self) -> Iterator[Mapping[str, nn.Parameter]]:
         """The model as it will be used: whole, where it is sharded."""
-        sharded = self.bert.checkpoint
+        own = self.bert.model
         if self.sharded:
-            self._unshard(dict(self.bert.model.named_parameters()), "")
+            self._unshard(dict(own.named_parameters()), "")
         try:
             with self.training.as_used(self.bert.model):
                 named = self.bert.model.named_parameters()
                 yield {f"model.{name}": weights for name, weights in named}
         finally:
-            self.bert.checkpoint = sharded
+            self.bert.checkpoint = replace(self.bert.checkpoint, model=own)
 
     # ------------------------------------------------------------------ shards
-
-    @property
-    def sharded(self) -> bool:
-        """Are the weights divided over the ranks? Not if only the head is trained."""
-        alone = self.ranks.count == 1 or self.settings.freeze == "encoder"
-        return self.settings.parallel == "fsdp" and not alone
 
     def _unshard(self, named: Mapping[str, nn.Parameter], prefix: str = "model.") -> None:
         """Give the loaded model whole weights on every rank."""
