@@ -52,7 +52,7 @@ def build(path: Path, corpus: Path, model: str, first_tokens: bool) -> dict[str,
         began = time.perf_counter()
         settings = Settings(model=model)
         if first_tokens:
-            settings = Settings(model=model, size=100_000, overlap=0, long="cut")
+            settings = Settings(model=model, passage_size=100_000, overlap=0, long="cut")
         update_folders(path, [corpus], settings)
         seconds = round(time.perf_counter() - began, 1)
     with Index.open(path) as index:

@@ -175,7 +175,6 @@ def test_a_file_is_predicted_portion_by_portion(
     run: Run, trained: Path, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Never more than one portion is held, and the output does not depend on its size."""
-    from bertsmith.tasks import read
     from bertsmith.tasks import stream as predicting
 
     whole = run("predict", trained, file, "--column", "text=text").rows
@@ -186,7 +185,7 @@ def test_a_file_is_predicted_portion_by_portion(
         sizes.append(len(examples))
         return predict(bert, examples, *more)
 
-    monkeypatch.setattr(read, "PORTION", 7)
+    monkeypatch.setattr(predicting, "PORTION", 7)
     monkeypatch.setattr(predicting, "predict", counted)
     parts = run("predict", trained, file).rows
     assert sizes == [7] * 6 + [6]

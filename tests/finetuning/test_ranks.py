@@ -67,22 +67,30 @@ CASES: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", CASES)
+WAYS = {"2": (2, "ddp"), "4": (4, "ddp"), "fsdp": (2, "fsdp")}
+FAST_PAIRS = {("classification", "fsdp"), ("tagging", "4"), ("similarity", "2")}
+PAIRS_OF = [
+    pytest.param(kind, way, marks=[] if (kind, way) in FAST_PAIRS else [pytest.mark.slow])
+    for kind in CASES
+    for way in WAYS
+]
+
+
+@pytest.mark.parametrize(("kind", "way"), PAIRS_OF)
 def test_ranks_learn_what_one_process_learns(
-    kind: str, base: Base, write: Write, tmp_path: Path, start: Start
+    kind: str, way: str, base: Base, write: Write, tmp_path: Path, start: Start
 ) -> None:
     """The last batch of an epoch has fewer items than ranks."""
     rows, more = CASES[kind]
-    file, folder = write("t.jsonl", rows), base().folder
+    file, folder, out = write("t.jsonl", rows), base().folder, tmp_path / way
     settings: dict[str, Any] = {**FAST, "epochs": 2, "device": "cpu", "dev": file, "test": file}
     settings |= {"learning_rate": 1e-3, "batch_size": 16, **more}
     assert start(1, "finetune", folder, file, tmp_path / "alone", **settings) == [0]
-    for ranks, parallel in ((2, "ddp"), (4, "ddp"), (2, "fsdp")):
-        out = tmp_path / f"{parallel}-{ranks}"
-        ended = start(ranks, "finetune", folder, file, out, parallel=parallel, **settings)
-        assert ended == [0] * ranks
-        assert gap(tmp_path / "alone", out) < 1e-5
-        assert scores(out) == pytest.approx(scores(tmp_path / "alone"), abs=1e-5)
+    ranks, parallel = WAYS[way]
+    ended = start(ranks, "finetune", folder, file, out, parallel=parallel, **settings)
+    assert ended == [0] * ranks
+    assert gap(tmp_path / "alone", out) < 1e-5
+    assert scores(out) == pytest.approx(scores(tmp_path / "alone"), abs=1e-5)
     assert not list(tmp_path.glob("*.partial"))
 
 

@@ -15,7 +15,7 @@ from bertsmith import BertsmithError, load
 from bertsmith.batch import Batch
 from bertsmith.bert import Bert
 from bertsmith.finetuning import finetune, settings_for
-from bertsmith.finetuning.batches import batch_of, filled
+from bertsmith.finetuning.batches import TaskBatch, batch_of, filled
 from bertsmith.finetuning.learner import Learner
 from bertsmith.finetuning.setup import open_fresh
 from bertsmith.tasks.answering.task import AnsweringTraining
@@ -172,10 +172,10 @@ def test_fillers_cost_nothing(kind: str, base: Base, write: Write, tmp_path: Pat
     assert more.layout.total % 64 == 0
     assert more.layout.total > batch.layout.total
     assert more.layout.longest == batch.layout.longest
-    targets = training.targets(items)
+    example = TaskBatch(batch, training.targets(items), 2.0, batch.layout.total)
     with torch.no_grad():
         (plain, _), (full, _) = (
-            Learner(bert.model, training, step)(batch, targets, 2.0) for step in (1, 64)
+            Learner(bert.model, training, step)(example, {}) for step in (1, 64)
         )
     assert float(full) == pytest.approx(float(plain), rel=1e-5)
 

@@ -283,6 +283,7 @@ def options(optimizer: str) -> Any:
     return SimpleNamespace(
         optimizer=optimizer,
         learning_rate=0.05,
+        matrix_learning_rate=0.05,
         weight_decay=0.5,
         betas=(0.9, 0.99),
         epsilon=1e-3,

@@ -84,7 +84,9 @@ def test_documents_count_once(tmp_path: Path) -> None:
     lines = [f'{{"_id": "d{n}", "text": "{"word " * 60}number{n}"}}' for n in range(5)]
     (tmp_path / "corpus.jsonl").write_text("\n".join(lines))
     encoder = HashedWords()
-    update_folders(tmp_path / "i", [tmp_path / "corpus.jsonl"], Settings(encoder=encoder, size=100))
+    update_folders(
+        tmp_path / "i", [tmp_path / "corpus.jsonl"], Settings(encoder=encoder, passage_size=100)
+    )
     index = Index(tmp_path / "i", model=encoder)
     assert len(index) > 10
     queries = {"q": "number3", "unjudged": "word"}

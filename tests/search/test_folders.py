@@ -251,7 +251,7 @@ def test_an_interrupted_large_file_goes_on(tmp_path: Path, monkeypatch: pytest.M
             return super().embed(texts)
 
     with pytest.raises(KeyboardInterrupt):
-        update_folders(root, [folder], Settings(encoder=Stopped(), size=60, overlap=0))
+        update_folders(root, [folder], Settings(encoder=Stopped(), passage_size=60, overlap=0))
     encoder = HashedWords()
     with Index(root, model=encoder) as index:
         assert len(index) == 0  # a part of a file is never visible
