@@ -94,20 +94,21 @@ def test_ranks_learn_what_one_process_learns(
     assert not list(tmp_path.glob("*.partial"))
 
 
+@pytest.mark.parametrize("learn", ["task", pytest.param("vectors", marks=pytest.mark.slow)])
 def test_ranks_distil_what_one_process_distils(
-    base: Base, write: Write, tmp_path: Path, start: Start
+    learn: str, base: Base, write: Write, tmp_path: Path, start: Start
 ) -> None:
     file, teacher = write("t.jsonl", labelled(40)), tmp_path / "teacher"
     settings: dict[str, Any] = {"learning_rate": 1e-3, "epochs": 2, "device": "cpu"}
     assert start(1, "finetune", base().folder, file, teacher, dev=file, **settings) == [0]
-    for learn in ("task", "vectors"):
-        outs = [tmp_path / f"{learn}-{ranks}" for ranks in (1, 2)]
-        for ranks, out in enumerate(outs, 1):
-            ended = start(ranks, "distill", teacher, file, out, learn=learn, layers=1, **settings)
-            assert ended == [0] * ranks
-        assert gap(*outs) < 1e-5
+    outs = [tmp_path / f"{learn}-{ranks}" for ranks in (1, 2)]
+    for ranks, out in enumerate(outs, 1):
+        ended = start(ranks, "distill", teacher, file, out, learn=learn, layers=1, **settings)
+        assert ended == [0] * ranks
+    assert gap(*outs) < 1e-5
 
 
+@pytest.mark.slow
 def test_seeds_and_a_resume_of_ranks(
     base: Base, write: Write, tmp_path: Path, start: Start
 ) -> None:

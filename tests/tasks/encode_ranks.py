@@ -79,8 +79,7 @@ def check_shards(ranks: Ranks) -> None:
     whole.budget = bert.budget = 24
     bert.ranks = ranks
     model: Any = bert.model
-    blocks = list(model.encoder.blocks)
-    ranks.wrap(model, "fsdp", blocks, Precision.of("float32", torch.device("cpu")))
+    ranks.wrap(model, "fsdp", Precision.of("float32", torch.device("cpu")))
     batch = Batch.of([[5, 6, 7]])
     for _ in range(2):
         model(batch, "classify").sum().backward()

@@ -218,7 +218,7 @@ def test_recomputed_activations_are_the_same(recipe: Make, tmp_path: Path) -> No
         assert losses(runs[0]) == pytest.approx(losses(runs[1]), abs=exact)
 
 
-@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+@pytest.mark.parametrize("parallel", [pytest.param("ddp", marks=pytest.mark.slow), "fsdp"])
 def test_ranks_recompute_the_same(
     parallel: str, plain: dict[str, Any], ranks: Runner, tmp_path: Path
 ) -> None:

@@ -179,7 +179,7 @@ def test_a_log_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(BertsmithError, match=r"log.jsonl: cannot be written \(Is a directory\)"):
         folder.log({"step": 1}, {"step": 1})
     with pytest.raises(BertsmithError, match=r"log.jsonl: cannot be written"):
-        folder.cut(0, 0)
+        folder.cut(Progress())
 
 
 @pytest.mark.parametrize("optimizer", ["lamb", "stable_adamw", "adamw", "sharded"])
@@ -193,6 +193,8 @@ def test_step_counts_are_restored_where_the_optimizer_reads_them(
         betas=(0.9, 0.98),
         epsilon=1e-6,
         weight_decay=0.1,
+        layer_decay=1.0,
+        matrix_learning_rate=0.1,
     )
     monkeypatch.setattr("bertsmith.train.state.assign", lambda *_: None)  # copies need a GPU
     with FakeTensorMode():

@@ -142,15 +142,16 @@ class Trainer:
         ledger: Ledger | None = None,
         draw: Callable[[int], int] | None = None,
         tables: Sequence[nn.Embedding] = (),
+        rate: str = "the learning rate",
     ) -> None:
-        """`place` is the name of the run in messages; `draw` the seed of a step's random numbers.
+        """`place` and `rate` are names in messages; `draw` is the seed of a step's random numbers.
 
         `module` is the learner as it computes: wrapped for precision and ranks.
         """
         self.learner, self.module, self.optimizer = learner, module, optimizer
         self.train, self.keeping, self.ranks, self.record = train, keeping, ranks, record
         self.request, self.watch, self.workers, self.place = request, watch, workers, place
-        self.scoring, self.checkpoints = scoring, checkpoints
+        self.scoring, self.checkpoints, self.rate = scoring, checkpoints, rate
         self.progress, self.ledger = Progress(), ledger or Ledger()
         self.named = dict(learner.named_parameters())
         self.averages = Averages(self.named, train.ema)
@@ -540,7 +541,7 @@ class Trainer:
         if self.rollbacks[step] > ROLLBACKS:
             raise BertsmithError(
                 f"training diverges after step {step}, also after {ROLLBACKS} rollbacks:"
-                " lower the learning rate"
+                f" lower {self.rate}"
             )
         self.load(saved)
         self.ledger.counts = counts

@@ -155,6 +155,7 @@ def _train(
         scoring=_scoring(recipe, held, learner, module, ranks, baseline),
         replay=Replay(inputs_of, advice="set train.graphs=false") if replay else None,
         workers=recipe.data.workers,
+        rate="train.learning_rate",
     )
     if resume and trainer.resume():
         if trainer.progress.corpus != corpus.fingerprint():
