@@ -87,26 +87,28 @@ def gap(one: Path, other: Path) -> tuple[float, str]:
 
 def main() -> None:
     """Train each way, compare, and store."""
-    rows: dict[str, Any] = {}
+    content: dict[str, Any] = {"cpu": platform.processor() or platform.machine(), "ways": {}}
+    if options.out.exists():
+        content = json.loads(options.out.read_text("utf-8"))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for task in options.tasks:
             train, dev = written(task, folder)
+            known: dict[str, float] = {}
             for way in options.ways:
                 out = folder / f"{task}-{way.replace(':', '-')}"
                 row = trained(way, train, dev, out)
+                scores = {key: one for key, one in row["scores"].items() if "error" not in key}
+                known = known or scores
                 largest, where = gap(folder / f"{task}-{options.ways[0]}", out)
-                known = rows.get(f"{task} {options.ways[0]}", row)["scores"]
-                whole = {key: value for key, value in row["scores"].items() if "error" not in key}
-                row |= {"gap": largest, "of": where}
-                row["equal_scores"] = all(abs(known[key] - whole[key]) < 1e-9 for key in whole)
-                rows[f"{task} {way}"] = row
+                equal = all(abs(known[key] - scores[key]) < 1e-9 for key in scores)
+                row |= {"gap": largest, "of": where, "equal_scores": equal}
+                row |= {"model": options.model, "rows": options.rows, "epochs": options.epochs}
+                content["ways"][f"{task} {way}"] = row
                 print(
-                    task, way, f"gap {largest:.1e} ({where})", row["equal_scores"], row["seconds"]
+                    f"{task} {way}: gap {largest:.1e} ({where}), scores equal: {equal}", flush=True
                 )
-    settings = {"model": options.model, "rows": options.rows, "epochs": options.epochs}
-    content = {"cpu": platform.processor() or platform.machine(), **settings, "ways": rows}
-    options.out.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
+                options.out.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":
