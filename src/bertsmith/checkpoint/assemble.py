@@ -47,3 +47,11 @@ def substitute(model: nn.Module, others: Mapping[nn.Parameter, nn.Parameter]) ->
     for module in model.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
             setattr(module, name, others[parameter])
+
+
+def emptied(module: nn.Module) -> dict[int, Any]:
+    """A memo for `deepcopy`: the copies of a module's parameters take no memory."""
+    return {
+        id(one): nn.Parameter(torch.empty_like(one, device="meta"), one.requires_grad)
+        for one in module.parameters()
+    }

@@ -10,7 +10,7 @@ from typing import Any
 from bertsmith.demo.labels import Sentence, majority, parted, write_table, write_tags
 from bertsmith.demo.pace import Pace
 from bertsmith.finetuning import Result, finetune
-from bertsmith.finetuning.tuning import Watcher
+from bertsmith.finetuning.history import Watcher
 from bertsmith.tasks.evaluate import Evaluation
 from bertsmith.tokenizer import Tokenizer
 

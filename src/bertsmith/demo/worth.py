@@ -11,7 +11,7 @@ from bertsmith.demo.meeting import MODEL
 from bertsmith.demo.pace import Pace
 from bertsmith.demo.tuning import RATE
 from bertsmith.finetuning import finetune
-from bertsmith.finetuning.tuning import Watcher
+from bertsmith.finetuning.history import Watcher
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.splits import Splits

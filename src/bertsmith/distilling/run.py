@@ -17,11 +17,11 @@ from bertsmith.distilling.task import Student, TaskDistillation, demand_distilla
 from bertsmith.distilling.vectors import VectorDistillation, headless, read_plain
 from bertsmith.errors import BertsmithError
 from bertsmith.finetuning.defaults import chosen_settings, default_settings, with_metric
+from bertsmith.finetuning.history import Watcher
 from bertsmith.finetuning.plan import Plan
 from bertsmith.finetuning.result import Run
 from bertsmith.finetuning.run import carry_out
 from bertsmith.finetuning.settings import Settings, settings_for
-from bertsmith.finetuning.tuning import Watcher
 from bertsmith.finetuning.work import check_out
 from bertsmith.folders import reserved
 from bertsmith.infer.loaded import LoadedModel, pick_device

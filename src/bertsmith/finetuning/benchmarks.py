@@ -23,9 +23,9 @@ from bertsmith.finetuning.defaults import (
     may_leave_muon,
     settings_by_steps,
 )
+from bertsmith.finetuning.history import Watcher
 from bertsmith.finetuning.settings import check_seeds
 from bertsmith.finetuning.trials import Trial, TrialFile, sum_of
-from bertsmith.finetuning.tuning import Watcher
 from bertsmith.infer.loaded import pick_device
 from bertsmith.metrics import Summary, over_seeds
 from bertsmith.tasks.answering.task import TASK as ANSWERING

@@ -13,10 +13,11 @@ import torch
 from bertsmith.errors import BertsmithError
 from bertsmith.finetuning.calibrate import calibrate
 from bertsmith.finetuning.defaults import learned_from
+from bertsmith.finetuning.history import Watcher, progress_bar
 from bertsmith.finetuning.result import Run
 from bertsmith.finetuning.settings import Settings
 from bertsmith.finetuning.setup import forget_former, limit_length
-from bertsmith.finetuning.tuning import Scores, Tuning, Watcher, progress_bar
+from bertsmith.finetuning.tuning import Scores, Tuning
 from bertsmith.finetuning.work import Work
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.ledger import Ledger

@@ -9,8 +9,8 @@ from typing import Any
 from bertsmith.checkpoint import save
 from bertsmith.errors import BertsmithError
 from bertsmith.files import finite, write_json, write_text
+from bertsmith.finetuning.history import History
 from bertsmith.finetuning.settings import Settings, matrix_rate_for
-from bertsmith.finetuning.tuning import History
 from bertsmith.folders import replace_directory
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics import Summary, over_seeds

@@ -14,12 +14,13 @@ from bertsmith.checkpoint import built_in
 from bertsmith.errors import BertsmithError
 from bertsmith.finetuning.calibrate import check_calibration
 from bertsmith.finetuning.defaults import SWEPT, chosen_settings
+from bertsmith.finetuning.history import Watcher
 from bertsmith.finetuning.plan import Plan, Runs, Stopped, train_all, with_model
 from bertsmith.finetuning.result import Result, Run, described, write_result
 from bertsmith.finetuning.settings import Settings, check_seeds
 from bertsmith.finetuning.setup import open_fresh
 from bertsmith.finetuning.trials import model_sum
-from bertsmith.finetuning.tuning import UNCHANGED, Watcher
+from bertsmith.finetuning.tuning import UNCHANGED
 from bertsmith.finetuning.work import (
     Interrupted,
     Work,

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
-import torch
 from torch import nn
 
-from bertsmith.checkpoint.assemble import substitute
+from bertsmith.checkpoint.assemble import emptied, substitute
 from bertsmith.errors import BertsmithError
 from bertsmith.examples.draw import bits
 from bertsmith.finetuning.batches import Epochs, batch_of, micro_batches
+from bertsmith.finetuning.history import History, Nobody, Watcher
 from bertsmith.finetuning.learner import Learner, PaddedInputs
 from bertsmith.finetuning.settings import Settings, matrix_rate_for
 from bertsmith.infer.loaded import LoadedModel
-from bertsmith.infer.run import STEP, bar_of
-from bertsmith.ledger import Ledger
+from bertsmith.infer.run import STEP
 from bertsmith.tasks.training import Sample, Training
 from bertsmith.train.activations import CachedEncoder, blocks_of, freeze, restore_forward
 from bertsmith.train.best import Best
@@ -30,7 +28,7 @@ from bertsmith.train.loop import Keeping, Replay, Scoring, Trainer
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.precision import Precision, supported
 from bertsmith.train.recipe import TrainPart
-from bertsmith.train.state import Checkpoints, Progress
+from bertsmith.train.state import Checkpoints
 from bertsmith.train.step import allow_signals
 from bertsmith.train.tables import large_tables
 
@@ -43,97 +41,6 @@ SPARE = 10  # a checkpoint is written when ten times as long as it takes has pas
 REPLAY = Replay(
     lambda example, counts: example.inputs, read=32, advice="train with --no-graphs (graphs=False)"
 )
-
-
-class Watcher(Protocol):
-    """A callback for the progress of a run."""
-
-    def step(self, done: int, total: int, loss: float) -> None:
-        """A step is done."""
-
-    def epoch(self, row: dict[str, Any]) -> None:
-        """An epoch is done: its seed, its number, its mean loss, and the scores if there are."""
-
-
-class Nobody:
-    """A watcher that looks away."""
-
-    def step(self, done: int, total: int, loss: float) -> None:
-        """Look away."""
-
-    def epoch(self, row: dict[str, Any]) -> None:
-        """Look away."""
-
-
-@contextmanager
-def progress_bar(wanted: bool | None) -> Iterator[Watcher]:
-    """A watcher that draws a bar on standard error; by default on a terminal or in a notebook."""
-    from rich.console import Console
-
-    if wanted is None:
-        wanted = sys.stderr.isatty() or Console().is_jupyter
-    if not wanted:
-        yield Nobody()
-        return
-    with bar_of("{task.description}{task.completed} of {task.total} steps") as bar:
-        task = bar.add_task("", total=None)
-
-        class Bar(Nobody):
-            def step(self, done: int, total: int, loss: float) -> None:
-                bar.update(task, completed=done, total=total, description=f"loss {loss:.4f}, ")
-
-        yield Bar()
-
-
-@dataclass
-class History:
-    """What happened in a run; the loop's record of it."""
-
-    losses: list[float] = field(default_factory=list)  # of each step; NaN if it was skipped
-    epochs: list[dict[str, Any]] = field(default_factory=list)
-    best: int = 0  # the epoch that was kept, from 1
-    planned: int = 0  # steps, if it does not stop early
-    examples: int = 0
-    seconds: float = 0.0  # of training, without evaluation
-
-    @property
-    def steps(self) -> int:
-        """The number of steps."""
-        return len(self.losses)
-
-    @property
-    def done(self) -> int:
-        """The number of the last epoch that is finished."""
-        return int(self.epochs[-1]["epoch"]) if self.epochs else 0
-
-    @property
-    def speed(self) -> float:
-        """Examples per second."""
-        return self.examples / self.seconds if self.seconds else 0.0
-
-    def log(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
-        """A step or an epoch is done."""
-        self.seconds = timing["elapsed"]
-        if "evaluated" in timing:
-            self.epochs.append({name: value for name, value in row.items() if name != "step"})
-        else:
-            self.losses.append(math.nan if "skipped" in row else row["loss"])
-
-    def kept(self) -> dict[str, Any]:
-        """All of it."""
-        return asdict(self)
-
-    def restore(self, kept: Mapping[str, Any]) -> None:
-        """Go back to what a checkpoint has."""
-        self.__dict__.update(kept)
-        self.losses = [math.nan if loss is None else loss for loss in self.losses]
-
-    def cut(self, progress: Progress) -> tuple[dict[str, int], list[str]]:
-        """Nothing: `restore` did it."""
-        return {}, []
-
-    def keep_ledger(self, ledger: Ledger) -> None:
-        """Nothing: the ledger is the model's."""
 
 
 class Tuning:
@@ -262,7 +169,7 @@ class Tuning:
         padded = PaddedInputs(bert, training, half) if graphs else None
         epochs = Epochs(training, self.samples, settings, self.budget, name=name, captured=padded)
         train = self._train_part(settings, total)
-        self.plain = deepcopy_empty(bert.model) if self.sharded else bert.model
+        self.plain = deepcopy(bert.model, emptied(bert.model)) if self.sharded else bert.model
         module = ranks.wrap(
             learner,
             "fsdp" if self.sharded else "ddp",
@@ -371,7 +278,7 @@ class Tuning:
 
     def _unshard(self, named: Mapping[str, nn.Parameter], prefix: str = "model.") -> None:
         """Give the loaded model whole weights on every rank."""
-        whole = deepcopy(self.plain, {})
+        whole = deepcopy(self.plain)
         values = {}
         for name, empty in whole.named_parameters():
             shard: Any = named[prefix + name]
@@ -423,15 +330,6 @@ def can_replay(settings: Settings, ranks: Ranks) -> bool:
     """Can one GPU replay the steps? Not if states are recomputed, cached or averaged."""
     plain = not settings.checkpointing and settings.freeze != "encoder" and not settings.ema
     return ranks.device.type == "cuda" and ranks.count == 1 and settings.graphs and plain
-
-
-def deepcopy_empty(model: nn.Module) -> Any:
-    """A copy of a model whose parameters take no memory."""
-    empty = {
-        id(one): nn.Parameter(torch.empty_like(one, device="meta"), one.requires_grad)
-        for one in model.parameters()
-    }
-    return deepcopy(model, dict(empty))
 
 
 def has_ended(best: Best, settings: Settings, training: Training, loss: float) -> bool:

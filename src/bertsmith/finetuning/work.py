@@ -18,9 +18,9 @@ from torch import nn
 
 from bertsmith.errors import BertsmithError
 from bertsmith.files import writing
+from bertsmith.finetuning.history import History
 from bertsmith.finetuning.result import Run
 from bertsmith.finetuning.settings import Settings
-from bertsmith.finetuning.tuning import History
 from bertsmith.folders import check_replaceable
 from bertsmith.foreign import read_table
 from bertsmith.store import WorkFolder

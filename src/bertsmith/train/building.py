@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from bertsmith.checkpoint import Checkpoint, create, keep_layers, locate, read
-from bertsmith.checkpoint.assemble import assemble
+from bertsmith.checkpoint.assemble import assemble, emptied
 from bertsmith.checkpoint.checkpoint import configure, entry_of
 from bertsmith.checkpoint.names import Translation
 from bertsmith.checkpoint.read import dropout_keys
@@ -155,11 +154,7 @@ def hollow(made: Built) -> Built:
     shared: list[Any] = [made.checkpoint.family]
     for one in made.learner.objectives:  # frozen models are not copied
         shared += [*one.outside, getattr(one, "teacher", None)]
-    memo = {id(one): one for one in shared}
-    for parameter in made.learner.parameters():
-        empty = nn.Parameter(torch.empty_like(parameter, device="meta"), parameter.requires_grad)
-        memo[id(parameter)] = empty
-    return deepcopy(made, memo)
+    return deepcopy(made, {id(one): one for one in shared} | emptied(made.learner))
 
 
 def _teacher(recipe: Recipe, tokenizer: Tokenizer, student: Config) -> Teacher | None:

@@ -99,7 +99,7 @@ class Ranks:
         return box[0]
 
     def collect(self, value: Any) -> list[Any]:
-        """The values of all ranks, in their order."""
+        """A list with the value of every rank; that of rank 0 comes first."""
         values = [value] * self.count
         if self.count > 1:
             dist.all_gather_object(values, value)
@@ -173,10 +173,11 @@ class Ranks:
 
 
 class GatherRows(torch.autograd.Function):
-    """Rows (n, ...) of all ranks, in their order; gradients go back to the rank that has a row.
+    """Concatenate the rows (n, ...) of all ranks; each rank gets the gradients of its own rows.
 
-    `counts` are the rows of each rank. All ranks compute the same loss from all rows, each a part
-    of it; their gradients are averaged, and so each is multiplied by the number of ranks.
+    `counts` is the number of rows of each rank. Every rank computes the whole loss and divides it
+    by the number of ranks. DDP and FSDP average gradients, but a sum is needed here: backward
+    multiplies by the number of ranks.
     """
 
     @staticmethod

@@ -154,10 +154,10 @@ class TrainingStep:
 
 
 class KeyBiases:
-    """The biases of keys where attention knows no positions: every score moves by the same.
+    """The biases of keys in attention without relative or rotary positions.
 
-    So they have no effect, and their gradients are nothing but rounding, which Adam would turn into
-    steps of full length, different on each device.
+    Such a bias adds the same number to all scores of a query, which softmax ignores. Its gradient
+    is 0 but for rounding errors. Adam scales these up to full steps, which differ on each device.
     """
 
     def __init__(self, module: nn.Module) -> None:

@@ -18,7 +18,7 @@ class Stop(BaseException):
 
 
 class StopSignal:
-    """Whether a run was told to stop, by SIGTERM or Ctrl-C; a second Ctrl-C stops at once.
+    """Handles SIGTERM and Ctrl-C; true once one has arrived. A second Ctrl-C stops at once.
 
     On a CPU, where a step may take minutes, the current step is aborted: at once by a single
     process, by several after a grace period in which they can finish it. Shards of a model (FSDP)
