@@ -6,12 +6,14 @@ made on the CPU, so that a model on a device never waits to learn where a sequen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, repeat
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -52,12 +54,10 @@ class Layout:
             raise ValueError("a layout needs at least one sequence, and none may be empty")
         if most and max(lengths) > most:
             raise ValueError(f"a sequence of {max(lengths)} tokens, where {most} is the most")
-        counts = torch.tensor(lengths, dtype=torch.int64)
-        ends = counts.cumsum(0)
-        boundaries = torch.cat([ends.new_zeros(1), ends])
-        starts = boundaries[:-1].repeat_interleave(counts)
-        positions = torch.arange(int(ends[-1])) - starts
-        small = boundaries.to(torch.int32)
+        counts = np.asarray(lengths)  # numpy: a call takes a fraction of the time of torch's
+        boundaries = np.concatenate([[0], counts.cumsum()])
+        positions = torch.from_numpy(np.arange(boundaries[-1]) - boundaries[:-1].repeat(counts))
+        small = torch.from_numpy(boundaries.astype(np.int32))
         spare = (1 << (len(lengths) - 1).bit_length()) - len(lengths) if most else 0
         shared = torch.cat([small, small[-1:].expand(spare)]) if spare else small
         return cls(small, shared, positions, tuple(lengths), most, full=min(lengths) == most)
@@ -172,16 +172,17 @@ class Batch:
     ) -> Batch:
         """Pack lists of ids (and of segment ids, else all 0) end to end."""
         layout = Layout.of([len(sequence) for sequence in ids])
-        flat = torch.tensor([token for sequence in ids for token in sequence], dtype=torch.int64)
+        flat = end_to_end(ids)
         if segments is None:
             return cls(flat, torch.zeros_like(flat), layout)
         if [len(sequence) for sequence in segments] != list(layout.lengths):
             raise ValueError("ids and segments differ in length")
-        marks = torch.tensor([m for sequence in segments for m in sequence], dtype=torch.int64)
-        return cls(flat, marks, layout)
+        return cls(flat, end_to_end(segments), layout)
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on another device."""
+        if self.ids.device == torch.device(device):
+            return self
         return Batch(
             self.ids.to(device, non_blocking=True),
             self.segments.to(device, non_blocking=True),
@@ -192,3 +193,12 @@ class Batch:
         """The same batch in pinned memory, from which a GPU copies without waiting."""
         pin = Tensor.pin_memory
         return Batch(pin(self.ids), pin(self.segments), self.layout.moved(pin))
+
+
+def end_to_end(sequences: Iterable[Sequence[int]], zeros: int = 0) -> Tensor:
+    """Sequences of numbers as one row (T,) int64, and so many zeros behind them."""
+    row = array("q")  # many times as fast as torch.tensor of a list
+    for sequence in sequences:
+        row.extend(sequence)
+    row.extend(repeat(0, zeros))
+    return torch.frombuffer(row, dtype=torch.int64) if row else torch.empty(0, dtype=torch.int64)

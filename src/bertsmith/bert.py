@@ -17,6 +17,7 @@ from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.opening import open_model
 from bertsmith.infer.states import TextStates, all_depths, hidden_states
 from bertsmith.infer.texts import listed_strings
+from bertsmith.tasks.evaluate import state_coverage
 from bertsmith.tasks.methods import Methods
 from bertsmith.tasks.stream import predict_source
 from bertsmith.tasks.use import Request, Several, Use
@@ -31,14 +32,16 @@ def predict(
     *,
     top: int = 1,
     labels: Sequence[str] | None = None,
+    coverage: float | None = None,
     device: str | torch.device | None = None,
     **options: Any,
 ) -> list[dict[str, Any]]:
     """Predict every row of a source (a file, a table, a list, ...); return rows with all columns.
 
     With `out` (.jsonl, .csv, .tsv or .parquet), rows are written to that file in portions and an
-    empty list is returned. `labels` are those to choose from, of a model that takes any. `options`
-    are those of `bertsmith.tasks.read.open_data`: `columns`, `header`, ...
+    empty list is returned. `labels` are those to choose from, of a model that takes any; `coverage`
+    is that of the sets of labels, or intervals, of a calibrated model. `options` are those of
+    `bertsmith.tasks.read.open_data`: `columns`, `header`, ...
     """
     if (
         isinstance(source, str)
@@ -48,6 +51,8 @@ def predict(
         raise BertsmithError(f"{source[:60]!r}: no such file; texts are given as a list")
     bert = model if isinstance(model, Bert) else load(model, device=device)
     names = None if labels is None else listed_strings(labels, "labels")
+    if coverage is not None:
+        state_coverage(bert, coverage)
     rows = predict_source(bert, source, out, top, names, **options)
     if out is None:
         return list(rows)
@@ -60,7 +65,7 @@ def load(
     name: str | Path,
     *,
     device: str | torch.device | None = None,
-    dtype: str | torch.dtype = "float32",
+    dtype: str | torch.dtype | None = None,
     heads: Sequence[str] | None = None,
     family: str | None = None,
     budget: int | None = None,
@@ -71,9 +76,10 @@ def load(
     A name is a model that comes with the package ("bertsmith-small", "bertsmith-embed") or a
     Hugging Face id.
     Without `device` large jobs use all GPUs of the machine; `device="cuda:0"` is this one only.
-    `dtype="bfloat16"` is faster on GPUs, and on CPUs with bf16 matrix units. `heads` are the heads
-    that the checkpoint must have, `family` names the family if config.json has no model_type, and
-    `budget` is the number of tokens in a batch.
+    `dtype="bfloat16"` is faster on GPUs, and on CPUs with bf16 matrix units; "int8" is faster on
+    other CPUs. The default is float32, or int8 for a model that `quantize` wrote. `heads` are the
+    heads that the checkpoint must have, `family` names the family if config.json has no model_type,
+    and `budget` is the number of tokens in a batch.
     """
     loaded = open_model(
         name,

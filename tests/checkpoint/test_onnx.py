@@ -30,6 +30,8 @@ CASES: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
     "deberta-v2": ("deberta-v2-xlarge", ("masked_lm", "classify"), {}),
     "deberta-v3": ("deberta-v3-small", ("masked_lm", "tag", "answer"), {}),
     "modernbert": ("modernbert-base", ("masked_lm", "classify", "tag"), {"local_attention": 8}),
+    "mpnet": ("mpnet-base", ("masked_lm", "classify", "tag"), {}),
+    "nomic_bert": ("nomic-bert-2048", ("masked_lm", "classify"), {}),
 }
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import transformers
 
+from bertsmith.errors import BertsmithError
 from bertsmith.families import FAMILIES, family_of
-from bertsmith.model import Config, Disentangled, Rotary
+from bertsmith.model import Config, Disentangled, DistanceBias, Rotary
 
 # transformers does not know the family "static".
 KINDS = [kind for f in FAMILIES.values() for kind in f.stems if kind != "static"]
@@ -46,7 +48,8 @@ def test_every_key_is_read(kind: str) -> None:
         for field in fields.split():
             value = other(getattr(FAMILIES[kind].base, field))
             found = getattr(config(kind, **{key: value}), field)
-            places = 2 if (kind, field) == ("roberta", "max_length") else 0  # before the first
+            offset = field == "max_length" and kind in ("roberta", "mpnet")
+            places = 2 if offset else 0  # before the first
             assert found == (value - places if places else value), (key, field)
 
 
@@ -66,6 +69,29 @@ def test_roberta_counts_from_the_row_after_the_padding() -> None:
     made = config("roberta", max_position_embeddings=514)
     assert (made.position_offset, made.max_length, made.positions) == (2, 512, 514)
     assert config("roberta", pad_token_id=5).position_offset == 6
+
+
+def test_mpnet_counts_from_the_third_row_and_has_32_buckets() -> None:
+    made = config("mpnet", max_position_embeddings=514, pad_token_id=5)
+    assert (made.position_offset, made.max_length, made.positions) == (2, 512, 514)
+    assert made.signal == DistanceBias(32, 128)
+    with pytest.raises(BertsmithError, match="relative_attention_num_buckets = 64"):
+        config("mpnet", relative_attention_num_buckets=64)
+    with pytest.raises(BertsmithError, match="cannot be pruned"):
+        replace(made, kept=(11,) * 12)
+
+
+def test_nomic_bert_reads_its_authors_settings() -> None:
+    sizes = {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_inner": 64, "layer_norm_epsilon": 1e-7}
+    more = {"n_positions": 8192, "max_trained_positions": 2048, "rotary_emb_base": 500}
+    more |= {"activation_function": "swiglu", "prenorm": False, "rotary_emb_fraction": 1.0}
+    made = config("nomic_bert", **sizes, **more)
+    assert (made.width, made.layers, made.attention_heads, made.feedforward) == (32, 3, 4, 64)
+    assert (made.max_length, made.norm_epsilon) == (2048, 1e-7)
+    assert made.signal == Rotary((500.0,) * 3)
+    for change in ({"prenorm": True}, {"rotary_emb_fraction": 0.5}, {"rope_scaling": {"a": 1}}):
+        with pytest.raises(BertsmithError, match="not supported"):
+            config("nomic_bert", **sizes, **change)
 
 
 @pytest.mark.parametrize(

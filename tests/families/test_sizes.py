@@ -64,6 +64,8 @@ SMALLEST = {
     "deberta": "deberta-base",
     "deberta-v2": "deberta-v3-small",
     "modernbert": "modernbert-base",
+    "mpnet": "mpnet-base",
+    "nomic_bert": "nomic-bert-2048",
 }
 CLASSES = [
     (family, suffix)

@@ -168,7 +168,7 @@ def test_a_bound_on_lengths_changes_nothing() -> None:
 def test_empty_sequences_and_batches() -> None:
     layout, bias = Layout.of([5, 9]), bias_of(9)
     joint = parts(14).detach()
-    how = (9, SCALE, None, False, 0.0, *bias)
+    how = (9, SCALE, None, False, 0.0, bias.keys, bias.queries, bias.rows)
     expected = relative_attention([joint], layout.boundaries, *how)
     ends = torch.tensor([0, 5, 5, 14, 14], dtype=torch.int32)
     assert torch.equal(relative_attention([joint], ends, *how), expected)

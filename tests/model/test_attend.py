@@ -25,7 +25,7 @@ TIGHT = {torch.float64: 1e-11, torch.float32: 5e-6, torch.bfloat16: 0.05}
 WINDOWS = st.none() | st.integers(0, 4) | st.sampled_from([63, 64, 255, 256, 300, 511, 600])
 EDGES = st.sampled_from([1, 2, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK - 1, 2 * CHUNK])
 LENGTHS = st.lists(st.integers(1, 512) | st.integers(1, 9) | EDGES, min_size=1, max_size=4)
-TERMS = st.sampled_from(["keys", "queries", "both"])
+TERMS = st.sampled_from(["keys", "queries", "both", "levels"])
 
 
 def qkv(layout: Layout, dtype: torch.dtype = torch.float64, seed: int = 0) -> list[Tensor]:
@@ -48,12 +48,14 @@ def relative(
         else None
         for term in ("keys", "queries")
     )
-    return RelativeBias(keys, queries, distance_rows(layout.longest, SPAN, buckets, 40))
+    rows = distance_rows(layout.longest, SPAN, buckets, 40)
+    levels = torch.randn(2 * SPAN, HEADS, generator=random, dtype=torch.float64).to(dtype)
+    return RelativeBias(keys, queries, rows, levels.requires_grad_() if terms == "levels" else None)
 
 
 def tables(scores: Scores) -> list[Tensor]:
     bias = scores.bias
-    return [t for t in (bias.keys, bias.queries) if t is not None] if bias else []
+    return [t for t in (bias.keys, bias.queries, bias.levels) if t is not None] if bias else []
 
 
 def results(kernel: str, parts: list[Tensor], layout: Layout, scores: Scores) -> list[Tensor]:
@@ -72,7 +74,7 @@ def exactly(parts: list[Tensor], layout: Layout, scores: Scores) -> list[Tensor]
 
     bias = scores.bias
     if bias is not None:
-        bias = RelativeBias(wide(bias.keys), wide(bias.queries), bias.rows)
+        bias = RelativeBias(wide(bias.keys), wide(bias.queries), bias.rows, wide(bias.levels))
     widened = [x.detach().double().requires_grad_() for x in parts]
     return results("reference", widened, layout, scores._replace(bias=bias))
 

@@ -56,6 +56,8 @@ TINY: dict[str, dict[str, Any]] = {
         "num_hidden_layers": 4,
         "classifier_pooling": "mean",
     },
+    "mpnet": {**SIZES, "model_type": "mpnet"},
+    "nomic_bert": {**SIZES, "model_type": "nomic_bert"},
 }
 
 

@@ -49,6 +49,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "Deberta": RELATIVE,
     "DebertaV2": V3,
     "ModernBert": MODERN,
+    "MPNet": {**SMALL, "max_position_embeddings": 130},
+    "NomicBert": SMALL,
 }
 HEADS = {
     "ForMaskedLM": "masked_lm",
@@ -71,7 +73,10 @@ CASES = [
     *((stem, "Model", "") for stem in ("DistilBert", "Electra", "Deberta", "DebertaV2")),
     ("ModernBert", "Model", ""),
 ]
-CASES.remove(("Deberta", "ForMultipleChoice", "choose"))  # `transformers` has none
+CASES += [("MPNet", "Model", "pooler"), ("NomicBert", "Model", "")]
+for absent in ("Deberta", "NomicBert"):  # classes that `transformers` has not
+    CASES.remove((absent, "ForMultipleChoice", "choose"))
+CASES.remove(("NomicBert", "ForQuestionAnswering", "answer"))
 
 
 @pytest.mark.parametrize(("stem", "suffix", "head"), CASES)
@@ -122,6 +127,11 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
         {**MODERN, "attention_bias": True, "mlp_bias": True, "norm_bias": True,
          "classifier_bias": True},
     ),
+    "untied output, relative biases": ("MPNet", {**SMALL, "tie_word_embeddings": False}),
+    "another rotary base": (
+        "NomicBert", {**SMALL, "rope_parameters": {"rope_type": "default", "rope_theta": 77.0}}
+    ),
+    "wide heads": ("NomicBert", {**SMALL, "head_dim": 12, "tie_word_embeddings": False}),
     "no decoder bias": ("ModernBert", {**MODERN, "decoder_bias": False}),
 }  # fmt: skip
 
@@ -159,6 +169,8 @@ REAL: dict[str, tuple[str, dict[str, Any]]] = {
          "norm_rel_ebd": "layer_norm", "vocab_size": 12810},
     ),
     "modernbert-base": ("ModernBert", {}),
+    "mpnet-base": ("MPNet", {"max_position_embeddings": 514, "layer_norm_eps": 1e-5}),
+    "nomic-bert-2048": ("NomicBert", {}),
 }  # fmt: skip
 
 

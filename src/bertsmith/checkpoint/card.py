@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bertsmith import __version__
 from bertsmith.checkpoint.checkpoint import Checkpoint
+from bertsmith.cpu import int8_weights
 from bertsmith.files import write_text
 
 CARD = """---
@@ -24,8 +25,15 @@ import bertsmith as bs
 bert = bs.load("{name}")
 ```
 
-Written by bertsmith {version}. `{library}` opens this directory too.
+Written by bertsmith {version}. {others}
 """
+OPENS = "`{library}` opens this directory too."
+INT8 = """Its weights are int8 values with a scale for each row.
+For `{library}`, write them as float32:
+
+```
+bertsmith convert {name} {name}-float32
+```"""
 
 
 def write_card(directory: Path, checkpoint: Checkpoint) -> None:
@@ -45,6 +53,9 @@ def write_card(directory: Path, checkpoint: Checkpoint) -> None:
         length=config.max_length,
         heads=", ".join(checkpoint.entries) or "none",
         version=__version__,
-        library="transformers" if config.plan else "sentence-transformers",
+        others=(INT8 if int8_weights(checkpoint.model) else OPENS).format(
+            name=directory.resolve().name,
+            library="transformers" if config.plan else "sentence-transformers",
+        ),
     )
     write_text(path, text)

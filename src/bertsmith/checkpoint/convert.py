@@ -7,14 +7,18 @@ from typing import Any
 
 import torch
 
+from bertsmith import __version__
 from bertsmith.checkpoint.card import write_card
 from bertsmith.checkpoint.checkpoint import Checkpoint
 from bertsmith.checkpoint.locate import locate
+from bertsmith.checkpoint.lora import Lora, base_of, tokenizer_folder, write_adapter
 from bertsmith.checkpoint.read import read
 from bertsmith.checkpoint.sentence import Sentence, read_sentence, write_sentence
-from bertsmith.checkpoint.write import write
+from bertsmith.checkpoint.write import stored_settings, write
 from bertsmith.errors import BertsmithError
+from bertsmith.files import write_json
 from bertsmith.folders import check_replaceable, marking, replace_directory
+from bertsmith.foreign import read_json
 from bertsmith.tokenizer import Tokenizer
 
 
@@ -35,6 +39,32 @@ def save(
         write_card(directory, checkpoint)
 
 
+def save_adapter(
+    directory: Path,
+    checkpoint: Checkpoint,
+    tokenizer: Tokenizer,
+    sentence: Sentence,
+    base: str | Path,
+    lora: Lora,
+) -> None:
+    """Write what was trained beside a frozen model, in PEFT's layout, with the tokenizer.
+
+    `base` is the model: a directory, the name of a built-in model or a hub id.
+    """
+    config = checkpoint.config
+    former = read_json(base_of(locate(base)) / "config.json")
+    settings = {
+        key: value for key, value in stored_settings(checkpoint).items() if former.get(key) != value
+    }
+    name = str(Path(base).resolve()) if Path(base).is_dir() else str(base)
+    with marking(directory):
+        write_adapter(checkpoint, directory, name, lora)
+        notes = {**checkpoint.notes, "version": __version__, "config": settings}
+        write_json(directory / "bertsmith.json", notes)
+        tokenizer.save(directory, segments=config.segments > 1, longest=config.max_length)
+        write_sentence(directory, sentence, config.width)
+
+
 def convert(
     source: str | Path,
     out: str | Path,
@@ -53,7 +83,7 @@ def convert(
     found = read_sentence(directory)
     directory, sentence = found or (directory, Sentence())
     checkpoint = read(directory, settings={"model_type": family} if family else None, dtype=None)
-    tokenizer = Tokenizer.load(directory, family=checkpoint.family.name)
+    tokenizer = Tokenizer.load(tokenizer_folder(directory), family=checkpoint.family.name)
     if dtype is not None:
         largest = max(float(p.detach().abs().max()) for p in checkpoint.model.parameters())
         if largest > torch.finfo(dtype).max:

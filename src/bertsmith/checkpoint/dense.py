@@ -18,9 +18,10 @@ from bertsmith.foreign import read_json
 
 LARGEST = 1 << 20  # bytes of config.json
 TANH = "torch.nn.modules.activation.Tanh"  # the default
+IDENTITY = "torch.nn.modules.linear.Identity"
 # By the names in config.json.
 ACTIVATIONS: dict[str, Any] = {
-    "torch.nn.modules.linear.Identity": nn.Identity(),
+    IDENTITY: nn.Identity(),
     TANH: torch.tanh,
     "torch.nn.modules.activation.ReLU": F.relu,
     "torch.nn.modules.activation.GELU": F.gelu,

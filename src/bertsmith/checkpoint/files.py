@@ -18,6 +18,9 @@ from bertsmith.foreign import read_json
 
 MOST_TENSORS = 100_000
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+# A weight may be stored as int8 values and a scale for each row. Under its plain name no library
+# would read the values without their scales.
+INT8, SCALE = ".int8", ".scale"
 
 
 def inside(directory: Path, name: Any) -> Path:
@@ -39,11 +42,27 @@ class TensorFiles:
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.open: dict[Path, SafeTensors | PickledTensors] = {}
         self.notes: list[str] = []
+        self.int8: set[str] = set()  # weights that are stored as int8 values with scales
         for path, listed in _weight_files(directory).items():
             with readable(path):
                 self._index(path, listed)
         if not self.where:
             raise BertsmithError(f"{directory}: the weights file holds no tensors")
+        self._pair_scales()
+
+    def _pair_scales(self) -> None:
+        """Give int8 values and their scales the name of the weight that they are together."""
+        for name in [name for name in self.where if name.endswith(INT8)]:
+            weight = name.removesuffix(INT8)
+            path, shape = self.where.pop(name), self.shapes.pop(name)
+            if self.shapes.pop(weight + SCALE, None) != shape[:1]:
+                raise BertsmithError(
+                    f"{path}: {name} has no scale for each of its {shape[0]:,} rows: "
+                    "damaged; quantize the float32 model again"
+                )
+            del self.where[weight + SCALE]
+            self.where[weight], self.shapes[weight] = path, shape
+            self.int8.add(weight)
 
     def _index(self, path: Path, listed: set[str]) -> None:
         demand_weights(path)
@@ -60,8 +79,10 @@ class TensorFiles:
                 self.where[name], self.shapes[name] = path, source.shape(name)
 
     def read(self, name: str) -> Tensor:
-        """One tensor, on the CPU, in the dtype it is stored in."""
+        """One tensor, on the CPU, in the dtype it is stored in; int8 with its scales is float32."""
         path = self.where[name]
+        if name in self.int8:
+            return self._scaled(name, path)
         with readable(path):
             found = self.open[path].get(name)
         if found.dtype not in FLOATS:
@@ -69,6 +90,19 @@ class TensorFiles:
                 f"{path}: {name} is stored as {found.dtype}, which is not supported"
             )
         return found
+
+    def _scaled(self, name: str, path: Path) -> Tensor:
+        """A weight that is stored as int8 values with scales."""
+        with readable(path):
+            values, scale = (self.open[path].get(name + part) for part in (INT8, SCALE))
+        if values.dtype != torch.int8 or not bool(
+            (scale.float() > 0).all() & scale.isfinite().all()
+        ):
+            raise BertsmithError(
+                f"{path}: the scales of {name} are not all positive numbers: damaged; "
+                "quantize the float32 model again"
+            )
+        return values.float() * scale.float()[:, None]
 
 
 class SafeTensors:

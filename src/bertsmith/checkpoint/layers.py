@@ -69,6 +69,45 @@ def keep_layers(
     return replace(checkpoint, model=model.eval(), settings=settings)
 
 
+def can_average(config: Config) -> bool:
+    """Can a layer that averages all tokens be added? Not to layers that share or are pre-norm."""
+    plain = config.signal is None and not config.windows and not config.causal
+    return plain and not (config.pre_norm or config.order or config.convolution or config.kept)
+
+
+@torch.no_grad()
+def add_averaging_layer(checkpoint: Checkpoint, gain: float = 1000.0) -> Checkpoint:
+    """Add a layer after which every state is the normalised mean of all states of its sequence.
+
+    Its queries and keys are zero, so that attention is uniform, and its outputs outweigh the
+    residual states. Heads that read the first state then read mean-pooled vectors.
+    """
+    config, family = checkpoint.config, checkpoint.family
+    settings = dict(checkpoint.settings)
+    keys = [key for key, fields in family.keys.items() if "layers" in fields.split()]
+    for key in [key for key in keys if key in settings] or keys[-1:]:
+        settings[key] = config.layers + 1
+    names = Translation(family, settings, checkpoint.entries, config.per_head)
+    model = assemble(configure(family, settings, checkpoint.entries), names, "meta")
+    stored = dict(checkpoint.model.named_parameters(remove_duplicate=False))
+    device = next(checkpoint.model.parameters()).device
+    added = f"encoder.blocks.{config.layers}."
+    values = {}
+    for name, empty in model.named_parameters():
+        value = torch.zeros_like(empty, device=device)
+        if not name.startswith(added):
+            value = stored[name].detach().clone()
+        elif "_norm.weight" in name:
+            value.fill_(1.0)
+        elif name.endswith("attention.qkv.weight"):
+            value[-config.width :].fill_diagonal_(1.0)
+        elif name.endswith("attention.output.weight"):
+            value.fill_diagonal_(gain)
+        values[empty] = nn.Parameter(value, requires_grad=False)
+    substitute(model, values)
+    return replace(checkpoint, model=model.eval(), settings=settings)
+
+
 def check_layers(
     config: Config, layers: Sequence[int], *, repeats: bool = False
 ) -> tuple[int, ...]:

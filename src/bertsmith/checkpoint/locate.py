@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 
 from bertsmith.checkpoint.files import readable
+from bertsmith.checkpoint.sentence import read_sentence
 from bertsmith.errors import BertsmithError, nearest
 from bertsmith.files import one_line
+from bertsmith.folders import files_hash
 
 HUB_ID = re.compile(r"[\w-][\w.-]{0,95}(/[\w-][\w.-]{0,95})?", re.ASCII)
 HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*_Dense/*.bin"]
@@ -39,6 +41,13 @@ def locate(name: str | Path) -> Path:
     if isinstance(name, Path) or not HUB_ID.fullmatch(name):
         raise BertsmithError(f"{one_line(name)}: no such directory")
     return _fetch(name)
+
+
+def model_hash(name: str | Path) -> str:
+    """Return the SHA-256 sum of the files of a model that determine its results."""
+    directory = locate(name)
+    sentence = read_sentence(directory)
+    return files_hash({directory, sentence[0]} if sentence else {directory})
 
 
 def _fetch(name: str) -> Path:

@@ -20,6 +20,7 @@ from bertsmith.checkpoint.checkpoint import (
 )
 from bertsmith.checkpoint.files import TensorFiles, inside
 from bertsmith.checkpoint.heads import found, requested
+from bertsmith.checkpoint.lora import MergedFiles, adapter_in, base_of
 from bertsmith.checkpoint.names import Translation, outputs, unwrapped
 from bertsmith.errors import BertsmithError, nearest
 from bertsmith.families import FAMILIES, Family, HeadEntry, family_of
@@ -53,15 +54,20 @@ def read(
     data type in which they are stored.
     """
     directory = Path(directory)
-    path = inside(directory, "config.json")
+    adapter = adapter_in(directory)
+    base = directory if adapter is None else adapter.base
+    path = inside(base, "config.json")
     if settings and "model_type" in settings:
         check_family(settings["model_type"])
     given = {**read_json(path), **(settings or {})}
     with meaningful(path):
         family = family_of(given)
+    files = TensorFiles(base)
+    if adapter is not None:
+        given |= {**adapter.settings(family, given["model_type"]), **(settings or {})}
+        files = MergedFiles(files, adapter, family)
     if dropout is not None:
         given |= dict.fromkeys(dropout_keys(family), dropout)
-    files = TensorFiles(directory)
     prefix, stored = unwrapped(family, files.where)
     if prefix:
         files.notes.append(f"the names of its tensors begin with {prefix!r}, which is left out")
@@ -114,7 +120,7 @@ def check_family(name: object) -> None:
 
 def read_config(directory: str | Path) -> Config:
     """Read the encoder's configuration from config.json, without weights."""
-    path = inside(Path(directory), "config.json")
+    path = inside(base_of(Path(directory)), "config.json")
     given = read_json(path)
     with meaningful(path):
         family = family_of(given)

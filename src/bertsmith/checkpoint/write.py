@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +13,35 @@ from torch import Tensor
 
 from bertsmith import __version__
 from bertsmith.checkpoint.checkpoint import Checkpoint, declared
+from bertsmith.checkpoint.files import INT8, SCALE
+from bertsmith.checkpoint.lora import plain_parameters
 from bertsmith.checkpoint.names import Translation
+from bertsmith.cpu import int8_candidates, int8_weights
 from bertsmith.errors import BertsmithError
 from bertsmith.families import Family
 from bertsmith.files import cause, write_json
 from bertsmith.folders import write_into
+from bertsmith.kernels import quantize_weight
 
+METHOD = "bertsmith"  # of quantization, in config.json
 CODE = ("auto_map", "custom_pipelines")  # names of code that we neither need nor pass on
 FOREIGN = (*CODE, "_name_or_path", "torch_dtype", "dtype", "transformers_version")
+STORED = "quantization_config"  # how weights were stored, not how they are now
 
 
 def write(checkpoint: Checkpoint, directory: str | Path, dtype: torch.dtype | None = None) -> None:
-    """Write config.json, model.safetensors and bertsmith.json, each of them atomically."""
+    """Write config.json, model.safetensors and bertsmith.json, each of them atomically.
+
+    Without `dtype`, weights that are int8 stay so.
+    """
     directory = Path(directory)
-    tensors = stored_tensors(checkpoint, dtype)
+    int8 = int8_weights(checkpoint.model) if dtype is None else set()
+    tensors = stored_tensors(checkpoint, dtype, int8)
     stored = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()}
     settings = stored_settings(checkpoint)
     settings["dtype"] = stored.pop() if len(stored) == 1 else "float32"
+    if int8:
+        settings[STORED] = quantization(checkpoint, int8)
     ours = {
         **checkpoint.notes,
         "version": __version__,
@@ -49,25 +62,52 @@ def write(checkpoint: Checkpoint, directory: str | Path, dtype: torch.dtype | No
         raise BertsmithError(f"{directory}: cannot be written ({cause(error)})") from error
 
 
-def stored_tensors(checkpoint: Checkpoint, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
-    """All tensors under their stored names."""
+def quantization(checkpoint: Checkpoint, int8: Container[str]) -> dict[str, Any]:
+    """What config.json says of int8 weights, and of the layers that stay in float32."""
+    layers = [path for path, _ in int8_candidates(checkpoint.model)]
+    return {
+        "quant_method": METHOD,
+        "bits": 8,
+        "weights": "int8, one scale for each row: NAME.int8 and NAME.scale",
+        "activations": "int8, one scale for each token, computed at run time",
+        "float32": [path for path in layers if f"{path}.weight" not in int8],
+    }
+
+
+def kept_float32(settings: Mapping[str, Any]) -> list[str] | None:
+    """The layers that stay in float32 in a model that is stored as int8; None if it is not."""
+    entry = settings.get(STORED)
+    if not isinstance(entry, dict) or entry.get("quant_method") != METHOD:
+        return None
+    kept = entry.get("float32")
+    return [str(path) for path in kept] if isinstance(kept, list) else []
+
+
+def stored_tensors(
+    checkpoint: Checkpoint, dtype: torch.dtype | None = None, int8: Container[str] = ()
+) -> dict[str, Tensor]:
+    """All tensors under their stored names; those in `int8` as values and scales."""
     family, config = checkpoint.family, checkpoint.config
     names = Translation(family, checkpoint.settings, checkpoint.entries, config.per_head)
     bare = architecture(checkpoint).endswith("Model")
     tensors = {}
-    for ours, parameter in checkpoint.model.named_parameters():
+    for ours, parameter in plain_parameters(checkpoint.model):
         whole = parameter.detach().to("cpu", dtype)
         for theirs, part in zip(names.theirs(ours), names.part(ours, whole), strict=True):
             name = theirs.removeprefix(family.prefix) if bare else theirs
-            if name in tensors:
+            if name in tensors or name + INT8 in tensors:
                 raise BertsmithError(f"two heads cannot be stored in one model: both are {name}")
-            tensors[name] = part.contiguous()
+            if ours in int8:
+                values, scale = quantize_weight(part)
+                tensors[name + INT8], tensors[name + SCALE] = values, scale
+            else:
+                tensors[name] = part.contiguous()
     return tensors
 
 
 def stored_settings(checkpoint: Checkpoint) -> dict[str, Any]:
     """config.json's content: what was read or chosen, without names of foreign code."""
-    settings = {key: v for key, v in checkpoint.settings.items() if key not in FOREIGN}
+    settings = {key: v for key, v in checkpoint.settings.items() if key not in (*FOREIGN, STORED)}
     settings["architectures"] = [architecture(checkpoint)]
     for entry in checkpoint.entries.values():
         settings.update(entry.settings)

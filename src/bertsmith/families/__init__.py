@@ -12,12 +12,15 @@ from bertsmith.families import (
     distilbert,
     electra,
     modernbert,
+    mpnet,
+    nomic_bert,
     roberta,
     static,
 )
 from bertsmith.families.family import Family, HeadEntry, Names, PerHead, Settings, Stacked
 
-MODULES = (bert, roberta, albert, distilbert, electra, deberta, deberta_v2, modernbert, static)
+MODULES = [bert, roberta, albert, distilbert, electra, deberta, deberta_v2, modernbert, mpnet]
+MODULES += [nomic_bert, static]
 FAMILIES: dict[str, Family] = {module.FAMILY.name: module.FAMILY for module in MODULES}
 
 

@@ -83,6 +83,7 @@ class Family:
     pretraining: tuple[str, ...] = ("masked_lm",)  # heads of the ForPreTraining class
     block_label: Callable[[Settings, int], str] = lambda settings, number: str(number)
     refused: Settings = field(default_factory=dict)  # settings that may only have this value
+    linear_head: Settings = field(default_factory=dict)  # make heads linear on the mean of states
 
     def config(self, settings: Settings) -> Config:
         """Return the encoder that a config.json describes, without heads."""

@@ -1,7 +1,6 @@
 """ModernBERT: rotary positions, local and global layers, gated feed-forward, pre-norm."""
 
 from dataclasses import replace
-from typing import Any
 
 from bertsmith.errors import BertsmithError
 from bertsmith.families.bert import KEYS, HeadMaker, size
@@ -15,13 +14,18 @@ KINDS = {
 }
 
 
-def rotary_base(settings: Settings, kind: str) -> float:
-    """The rotary base of a kind of layer, from the newer or the older settings."""
-    given: dict[str, Any] = (settings.get("rope_parameters") or {}).get(kind) or {}
-    scaling = given.get("rope_type", "default")
+def rotary_theta(settings: Settings, rope: Settings | None, older: str, default: float) -> float:
+    """The rotary base in `rope_parameters`, or under an older key of config.json."""
+    scaling = (rope or {}).get("rope_type", "default")
     if scaling != "default" or settings.get("rope_scaling"):
         raise BertsmithError(f"config.json: rotary scaling {scaling!r} is not supported")
-    return float(given.get("rope_theta", setting(settings, *KINDS[kind])))
+    return float((rope or {}).get("rope_theta", setting(settings, older, default)))
+
+
+def rotary_base(settings: Settings, kind: str) -> float:
+    """The rotary base of a kind of layer."""
+    rope: Settings | None = (settings.get("rope_parameters") or {}).get(kind)
+    return rotary_theta(settings, rope, *KINDS[kind])
 
 
 def adjust(config: Config, settings: Settings) -> Config:
@@ -128,4 +132,5 @@ FAMILY = Family(
         head("choose", transformed(1, pooled=True), **CLASSIFIER),
     ),
     adjust=adjust,
+    linear_head={"classifier_activation": "linear", "classifier_pooling": "mean"},
 )

@@ -99,11 +99,11 @@ class LoadedModel:
     @property
     def devices(self) -> list[torch.device]:
         """The device of the model, and those that large jobs are shared with."""
-        others = list(self.shared_devices)
-        if self.device not in others:  # none are, or the model was moved
-            return [self.device]
-        others.remove(self.device)
-        return [self.device, *others]
+        device, others = self.device, list(self.shared_devices)
+        if device not in others:  # none are, or the model was moved
+            return [device]
+        others.remove(device)
+        return [device, *others]
 
     def portion(self, inputs: int) -> int:
         """How many inputs are read at once, if it is so many for one device."""
@@ -260,7 +260,7 @@ def all_devices() -> list[torch.device]:
 
 
 def pick_dtype(dtype: str | torch.dtype) -> torch.dtype:
-    """float32, bfloat16 or float16."""
+    """float32, bfloat16 or float16, the data types in which weights are kept."""
     names = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     chosen = names.get(dtype) if isinstance(dtype, str) else dtype
     if chosen is None or chosen not in names.values():

@@ -7,17 +7,31 @@ from pathlib import Path
 
 import torch
 
-from bertsmith.checkpoint import Sentence, locate, read, read_sentence
+from bertsmith.batch import Batch
+from bertsmith.checkpoint import (
+    Sentence,
+    kept_float32,
+    locate,
+    read,
+    read_sentence,
+    tokenizer_folder,
+)
+from bertsmith.cpu import prepare, to_int8
 from bertsmith.infer.loaded import LoadedModel, all_devices, pick_device, pick_dtype
-from bertsmith.model import prepare
 from bertsmith.tokenizer import Tokenizer
+
+PANGRAMS = [
+    "The quick brown fox jumps over the lazy dog.",
+    "How vexingly quick daft zebras jump!",
+    "Pack my box with five dozen liquor jugs, and write to me before the end of the year.",
+]
 
 
 def open_model(
     name: str | Path,
     *,
     device: str | torch.device | None = None,
-    dtype: str | torch.dtype = "float32",
+    dtype: str | torch.dtype | None = None,
     heads: Sequence[str] | None = None,
     family: str | None = None,
     budget: int | None = None,
@@ -25,17 +39,16 @@ def open_model(
 ) -> LoadedModel:
     """Read a model with its tokenizer; the parameters are those of `bertsmith.load`."""
     directory = locate(name)
-    chosen = pick_device(device)
+    int8 = dtype == "int8"
+    chosen = pick_device("cpu" if int8 and device is None else device)
     sentence = read_sentence(directory)
     directory, pooling = sentence or (directory, Sentence())
     settings = {"model_type": family} if family else None
     needed = [heads] if isinstance(heads, str) else heads
-    checkpoint = read(
-        directory, heads=needed, settings=settings, dtype=pick_dtype(dtype), device=chosen
-    )
-    prepare(checkpoint.model)
-    tokenizer = Tokenizer.load(directory, family=checkpoint.family.name)
-    return LoadedModel(
+    kind = torch.float32 if int8 or dtype is None else pick_dtype(dtype)
+    checkpoint = read(directory, heads=needed, settings=settings, dtype=kind, device=chosen)
+    tokenizer = Tokenizer.load(tokenizer_folder(directory), family=checkpoint.family.name)
+    loaded = LoadedModel(
         checkpoint,
         tokenizer,
         sentence=pooling,
@@ -43,3 +56,15 @@ def open_model(
         progress=progress,
         shared_devices=all_devices() if device is None else (),
     )
+    keep = kept_float32(checkpoint.settings)
+    if int8 or (dtype is None and keep is not None and chosen.type == "cpu"):
+        to_int8(checkpoint.model, keep or (), pangrams(loaded))
+    prepare(checkpoint.model)
+    return loaded
+
+
+def pangrams(loaded: LoadedModel) -> Batch:
+    """A sample of text for a model."""
+    tokenizer, room = loaded.tokenizer, loaded.max_length - loaded.tokenizer.special_count()
+    built = [tokenizer.build(one[:room]) for one in tokenizer.encode_ids(PANGRAMS)]
+    return Batch.of(*zip(*(pair for pair in built if pair[0]), strict=True))

@@ -135,12 +135,13 @@ def _jobs(
         before = [(0, row) for row in range(first.first)]
         end = last.first + len(last.tokens)
         after = [(len(windows) - 1, row) for row in range(end, len(last.ids))]
-        if spans is not None:
-            named = list(spans[number])
-            rows = [[places[token] for token in inside] for inside in _inside(encoding, named)]
-        elif pool == "words":
-            named = [(start, stop) for _, start, stop in words(text, encoding)]
-            rows = [[places[token] for token in inside] for inside in _inside(encoding, named)]
+        if spans is not None or pool == "words":
+            if spans is not None:
+                named = list(spans[number])
+            else:
+                named = [(start, stop) for _, start, stop in words(text, encoding)]
+            inside = tokens_inside(encoding, named)
+            rows = [[places[token] for token in tokens] for tokens in inside]
         elif pool == "mean":
             named = [(0, len(text))]
             plain = [*before, *places, *after] if special or not places else places
@@ -155,7 +156,7 @@ def _jobs(
     return jobs
 
 
-def _inside(encoding: Encoding, spans: Sequence[Span]) -> Iterator[range]:
+def tokens_inside(encoding: Encoding, spans: Sequence[Span]) -> Iterator[range]:
     """For each span the tokens that share a character with it."""
     starts = [start for start, _ in encoding.offsets]
     ends = [end for _, end in encoding.offsets]

@@ -18,8 +18,8 @@ class Window:
     """One model input: a whole text (or pair), or a part of one that is too long."""
 
     number: int  # which input it came from
-    ids: list[int]
-    segments: list[int]
+    ids: Sequence[int]
+    segments: Sequence[int]
     tokens: range  # the tokens of the text (of a pair: of the one that is split) in it
     first: int  # the row of the first of them
     masks: tuple[int, ...] = ()  # the rows whose tokens are to be guessed

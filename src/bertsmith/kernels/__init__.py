@@ -1,5 +1,6 @@
 """Kernels independent of models: operations that torch lacks or runs more slowly.
 
+int8      linear layers in int8 on a CPU, with oneDNN or ONNX Runtime
 float8    casts to FP8 for matrix multiplications, in Triton, likewise
 short     attention in short sequences, in Triton, which comes with torch's CUDA builds
 relative  attention with relative positions, in Triton, likewise
@@ -15,6 +16,7 @@ dropout   for CPUs
 from bertsmith.kernels.dropout import Dropout
 from bertsmith.kernels.entropy import fits_entropy, summed_entropy
 from bertsmith.kernels.fused import add_norm, up_gelu
+from bertsmith.kernels.int8 import int8_engine, int8_linear, quantize_rows, quantize_weight
 from bertsmith.kernels.lookup import small_table
 from bertsmith.kernels.ragged import (
     fits_full,
@@ -45,3 +47,4 @@ __all__ += [
     "runs_relative",
 ]
 __all__ += ["short_attention", "small_table", "summed_entropy", "up_gelu"]
+__all__ += ["int8_engine", "int8_linear", "quantize_rows", "quantize_weight"]

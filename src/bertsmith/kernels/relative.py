@@ -100,8 +100,8 @@ class DistanceRows:
     Tensors are never replaced, since CUDA graphs read them at their address.
     """
 
-    def __init__(self, span: int, buckets: int, furthest: int) -> None:
-        self.how = (span, buckets, furthest)
+    def __init__(self, span: int, buckets: int, furthest: int, floored: bool = False) -> None:
+        self.how = (span, buckets, furthest, floored)
         self.kept: dict[tuple[int, torch.device], Tensor] = {}
 
     def __call__(self, longest: int, device: torch.device) -> Tensor:
@@ -113,14 +113,19 @@ class DistanceRows:
         return self.kept[most, device]
 
 
-def distance_rows(longest: int, span: int, buckets: int, furthest: int) -> Tensor:
+def distance_rows(
+    longest: int, span: int, buckets: int, furthest: int, floored: bool = False
+) -> Tensor:
     """The table row of each distance from -(longest-1) to longest-1.
 
     With buckets, distances up to half of them keep a row each and further ones share rows
-    in equal steps of their logarithm, as DeBERTa-v2 does. Computed on the CPU in float32:
-    the ceiling of a logarithm must not depend on the device.
+    in equal steps of their logarithm, as DeBERTa-v2 does. `floored`: T5's buckets instead, half of
+    them for each direction. Computed on the CPU in float32: the ceiling of a logarithm must not
+    depend on the device.
     """
     distance = torch.arange(1 - longest, longest)
+    if floored:
+        return _floored_rows(distance, buckets // 2, furthest)
     if buckets > 0:
         middle = buckets // 2
         size = distance.abs().clamp(min=middle)
@@ -129,6 +134,14 @@ def distance_rows(longest: int, span: int, buckets: int, furthest: int) -> Tenso
         far = (steps * distance.sign()).long()
         distance = torch.where(distance.abs() <= middle, distance, far)
     return (distance + span).clamp(0, 2 * span - 1)
+
+
+def _floored_rows(distance: Tensor, side: int, furthest: int) -> Tensor:
+    """T5's buckets, `side` for each direction: distances below half of them have one each."""
+    exact, size = side // 2, distance.abs()
+    steps = torch.log(size.clamp(min=exact).float() / exact) / math.log(furthest / exact)
+    far = (exact + (steps * (side - exact)).long()).clamp(max=side - 1)
+    return torch.where(size < exact, size, far) + side * (distance < 0)
 
 
 def _laid_out(table: Tensor, distances: Tensor, columns: Tensor) -> Tensor:

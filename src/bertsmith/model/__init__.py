@@ -6,9 +6,16 @@ d width of one head, n length of one sequence, R rows of the relative-position t
 
 from bertsmith.model.attend import Scores, attend
 from bertsmith.model.build import build, build_head, initialise
-from bertsmith.model.config import Config, Convolution, Disentangled, HeadConfig, Rotary
+from bertsmith.model.config import (
+    Config,
+    Convolution,
+    Disentangled,
+    DistanceBias,
+    HeadConfig,
+    Rotary,
+)
 from bertsmith.model.encoder import Encoder, Hidden, Model, Trace
-from bertsmith.model.packed import prepare
 
-__all__ = ["Config", "Convolution", "Disentangled", "Encoder", "HeadConfig", "Hidden", "Model"]
-__all__ += ["Rotary", "Scores", "Trace", "attend", "build", "build_head", "initialise", "prepare"]
+__all__ = ["Config", "Convolution", "Disentangled", "DistanceBias", "Encoder", "HeadConfig"]
+__all__ += ["Hidden", "Model", "Rotary", "Scores", "Trace", "attend", "build", "build_head"]
+__all__ += ["initialise"]

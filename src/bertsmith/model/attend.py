@@ -31,17 +31,18 @@ from bertsmith.kernels import (
     relative_attention,
     short_attention,
 )
-from bertsmith.model.rows import below
+from bertsmith.kernels.rows import below
 
 CHUNK = 256  # queries that share one key range in local attention over a long sequence
 
 
 class RelativeBias(NamedTuple):
-    """Scores of content against relative distance, as the vectors they are made of."""
+    """Scores of relative distance, alone or against content, as what they are made of."""
 
     keys: Tensor | None  # (R, H, d) what queries meet at each distance
     queries: Tensor | None  # (R, H, d) what keys are met with at each distance
     rows: Tensor  # (2m-1,) the table row for distances i - j from -(m-1) to m-1
+    levels: Tensor | None = None  # (R, H) what is added to the scores at each distance
 
     def at(self, length: int) -> Tensor:
         """Table rows for the distances inside a sequence of this length (2n-1,)."""
@@ -50,9 +51,17 @@ class RelativeBias(NamedTuple):
 
     def of(self, heads: Sequence[int]) -> RelativeBias:
         """The same for some heads only."""
-        near = (self.keys, self.queries)
-        keys, queries = (None if table is None else table[:, heads] for table in near)
-        return RelativeBias(keys, queries, self.rows)
+        tables = (self.keys, self.queries, self.levels)
+        keys, queries, levels = (None if table is None else table[:, heads] for table in tables)
+        return RelativeBias(keys, queries, self.rows, levels)
+
+    def added(self, length: int) -> Tensor:
+        """What is added to the scores of a sequence of this length: (H, n, n), or (n, n) zeros."""
+        if self.levels is None:
+            return torch.zeros(length, length, device=self.rows.device)
+        # Window w of the distances in descending order holds the keys of query n - 1 - w.
+        by_distance = self.levels[self.at(length).flip(0)].T.contiguous()  # (H, 2n-1)
+        return by_distance.unfold(1, length, 1).flip(1)
 
 
 class Scores(NamedTuple):
@@ -97,7 +106,8 @@ def choose(query: Tensor, scores: Scores, most: int, full: bool = False) -> str:
     if query.device.type == "cpu":
         return "runs"
     if scores.bias is not None:
-        return "relative" if fits_relative(query) else "grouped"
+        fits = scores.bias.levels is None and fits_relative(query)
+        return "relative" if fits else "grouped"
     longer = "varlen" if fits_ragged(query) else "grouped"
     return (
         "full"
@@ -143,6 +153,8 @@ def written_out(
         if bias.queries is not None:
             met = (k * scores.scale) @ bias.queries.to(q.dtype).permute(1, 2, 0)
             total = total + met.gather(2, row.mT).mT
+        if bias.levels is not None:
+            total = total + bias.levels.to(q.dtype)[row[0]].permute(2, 0, 1)
     if scores.window is not None:
         total = total.masked_fill(distance.abs() > scores.window, float("-inf"))
     if scores.causal:
@@ -222,14 +234,14 @@ def _local(sdpa: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, window:
 
 
 def _skewed(q: Tensor, k: Tensor, bias: RelativeBias) -> Tensor:
-    """Relative scores of equal sequences: two (c, H, n, d) → (c, H, n, n).
+    """Relative scores of equal sequences: two (c, H, n, d) → (c or 1, H, n, n).
 
     Position vectors are laid out by distance, so the score of (i, j) stands in row i, column
     j - i + n - 1 of one product: a diagonal walk that `as_strided` views without a gather.
     """
     count, heads, length, _ = q.shape
     rows, across = bias.at(length), 2 * length - 1
-    total = q.new_zeros(length, length)
+    total = bias.added(length).to(q.dtype).expand(1, heads, length, length)
     for content, table, order, steps in (
         (q, bias.keys, rows.flip(0), (across - 1, 1)),
         (k, bias.queries, rows, (1, across - 1)),
@@ -246,10 +258,14 @@ def _skewed(q: Tensor, k: Tensor, bias: RelativeBias) -> Tensor:
 def _bounded(compute: Callable[..., Tensor], *given: Any) -> Tensor:
     """By a kernel that reads on the device where sequences end."""
     *rows, layout, scores, dropout = given
-    if (scores.bias is None) is (compute is relative_attention):
+    bias: RelativeBias | None = scores.bias
+    if (bias is None) is (compute is relative_attention):
         raise ValueError("only the kernel 'relative' computes a relative bias, and it needs one")
+    if bias is not None and bias.levels is not None:
+        raise ValueError("the kernel 'relative' cannot add a bias that depends on distance alone")
     how = (scores.scale, scores.window, scores.causal, dropout)
-    return compute(rows, layout.ends, layout.longest, *how, *(scores.bias or ()))
+    tables = () if bias is None else (bias.keys, bias.queries, bias.rows)
+    return compute(rows, layout.ends, layout.longest, *how, *tables)
 
 
 KERNELS: dict[str, Callable[..., Tensor]] = {

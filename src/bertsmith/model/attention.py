@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.batch import Layout
+from bertsmith.kernels.rows import by_rows
 from bertsmith.model.attend import RelativeBias, Scores, attend
 from bertsmith.model.position import Signal, rotate
-from bertsmith.model.rows import by_rows
 
 Look = Callable[[Tensor, Tensor, Scores], None]  # two (T, H, d), as they meet
 Change = Callable[[Tensor], Tensor]  # (T, H, d) → (T, H, d)
@@ -38,8 +38,11 @@ class QueryValueLinear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """(T, D) → (T, 3 * inner)."""
-        bias = torch.cat([self.query_bias, torch.zeros_like(self.query_bias), self.value_bias])
-        return F.linear(x, self.weight, bias)
+        return F.linear(x, self.weight, self.joint_bias())
+
+    def joint_bias(self) -> Tensor:
+        """The bias of queries, keys and values (3 * inner,)."""
+        return torch.cat([self.query_bias, torch.zeros_like(self.query_bias), self.value_bias])
 
 
 class Attention(nn.Module):
@@ -95,6 +98,15 @@ class RotaryAttention(Attention):
             by_rows(rotate, key, *signal, into=key),
             None,
         )
+
+
+class BiasedAttention(Attention):
+    """Attention that adds a learned bias for each head and relative distance to its scores."""
+
+    def place(self, query: Tensor, key: Tensor, signal: Signal) -> tuple[Tensor, Tensor, Any]:
+        """Return the biases that all layers share."""
+        levels, rows = signal
+        return query, key, RelativeBias(None, None, rows, levels)
 
 
 class DisentangledAttention(Attention):

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from bertsmith.batch import Layout
 from bertsmith.kernels import Dropout, add_norm
+from bertsmith.kernels.rows import by_rows
 from bertsmith.model.attention import Attention, Context
 from bertsmith.model.feedforward import FeedForward
-from bertsmith.model.rows import by_rows
 
 
 class Block(nn.Module):

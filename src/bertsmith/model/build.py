@@ -13,13 +13,14 @@ from bertsmith.kernels import Dropout
 from bertsmith.model.attend import Scores
 from bertsmith.model.attention import (
     Attention,
+    BiasedAttention,
     DisentangledAttention,
     QueryValueLinear,
     RotaryAttention,
     SharedDisentangledAttention,
 )
 from bertsmith.model.block import ConvolutionBlock, PostNormBlock, PreNormBlock
-from bertsmith.model.config import Config, Disentangled, HeadConfig, Rotary
+from bertsmith.model.config import Config, Disentangled, DistanceBias, HeadConfig, Rotary
 from bertsmith.model.embedding import Embedding, PositionTable, SegmentTable
 from bertsmith.model.encoder import Encoder, Model
 from bertsmith.model.feedforward import FeedForward, activation
@@ -77,6 +78,9 @@ def _encoder(config: Config) -> Encoder:
             norm = _norm(config) if relative.norm else nn.Identity()
             dropout, ends = config.embedding_dropout, (relative.buckets, relative.furthest)
             signals = [RelativeSignal(table, norm, dropout, *ends)]
+        case DistanceBias(buckets, furthest):
+            table = nn.Embedding(buckets, config.attention_heads)
+            signals = [RelativeSignal(table, nn.Identity(), 0.0, buckets, furthest, floored=True)]
     blocks = [_block(config, plan.index(n)) for n in range(max(plan, default=-1) + 1)]
     return Encoder(
         _embedding(config),
@@ -140,6 +144,8 @@ def _attention(config: Config, depth: int) -> Attention:
     match config.signal:
         case Rotary():
             return RotaryAttention(*parts)
+        case DistanceBias():
+            return BiasedAttention(*parts)
         case Disentangled(keys=keys, queries=queries, shared=True):
             return SharedDisentangledAttention(*parts, keys=keys, queries=queries)
         case Disentangled(keys=keys, queries=queries, key_bias=bias):

@@ -74,6 +74,19 @@ class Disentangled(Checked):
 
 
 @dataclass(frozen=True)
+class DistanceBias(Checked):
+    """Positions as a learned bias on scores, for each head and bucket of relative distances."""
+
+    buckets: int  # half of them for each direction
+    furthest: int  # from this distance on, all are in the last bucket
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        fine = self.buckets % 4 == 0 and 0 < self.buckets < 4 * self.furthest
+        demand(fine, f"{self.buckets} buckets of distances up to {self.furthest}")
+
+
+@dataclass(frozen=True)
 class Convolution(Checked):
     """A convolution over the embeddings, added after the first block."""
 
@@ -123,7 +136,7 @@ class Config(Checked):
     segments: int = 2
     positions: int = 512  # rows of the learned position table; 0 for none
     position_offset: int = 0
-    signal: Rotary | Disentangled | None = None
+    signal: Rotary | Disentangled | DistanceBias | None = None
     windows: tuple[int | None, ...] = ()  # half-width of local attention at each depth
     causal: bool = False  # a token sees only what stands to its left
     scale_terms: int = 1  # attention scores are divided by sqrt(head_width * scale_terms)
@@ -153,6 +166,8 @@ class Config(Checked):
         demand(not conv or width % conv.groups == 0, f"width {width} does not fit {conv}")
         turned = isinstance(self.signal, Rotary)
         demand(not turned or self.per_head % 2 == 0, f"{self.per_head} is odd: nothing to rotate")
+        shared = isinstance(self.signal, DistanceBias) and bool(self.kept)
+        demand(not shared, "heads that share biases of distances cannot be pruned; zero them")
 
     @property
     def plan(self) -> tuple[int, ...]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from bertsmith.batch import Batch, Layout
@@ -48,6 +49,9 @@ class Trace:
         return x
 
 
+Program = Callable[[Tensor, Layout], tuple[Tensor, Tensor]]  # (T, D) → last states, and `before`
+
+
 class Encoder(nn.Module):
     """An embedding and a list of blocks."""
 
@@ -65,15 +69,25 @@ class Encoder(nn.Module):
         self.plan = tuple(plan)  # at each depth, which block runs and which signal it gets
         self.changes: dict[int, Change] = {}  # depth → what becomes of what its heads found
         self.skipped: dict[int, Tensor] = {}  # depth → what is added in place of its block (D,)
+        self.program: Program | None = None  # runs all blocks where nothing is recorded or changed
 
     def forward(self, batch: Batch, trace: Trace | None = None) -> Hidden:
         """Batch → hidden states (T, D)."""
+        if self.program is not None and trace is None and self._usual():
+            last, before = self.program(self.embedding(batch), batch.layout)
+            return Hidden(last, before, Context(batch.layout))
         for part in self.signals:  # before `run`, which may be compiled or captured
             part.prepare(batch.layout)  # type: ignore[operator]
         last, before, signal = self.run(self.embedding(batch), batch.layout, trace or Trace())
         return Hidden(
             last, before, Context(batch.layout, signal, None, self.changes.get(len(self.plan) - 1))
         )
+
+    def _usual(self) -> bool:
+        """Is nothing changed, on a CPU, for inference in float32?"""
+        weight = next(self.parameters())
+        plain = not self.changes and not self.skipped and torch.is_inference_mode_enabled()
+        return plain and weight.device.type == "cpu" and weight.dtype == torch.float32
 
     def run(self, x: Tensor, layout: Layout, trace: Trace) -> tuple[Tensor, Tensor, Any]:
         """Run all blocks on the embedded states; return the last block's input and context too.

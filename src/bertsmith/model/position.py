@@ -39,14 +39,20 @@ def rotate(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
 
 
 class RelativeSignal(nn.Module):
-    """One table of relative-distance vectors that all layers project for themselves."""
+    """One table for relative distances, of vectors that all layers project or of biases."""
 
     def __init__(
-        self, table: nn.Embedding, norm: nn.Module, dropout: float, buckets: int, furthest: int
+        self,
+        table: nn.Embedding,
+        norm: nn.Module,
+        dropout: float,
+        buckets: int,
+        furthest: int,
+        floored: bool = False,
     ) -> None:
         super().__init__()
         self.table, self.norm, self.dropout = table, norm, nn.Dropout(dropout)
-        self.distances = DistanceRows(table.num_embeddings // 2, buckets, furthest)
+        self.distances = DistanceRows(table.num_embeddings // 2, buckets, furthest, floored)
 
     def prepare(self, layout: Layout) -> None:
         """Copy the rows of distances to the device, which a CUDA graph could not do."""

@@ -25,6 +25,9 @@ FEATURES = 20_000  # words and pairs of words; of short texts as many groups of 
 SHORT = 2_000_000  # characters of all training texts up to which these are counted
 FEW = 10  # examples from which on two scores are compared
 NAME = "TF-IDF + logistic regression"
+# What to do where a baseline wins: one that `finetune --auto` writes, and others.
+SIMPLER = "use this simpler model: `finetune --auto` writes it as a model directory"
+ADVICE = "use this simpler model, or try `finetune --auto`, which compares more of them"
 VECTORS = "bertsmith-embed"  # whose cosines are the baseline of pairs
 
 
@@ -72,6 +75,17 @@ def baseline(
     }
 
 
+def fitted_words(train: Dataset[Any], examples: Sequence[Any], class_weights: str = "") -> Any:
+    """A function from examples to predictions by TF-IDF; None where it cannot be fitted."""
+    if len(train.labels) * len(examples) > PRODUCT:
+        return None
+    try:
+        import sklearn  # noqa: F401
+    except ImportError:
+        return None
+    return _fitted(train, examples[:MOST], class_weights)
+
+
 def _of_vectors(splits: Splits, device: str | None) -> dict[str, Any]:
     """Scores of the cosines of vectors that were not trained on these files."""
     began = time.perf_counter()
@@ -99,10 +113,9 @@ def verdict(
             if count < FEW:
                 return f"{count} {split} examples are too few to compare with {name}"
             if theirs >= ours:
-                return (
-                    f"{name} is at least as good: {split} {metric} {theirs:.4f} against "
-                    f"{ours:.4f}; train longer (--epochs), on more data, or use the simpler model"
-                )
+                advice = SIMPLER if (found or {}).get("fitted") else ADVICE
+                scores_of_both = f"{split} {metric} {theirs:.4f} against {ours:.4f}"
+                return f"{name} is at least as good: {scores_of_both}; {advice}"
             return ""
     return ""
 

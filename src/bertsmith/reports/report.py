@@ -32,7 +32,7 @@ from bertsmith.pages import (
 )
 from bertsmith.tasks.evaluate import Evaluation, interval
 from bertsmith.tasks.registry import task_named
-from bertsmith.tasks.task import Mark, Passage
+from bertsmith.tasks.task import Mark, Passage, Prediction, Task
 from bertsmith.tasks.training import TASK_OPTIONS
 
 WORST = 300  # errors in the page
@@ -128,9 +128,10 @@ def _tiles(content: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
         if between := content["intervals"][split]:
             more = f"95% interval {between['low']:.4f} to {between['high']:.4f}"
         if summary := content["over_seeds"][split]:
+            what = "folds" if content.get("folds") and split == "dev" else "seeds"
             value = f"{summary['mean']:.4f} ± {summary['deviation']:.4f}"
             more = (
-                f"{summary['count']} seeds; 95% interval {summary['low']:.4f} to "
+                f"{summary['count']} {what}; 95% interval {summary['low']:.4f} to "
                 f"{summary['high']:.4f}"
             )
         tiles.append((f"{readable(metric)} ({split})", value, "", more))
@@ -408,9 +409,13 @@ def worst(found: Evaluation, most: int) -> list[int]:
 
 def _example(found: Evaluation, number: int) -> dict[str, Any]:
     """An example as the page shows it: where it is, its texts with marks, label and prediction."""
-    example = found.dataset.examples[number]
-    shown = found.task.display(example, found.predictions[number])
-    confident = shown.confidence is not None and found.task.confident
+    return display_parts(found.task, found.dataset.examples[number], found.predictions[number])
+
+
+def display_parts(task: Task, example: Any, prediction: Prediction) -> dict[str, Any]:
+    """An example and a prediction for example.html."""
+    shown = task.display(example, prediction)
+    confident = shown.confidence is not None and task.confident
     file = example.where.file.replace("\\", "/").rpartition("/")[2]
     return {
         "where": f"{file}, {example.where.unit} {example.where.number}",

@@ -8,7 +8,7 @@ from torch import nn
 
 from bertsmith.batch import Batch
 from bertsmith.checkpoint import create
-from bertsmith.model.packed import PackedLinear, can_pack, prepare
+from bertsmith.cpu.packed import PackedLinear, can_pack, prepare
 
 pytestmark = pytest.mark.skipif(not can_pack(), reason="this torch has no packed linear layers")
 TINY = {"model_type": "bert", "vocab_size": 50, "hidden_size": 64, "num_hidden_layers": 2,

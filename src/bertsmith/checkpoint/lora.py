@@ -1,0 +1,350 @@
+"""LoRA: low-rank updates of linear layers, merged into weights or stored in PEFT's layout."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from bertsmith.checkpoint.checkpoint import Checkpoint, shorten
+from bertsmith.checkpoint.files import SafeTensors, TensorFiles, readable
+from bertsmith.checkpoint.locate import locate
+from bertsmith.checkpoint.names import Translation, canonical, outputs
+from bertsmith.checkpoint.pickles import PickledTensors
+from bertsmith.errors import BertsmithError
+from bertsmith.families import Family
+from bertsmith.files import write_json
+from bertsmith.foreign import read_json
+from bertsmith.model import Model
+from bertsmith.numbers import real_number
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+ROOT = "base_model.model."  # what PEFT puts before a tensor's name
+GROUPS = {"all": "", "attention": "attention", "feedforward": "feedforward"}  # of a block's layers
+TASK_TYPES = {"classify": "SEQ_CLS", "tag": "TOKEN_CLS", "answer": "QUESTION_ANS"}
+CLASSES = {
+    "SEQ_CLS": "ForSequenceClassification",
+    "TOKEN_CLS": "ForTokenClassification",
+    "QUESTION_ANS": "ForQuestionAnswering",
+}
+# Settings of PEFT that change the arithmetic, and the only values that are read here.
+PLAIN: dict[str, Any] = {
+    "use_dora": False,
+    "fan_in_fan_out": False,
+    "bias": "none",
+    "trainable_token_indices": None,
+    "lora_bias": False,
+    "layer_replication": None,
+}
+
+
+@dataclass(frozen=True)
+class Lora:
+    """Which layers get an update scale · B A, where A is (rank, in) and B (out, rank)."""
+
+    rank: int = 8
+    alpha: float = 16.0
+    targets: str = "all"  # a group, or names as in the family's checkpoints: "query,value"
+    stabilised: bool = False  # rsLoRA: the scale does not shrink as fast with the rank
+
+    @property
+    def scale(self) -> float:
+        """By what the product of the two matrices is multiplied."""
+        return self.alpha / (math.sqrt(self.rank) if self.stabilised else self.rank)
+
+
+class Update(nn.Module):
+    """The low-rank updates of a linear layer: one for each of its parts that is a target.
+
+    A family may store our joint layer as several, such as query, key and value.
+    """
+
+    def __init__(self, linear: nn.Linear, sizes: list[int], chosen: list[bool], lora: Lora) -> None:
+        super().__init__()
+        self.sizes, self.chosen, self.scale = sizes, chosen, lora.scale
+        new, inner = linear.weight.new_empty, linear.in_features
+        self.a = nn.ParameterList([new(lora.rank, inner) for _ in filter(None, chosen)])
+        rows = [size for size, one in zip(sizes, chosen, strict=True) if one]
+        self.b = nn.ParameterList([torch.zeros_like(new(size, lora.rank)) for size in rows])
+
+    def added(self, linear: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        """Add the updates to a layer's output; a forward hook of the layer."""
+        (x,) = inputs
+        return output + self.scale * torch.cat(
+            [
+                x.new_zeros(len(x), size) if part is None else (x @ part[0].T) @ part[1].T
+                for size, part in zip(self.sizes, self.parts(), strict=True)
+            ],
+            dim=-1,
+        )
+
+    def parts(self) -> list[tuple[Tensor, Tensor] | None]:
+        """A and B of each part of the layer; None of one that is no target."""
+        pairs = zip(self.a, self.b, strict=True)
+        return [next(pairs) if one else None for one in self.chosen]
+
+    def product(self) -> Tensor:
+        """What is added to the weight of the layer."""
+        return self.scale * torch.cat(
+            [
+                self.a[0].new_zeros(size, self.a[0].shape[1]) if part is None else part[1] @ part[0]
+                for size, part in zip(self.sizes, self.parts(), strict=True)
+            ]
+        )
+
+
+def attach(checkpoint: Checkpoint, lora: Lora, seed: int = 0) -> None:
+    """Give the chosen layers of a frozen encoder an update that is zero at first."""
+    checkpoint.model.encoder.requires_grad_(False)
+    names, known = _translation(checkpoint), set[str]()
+    generator, device = None, next(checkpoint.model.parameters()).device
+    if device.type != "meta":
+        generator = torch.Generator(device).manual_seed(seed)
+    asked = [] if lora.targets in GROUPS else [one.strip() for one in lora.targets.split(",")]
+    count = 0
+    for path, linear in list(_layers(checkpoint.model)):
+        theirs = [one.removesuffix(".weight") for one in names.theirs(f"{path}.weight")]
+        known |= {one.rpartition(".")[2] for one in theirs}
+        group = GROUPS.get(lora.targets, "") in path.split(".") or lora.targets == "all"
+        chosen = [any(f".{one}".endswith(f".{end}") for end in asked) for one in theirs]
+        chosen = [group] * len(theirs) if not asked else chosen
+        if any(chosen):
+            sizes = [len(part) for part in names.part(f"{path}.weight", linear.weight)]
+            update = Update(linear, sizes, chosen, lora)
+            for a in update.a:
+                bound = 1 / math.sqrt(linear.in_features)
+                nn.init.uniform_(a, -bound, bound, generator=generator)
+            linear.lora = update
+            linear.register_forward_hook(update.added)
+            count += 1
+    if not count:
+        listed = ", ".join([*GROUPS, *sorted(known)])
+        raise BertsmithError(f"no layer is called {lora.targets[:80]!r}; known: {listed}")
+
+
+def plain_parameters(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The parameters of a model by their names, with updates merged into the weights."""
+    updates = {f"{path}.weight": one for path, one in _updates(model)}
+    for name, parameter in model.named_parameters():
+        if ".lora." not in name:
+            update = updates.get(name)
+            yield name, parameter if update is None else parameter + update.product()
+
+
+def is_adapted(model: nn.Module) -> bool:
+    """Does any layer have an update that is not merged?"""
+    return any(True for _ in _updates(model))
+
+
+def _layers(model: Model) -> Iterator[tuple[str, nn.Linear]]:
+    """The linear layers of the blocks."""
+    for path, module in model.named_modules():
+        if path.startswith("encoder.blocks.") and isinstance(module, nn.Linear):
+            yield path, module
+
+
+def _updates(model: nn.Module) -> Iterator[tuple[str, Update]]:
+    for path, module in model.named_modules():
+        if isinstance(module, Update):
+            yield path.removesuffix(".lora"), module
+
+
+def _translation(checkpoint: Checkpoint) -> Translation:
+    per_head = checkpoint.config.per_head
+    return Translation(checkpoint.family, checkpoint.settings, checkpoint.entries, per_head)
+
+
+# ------------------------------------------------------------------ PEFT's files
+
+
+def write_adapter(checkpoint: Checkpoint, directory: Path, base: str, lora: Lora) -> None:
+    """Write the updates and the trained heads of a model, as PEFT would of the same model."""
+    names, prefix = _translation(checkpoint), checkpoint.family.prefix
+    bare = not any(kind != "pooler" for kind in checkpoint.entries)
+    tensors: dict[str, Tensor] = {}
+    targets, heads = [], []
+
+    def called(name: str) -> str:
+        return name.removeprefix(prefix) if bare else name
+
+    for path, update in _updates(checkpoint.model):
+        whole = [part[1] if part else None for part in update.parts()]
+        for theirs, a, b in zip(names.theirs(f"{path}.weight"), update.parts(), whole, strict=True):
+            if a is not None and b is not None:
+                stored = names.part(f"{path}.weight", b)[0] if len(whole) == 1 else b
+                module = called(theirs).removesuffix(".weight")
+                targets.append(module)
+                tensors[f"{ROOT}{module}.lora_A.weight"] = a[0]
+                tensors[f"{ROOT}{module}.lora_B.weight"] = stored
+    for ours, parameter in checkpoint.model.named_parameters():
+        if ours.startswith("heads.") and parameter.requires_grad:
+            parts = zip(names.theirs(ours), names.part(ours, parameter), strict=True)
+            for theirs, part in parts:
+                tensors[ROOT + called(theirs)] = part
+                outside = not theirs.startswith(prefix)  # PEFT copies such a module as a whole
+                heads.append(theirs.partition(".")[0] if outside else theirs.rpartition(".")[0])
+    kinds = [TASK_TYPES[kind] for kind in checkpoint.entries if kind in TASK_TYPES]
+    content = {
+        "peft_type": "LORA",
+        "task_type": kinds[0] if kinds else None,
+        "base_model_name_or_path": base,
+        "r": lora.rank,
+        "lora_alpha": lora.alpha,
+        "lora_dropout": 0.0,
+        "use_rslora": lora.stabilised,
+        "target_modules": targets,
+        "modules_to_save": list(dict.fromkeys(heads)) or None,
+        "inference_mode": True,
+        **PLAIN,
+    }
+    ready = {name: one.detach().cpu().contiguous() for name, one in tensors.items()}
+    save_file(ready, directory / WEIGHTS, metadata={"format": "pt"})
+    write_json(directory / CONFIG, content)
+    (directory / WEIGHTS).chmod((directory / CONFIG).stat().st_mode)
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A directory with an adapter, and that of the model it belongs to."""
+
+    directory: Path
+    base: Path
+    config: Mapping[str, Any]
+
+    def settings(self, family: Family, model_type: str) -> dict[str, Any]:
+        """What differs in config.json: stored by bertsmith, or concluded from the head."""
+        own = self.directory / "bertsmith.json"
+        stored = read_json(own).get("config") if own.is_file() else None
+        if isinstance(stored, dict):
+            return stored
+        suffix = CLASSES.get(str(self.config.get("task_type")))
+        if suffix is None:
+            return {}
+        settings: dict[str, Any] = {"architectures": [family.stems[model_type] + suffix]}
+        source = self._open()
+        heads = family.architectures.get(suffix, ())
+        last = {path for way in family.heads if way.kind in heads for path in outputs(way)}
+        for name in source.names():
+            if name.removeprefix(ROOT).removesuffix(".weight") in last:
+                settings |= {"num_labels": source.shape(name)[0], "id2label": None}
+        return settings
+
+    def _open(self) -> SafeTensors | PickledTensors:
+        for name, kind in ((WEIGHTS, SafeTensors), ("adapter_model.bin", PickledTensors)):
+            if (self.directory / name).is_file():
+                with readable(self.directory / name):
+                    return kind(self.directory / name)
+        raise BertsmithError(f"{self.directory}: {CONFIG} is there, but no {WEIGHTS}")
+
+
+def adapter_in(directory: Path) -> Adapter | None:
+    """The adapter in a directory; None if that is a model's."""
+    path = directory / CONFIG
+    with readable(directory):
+        if not path.is_file() or (directory / "model.safetensors").is_file():
+            return None
+    config = read_json(path)
+    if config.get("peft_type") != "LORA":
+        raise BertsmithError(f"{path}: {config.get('peft_type')!r:.40} is not supported, only LORA")
+    for key, value in PLAIN.items():
+        if config.get(key) not in (None, value, [], {}):
+            raise BertsmithError(f"{path}: {key} = {config[key]!r:.60} is not supported")
+    base = config.get("base_model_name_or_path")
+    try:
+        place = locate(str(base))
+    except BertsmithError as error:
+        raise BertsmithError(
+            f"{path}: the adapter belongs to the model {base!r:.200}, which cannot be opened "
+            f"({error}); set base_model_name_or_path to where it is"
+        ) from None
+    if (place / CONFIG).is_file() and not (place / "model.safetensors").is_file():
+        raise BertsmithError(f"{path}: belongs to {base!r:.200}, which is itself an adapter")
+    return Adapter(directory, place, config)
+
+
+def base_of(directory: Path) -> Path:
+    """The directory that has config.json: of an adapter, that of its model."""
+    adapter = adapter_in(directory)
+    return directory if adapter is None else adapter.base
+
+
+def tokenizer_folder(directory: Path) -> Path:
+    """Where the tokenizer's files are: PEFT leaves them with the model of an adapter."""
+    own = any((directory / name).is_file() for name in ("tokenizer.json", "vocab.txt"))
+    return directory if own else base_of(directory)
+
+
+class MergedFiles(TensorFiles):
+    """The tensors of a model, with an adapter merged into them as they are read."""
+
+    def __init__(self, base: TensorFiles, adapter: Adapter, family: Family) -> None:
+        self.where, self.shapes, self.open = dict(base.where), dict(base.shapes), base.open
+        self.notes, self.int8 = [*base.notes], base.int8
+        self.source, self.path = adapter._open(), adapter.directory
+        self.config = adapter.config
+        self.updates: dict[str, tuple[str, str, float]] = {}  # weight → names of A and B, scale
+        self.replaced: dict[str, str] = {}  # weight → name in the adapter's file
+        stored = canonical(family, self.where)
+        halves: dict[str, dict[str, str]] = {}
+        unknown = []
+        for name in self.source.names():
+            inner = re.sub(r"\.(modules_to_save\.)?default(?=\.)", "", name.removeprefix(ROOT))
+            if found := re.fullmatch(r"(.+)\.lora_([AB])(\.weight)?", inner):
+                halves.setdefault(found[1], {})[found[2]] = name
+            elif ".lora_" in inner:
+                unknown.append(name)
+            else:
+                absolute = next(iter(canonical(family, [inner])))
+                place = stored.get(absolute, absolute)
+                self.replaced[place] = name
+                self.where[place] = self.path
+                self.shapes[place] = self.source.shape(name)
+        for module, pair in halves.items():
+            weight = stored.get(next(iter(canonical(family, [f"{module}.weight"]))))
+            if weight is None or set(pair) != {"A", "B"}:
+                unknown.append(module)
+                continue
+            rank = self.source.shape(pair["A"])[0]
+            shape = (self.source.shape(pair["B"])[0], self.source.shape(pair["A"])[-1])
+            if shape != self.shapes[weight]:
+                raise BertsmithError(
+                    f"{self.path}: the update of {weight} has shape {list(shape)}, but the weight"
+                    f" of the model {list(self.shapes[weight])}: it belongs to another model"
+                )
+            self.updates[weight] = (pair["A"], pair["B"], self._scale(module, rank))
+        if unknown:
+            raise BertsmithError(
+                f"{self.path}: {len(unknown)} tensors of the adapter have no place in the model:"
+                f" {shorten(unknown)}"
+            )
+        self.notes.append(f"an adapter (LoRA) is merged into {len(self.updates)} weights")
+
+    def _scale(self, module: str, rank: int) -> float:
+        alphas = self.config.get("alpha_pattern") or {}
+        own = (one for key, one in alphas.items() if re.fullmatch(rf"(.*\.)?({key})", module))
+        alpha = next(own, self.config.get("lora_alpha", rank))
+        value = real_number(alpha, f"{self.path / CONFIG}: lora_alpha")
+        return value / (math.sqrt(rank) if self.config.get("use_rslora") else rank)
+
+    def read(self, name: str) -> Tensor:
+        """One tensor, as the model has it with the adapter."""
+        if name in self.replaced:
+            return self._own(self.replaced[name])
+        weight = super().read(name)
+        if name not in self.updates:
+            return weight
+        a, b, scale = self.updates[name]
+        return (weight.float() + scale * (self._own(b).float() @ self._own(a).float())).to(
+            torch.float32
+        )
+
+    def _own(self, name: str) -> Tensor:
+        with readable(self.path):
+            return self.source.get(name)

@@ -1,0 +1,85 @@
+"""`bertsmith quantize`: a model in int8, measured beside its float32 original."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from bertsmith.cli import options as shared
+from bertsmith.cli import tasks
+from bertsmith.cli.declare import option, takes
+
+if TYPE_CHECKING:
+    from bertsmith.reports.quantize import Proof, Quantized
+
+SHOWN = 8  # layers in the table, if none stay in float32
+
+
+@takes(tasks.COLUMNS, "columns")
+def quantize(
+    model: shared.Model,
+    out: Path = option(..., "The directory to write."),
+    data: Path | None = option(
+        None, "A file to compare both models on: labelled rows, or texts alone."
+    ),
+    at_most: float | None = option(
+        None,
+        "Points of the score that may be lost. Layers with the largest errors stay in float32 "
+        "until the bound holds; if it never does, nothing is written.",
+    ),
+    limit: int = option(0, "Compare on a sample of this many examples; 0: all."),
+    overwrite: shared.Overwrite = False,
+    as_json: shared.Json = False,
+    columns: Any = None,
+) -> None:
+    """Write a model with int8 weights, for fast inference on a CPU.
+
+    With --data both models are scored on the file, and the difference is shown with its paired
+    interval. Without labels their predictions or vectors are compared.
+    """
+    from bertsmith.reports.quantize import quantize as write
+
+    tasks.check_limit(limit)
+    reading = tasks.reading(columns)
+    bounds: dict[str, Any] = {"data": data, "at_most": at_most, "limit": limit}
+    done = write(model, out, **bounds, overwrite=overwrite, **reading)
+    shared.output(as_json, [done.to_dict()], lambda: _show(done))
+
+
+def _show(done: Quantized) -> None:
+    from rich.table import Table
+
+    before, after = done.megabytes
+    typer.echo(f"written to {done.out}: {before:.1f} MB in float32, {after:.1f} MB in int8")
+    table = Table("layer", "error in int8", "dtype", box=None)
+    for one in done.layers[: max(SHOWN, len(done.float32))]:
+        table.add_row(one.layer, f"{one.error:.2%}", one.dtype)
+    shared.console().print(table)
+    if more := len(done.layers) - table.row_count:
+        typer.echo(f"{more} more layers, all int8, have smaller errors")
+    if done.proof is None:
+        shared.note("not compared with float32; --data FILE does it")
+    else:
+        _show_proof(done.proof)
+
+
+def _show_proof(proof: Proof) -> None:
+    if scores := proof.scores:
+        typer.echo(
+            f"{proof.measure} on {proof.examples:,} examples: float32 {scores['float32']:.4f}, "
+            f"int8 {scores['int8']:.4f}, difference {scores['difference']:+.4f} "
+            f"(95 % interval {scores['low']:+.4f} to {scores['high']:+.4f})"
+        )
+    if proof.agreement is not None:
+        typer.echo(f"equal predictions: {proof.agreement:.2%} of {proof.examples:,}")
+    if proof.largest_change is not None:
+        typer.echo(f"largest change of a prediction: {proof.largest_change:.4f}")
+    cosine = proof.cosine
+    typer.echo(f"cosine to float32: mean {cosine['mean']:.4f}, minimum {cosine['minimum']:.4f}")
+    if near := proof.neighbours:
+        typer.echo(
+            f"retrieval: {near['first']:.1%} of texts keep their nearest neighbour, "
+            f"{near['shared']:.1%} of the {near['of']:.0f} nearest are the same"
+        )

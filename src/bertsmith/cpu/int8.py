@@ -1,0 +1,133 @@
+"""Linear layers and tables in int8, for inference on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bertsmith.batch import Batch
+from bertsmith.errors import BertsmithError
+from bertsmith.kernels import int8_engine, int8_linear, quantize_weight
+from bertsmith.model.attention import QueryValueLinear
+from bertsmith.model.encoder import Model
+
+EVEN = 0.065  # of the size of a typical row: rounding errors that are too small to matter
+MANY = 1024  # outputs from which a head's last layer is worth quantizing: a vocabulary
+
+
+class Int8Linear(nn.Linear):
+    """A linear layer that multiplies in int8 in inference mode.
+
+    The weight stays under its own name, rounded to int8 values times a scale for each output, for
+    saving and for gradients. Its int8 copy is made when it is first used, and again if the weight
+    changes.
+    """
+
+    plain: type[nn.Linear]  # the class it was before
+    packed: Any = None
+    packed_version: int = -1
+    even: bool = False  # rows are so alike that those of a batch can share a scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(T, in) → (T, out)."""
+        usable = x.dtype == self.weight.dtype == torch.float32 and x.device.type == "cpu"
+        if not (usable and torch.is_inference_mode_enabled()):
+            return self.plain.forward(self, x)
+        version = 0 if self.weight.is_inference() else self.weight._version
+        if version != self.packed_version:
+            self.pack()
+            self.packed_version = version
+        return int8_linear(x, *self.packed)
+
+    def pack(self) -> None:
+        """Make the int8 copy."""
+        engine = int8_engine().engine
+        values, scale = quantize_weight(self.weight.detach())
+        bias = self.joint_bias() if isinstance(self, QueryValueLinear) else self.bias
+        self.packed = engine, engine.pack(values), scale, bias
+
+    def _apply(self, *change: Any, **options: Any) -> Any:
+        self.packed, self.packed_version = None, -1  # the weight moves or changes its type
+        return super()._apply(*change, **options)  # type: ignore[no-untyped-call]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "packed": None, "packed_version": -1}
+
+
+class Int8QueryValueLinear(Int8Linear, QueryValueLinear):
+    """The same for a joint query, key, value map in which keys have no bias."""
+
+
+class Int8Table(nn.Embedding):
+    """A table whose rows are int8 values times a scale for each row."""
+
+
+CLASSES = {
+    nn.Linear: Int8Linear,
+    QueryValueLinear: Int8QueryValueLinear,
+    nn.Embedding: Int8Table,
+}
+
+
+def int8_candidates(model: Model) -> Iterator[tuple[str, Any]]:
+    """The table of tokens and the linear layers that can be int8, with their paths.
+
+    Heads of few outputs are not among them: they cost little, and their values are the result.
+    """
+    yield "encoder.embedding.token", model.encoder.embedding.token
+    for path, module in model.named_modules():
+        if isinstance(module, nn.Linear) and (
+            path.startswith("encoder.")
+            or (path.endswith(".output") and module.out_features >= MANY)
+        ):
+            yield path, module
+
+
+@torch.no_grad()
+def quantize(model: Model, keep: Container[str] = (), even: Container[str] = ()) -> None:
+    """Round weights to int8 and compute with them in int8, except in the modules to `keep`."""
+    if next(model.parameters()).device.type != "cpu":
+        raise BertsmithError("int8 is for CPUs; on a GPU use bfloat16")
+    for path, module in int8_candidates(model):
+        if path in keep or type(module) not in CLASSES:
+            continue
+        values, scale = quantize_weight(module.weight.detach())
+        module.weight.copy_(values * scale[:, None])
+        plain = type(module)
+        module.__class__ = CLASSES[plain]
+        module.plain, module.even = plain, path in even
+
+
+@torch.inference_mode()
+def even_layers(model: Model, sample: Batch) -> set[str]:
+    """The layers whose inputs lose little if all tokens share a scale."""
+    noise: dict[str, float] = {}
+
+    def measured(path: str) -> Any:
+        def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            low, high = inputs[0].aminmax()
+            step = (high - low) / 255
+            noise[path] = float(step / inputs[0].square().mean(1).median().sqrt()) / 12**0.5
+
+        return hook
+
+    linear = [(path, one) for path, one in int8_candidates(model) if isinstance(one, nn.Linear)]
+    hooks = [one.register_forward_pre_hook(measured(path)) for path, one in linear]
+    try:
+        model.encoder(sample)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {path for path, amount in noise.items() if amount <= EVEN}
+
+
+def int8_weights(model: nn.Module) -> set[str]:
+    """The names of all weights that are int8 values times scales."""
+    return {
+        f"{path}.weight"
+        for path, module in model.named_modules()
+        if isinstance(module, Int8Linear | Int8Table)
+    }

@@ -1,0 +1,331 @@
+"""The blocks of an encoder as one ONNX Runtime graph in int8: sequences end to end, no padding.
+
+ONNX Runtime chooses one scale for all rows of a linear layer's input. Where they vary too much for
+that, they are divided by their largest values before, and the results multiplied by them again.
+Only attention sees a grid of sequences, which are of similar length. Rows are in order of position,
+the first tokens of all sequences and so on, so that attention need not transpose its inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bertsmith.batch import Batch, Layout, like
+from bertsmith.cpu.int8 import Int8Linear, even_layers, quantize
+from bertsmith.errors import BertsmithError
+from bertsmith.kernels import int8_engine, quantize_weight
+from bertsmith.model import Encoder, Model
+from bertsmith.model.attention import Attention, QueryValueLinear, RotaryAttention
+from bertsmith.model.block import PostNormBlock, PreNormBlock
+from bertsmith.model.feedforward import FeedForward
+from bertsmith.model.position import RotarySignal
+
+GELU_LEAST = -0.1701  # no value of a GELU is lower
+TINY = 1e-30  # the scale of a row of zeros
+TOKENS = 256  # run at once: what is computed on the way stays in a core's cache
+OUTSIDE = np.float32(-1e30)  # the score of tokens beyond the window of local attention
+ACTIVATIONS = {nn.GELU: "Gelu", nn.ReLU: "Relu", nn.Tanh: "Tanh", nn.Sigmoid: "Sigmoid"}
+Array = NDArray[Any]
+
+
+def fits_program(encoder: Encoder) -> bool:
+    """Does the graph have all parts of this encoder? Others multiply in int8 with torch."""
+    return bool(encoder.plan) and all(map(_fits, encoder.blocks))
+
+
+def _fits(block: Any) -> bool:
+    return (
+        type(block) in (PostNormBlock, PreNormBlock)
+        and type(block.attention) in (Attention, RotaryAttention)
+        and not block.attention.scores.causal
+        and _activation(block.feedforward.activation) is not None
+    )
+
+
+def to_int8(model: Model, keep: Container[str] = (), sample: Batch | None = None) -> None:
+    """Round the weights of a model to int8 and compute in int8, except in the layers to `keep`.
+
+    Layers whose inputs are even on a sample of text compute with one scale for all tokens that are
+    run at once, which is faster; the others, and all of them without a sample, with one for each.
+    """
+    fits = fits_program(model.encoder)
+    even = even_layers(model, sample) if fits and sample else ()
+    quantize(model, keep, even)
+    if fits:
+        model.encoder.program = Program(model.encoder)
+    elif model.encoder.plan:
+        int8_engine()  # an error now, if there is none
+
+
+def _activation(module: nn.Module) -> str | None:
+    """The operator of an activation."""
+    if isinstance(module, nn.GELU) and module.approximate == "tanh":
+        return "FastGelu"
+    return ACTIVATIONS.get(type(module))
+
+
+class Program:
+    """The blocks of an encoder in ONNX Runtime: a session for equal lengths, and one for others."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        try:
+            import onnx  # noqa: F401 - the graph is made with it
+            import onnxruntime  # noqa: F401
+        except ImportError as error:
+            raise BertsmithError(
+                "int8 needs ONNX Runtime: pip install 'bertsmith[onnx]'"
+            ) from error
+        self.encoder = encoder
+        self.sessions: dict[bool, tuple[Any, Graph]] = {}
+        weights = [*encoder.blocks.parameters(), *encoder.norm.parameters()]
+        self.weights = [one for one in weights if not one.is_inference()]  # which keep versions
+        self.versions: list[int] = []  # of the weights, when the sessions were made
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "sessions": {}}  # a copy of the model makes its own
+
+    def session(self, padded: bool) -> tuple[Any, Graph]:
+        """The session for sequences that are padded in attention, or for others."""
+        import onnxruntime
+
+        versions = [one._version for one in self.weights]
+        if versions != self.versions:
+            self.sessions, self.versions = {}, versions
+        if padded not in self.sessions:
+            graph, options = Graph(self.encoder, padded), onnxruntime.SessionOptions()
+            options.intra_op_num_threads = torch.get_num_threads()
+            # On CPUs without dot-product instructions sums of products would saturate.
+            options.add_session_config_entry("session.x64quantprecision", "1")
+            # Higher levels join operators into ones that take longer, such as a bias with a GELU.
+            level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+            options.graph_optimization_level = level
+            made = onnxruntime.InferenceSession(
+                graph.serialized(), options, providers=["CPUExecutionProvider"]
+            )
+            self.sessions[padded] = made, graph
+        return self.sessions[padded]
+
+    def __call__(self, x: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+        """(T, D) → the final states, and what the last block read."""
+        rows, lengths = x.numpy(), np.asarray(layout.lengths)
+        if len(lengths) == 1:
+            [last, before] = self._run(rows, np.ones((len(rows), 1), bool))
+            return torch.from_numpy(last), torch.from_numpy(before)
+        starts = np.cumsum(lengths) - lengths
+        last, before = np.empty_like(rows), np.empty_like(rows)
+        for members in like(layout.lengths, most=TOKENS):
+            chosen = lengths[members]
+            grid = starts[members] + np.arange(chosen.max())[:, None]  # (n, N) rows
+            seen = grid < starts[members] + chosen
+            last[grid[seen]], before[grid[seen]] = self._run(rows[grid[seen]], seen)
+        return torch.from_numpy(last), torch.from_numpy(before)
+
+    def _run(self, x: Array, seen: Array) -> list[Array]:
+        """Run sequences of similar length: the first token of each, the second of each, ..."""
+        longest, count = seen.shape
+        padded = len(x) < longest * count
+        session, graph = self.session(padded)
+        across = np.arange(longest)
+        feeds: dict[str, Any] = {"x": x, "grid": np.array([longest, count])}
+        if padded:
+            rows = np.cumsum(seen).reshape(seen.shape) - 1
+            feeds["picked"] = np.where(seen, rows, 0).ravel()
+            feeds["places"] = np.flatnonzero(seen)
+            feeds["seen"] = np.where(seen.T, np.float32(0), OUTSIDE)[:, None, None]
+        for at, (base, width) in graph.bases.items():
+            even = np.arange(0, width, 2, dtype=np.float32)
+            angles = across[:, None, None, None] * (1 / base ** (even / width))
+            feeds[f"{at}cosines"] = np.cos(angles).astype(np.float32)
+            feeds[f"{at}sines"] = np.sin(angles).astype(np.float32)
+        for window in graph.windows:
+            far = np.abs(across[:, None] - across) > window
+            feeds[f"window{window}"] = np.where(far, OUTSIDE, np.float32(0))[None, None]
+        found: list[Array] = session.run(None, feeds)
+        return found
+
+
+class Graph:
+    """The graph of an encoder, one operator after the other."""
+
+    def __init__(self, encoder: Encoder, padded: bool) -> None:
+        from onnx import helper, numpy_helper
+
+        self.padded = padded
+        self.helper, self.as_tensor = helper, numpy_helper.from_array
+        self.nodes: list[Any] = []
+        self.values: dict[str, Any] = {}
+        self.windows: set[int] = set()
+        self.bases: dict[
+            str, tuple[float, int]
+        ] = {}  # of rotary positions, and the width of a head
+        x = before = "x"
+        for number, signal in encoder.plan:
+            before = x
+            x = self.block(encoder.blocks[number], encoder.signals, signal, x, f"{number}.")
+        first: Any = encoder.blocks[0]
+        self.width = first.attention.output.out_features
+        self.outputs = self.norm(encoder.norm, x, "last."), before
+
+    def add(
+        self, kind: str, *inputs: str, outputs: int = 1, ours: bool = False, **more: Any
+    ) -> Any:
+        """Add an operator; return the name of its result, or those of several."""
+        names = [f"v{len(self.nodes)}_{place}" for place in range(outputs)]
+        domain = "com.microsoft" if ours else ""
+        self.nodes.append(self.helper.make_node(kind, inputs, names, domain=domain, **more))
+        return names[0] if outputs == 1 else names
+
+    def value(self, name: str, tensor: Tensor | Array) -> str:
+        """Add a constant, once under each name."""
+        if name not in self.values:
+            array = tensor.detach().numpy() if isinstance(tensor, Tensor) else tensor
+            self.values[name] = self.as_tensor(np.ascontiguousarray(array), name)
+        return name
+
+    def block(self, block: Any, signals: Any, signal: int, x: str, at: str) -> str:
+        """One layer."""
+        attention, forward = block.attention, block.feedforward
+        pre = isinstance(block, PreNormBlock)
+        normed = self.norm(block.attention_norm, x, f"{at}first.") if pre else x
+        joint = self.linear(attention.qkv, normed, f"{at}qkv.", parts=3 if self.padded else 1)
+        mixed = self.attend(attention, signals[signal] if len(signals) else None, joint)
+        total = self.add("Add", x, *self.linear(attention.output, mixed, f"{at}output."))
+        after = block.feedforward_norm if pre else block.attention_norm
+        normed = self.norm(after, total, f"{at}middle.")
+        gelu = not forward.gated and isinstance(forward.activation, nn.GELU)
+        bent = self.widen(forward, normed, at)
+        down = self.linear(forward.down, bent, f"{at}down.", least=GELU_LEAST if gelu else None)
+        if pre:
+            return str(self.add("Add", total, *down))
+        return self.norm(block.feedforward_norm, self.add("Add", normed, *down), f"{at}last.")
+
+    def linear(
+        self, layer: Any, x: str, at: str, parts: int = 1, least: float | None = None
+    ) -> list[str]:
+        """A linear layer, its outputs in equal parts; `least` is a lower bound of the inputs."""
+        bias = layer.bias
+        if isinstance(layer, QueryValueLinear):
+            bias = layer.joint_bias()
+        biases = [""] * parts if bias is None else self.parted(f"{at}bias", bias, parts)
+        if not isinstance(layer, Int8Linear):
+            weights = self.parted(f"{at}weight", layer.weight, parts)
+            pairs = zip(weights, biases, strict=True)
+            return [self.add("Gemm", x, *pair, transB=1) for pair in pairs]
+        values, scales = quantize_weight(layer.weight.detach())
+        weights = self.parted(f"{at}weight", values, parts, turned=True)
+        scaled = self.parted(f"{at}scale", scales, parts)
+        if layer.even:
+            rows, step, zero = self.add("DynamicQuantizeLinear", x, outputs=3)
+            return [
+                self.add("MatMulIntegerToFloat", rows, w, step, s, zero, "", b, ours=True)
+                for w, s, b in zip(weights, scaled, biases, strict=True)
+            ]
+        positive = x if least is not None else self.add("Abs", x)
+        smallest = self.value(f"least{least}", np.array(-(least or -TINY), np.float32))
+        largest = self.add("ReduceMax", positive, axes=[1], keepdims=1)
+        scale = self.add("Max", largest, smallest)
+        rows, step, zero = self.add("DynamicQuantizeLinear", self.add("Div", x, scale), outputs=3)
+        outputs = []
+        for weight, own, bias in zip(weights, scaled, biases, strict=True):
+            product = self.add("MatMulIntegerToFloat", rows, weight, step, own, zero, ours=True)
+            product = self.add("Mul", product, scale)
+            outputs.append(self.add("Add", product, bias) if bias else product)
+        return outputs
+
+    def parted(self, name: str, tensor: Tensor, parts: int, turned: bool = False) -> list[str]:
+        """Constants: a tensor in equal parts, transposed if `turned`."""
+        chunks = enumerate(tensor.detach().chunk(parts))
+        return [self.value(f"{name}{n}", one.t() if turned else one) for n, one in chunks]
+
+    def norm(self, norm: nn.Module, x: str, at: str) -> str:
+        """A layer norm, if there is one."""
+        if not isinstance(norm, nn.LayerNorm):
+            return x
+        given = [self.value(f"{at}gamma", norm.weight)]
+        if norm.bias is not None:
+            given.append(self.value(f"{at}beta", norm.bias))
+        return str(self.add("LayerNormalization", x, *given, axis=-1, epsilon=norm.eps))
+
+    def widen(self, forward: FeedForward, x: str, at: str) -> str:
+        """The first half of a feed-forward."""
+        kind = str(_activation(forward.activation))
+        ours = kind.endswith("Gelu")
+        if forward.gated:
+            bent, gate = self.linear(forward.up, x, f"{at}up.", parts=2)
+            return str(self.add("Mul", self.add(kind, bent, ours=ours), gate))
+        return str(self.add(kind, *self.linear(forward.up, x, f"{at}up."), ours=ours))
+
+    def attend(self, attention: Attention, signal: Any, joint: list[str]) -> str:
+        """Attention on a grid of sequences: queries, keys and values (T, D) → (T, D)."""
+        if self.padded:  # many short texts: three products take less time than to split one
+            joint = [self.add("Gather", one, "picked") for one in joint]
+        else:
+            joint = self.add("Split", *joint, outputs=3, axis=1)
+        heads = self.value(f"heads{attention.heads}", np.array([attention.heads, -1]))
+        shape = self.add("Concat", "grid", heads, axis=0)
+        query, key, value = (self.add("Reshape", one, shape) for one in joint)  # (n, N, H, d)
+        if isinstance(signal, RotarySignal):
+            query, key = (self.rotated(signal, one) for one in (query, key))
+        how: dict[str, Any] = {"transB": 1, "transBatchA": 1, "alpha": attention.scores.scale}
+        scores = self.add("FusedMatMul", query, key, ours=True, transBatchB=1, **how)
+        if self.padded:
+            scores = self.add("Add", scores, "seen")
+        if attention.scores.window is not None:
+            self.windows.add(attention.scores.window)
+            scores = self.add("Add", scores, f"window{attention.scores.window}")
+        weights = self.add("Softmax", scores, axis=-1)  # (N, H, n, n)
+        mixed = self.add("FusedMatMul", weights, value, ours=True, transBatchB=1)
+        rows = self.add("Transpose", mixed, perm=[2, 0, 1, 3])
+        width: Any = attention.output.in_features
+        rows = self.add("Reshape", rows, self.value(f"rows{width}", np.array([-1, width])))
+        return str(self.add("Gather", rows, "places") if self.padded else rows)
+
+    def rotated(self, signal: RotarySignal, x: str) -> str:
+        """Queries or keys (n, N, H, d), turned by their places."""
+        at = f"base{signal.base:g}"
+        self.bases[at] = signal.base, signal.width
+        first, second = self.add("Split", x, outputs=2, axis=-1)
+        return str(
+            self.add(
+                "Concat",
+                *(
+                    self.add(
+                        kind, self.add("Mul", a, f"{at}cosines"), self.add("Mul", b, f"{at}sines")
+                    )
+                    for kind, a, b in (("Sub", first, second), ("Add", second, first))
+                ),
+                axis=-1,
+            )
+        )
+
+    def serialized(self) -> bytes:
+        """The model as ONNX Runtime reads it."""
+        from onnx import TensorProto as Kind
+
+        made = self.helper.make_tensor_value_info
+        inputs = [
+            made("x", Kind.FLOAT, ["T", self.width]),
+            made("grid", Kind.INT64, [2]),
+        ]
+        if self.padded:
+            inputs += [made("picked", Kind.INT64, ["R"]), made("places", Kind.INT64, ["T"])]
+            inputs.append(made("seen", Kind.FLOAT, ["N", 1, 1, "n"]))
+        for at, (_, width) in self.bases.items():
+            shape: list[Any] = ["n", 1, 1, width // 2]
+            inputs += [made(f"{at}{name}", Kind.FLOAT, shape) for name in ("cosines", "sines")]
+        inputs += [made(f"window{one}", Kind.FLOAT, [1, 1, "n", "n"]) for one in self.windows]
+        outputs = [made(name, Kind.FLOAT, ["T", self.width]) for name in self.outputs]
+        graph = self.helper.make_graph(
+            self.nodes, "encoder", inputs, outputs, list(self.values.values())
+        )
+        opsets = [("", 17), ("com.microsoft", 1)]
+        model = self.helper.make_model(
+            graph, opset_imports=[self.helper.make_opsetid(*one) for one in opsets], ir_version=8
+        )
+        return bytes(model.SerializeToString())

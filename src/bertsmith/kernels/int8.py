@@ -1,0 +1,172 @@
+"""Matrix multiplication in int8 on a CPU: a scale for each token, and one for each output.
+
+The product itself is a library's: oneDNN's through torch, or ONNX Runtime's where torch has no fast
+kernel for the CPU. The engine is chosen once, by measurement, after a check that it is exact: some
+kernels for CPUs without dot-product instructions saturate without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertsmith.errors import BertsmithError
+
+LARGEST = 127  # of an int8 value; -128 is not used, so that both signs are alike
+SMALLEST = 1e-30  # the scale of a row of zeros
+ROWS = 128  # rows at a time: what is computed on the way stays in a core's cache
+WORTHWHILE = 1.5  # times the speed of float32 at which no other engine is tried
+PROBE = (128, 384, 1024)  # rows, inputs and outputs of the product that is measured
+
+
+class Engine(NamedTuple):
+    """A library that multiplies int8 matrices."""
+
+    name: str
+    pack: Callable[[Tensor], Any]  # int8 weights (out, in) → what `multiply` takes
+    multiply: Callable[[Tensor, Any], Tensor]  # int8 (rows, in), packed weights → (rows, out)
+
+
+class Choice(NamedTuple):
+    """The engine of this machine, and how many times as fast as float32 it is."""
+
+    engine: Engine
+    speedup: float
+
+
+def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Round each row to int8 with a scale of its own: (rows, D) → (rows, D), (rows, 1)."""
+    scale = x.abs().amax(1, keepdim=True).mul_(1 / LARGEST)
+    scale = scale.clamp_(min=SMALLEST)
+    return torch.div(x, scale).round_().to(torch.int8), scale
+
+
+def quantize_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Round each row of a weight to int8: (out, in) → (out, in), (out,).
+
+    Scales have 16 significant bits: products with int8 values are then exact, so that the weight
+    that they give is rounded to the same values and scales again.
+    """
+    scale = weight.float().abs().amax(1).div_(LARGEST).clamp_(min=SMALLEST)
+    scale = ((scale.view(torch.int32) + 0xFF) & ~0xFF).view(torch.float32)
+    return torch.div(weight, scale[:, None]).round_().to(torch.int8), scale
+
+
+def int8_linear(
+    x: Tensor, engine: Engine, packed: Any, scale: Tensor, bias: Tensor | None
+) -> Tensor:
+    """A linear layer of packed int8 weights with a scale for each output: (T, in) → (T, out).
+
+    Rows are quantized on the fly, a chunk at a time.
+    """
+    out = x.new_empty(len(x), len(scale))
+    size = max(ROWS, ROWS // 2 * torch.get_num_threads())
+    for rows, part in zip(x.split(size), out.split(size), strict=True):
+        quantized, scales = quantize_rows(rows)
+        part.copy_(engine.multiply(quantized, packed)).mul_(scales)
+        if bias is None:
+            part.mul_(scale)
+        else:
+            torch.addcmul(bias, part, scale, out=part)
+    return out
+
+
+def _onnx_runtime() -> Engine:
+    """ONNX Runtime's kernels, which have dot-product code for x86 and for ARM."""
+    import onnxruntime
+    from onnx import TensorProto, helper, numpy_helper
+
+    def pack(weight: Tensor) -> Any:
+        # Unsigned values around 128: on ARM signed weights are several times slower.
+        shifted = weight.t().contiguous().view(torch.uint8) ^ 128
+        middle = numpy_helper.from_array(torch.tensor(128, dtype=torch.uint8).numpy(), "middle")
+        values = [numpy_helper.from_array(shifted.numpy(), "weight"), middle]
+        names = ["rows", "weight", "middle", "middle"]
+        graph = helper.make_graph(
+            [helper.make_node("MatMulInteger", names, ["product"])],
+            "product",
+            [helper.make_tensor_value_info("rows", TensorProto.UINT8, ["T", weight.shape[1]])],
+            [helper.make_tensor_value_info("product", TensorProto.INT32, ["T", len(weight)])],
+            values,
+        )
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+        return onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+
+    def multiply(rows: Tensor, packed: Any) -> Tensor:
+        shifted = rows.view(torch.uint8) ^ 128
+        return torch.from_numpy(packed.run(None, {"rows": shifted.numpy()})[0])
+
+    return Engine("onnxruntime", pack, multiply)
+
+
+def _torch() -> Engine:
+    """torch's int8 product, which is oneDNN's."""
+    return Engine("torch", Tensor.t, torch._int_mm)
+
+
+ENGINES: dict[str, Callable[[], Engine]] = {"torch": _torch, "onnxruntime": _onnx_runtime}
+
+
+@cache
+def int8_engine() -> Choice:
+    """Choose the fastest exact engine; an error if none is here or none is faster than float32."""
+    choices, faults = [], []
+    for name, make in ENGINES.items():
+        try:
+            choices.append(_measured(make()))
+        except (ImportError, AttributeError, RuntimeError, NotImplementedError) as error:
+            faults.append(f"{name}: {str(error).splitlines()[0][:80] if str(error) else 'missing'}")
+            continue
+        if choices[-1].speedup >= WORTHWHILE:
+            break
+    if not choices:
+        raise BertsmithError(
+            f"int8: no engine here multiplies int8 matrices ({'; '.join(faults)}); "
+            "pip install 'bertsmith[onnx]', or use float32"
+        )
+    best = max(choices, key=lambda choice: choice.speedup)
+    if best.speedup < 1:
+        raise BertsmithError(
+            f"int8: on this CPU the fastest engine ({best.engine.name}) runs at {best.speedup:.2f} "
+            "times the speed of float32: use float32; `bertsmith doctor` shows what was measured"
+        )
+    return best
+
+
+def _measured(engine: Engine) -> Choice:
+    """Check an engine on the largest values, and measure it beside float32."""
+    rows, inputs, outputs = PROBE
+    with torch.inference_mode():
+        signs = torch.arange(rows * inputs).view(rows, inputs) % 3 < 2
+        x = torch.where(signs, LARGEST, -LARGEST).to(torch.int8)
+        weight = torch.full((outputs, inputs), LARGEST, dtype=torch.int8)
+        weight[::2] = -LARGEST
+        packed = engine.pack(weight)
+        exact = x.double() @ weight.double().t()
+        if not torch.equal(engine.multiply(x, packed).double(), exact):
+            raise RuntimeError("its products are not exact on this CPU")
+        plain, wide = x.float(), weight.float()
+        scale = torch.ones(outputs)
+        int8 = _seconds(lambda: int8_linear(plain, engine, packed, scale, scale))
+        return Choice(engine, _seconds(lambda: F.linear(plain, wide, scale)) / int8)
+
+
+def _seconds(compute: Callable[[], Any], times: int = 6) -> float:
+    """The shortest of several runs."""
+    best = float("inf")
+    for _ in range(times):
+        start = perf_counter()
+        compute()
+        best = min(best, perf_counter() - start)
+    return best
