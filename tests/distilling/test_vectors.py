@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
 
 import bertsmith as bs
 from bertsmith import BertsmithError
+from bertsmith.distilling.pieces import pieces_of
+from bertsmith.distilling.vectors import Teachers
+from bertsmith.finetuning.history import Nobody
+from bertsmith.infer.opening import open_model
 from finetuning.conftest import Write, texts
 from tasks.models import LINES, Made, Maker
 
@@ -87,3 +94,104 @@ def test_static_vectors_are_tuned(base: Base, write: Write, tmp_path: Path) -> N
         return float(np.corrcoef(*both)[0, 1])
 
     assert near(tuned.model) > near(plain.model)
+
+
+# ------------------------------------------------------------------ several teachers, any width
+
+
+def test_vectors_of_two_teachers_are_joined(base: Base, made: Maker, write: Write) -> None:
+    """The student learns the cosines of both: the mean of each teacher's cosine."""
+    file, other = write("texts.jsonl", TEXTS), made("roberta", "Model", hidden_size=16).folder
+    result = bs.distill(base().folder, file, also=[other], epochs=8, **FAST)
+    assert result.content["settings"]["further_teachers"] == [str(other)]
+    texts_of = [row["text"] for row in TEXTS[:30]]
+    both = [bs.load(one).embed(texts_of, normalise=True) for one in (base().folder, other)]
+    teachers = Teachers(tuple(open_model(one, progress=False) for one in (base().folder, other)))
+    joined = teachers.vectors(texts_of, True)
+    assert joined.shape == (30, 48)
+    assert np.allclose(joined @ joined.T, sum(one @ one.T for one in both) / 2, atol=1e-5)
+    with pytest.raises(BertsmithError, match="widths 16 and 32 cannot be averaged"):
+        bs.distill(base().folder, file, also=[other], combine="average")
+    same = Teachers((*[open_model(base().folder, progress=False)] * 2,), "average")
+    assert np.allclose(same.vectors(texts_of, True), both[0], atol=1e-6)
+
+
+def test_vectors_of_another_width(base: Base, made: Maker, write: Write, tmp_path: Path) -> None:
+    """A trained Dense module gives vectors of any width, which other tools read."""
+    file, out = write("texts.jsonl", TEXTS), tmp_path / "student"
+    narrow = made("roberta", "Model", hidden_size=16).folder
+    result = bs.distill(base().folder, file, out, student=narrow, width=32, epochs=8, **FAST)
+    start = bs.distill(base().folder, file, student=narrow, width=32, epochs=1, learning_rate=1e-9)
+    ends = [one.content["agreement"]["held_out"]["mean_cosine"] for one in (start, result)]
+    assert ends[1] > max(0.8, ends[0])
+    assert not any("projection" in name for name, _ in result.model.model.named_parameters())
+    again, texts_of = bs.load(out), ["a river", "the stone is old"]
+    assert again.embed(texts_of).shape == (2, 32)
+    theirs = SentenceTransformer(str(out), device="cpu").encode(texts_of)
+    assert np.allclose(again.embed(texts_of), theirs, atol=1e-5)
+    few = bs.distill(base().folder, file, width=8, matryoshka="4", epochs=1)
+    assert few.model.embed("a river").shape == (8,)
+    for width in (33, 0, 1.5):
+        with pytest.raises(BertsmithError, match=r"width is .*, not a whole number from 1 to 32"):
+            bs.distill(base().folder, file, width=width)
+    with pytest.raises(BertsmithError, match="pieces is 0, not a whole number from 1"):
+        bs.distill(base().folder, file, pieces=0)
+
+
+def test_layers_of_another_model(base: Base, made: Maker, write: Write) -> None:
+    file, other = (
+        write("texts.jsonl", TEXTS[:40]),
+        made("bert", "Model", num_hidden_layers=3).folder,
+    )
+    result = bs.distill(base().folder, file, student=other, layers=2, epochs=1)
+    assert result.content["student"]["layers"] == 2
+    assert "layers 0, 2 of the model" in result.content["about"]
+
+
+def test_a_resumed_run_keeps_the_vectors_of_its_teacher(
+    base: Base, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, out = write("texts.jsonl", TEXTS), tmp_path / "student"
+    whole = bs.distill(base().folder, file, epochs=3, **FAST)
+    calls: list[int] = []
+    plain = Teachers.vectors
+
+    def counted(self: Teachers, texts: Sequence[str], direction: bool) -> NDArray[Any]:
+        calls.append(len(texts))
+        return plain(self, texts, direction)
+
+    monkeypatch.setattr(Teachers, "vectors", counted)
+
+    class Stopping(Nobody):
+        def step(self, done: int, total: int, loss: float) -> None:
+            if done == total - 1:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bs.distill(base().folder, file, out, epochs=3, watch=Stopping(), **FAST)
+    assert max(calls) > 50  # all texts
+    calls.clear()
+    resumed = bs.distill(base().folder, file, out, epochs=3, resume=True, **FAST)
+    assert max(calls, default=0) <= 50  # those that were held out
+    same = [one.model.embed(["a river"]) for one in (whole, resumed)]
+    assert np.allclose(*same, atol=1e-6)
+
+
+def test_pieces_of_documents() -> None:
+    text = "The river\nIt flows. " + "A stone lies in the water and does not move. " * 200
+    pieces = list(pieces_of(text, 50))
+    assert pieces[0] == "The river"
+    assert " ".join(pieces).split() == text.split()  # nothing is lost or doubled
+    lengths = [len(one.split()) for one in pieces[1:]]
+    assert max(lengths) <= 50
+    assert min(lengths[:-1]) < 15 < 35 < max(lengths)
+    assert pieces == list(pieces_of(text, 50))
+    assert [len(one.split()) for one in pieces_of("word " * 25, 10)] == [10, 10, 5]
+    assert list(pieces_of("  \n ", 10)) == []
+
+
+def test_a_student_learns_pieces(base: Base, write: Write) -> None:
+    lines = LINES.splitlines()
+    rows = [{"text": "\n".join([f"The river {n}", *lines])} for n in range(3)]
+    result = bs.distill(base().folder, write("texts.jsonl", rows), pieces=12, epochs=1)
+    assert result.content["texts"] > len(rows) * 2

@@ -19,6 +19,7 @@ from bertsmith.files import locked
 from bertsmith.search.build import Settings, update_folders
 from bertsmith.search.database import current
 from bertsmith.search.index import Index
+from bertsmith.search.segments import stored, unit_vectors
 from bertsmith.search.store import Store
 from search.conftest import HashedWords
 
@@ -565,3 +566,30 @@ def test_words_of_most_passages_are_not_highlighted(index: Index) -> None:
     index.add([f"Das Boot und das Meer {number}" for number in range(30)])
     hit = index.search("das Meer 17 und", mode="keywords")[0]
     assert [hit.text[a:b] for a, b in hit.highlights] == ["17"]
+
+
+def test_vectors_in_int8_are_close_and_small(folder: Path, tmp_path: Path, index: Index) -> None:
+    encoder = HashedWords()
+    update_folders(tmp_path / "small", [folder], Settings(encoder=encoder, dtype="int8"))
+    small = Index(tmp_path / "small", model=encoder)
+    pairs = zip(*(one.search("cats eat", mode="vectors") for one in (small, index)), strict=True)
+    assert all(abs(a.score - b.score) < 5e-3 for a, b in pairs)
+    sizes = [
+        sum(p.stat().st_size for p in current(one.path).glob("*.npy")) for one in (small, index)
+    ]
+    assert sizes[0] < sizes[1] / 2
+    [(_, vectors)] = small.portions()
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    for number in range(12):  # many small segments are merged without a second rounding
+        small.add([{"id": f"n{number}", "text": f"a note on cats, number {number}"}])
+    [(_, merged)] = small.portions()
+    np.testing.assert_array_equal(merged[: len(vectors)], vectors)
+    small.check()
+
+
+def test_empty_vectors_in_int8_stay_zero() -> None:
+    vectors = np.array([[0, 0, 0], [0.6, -0.8, 0]], np.float32)
+    kept = unit_vectors(stored(vectors, "int8").astype(np.int8))
+    np.testing.assert_allclose(kept, vectors, atol=5e-3)
+    assert not kept[0].any()

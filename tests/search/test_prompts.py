@@ -127,3 +127,21 @@ def test_the_model_of_the_index_reranks(made: Maker, tmp_path: Path) -> None:
     add_documents(tmp_path / "plain", TEXTS, Settings(keywords_only=True))
     with pytest.raises(BertsmithError, match="built without a model"):
         Index.open(tmp_path / "plain").search("river", rerank="index")
+
+
+def test_vectors_that_are_cut(tmp_path: Path, made: Maker) -> None:
+    """--width keeps the first elements; queries are cut as well, also after reopening."""
+    model = made("bert", "Model").folder
+    with Index.create(tmp_path / "i", model=model, width=8) as index:
+        index.add(["the river flows through Prague", "a letter to his daughter"])
+        assert (index.about["model"]["dimension"], index.about["model"]["width"]) == (8, 8)
+    with Index.open(tmp_path / "i") as index:
+        [best, _] = index.search("the river flows through Prague", mode="vectors")
+        assert best.text == "the river flows through Prague"
+        assert best.score == pytest.approx(1, abs=1e-5)
+        [(_, vectors)] = index.portions()
+        assert vectors.shape == (2, 8)
+    with pytest.raises(BertsmithError, match="embedded with --width 8"):
+        add_documents(tmp_path / "i", ["more"], Settings(width=16))
+    with pytest.raises(BertsmithError, match="width must be from 1 to 32"):
+        Index.create(tmp_path / "j", model=model, width=100).add(["a text"])

@@ -90,3 +90,16 @@ def test_the_order_of_a_reranker_counts(tmp_path: Path) -> None:
     written = [float(score) for *_, score, _ in columns]
     assert written == sorted(written, reverse=True)
     assert len({*written}) == 100
+
+
+def test_a_reranker_reads_as_many_passages_as_asked(tmp_path: Path) -> None:
+    documents = [{"id": f"d{n}", "text": "apple " * (n % 7 + 1) + str(n)} for n in range(60)]
+    add_documents(tmp_path / "i", documents, Settings(keywords_only=True))
+    index = Index(tmp_path / "i")
+    plain = [hit.document for hit in index.search("apple", 60)]
+    for depth, place in ((5, 4), (5, 5), (60, 59)):
+        options: Any = {"rerank": FavouriteFirst(plain[place]), "rerank_top": depth}
+        first = index.search("apple", **options)[0].document
+        assert (first == plain[place]) == (place < min(depth, 50))
+    with pytest.raises(BertsmithError, match="rerank_top"):
+        index.search("apple", rerank=FavouriteFirst("d1"), rerank_top=0)

@@ -12,9 +12,9 @@ from typing import Any
 from bertsmith.distilling.pretraining import distill_text, is_corpus, taught_recipe
 from bertsmith.distilling.result import Distilled, rows, write_distilled
 from bertsmith.distilling.speed import compare_speed, random_texts, size_of
-from bertsmith.distilling.static import Projection, to_static, token_frequencies
+from bertsmith.distilling.static import WIDTH, Projection, to_static, token_frequencies
 from bertsmith.distilling.task import Student, TaskDistillation, demand_distillable, teacher_splits
-from bertsmith.distilling.vectors import VectorDistillation, headless, read_plain
+from bertsmith.distilling.vectors import Teachers, VectorDistillation, headless, read_plain
 from bertsmith.errors import BertsmithError
 from bertsmith.finetuning.defaults import chosen_settings, default_settings, with_metric
 from bertsmith.finetuning.history import Watcher
@@ -22,7 +22,7 @@ from bertsmith.finetuning.plan import Plan
 from bertsmith.finetuning.result import Run
 from bertsmith.finetuning.run import carry_out
 from bertsmith.finetuning.settings import Settings, settings_for
-from bertsmith.finetuning.work import check_out
+from bertsmith.finetuning.work import Work, check_out
 from bertsmith.folders import reserved
 from bertsmith.infer.loaded import LoadedModel, pick_device
 from bertsmith.infer.opening import open_model
@@ -59,7 +59,8 @@ def distill(
     some `layers` of the teacher (a number, spread evenly, or a list; half by default), or is
     another model, and learns from the texts in `data`: the teacher's predictions for its task
     (`learn="task"`, soft targets at a `temperature`; `labels` is the weight of the labels in the
-    file), or its vectors (`learn="vectors"`). `reading` has options of `open_data`; further
+    file), or its vectors (`learn="vectors"`), together with those of further teachers (`also`) and
+    of `pieces` of the texts. `reading` has options of `open_data`; further
     arguments are those of `finetuning.Settings`.
 
     With a corpus from `prepare`, the student is pre-trained with a `recipe` ("distilbert", "minilm"
@@ -88,14 +89,12 @@ def distill(
         check_out(out, overwrite, resume)
     ranks = Ranks(pick_device(device))
     with ranks.process_group():
-        exact = own.to != "static" or data is not None
-        wanted = "float32" if exact else dtype
-        opened = open_model(teacher, device=ranks.device, dtype=wanted, progress=False)
-        opened.ranks = ranks
+        opened = _opened(teacher, ranks, dtype if own.to == "static" and data is None else None)
         if dtype != "float32" and data is not None:
             given["dtype"] = dtype  # of the student's training: the teacher's outputs stay exact
-        asked = Asked(teacher, opened, data, own, reading or {}, ranks, watch, given)
         place = None if out is None else Path(out)
+        cache = None if place is None else Work.of(place).folder / "vectors-of-teachers.npy"
+        asked = Asked(teacher, opened, data, own, reading or {}, ranks, watch, cache, given)
         if own.to == "static":
             if own.layers is not None or own.student is not None:
                 raise BertsmithError("--to static cannot be combined with --layers or --student")
@@ -103,6 +102,8 @@ def distill(
         chosen, task = Student.of(opened, teacher, own.student, own.layers), task_of(opened)
         if (own.learn or ("vectors" if task.head is None else "task")) == "vectors":
             plan = asked.vectors(chosen)
+        elif own.also or own.pieces or own.width:
+            raise BertsmithError("further teachers, pieces and a width are for --learn vectors")
         else:
             plan = asked.task(chosen, task)
         return _run(plan, place, overwrite, resume)
@@ -119,6 +120,7 @@ class Asked:
     reading: dict[str, Any]
     ranks: Ranks
     watch: Watcher | None
+    cache: Path | None  # where the teachers' vectors are kept
     given: dict[str, Any]
 
     def task(self, student: Student, task: Task) -> Plan:
@@ -146,18 +148,34 @@ class Asked:
         self, student: Student, project: Any = None, texts: Any = None, **defaults: Any
     ) -> Plan:
         """Vectors: those that the teacher gives to texts are learned."""
-        train, held = texts or read_plain(self.data, **self.reading)
+        own = self.own
+        train, held = texts or read_plain(self.data, own.pieces, **self.reading)
         dev, test = (
             None if one is None else labelled(read_data(one, train.task))
-            for one in (self.own.dev, self.own.test)
+            for one in (own.dev, own.test)
         )
         splits = Splits(train, dev, test)
         usual = {**default_settings(student.start, self.given), **defaults}
         settings = settings_for(train.task, usual, **self.given)
         metric = with_metric(replace(splits, train=dev or train), settings).metric
-        teacher = headless(self.teacher)
-        loss = "cosine" if student.made is not None else self.own.loss
-        way = VectorDistillation(teacher, student, splits, loss, project, held)
+        # On a GPU the teachers compute in the type that the student is trained in.
+        kind = settings.dtype if self.ranks.device.type == "cuda" else None
+        first = self.teacher if kind in (None, "float32") else _opened(self.path, self.ranks, kind)
+        further = tuple(str(one) for one in own.also or ())
+        others = [headless(_opened(one, self.ranks, kind)) for one in further]
+        teachers = Teachers((headless(first), *others), own.combine, self.cache)
+        static = student.made is not None
+        way = VectorDistillation(
+            teachers.models[0],
+            student,
+            splits,
+            loss="cosine" if static else own.loss,
+            project=project,
+            held=held,
+            teachers=teachers,
+            further=further,
+            width=None if static else own.width,
+        )
         return self.plan(way, settings.changed(metric=metric))
 
     def plan(
@@ -188,11 +206,12 @@ class Asked:
     def static(self, out: Path | None, overwrite: bool, resume: bool) -> Distilled:
         """Static vectors; with text, they are weighted by its frequencies and tuned on it."""
         teacher, texts, counts = self.teacher, None, None
-        sizes: dict[str, Any] = {"width": self.own.width, "smoothing": self.own.smoothing}
+        own = self.own
+        sizes: dict[str, Any] = {"width": own.width or WIDTH, "smoothing": own.smoothing}
         if self.data is not None:
-            texts = read_plain(self.data, **self.reading)
+            texts = read_plain(self.data, own.pieces, **self.reading)
             counts = token_frequencies(teacher, (one.text for one in texts[0].examples))
-        elif self.given or self.own.dev is not None or self.own.test is not None:
+        elif self.given or own.dev is not None or own.test is not None:
             raise BertsmithError("training settings need texts to train on: name a file")
         began = time.perf_counter()
         vectors, projection = to_static(teacher, **sizes, frequencies=counts)
@@ -227,6 +246,13 @@ def _run(plan: Plan, out: Path | None, overwrite: bool, resume: bool) -> Distill
     """Train the student, and write it where it is asked for."""
     result = carry_out(plan, out, overwrite, resume)
     return Distilled(result.bert, result.extras["distillation"], out, list(result.notes))
+
+
+def _opened(model: str | Path, ranks: Ranks, dtype: str | None = None) -> LoadedModel:
+    """A teacher, in float32 by default, whose work the processes share."""
+    opened = open_model(model, device=ranks.device, dtype=dtype or "float32", progress=False)
+    opened.ranks = ranks
+    return opened
 
 
 def _copied(model: LoadedModel) -> LoadedModel:

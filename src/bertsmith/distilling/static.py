@@ -22,7 +22,7 @@ from bertsmith.settings.distilling import DistillationSettings
 
 Array = NDArray[np.float64]
 
-WIDTH = DistillationSettings.width  # dimensions that are kept by default
+WIDTH = 256  # dimensions that are kept by default
 # A table of vectors learns with a higher learning rate than an encoder; `finetune` reads this.
 FINETUNE = {"learning_rate": 0.005, "layer_decay": 1.0, "epochs": 5}
 

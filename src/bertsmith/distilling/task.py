@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from bertsmith.checkpoint import check_layers, keep_layers, read, spread_layers
+from bertsmith.checkpoint import check_layers, keep_layers, read, read_config, spread_layers
 from bertsmith.distilling.result import rows
 from bertsmith.distilling.soft import SoftTraining, demand_one_output, same_tokens
 from bertsmith.distilling.speed import compare_speed, size_of
@@ -56,9 +56,9 @@ class Student:
         """The student that a person asks for; by default half of the teacher's layers."""
         if model is None:
             return cls(path, None, chosen_layers(teacher.checkpoint.config, layers))
-        if layers is not None:
-            raise BertsmithError("a student is another model or layers of the teacher, not both")
-        return cls(path, model)
+        if layers is None:
+            return cls(path, model)
+        return cls(path, model, chosen_layers(read_config(find_encoder(model)[0]), layers))
 
     @property
     def start(self) -> str | Path:
@@ -69,16 +69,15 @@ class Student:
         """The student in a few words."""
         if self.made is not None:
             return "static vectors, one for each token"
-        if self.model is not None:
-            return f"the model {Path(self.model).name}"
-        return f"layers {', '.join(map(str, self.layers))} of the teacher"
+        source = "the teacher" if self.model is None else f"the model {Path(self.model).name}"
+        return f"layers {', '.join(map(str, self.layers))} of {source}" if self.layers else source
 
     def open(self, training: Training, settings: Settings, device: torch.device) -> LoadedModel:
         """The student with the head of a task, before its first step."""
         if self.made is not None:
             return self.made()
         if self.model is not None:
-            return open_fresh(self.model, training, settings, device)
+            return open_fresh(self.model, training, settings, device, self.layers)
         directory, sentence = find_encoder(self.teacher)
         kept = () if training.head is None else (training.head,)
         whole = read(directory, heads=kept, device=device)

@@ -1,27 +1,36 @@
-"""Distillation of vectors: a student learns the vectors of a sentence encoder."""
+"""Distillation of vectors: a student learns the vectors of one or more sentence encoders."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from bertsmith.batch import Batch
+from bertsmith.checkpoint.dense import IDENTITY, Dense
+from bertsmith.distilling.pieces import pieces_of
 from bertsmith.distilling.speed import compare_speed
 from bertsmith.distilling.static import principal_components
 from bertsmith.distilling.task import Distillation
 from bertsmith.errors import BertsmithError
 from bertsmith.examples.draw import shuffled
+from bertsmith.files import atomic
 from bertsmith.finetuning.result import Run
 from bertsmith.finetuning.settings import Settings
+from bertsmith.finetuning.trials import model_sum
 from bertsmith.infer.loaded import LoadedModel
+from bertsmith.infer.windows import Window
 from bertsmith.metrics import spearman
 from bertsmith.model import Model
+from bertsmith.numbers import whole_number
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.embedding import embed
 from bertsmith.tasks.read import open_data
@@ -31,114 +40,209 @@ from bertsmith.tasks.training import Sample, Targets, TaskOptions, Training, Tra
 
 MOST_HELD = 1000  # texts that the agreement with the teacher is measured on
 SHARE = 0.1  # of all texts
-Project = Callable[[NDArray[Any]], NDArray[Any]]
+FITTED_ON = 50_000  # vectors that principal components are computed from
+Vectors = NDArray[Any]
+Project = Callable[[Vectors], Vectors]
+
+
+@dataclass(frozen=True)
+class Teachers:
+    """One or more sentence encoders, whose vectors of a text are one vector.
+
+    Those of several are of length 1 each; "join" puts them end to end, "average" adds them. `cache`
+    is a file that keeps the vectors for a run that is continued.
+    """
+
+    models: tuple[LoadedModel, ...]
+    combine: str = "join"
+    cache: Path | None = None
+
+    def __post_init__(self) -> None:
+        widths = {one.vector_width for one in self.models}
+        if self.combine == "average" and len(widths) > 1:
+            listed = " and ".join(str(one) for one in sorted(widths))
+            raise BertsmithError(f"vectors of widths {listed} cannot be averaged: join them")
+
+    @property
+    def normalised(self) -> bool:
+        """Do all vectors have length 1?"""
+        return len(self.models) > 1 or self.models[0].sentence.normalise
+
+    @property
+    def width(self) -> int:
+        """The width of the vectors."""
+        widths = [one.vector_width for one in self.models]
+        return sum(widths) if self.combine == "join" else widths[0]
+
+    def vectors(self, texts: Sequence[str], direction: bool) -> Vectors:
+        """The vectors of texts (N, D); of length 1 if only their direction matters."""
+        unit = direction or self.normalised
+        each = [embed(one, texts, normalise=unit) for one in self.models]
+        if len(each) == 1:
+            return each[0]
+        if self.combine == "join":
+            return np.concatenate(each, 1) * np.float32(len(each) ** -0.5)
+        total: Vectors = np.sum(each, 0)
+        return total / np.maximum(np.linalg.norm(total, axis=1, keepdims=True), np.float32(1e-12))
 
 
 class TeacherVectors(VectorTraining):
-    """The vector of each text is to be its teacher's.
+    """The vector of each text is to be its teachers'.
 
-    "cosine" compares directions; "mse" the vectors themselves, unless both models normalise.
+    "cosine" compares directions; "mse" the vectors themselves, unless all models normalise. Shorter
+    vectors are learned as the teachers' principal components, the most important ones first.
     """
 
     learned = 0.0
+    exact = False
 
     def __init__(
         self,
         dataset: Dataset[Any],
         options: TaskOptions,
-        teacher: LoadedModel,
+        teachers: Teachers,
         loss: str,
         project: Project | None,
     ) -> None:
         super().__init__(dataset, options)
-        self.teacher, self.project = teacher, project
-        self.direction = loss == "cosine" or teacher.sentence.normalise
-
-    def target(self, example: Any) -> None:
-        """The teacher's vector, which is computed for all texts at once."""
+        self.teachers, self.project = teachers, project
+        self.direction = loss == "cosine" or teachers.normalised
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
-        """An item for each text, with the teacher's vector."""
-        goals = self.goals(bert, [example.text for example in examples])
-        plain = super().samples(bert, examples)
-        return [
-            tuple(replace(item, target=goal) for item in sample)
-            for sample, goal in zip(plain, goals, strict=True)
-        ]
+        """An item for each text; its target is the row of the teachers' vector."""
+        self.sentence, texts = bert.sentence, [one.text for one in examples]
+        self.goals = self._goals(bert, texts)
+        how = bert.windower(overlap=0, limit=bert.sentence.max_length)
+        prepared = [bert.sentence.prepared(text) for text in texts]
+        parts: list[list[Any]] = [[] for _ in texts]
+        for window in bert.windows(prepared, how=how):
+            # Rows of numbers, which are copied at once into a batch.
+            ids, marks = array("q", window.ids), array("q", window.segments)
+            part = Window(0, ids, marks, window.tokens, window.first)
+            parts[window.number].append(part)
+        return [(TrainingItem(tuple(part), row),) for row, part in enumerate(parts)]
 
-    def goals(self, bert: LoadedModel, texts: Sequence[str]) -> Tensor:
-        """The teacher's vectors (N, D); for a narrower student, their principal components."""
-        vectors = embed(self.teacher, texts, normalise=self.direction)
-        width = bert.vector_width
+    def _goals(self, bert: LoadedModel, texts: Sequence[str]) -> Tensor:
+        """The teachers' vectors (N, D), as narrow as the student's; computed once for a run."""
+        cache, first = self.teachers.cache, bert.ranks is None or bert.ranks.first
+        if cache is not None and cache.is_file():
+            stored = torch.from_numpy(np.load(cache))
+            if stored.shape == (len(texts), bert.vector_width):
+                return stored
+        vectors = self.teachers.vectors(texts, self.direction)
         if self.project is not None:
-            goals = self.project(vectors)
-        elif width < vectors.shape[1]:
-            goals = principal_components(vectors, width)(vectors)
-        else:
-            goals = vectors
-        return torch.from_numpy(np.ascontiguousarray(goals, dtype=np.float32))
+            vectors = self.project(vectors)
+        elif bert.vector_width < vectors.shape[1]:
+            some = shuffled(np.arange(len(vectors)), len(vectors), 0, "components")[:FITTED_ON]
+            vectors = principal_components(vectors[some], bert.vector_width)(vectors)
+        goals = np.ascontiguousarray(vectors, dtype=np.float32)
+        if cache is not None and first and cache.parent.is_dir():
+            with atomic(cache) as stream:
+                np.save(stream, goals)
+        return torch.from_numpy(goals)
 
     def targets(self, items: Sequence[TrainingItem]) -> Targets:
-        """The teacher's vectors (texts, D), too."""
-        plain = [replace(item, target=None) for item in items]
-        return {**super().targets(plain), "goals": torch.stack([item.target for item in items])}
+        """The teachers' vectors (texts, D), too."""
+        rows = torch.tensor([item.target for item in items])
+        return {**super().targets(items), "goals": self.goals[rows]}
 
     def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
-        """Squared distance: of unit vectors, twice one minus the cosine."""
-        goals = targets["goals"]
+        """Squared distance of directions, or of the vectors themselves."""
         if self.direction:
-            vectors, goals = self.vectors(outputs, targets), torch.nn.functional.normalize(goals)
-        else:
-            vectors = self.means(outputs, targets)
+            return super().loss(outputs, batch, targets)
+        distances = (self.means(outputs, targets) - targets["goals"]).square().sum(-1)
+        return (distances * targets["weights"]).sum()
+
+    def vector_loss(self, vectors: Tensor, targets: Targets) -> Tensor:
+        """Squared distance of unit vectors: twice one minus the cosine."""
+        goals = F.normalize(targets["goals"][:, : vectors.shape[1]], dim=-1)
         return ((vectors - goals).square().sum(-1) * targets["weights"]).sum()
 
 
 @dataclass(frozen=True)
 class VectorDistillation(Distillation):
-    """A student that learns its teacher's vectors."""
+    """A student that learns its teachers' vectors."""
 
     loss: str
     project: Project | None
-    held: list[str]  # texts on which the agreement with the teacher is measured
+    held: list[str]  # texts on which the agreement with the teachers is measured
+    teachers: Teachers
+    further: tuple[str, ...] = ()  # the names of further teachers
+    width: int | None = None  # of the student's vectors
 
     def learn(self, train: Dataset[Any], settings: Settings) -> TeacherVectors:
-        """The teacher's vectors."""
-        return TeacherVectors(train, settings, self.teacher, self.loss, self.project)
+        """The teachers' vectors."""
+        return TeacherVectors(train, settings, self.teachers, self.loss, self.project)
 
     def open(self, training: Training, settings: Settings, device: torch.device) -> LoadedModel:
         """The student before its first step."""
         student = super().open(training, settings, device)
-        wide, most = student.vector_width, self.teacher.vector_width
-        if wide > most:
-            raise BertsmithError(f"the student (width {wide}) is wider than its teacher ({most})")
+        most, width = self.teachers.width, student.vector_width
+        if self.width is not None:
+            width = whole_number(self.width, "width", 1, most)
+        elif width > most:
+            raise BertsmithError(f"the student (width {width}) is wider than its teacher ({most})")
+        if width != student.vector_width:
+            if settings.parallel == "fsdp":
+                raise BertsmithError("vectors of another width are trained with --parallel ddp")
+            add_projection(student, width, settings.seed)
         return student
 
     def same(self) -> dict[str, Any]:
-        """Teacher, student and the loss."""
-        return super().same() | {"loss": self.loss, "student": self.student.describe()}
+        """Teachers, student and the loss."""
+        own = {"loss": self.loss, "student": self.student.describe(), "width": self.width}
+        others = [model_sum(one) for one in self.further]
+        return super().same() | own | {"further teachers": [*others, self.teachers.combine]}
 
     def compared(self, kept: Run) -> dict[str, Any]:
         """The student beside its teacher: the content of distill.json."""
-        student, teacher = kept.bert, self.teacher
+        student = kept.bert
+        settle_projection(student)
         texts = self.held or [one.text for one in self.splits.train.examples[:MOST_HELD]]
         kind = "vectors" if student.model.encoder.plan else "static"
+        settings: dict[str, Any] = {"loss": self.loss}
+        if self.further:
+            settings |= {"further_teachers": list(self.further), "combine": self.teachers.combine}
         return self.report(
             kept,
             {"kind": kind, "about": f"{self.student.describe()}, trained on its vectors of texts"},
-            {"loss": self.loss},
+            settings,
             self.pairs(kept),
-            agreement={"held_out": agreement(teacher, student, texts)} if self.held else {},
-            speed=compare_speed(teacher, student, embed, texts),
+            agreement={"held_out": agreement(self.teachers, student, texts)} if self.held else {},
+            speed=compare_speed(self.teacher, student, embed, texts),
             notes=[],
         )
 
 
-def agreement(teacher: LoadedModel, student: LoadedModel, texts: Sequence[str]) -> dict[str, Any]:
-    """How alike two models see texts: the rank correlation of the cosines of random pairs.
+# ------------------------------------------------------------------ vectors of another width
+
+
+def add_projection(student: LoadedModel, width: int, seed: int) -> None:
+    """Give a student a linear layer after the pooling, which is trained with it."""
+    if student.sentence.dense:
+        raise BertsmithError("the student has Dense modules already: its width cannot be changed")
+    linear = nn.Linear(student.checkpoint.config.width, width, bias=False, device="cpu")
+    nn.init.orthogonal_(linear.weight, generator=torch.Generator().manual_seed(seed))
+    student.model.projection = linear.to(student.device)
+    # The module of the vectors and the trained layer share one tensor.
+    dense = Dense(student.model.projection.weight, None, IDENTITY)
+    student.sentence = replace(student.sentence, dense=(dense,))
+
+
+def settle_projection(student: LoadedModel) -> None:
+    """Make the trained linear layer a Dense module of the model's directory."""
+    if hasattr(student.model, "projection"):
+        weight = student.model.projection.weight.detach().cpu()  # type: ignore[union-attr, operator]
+        del student.model.projection
+        student.sentence = replace(student.sentence, dense=(Dense(weight, None, IDENTITY),))
+
+
+def agreement(teachers: Teachers, student: LoadedModel, texts: Sequence[str]) -> dict[str, Any]:
+    """How alike teachers and student see texts: the rank correlation of cosines of random pairs.
 
     Models of the same width also have the mean cosine of their two vectors of a text.
     """
-    first, second = (embed(one, texts, normalise=True) for one in (teacher, student))
+    first, second = teachers.vectors(texts, True), embed(student, texts, normalise=True)
     order = shuffled(np.arange(len(texts)), len(texts), 0, "pairs")
     cosines = [np.einsum("nd,nd->n", one, one[order]) for one in (first, second)]
     result: dict[str, Any] = {
@@ -159,14 +263,22 @@ def headless(bert: LoadedModel) -> LoadedModel:
     )
 
 
-def read_plain(data: Any, **options: Any) -> tuple[Dataset[Any], list[str]]:
-    """Texts to learn from, each once, and those that are held out to measure the agreement on."""
+def read_plain(
+    data: Any, pieces: int | None = None, **options: Any
+) -> tuple[Dataset[Any], list[str]]:
+    """Texts to learn from, each once, and those that are held out to measure the agreement on.
+
+    With `pieces`, every text is cut into pieces of up to so many words.
+    """
+    if pieces is not None:
+        pieces = whole_number(pieces, "pieces", 1)
     source = open_data(data, "text", **options)
     examples: dict[str, Any] = {}
     for part in source.portions():
         for one in part.examples:
             if one is not None and one.text.strip():
-                examples.setdefault(one.text, one.where)
+                for text in pieces_of(one.text, pieces) if pieces else (one.text,):
+                    examples.setdefault(text, one.where)
     listed = [Scored(text, None, 0.0, where) for text, where in examples.items()]
     order = shuffled(np.arange(len(listed)), len(listed), 0, "held out")
     count = min(MOST_HELD, int(len(listed) * SHARE))

@@ -98,6 +98,14 @@ def drop_folder(root: Path, folder: str | Path) -> Update:
         return Updater(store, None, Ledger()).drop(_full_path(store, folder))
 
 
+def store_weights(root: Path, weights: Mapping[str, Any]) -> None:
+    """Store the weights of keywords and vectors in hybrid search, and the hash of their model."""
+    with writer(root), closing(Store.open(root, write=True)) as store:
+        with store.transaction():
+            store.set_meta(weights=weights)
+        store.seal()
+
+
 def _full_path(store: Store, folder: str | Path) -> Path:
     """The full path of a folder that may be gone: as the index has it, or with links resolved."""
     path = Path.cwd() / Path(folder).expanduser()
@@ -110,6 +118,12 @@ def add_documents(
     """Add documents that are not files."""
     with writer(root), opened(root, settings) as (store, encoder):
         return Updater(store, encoder, Ledger()).documents(map(_document, documents))
+
+
+def re_embed(root: Path, settings: Settings, report: Report = silent) -> Update:
+    """Embed all passages again, without reading the folders that they are from."""
+    with writer(root), opened(root, settings, re_embed=True) as (store, encoder):
+        return Updater(store, encoder, Ledger(), report).documents(())
 
 
 def remove_documents(root: Path, names: Sequence[str], settings: Settings) -> Update:
@@ -181,11 +195,12 @@ def _stamp(encoder: Encoder | None, chunking: Chunking, settings: Settings) -> d
 def _load(settings: Settings, name: str | Path, stamp: Mapping[str, Any]) -> Encoder:
     """Load a model for new vectors; `stamp` has the settings of the old ones."""
     long = settings.long or stamp.get("long", "window")
-    query, document = settings.query_prompt, settings.document_prompt
+    query, document, width = settings.query_prompt, settings.document_prompt, settings.width
     if settings.model is None:  # the same model: prompts that were given by hand are kept
         query = stamp.get("query_prompt") if query is None else query
         document = stamp.get("document_prompt") if document is None else document
-    return Encoder(name, settings.device, settings.precision, long, (query, document))
+        width = stamp.get("width") if width is None else width
+    return Encoder(name, settings.device, settings.precision, long, (query, document), width)
 
 
 def _fitting(root: Path, store: Store, settings: Settings) -> Encoder | None:
@@ -215,10 +230,11 @@ def _fitting(root: Path, store: Store, settings: Settings) -> Encoder | None:
     for option, value, stored in (
         ("--long", settings.long, encoder.long),
         ("--document-prompt", settings.document_prompt, encoder.prompts[1] or ""),
+        ("--width", settings.width, encoder.width or stamp["dimension"]),
     ):
         if value is not None and value != stored:
             raise BertsmithError(
-                f"{root}: its passages were embedded with {option} {shlex.quote(stored)};"
+                f"{root}: its passages were embedded with {option} {shlex.quote(str(stored))};"
                 " use --re-embed to change that"
             )
     if settings.query_prompt is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertsmith.errors import BertsmithError
-from bertsmith.files import reading
 from bertsmith.ledger import Ledger
 
 if TYPE_CHECKING:  # what imports PyTorch is imported when a model is needed
@@ -21,16 +19,6 @@ Vectors = np.ndarray[Any, np.dtype[np.float32]]
 DEFAULT_MODEL = "bertsmith-embed"
 LONG = ("window", "cut")
 WINDOWED = "long texts read in windows"  # in a model's ledger
-HASHED: tuple[str, ...] = (
-    "*.safetensors",
-    "config.json",
-    "tokenizer.json",
-    "vocab.txt",
-    "*.model",
-    "modules.json",
-)
-HASHED += ("1_Pooling/config.json", "sentence_*_config.json", "config_sentence_transformers.json")
-HASHED += ("*_Dense/*",)
 Prompts = tuple[str | None, str | None]  # before queries, before documents
 
 
@@ -39,19 +27,21 @@ class Encoder:
 
     long = "window"  # texts beyond the model's maximum length: "window", or "cut" (truncate)
     prompts: Prompts = (None, None)  # None: the model's default prompt
+    width: int | None = None  # elements of a vector that are kept; None: all
 
     def __init__(
         self,
         name: str | Path,
         device: str | None = None,
-        dtype: str = "float32",
+        dtype: str | None = None,
         long: str = "window",
         prompts: Prompts = (None, None),
+        width: int | None = None,
     ) -> None:
         """Open a model; prompts that are None are its own."""
         if long not in LONG:
             raise BertsmithError(f"unknown way to read long passages {long!r}; known: window, cut")
-        from bertsmith.checkpoint import Sentence, locate, read_sentence
+        from bertsmith.checkpoint import Sentence, locate, model_hash, read_sentence
 
         directory = locate(name)
         _, sentence = read_sentence(directory) or (directory, Sentence())
@@ -60,7 +50,7 @@ class Encoder:
         self.prompts = query, document
         self.name = str(directory.resolve()) if Path(name).exists() else str(name)
         self.hash = model_hash(directory)  # of all files that determine the vectors
-        self.device, self.dtype, self.long = device, dtype, long
+        self.device, self.dtype, self.long, self.width = device, dtype, long, width
         self.ledger: Ledger | None = None
 
     @cached_property
@@ -75,7 +65,7 @@ class Encoder:
     @property
     def dimension(self) -> int:
         """The width of the vectors."""
-        return self.model.vector_width
+        return self.width or self.model.vector_width
 
     @property
     def stamp(self) -> dict[str, Any]:
@@ -91,6 +81,7 @@ class Encoder:
             "long": self.long,
             "query_prompt": self.prompts[0],
             "document_prompt": self.prompts[1],
+            "width": self.width,
         }
 
     def embed(self, texts: Sequence[str]) -> Vectors:
@@ -104,7 +95,9 @@ class Encoder:
     def _embed(self, texts: list[str], prompt: str | None) -> Vectors:
         from bertsmith.tasks.embedding import embed
 
-        vectors = embed(self.model, texts, normalise=True, long=self.long, prompt=prompt)
+        vectors = embed(
+            self.model, texts, normalise=True, long=self.long, prompt=prompt, width=self.width
+        )
         # Empty texts and overflows in half precision get a zero vector.
         return np.nan_to_num(vectors, nan=0.0, posinf=0.0, neginf=0.0)
 
@@ -129,7 +122,7 @@ def encoder_of(
     stamp: Mapping[str, Any],
     name: str | Path | None = None,
     device: str | None = None,
-    dtype: str = "float32",
+    dtype: str | None = None,
 ) -> Encoder:
     """The encoder of an index, with the settings of its vectors; `name` is its new location.
 
@@ -137,24 +130,5 @@ def encoder_of(
     """
     encoder = Encoder(str(name or stamp.get("name")), device, dtype, stamp.get("long", "window"))
     encoder.prompts = stamp.get("query_prompt"), stamp.get("document_prompt")
+    encoder.width = stamp.get("width")
     return encoder
-
-
-def model_hash(name: str | Path) -> str:
-    """Return the SHA-256 sum of the files of a model that determine its vectors."""
-    from bertsmith.checkpoint import locate, read_sentence
-
-    directory = locate(name)
-    sentence = read_sentence(directory)
-    return files_hash({directory, sentence[0]} if sentence else {directory})
-
-
-def files_hash(folders: set[Path]) -> str:
-    """Return the SHA-256 sum of the files in a model's folders that determine its vectors."""
-    total = hashlib.sha256()
-    for folder in sorted(folders):
-        for path in sorted({path for pattern in HASHED for path in folder.glob(pattern)}):
-            with reading(path), path.open("rb") as stream:
-                total.update(f"{path.name}\0".encode())
-                total.update(hashlib.file_digest(stream, "sha256").digest())
-    return total.hexdigest()

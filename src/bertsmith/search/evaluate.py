@@ -170,12 +170,7 @@ def evaluate_search(
     `options` are those of `Index.search`. With a reranker, whose scores have another scale than
     those of the passages that it does not read, the run holds ranks (-1, -2, ...) instead.
     """
-    asked = [name for name in judgements if name in queries]
-    if not asked:
-        some = ", ".join(list(queries)[:3]), ", ".join(list(judgements)[:3])
-        raise BertsmithError(
-            f"no query is judged: queries are called {some[0]}, ..., judgements {some[1]}, ..."
-        )
+    asked = judged_queries(queries, judgements)
     run: Run = {}
     for done, name in enumerate(asked, 1):
         hits = index.search(
@@ -188,6 +183,17 @@ def evaluate_search(
         run[name] = {document: scores[document] for document in ordered(scores)[:DEPTH]}
         report(done, len(asked))
     return score_run(run, judgements, mode, draws)
+
+
+def judged_queries(queries: Mapping[str, str], judgements: Judgements) -> list[str]:
+    """The names of the queries that are judged; none is an error."""
+    asked = [name for name in judgements if name in queries]
+    if not asked:
+        some = ", ".join(list(queries)[:3]), ", ".join(list(judgements)[:3])
+        raise BertsmithError(
+            f"no query is judged: queries are called {some[0]}, ..., judgements {some[1]}, ..."
+        )
+    return asked
 
 
 def document_name(document: str, file: str) -> str:

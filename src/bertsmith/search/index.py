@@ -22,12 +22,13 @@ from bertsmith.search.build import (
     drop_folder,
     move_folder,
     remove_documents,
+    store_weights,
     update_folders,
 )
 from bertsmith.search.database import DamagedIndexError, current
 from bertsmith.search.encoder import DEFAULT_MODEL, Encoder, encoder_of
 from bertsmith.search.filters import Filters
-from bertsmith.search.fuse import SCALES, fuse
+from bertsmith.search.fuse import SCALES, Ranking, fuse
 from bertsmith.search.hits import Hit, best_of_documents, distinct, hit_of
 from bertsmith.search.keywords import (
     MOST_COMPLETIONS,
@@ -59,7 +60,7 @@ WEIGHTS = (1.0, 1.0)  # weights of keywords and vectors in hybrid search
 OWN_WEIGHTS = {"bertsmith-embed": (1.0, 0.5), "bertsmith-small": (1.0, 0.2)}
 FUSION = "min-max"
 DEPTH = 1000  # passages of each ranking that are fused, at least
-FIRST = 50  # passages that are read from the database at once, and by a reranker
+FIRST = 50  # passages that are read from the database at once
 MOST = 10_000  # results of one search
 BUSY_SECONDS = 0.5  # that a question about the state of the index waits for a running search
 
@@ -76,12 +77,13 @@ class Index:
         *,
         model: str | Path | Encoder | None = None,
         device: str | None = None,
-        dtype: str = "float32",
+        dtype: str | None = None,
         graph_from: int = GRAPH_FROM,
     ) -> None:
         self.path = Path(path)
         self.ledger = Ledger()
         self._lock = threading.RLock()
+        self._embedding = threading.Lock()  # readers share the model
         self._device, self._dtype, self._graph_from = device, dtype, graph_from
         self._store = Store.open(self.path)
         self._folder = self._store.folder
@@ -102,7 +104,7 @@ class Index:
         *,
         model: str | Path | None = None,
         device: str | None = None,
-        dtype: str = "float32",
+        dtype: str | None = None,
     ) -> Index:
         """Open an index. Its model is loaded when it is first needed.
 
@@ -123,6 +125,21 @@ class Index:
         """Create an empty index, to which documents are added; prompts default to the model's."""
         add_documents(Path(path), [], Settings(model=model, device=device, **given))
         return cls.open(path, device=device)
+
+    def reader(self) -> Index:
+        """Return another handle of the index, with the same model: both search at the same time."""
+        with self._latest():
+            quick = self._quickly_embedded("") is not None
+            shared = None if quick or self._meta_model() is None else self._model_of_index()
+        other = Index(
+            self.path,
+            model=shared or self._model,
+            device=self._device,
+            dtype=self._dtype,
+            graph_from=self._graph_from,
+        )
+        other._embedding = self._embedding
+        return other
 
     def __len__(self) -> int:
         with self._latest() as store:
@@ -240,8 +257,8 @@ class Index:
                 self._store.close()
                 self._store, self._folder, self._table = store, store.folder, None
                 former, stamp = self._encoder, self._meta_model() or {}
-                own = (stamp.get("hash"), stamp.get("long", "window"))
-                if former is not None and (former.hash, former.long) != own:
+                own = (stamp.get("hash"), stamp.get("long", "window"), stamp.get("width"))
+                if former is not None and (former.hash, former.long, former.width) != own:
                     self._encoder = None
 
     @contextmanager
@@ -271,9 +288,9 @@ class Index:
         "vectors".
         `files` are patterns such as "*.md", `kinds` such as "pdf", `after` and `before` dates of
         the files ("2024-05-01"). `by_document` keeps the best passage of each document. `rerank`
-        is the model that reorders the best 50 passages: a name, a directory, "index" (the model of
-        the index) or a `Reranker`; further passages follow in their old order with their old
-        scores. `highlight` marks the words that match.
+        is the model that reorders the best `rerank_top` passages: a name, a directory, "index" (the
+        model of the index) or a `Reranker`; further passages follow in their old order with their
+        old scores. `highlight` marks the words that match.
         """
         wanted = SearchSettings(**given)
         weights, fusion = wanted.weights or self.weights, wanted.fusion
@@ -283,7 +300,8 @@ class Index:
         if asked.blank:
             return []
         options = (mode, weights, fusion, filters, max(DEPTH, 2 * top))
-        reranker = self.reranker(wanted.rerank)
+        depth = whole_number(wanted.rerank_top, "rerank_top", 1, MOST)
+        reranker = (self.reranker(wanted.rerank), depth)
         with self._lock:
             for attempt in range(3):
                 self._refresh()
@@ -335,13 +353,14 @@ class Index:
         )
 
     def _search(
-        self, query: Query, top: int, options: tuple[Any, ...], by_document: bool, rerank: Any
+        self, query: Query, top: int, options: tuple[Any, ...], by_document: bool, reranker: Any
     ) -> list[Hit]:
+        rerank, deep = reranker
         query = self._completed(query)
         ranking, scores = self._ranked(query, *options)
         hits: list[Hit] = []
         while ranking and len(hits) < top:
-            step = max(FIRST, top)
+            step = max(FIRST, top, deep if rerank is not None else 0)
             part, ranking = ranking[:step], ranking[step:]
             passages = self._store.passages([number for number, _ in part])
             pairs = zip(passages, part, strict=True)
@@ -349,7 +368,7 @@ class Index:
             if not by_document:  # copies of a document are documents
                 more = distinct(more)
             if rerank is not None and not hits:
-                more = rerank.rerank(query.text, more)
+                more = [*rerank.rerank(query.text, more[:deep]), *more[deep:]]
             hits = (best_of_documents if by_document else distinct)([*hits, *more])
         return hits[:top]
 
@@ -481,18 +500,26 @@ class Index:
         """Return the unit vector (D,) of a query, computed with the model of the index."""
         with self._lock:
             quick = self._quickly_embedded(query) if self._encoder is None else None
-            return self._model_of_index().embed_query(query) if quick is None else quick
+            if quick is not None:
+                return quick
+            with self._embedding:
+                return self._model_of_index().embed_query(query)
 
     def _quickly_embedded(self, query: str) -> Vectors | None:
         """Embed a query with the default model in NumPy, unless another one was asked for."""
         stamp = self._meta_model() or {}
-        if stamp.get("name") != DEFAULT_MODEL or self._model or self._device not in (None, "cpu"):
+        if (
+            stamp.get("width")
+            or stamp.get("name") != DEFAULT_MODEL
+            or self._model
+            or self._device not in (None, "cpu")
+        ):
             return None
         if self._queries is None:
             from bertsmith.search.queries import QueryEncoder
 
             self._queries = QueryEncoder()
-        if self._queries.hash != stamp["hash"] or self._dtype != "float32":
+        if self._queries.hash != stamp["hash"] or self._dtype not in (None, "float32"):
             return None
         return self._queries.embed((stamp.get("query_prompt") or "") + query)
 
@@ -506,6 +533,45 @@ class Index:
         if self._table is None or self._table.generation != self._store.generation():
             self._table = VectorTable(self._store, self._graph_from)
         return self._table
+
+    def rankings(self, query: str) -> tuple[Ranking, Ranking]:
+        """The passages that match a query by keywords, and by vectors: what hybrid search fuses.
+
+        An index without vectors has an empty second ranking.
+        """
+        with self._latest():
+            asked = self._completed(parse(query))
+            allowed = self._allowed(asked, Filters.of((), (), None, None))
+            words = self._by_keywords(asked, DEPTH, allowed)
+            near = self._by_vectors(asked, DEPTH, allowed) if self._meta_model() else []
+            return words, near
+
+    def passages(self, ids: Sequence[int]) -> list[Stored]:
+        """Passages by their ids, in this order."""
+        with self._latest() as store:
+            return store.passages(ids)
+
+    def around(self, passage: int, before: int = 0, after: int = 0) -> list[Stored]:
+        """A passage with those before and after it in its file or record, in order."""
+        with self._latest() as store:
+            ids = store.neighbours(passage)
+            if passage not in ids:
+                raise BertsmithError(f"{self.path} has no passage {passage}: search again")
+            place = ids.index(passage)
+            return store.passages(ids[max(0, place - before) : place + after + 1])
+
+    def embed_passages(self, texts: Sequence[str]) -> Vectors:
+        """Return unit vectors (N, D) of texts, as the index embeds passages; (N, 0) without one."""
+        with self._lock:
+            if self._meta_model() is None:
+                return np.zeros((len(texts), 0), np.float32)
+            return self._model_of_index().embed(texts)
+
+    def places(self) -> dict[int, tuple[str, str]]:
+        """The document and the file of every passage, by its id."""
+        sql = "SELECT p.id, p.document, f.path FROM passages p JOIN files f ON f.id = p.file"
+        with self._latest() as store:
+            return {number: (name, file) for number, name, file in store.database.execute(sql)}
 
     def portions(self, size: int = 1024) -> Iterator[tuple[list[Stored], Any]]:
         """Yield all passages that have vectors, with the vectors (N, D), ordered by id."""
@@ -523,14 +589,31 @@ class Index:
 
     @property
     def weights(self) -> tuple[float, float]:
-        """The default weights of keywords and vectors in hybrid search."""
+        """The default weights of keywords and vectors in hybrid search: learned, or the model's."""
+        with self._latest() as store:
+            stamp, learned = self._meta_model(), store.meta().get("weights")
+        if stamp and learned and learned["model"] == stamp["hash"]:
+            return learned["keywords"], learned["vectors"]
+        return OWN_WEIGHTS.get(stamp["name"], WEIGHTS) if stamp else WEIGHTS
+
+    def keep_weights(self, weights: tuple[float, float]) -> None:
+        """Store the default weights of hybrid search, for as long as the model is the same."""
         with self._latest():
             stamp = self._meta_model()
-        return OWN_WEIGHTS.get(stamp["name"], WEIGHTS) if stamp else WEIGHTS
+        if stamp is None:
+            raise BertsmithError(f"{self.path}: has no vectors, and needs no weights")
+        keywords, vectors = weights
+        store_weights(self.path, {"model": stamp["hash"], "keywords": keywords, "vectors": vectors})
 
     def _meta_model(self) -> dict[str, Any] | None:
         model: dict[str, Any] | None = self._store.meta().get("model")
         return model
+
+    @property
+    def encoder(self) -> Encoder:
+        """The model of the index."""
+        with self._latest():
+            return self._model_of_index()
 
     def _model_of_index(self) -> Encoder:
         if self._encoder is None:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from safetensors import safe_open
 
+from bertsmith.folders import files_hash
 from bertsmith.foreign import read_json
-from bertsmith.search.encoder import DEFAULT_MODEL, Vectors, files_hash
+from bertsmith.search.encoder import DEFAULT_MODEL, Vectors
 from bertsmith.tokenizer import Tokenizer
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "models" / DEFAULT_MODEL

@@ -18,7 +18,6 @@ from bertsmith.search.passages import joined_text
 from bertsmith.tasks.answering.task import find_answers
 from bertsmith.tasks.registry import task_of
 
-CANDIDATES = 50  # passages that are reranked
 LONGEST_QUERY = 400  # characters of a query that a reranker reads
 
 
@@ -42,18 +41,20 @@ class Reranker:
         return self.pairs.scale
 
     def rerank(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
-        """Return the first hits reranked, followed by the others in their old order."""
-        head, rest = list(hits[:CANDIDATES]), list(hits[CANDIDATES:])
-        if not head:
-            return rest
-        texts = [joined_text(hit.title, hit.heading, hit.text) for hit in head]
+        """Return the hits in the order of the model's scores."""
+        if not hits:
+            return []
+        scores = self.scores(query, [joined_text(hit.title, hit.heading, hit.text) for hit in hits])
+        order = sorted(range(len(hits)), key=lambda place: (-scores[place], place))
+        return [replace(hits[place], score=scores[place]) for place in order]
+
+    def scores(self, query: str, texts: list[str]) -> list[float]:
+        """The score of each text for a query."""
         query = query[:LONGEST_QUERY]
         if self.pairs is None:
-            scores = self._late(query, texts)
-        else:
-            scores = self.pairs.steps(self.model, [query] * len(texts), texts)
-        order = sorted(range(len(head)), key=lambda place: (-scores[place], place))
-        return [replace(head[place], score=scores[place]) for place in order] + rest
+            return self._late(query, texts)
+        scores: list[float] = self.pairs.steps(self.model, [query] * len(texts), texts)
+        return scores
 
     def _late(self, query: str, texts: list[str]) -> list[float]:
         depth = [len(self.model.checkpoint.config.plan)]

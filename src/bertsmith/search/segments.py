@@ -15,7 +15,7 @@ from bertsmith.files import UNREADABLE, atomic, cause, digest, sync, writing
 from bertsmith.search.database import DamagedIndexError
 
 Matrix = np.ndarray[Any, np.dtype[Any]]
-DTYPES = ("float32", "float16")
+DTYPES = ("float32", "float16", "int8")
 BLOCK = 1 << 20
 
 
@@ -44,7 +44,7 @@ def write_segment(folder: Path, parts: Iterable[Matrix], dtype: str) -> tuple[st
 
     Returns its name, SHA-256 sum, rows and dimension. `parts` are matrices of one width.
     """
-    blocks = [np.ascontiguousarray(part, dtype=np.dtype(dtype)) for part in parts]
+    blocks = [np.ascontiguousarray(stored(part, dtype), dtype=np.dtype(dtype)) for part in parts]
     rows, dimension = sum(len(block) for block in blocks), blocks[0].shape[1]
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(
@@ -66,6 +66,26 @@ def write_segment(folder: Path, parts: Iterable[Matrix], dtype: str) -> tuple[st
     with writing(folder):
         sync(folder)
     return name, total.hexdigest(), rows, dimension
+
+
+def stored(vectors: Matrix, dtype: str) -> Matrix:
+    """Return unit vectors as a segment stores them.
+
+    int8 scales each vector so that its largest value is 127. The scale is not stored: the length
+    of every vector is 1, so that it is the inverse of the length of the integers.
+    """
+    if dtype != "int8" or vectors.dtype == np.int8:
+        return vectors
+    largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0.0)
+    return np.rint(vectors * (np.float32(127) / np.maximum(largest, np.float32(1e-12))))
+
+
+def unit_vectors(matrix: Matrix) -> Matrix:
+    """Return stored vectors as float32 vectors of length 1 (empty texts: 0)."""
+    vectors = np.asarray(matrix, dtype=np.float32)
+    if matrix.dtype != np.int8:
+        return vectors
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
 
 
 def open_segment(folder: Path, segment: Segment, verify: bool = False) -> Matrix:

@@ -360,6 +360,15 @@ class Store:
         assert table in ("passages", "files", "vectors", "segments")
         return int(self.database.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
+    def neighbours(self, passage: int) -> list[int]:
+        """The ids of all passages of a passage's file or record, in order."""
+        rows = self.database.execute(
+            "SELECT n.id FROM passages n JOIN passages p ON n.file = p.file"
+            " AND n.document = p.document WHERE p.id = ? ORDER BY n.first, n.id",
+            (passage,),
+        )
+        return [number for (number,) in rows]
+
     def passages(self, ids: Sequence[int]) -> list[Stored]:
         """Return passages by id, in this order; a damaged one is an error that names the index."""
         listed = ", ".join(str(int(number)) for number in ids)

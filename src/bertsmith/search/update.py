@@ -583,7 +583,7 @@ class Updater:
         matrix = open_segment(self.store.folder, segment, verify=True)
         self.vectors.append(matrix[[row for _, row in rows]])
         self.rows += [passage for passage, _ in rows]
-        width = segment.dimension * (2 if self.dtype == "float16" else 4)
+        width = segment.dimension * matrix.itemsize
         if len(self.rows) * width >= MERGED_BYTES:
             self._write_segment()
 

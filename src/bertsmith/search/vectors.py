@@ -10,7 +10,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.files import atomic, write_json
 from bertsmith.foreign import read_json
 from bertsmith.search.database import DATABASE, damaged, file_sum
-from bertsmith.search.segments import DamagedSegmentError, Matrix, open_segment
+from bertsmith.search.segments import DamagedSegmentError, Matrix, open_segment, unit_vectors
 from bertsmith.search.store import Store
 
 Ids = np.ndarray[Any, np.dtype[np.int64]]
@@ -65,8 +65,7 @@ class VectorTable:
             alone = np.empty(len(matrix), np.float32)
             step = max(1, BLOCK_BYTES // (4 * matrix.shape[1]))
             for start in range(0, len(matrix), step):
-                block = np.asarray(matrix[start : start + step], dtype=np.float32)
-                alone[start : start + step] = block @ query
+                alone[start : start + step] = unit_vectors(matrix[start : start + step]) @ query
             scores[place : place + len(ids)] = alone if rows is None else alone[rows]
             place += len(ids)
         return scores
@@ -78,7 +77,7 @@ class VectorTable:
         for matrix, rows, ids in self.parts:
             inside = np.flatnonzero((places >= start) & (places < start + len(ids)))
             chosen = places[inside] - start
-            vectors[inside] = matrix[chosen if rows is None else rows[chosen]]
+            vectors[inside] = unit_vectors(matrix[chosen if rows is None else rows[chosen]])
             start += len(ids)
         return vectors
 
@@ -141,7 +140,7 @@ class VectorTable:
             step = max(1, BLOCK_BYTES // (4 * matrix.shape[1]))
             chosen = np.arange(len(matrix)) if rows is None else rows
             for start in range(0, len(chosen), step):
-                graph.add(np.asarray(matrix[chosen[start : start + step]], dtype=np.float32))
+                graph.add(unit_vectors(matrix[chosen[start : start + step]]))
         path = self.folder / "neighbours.faiss"
         try:
             with atomic(path) as stream:

@@ -1,0 +1,77 @@
+"""`bertsmith adapt`: the model of an index, trained on its documents without labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from bertsmith.cli import options as shared
+from bertsmith.cli import tasks
+from bertsmith.cli.declare import option, options_of, takes
+from bertsmith.cli.search import INDEX
+from bertsmith.errors import BertsmithError
+from bertsmith.settings.search import AdaptationSettings
+
+if TYPE_CHECKING:
+    from bertsmith.search import Adapted
+
+
+@takes(options_of(AdaptationSettings), "given")
+def adapt(
+    index: Path = INDEX,
+    out: Path | None = option(
+        None, "Directory of the adapted model; default: the name of the index and -model."
+    ),
+    queries: Path | None = option(
+        None, "Queries that decide whether the search gains (see evaluate-search)."
+    ),
+    judgements: Path | None = option(None, "Judgements of these queries."),
+    best_grade: int | None = option(
+        None, "The best grade, if lower grades are better: 1 for Cranfield's file."
+    ),
+    given: Any = None,
+    device: shared.Device = None,
+    as_json: shared.Json = False,
+) -> None:
+    """Adapt the model of an index to its documents, without labels.
+
+    Titles, headings, items of lists, links, neighbouring passages and sentences are trained on as
+    queries, with hard negatives. Documents that are held out, or judged queries, are searched with
+    the old and the new model. Without a gain in nDCG@10 of hybrid search nothing is written.
+    """
+    from bertsmith.search import adapt as run
+    from bertsmith.search.evaluate import read_judgements, read_queries
+
+    if (queries is None) != (judgements is None):
+        raise BertsmithError("--queries and --judgements go together: give both or neither")
+    texts = None if queries is None else read_queries(queries)
+    grades = None if judgements is None else read_judgements(judgements, best_grade)
+    with shared.interruptible(f"{index} is as it was before"):
+        result = run(
+            index, out, queries=texts, judgements=grades, device=device, say=shared.note, **given
+        )
+    shared.output(as_json, [result.to_dict()], lambda: _show(index, result))
+
+
+def _show(index: Path, result: Adapted) -> None:
+    for proof in result.proofs:
+        typer.echo(f"\n{proof.queries:,} {proof.of}, with 95% bootstrap intervals")
+        rows = []
+        for name, one in proof.scores.items():
+            low, high = one["intervals"]["ndcg@10"].values()
+            rows.append((name, f"{one['ndcg@10']:.4f} ({low:.3f} to {high:.3f})"))
+        tasks.show_table(("", "ndcg@10"), rows, left=True, gap=3)
+        for two in proof.comparisons:
+            typer.echo(
+                f"{two['second']} minus {two['first']}: {two['difference']:+.4f} "
+                f"(95%: {two['low']:+.4f} to {two['high']:+.4f})"
+            )
+    typer.echo()
+    if not result.gained:
+        typer.echo("hybrid search does not gain: the model was not written, the index not changed")
+        return
+    typer.echo(f"hybrid search gains: the adapted model is in {result.out}")
+    again = f"bertsmith index --out {index} --model {result.out} --re-embed"
+    typer.echo("the index uses it now" if result.replaced else f"use it with: {again}")

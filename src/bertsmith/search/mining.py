@@ -1,0 +1,173 @@
+"""Hard negatives: the best hits of a query that are not relevant, for training on them."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertsmith.errors import BertsmithError
+from bertsmith.search.evaluate import Judgements, document_name, judged_queries
+from bertsmith.search.fuse import fuse
+from bertsmith.search.index import FUSION, Index
+from bertsmith.search.passages import joined_text
+from bertsmith.search.rerank import Reranker
+from bertsmith.search.store import Stored
+from bertsmith.settings import picked, taking
+from bertsmith.settings.search import MiningSettings
+from bertsmith.tasks.read import read_data
+from bertsmith.tasks.similarity.reading import Related
+from bertsmith.tasks.similarity.task import TASK
+
+PORTION = 256  # queries that are mined together
+
+
+@dataclass(frozen=True)
+class Question:
+    """A query, the texts that answer it, and passages that are not its negatives."""
+
+    query: str
+    positives: tuple[str, ...]
+    negatives: tuple[str, ...] = ()  # that are known already
+    relevant: frozenset[int] = frozenset()
+
+
+@taking(MiningSettings)
+def mine(
+    index: Index,
+    questions: Sequence[Question],
+    report: Callable[[int, int], None] = lambda done, total: None,
+    **given: Any,
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each question: `anchor`, `positive` and `negative` (lists of texts).
+
+    Negatives are the best hits of the index that are not relevant. A hit whose cosine with the
+    query is within a margin of the best positive's is left out: it may be relevant, too. With a
+    teacher, its scores decide instead, and rows have them as `scores`: of positives, then of
+    negatives. `finetune` reads such rows.
+    """
+    how = picked(MiningSettings, given)
+    if given:
+        raise BertsmithError(f"unknown setting {next(iter(given))!r}")
+    if index.about["model"] is None and how.mode == "vectors":
+        raise BertsmithError(f"{index.path}: was built without vectors: mine by keywords")
+    teacher = None if how.teacher is None else _teacher(index, how.teacher)
+    for start in range(0, len(questions), PORTION):
+        some = questions[start : start + PORTION]
+        texts = list(dict.fromkeys(text for one in some for text in one.positives))
+        vectors = dict(zip(texts, index.embed_passages(texts), strict=True))
+        for number, one in enumerate(some, start + 1):
+            yield _row(index, one, how, vectors, teacher)
+            report(number, len(questions))
+
+
+def _teacher(index: Index, name: Any) -> Reranker:
+    teacher = index.reranker(name)
+    if teacher is None or teacher.pairs is None:
+        raise BertsmithError(
+            f"{name}: a teacher is a reranker or a classifier of pairs; this model has no such head"
+        )
+    return teacher
+
+
+def _row(
+    index: Index,
+    question: Question,
+    how: MiningSettings,
+    vectors: Mapping[str, Any],
+    teacher: Reranker | None,
+) -> dict[str, Any]:
+    words, near = index.rankings(question.query)
+    chosen = {"keywords": words, "vectors": near}.get(how.mode)
+    ranking = fuse(words, near, index.weights, FUSION) if chosen is None else chosen
+    ids = [number for number, _ in ranking[how.skip : how.skip + how.depth]]
+    limit, cosines = float("inf"), dict(near)
+    if near and teacher is None:
+        query = index.embed(question.query)
+        best = max(float(vectors[text] @ query) for text in question.positives)
+        limit = min(best - how.margin, best - abs(best) * how.relative_margin)
+    # A passage that the ranking by vectors does not list is further away than all that it does.
+    ids = [n for n in ids if n not in question.relevant and cosines.get(n, -1.0) <= limit]
+    kept = list(_different(index.passages(ids), question, 4 if teacher else 1, how.negatives))
+    row: dict[str, Any] = {"anchor": question.query, "positive": list(question.positives)}
+    if teacher is None:
+        return {**row, "negative": [*question.negatives, *kept]}
+    return {**row, **_taught(teacher, question, kept, how)}
+
+
+def _different(
+    passages: Iterable[Stored], question: Question, times: int, count: int
+) -> Iterator[str]:
+    """Texts that repeat neither each other nor a positive; `times` × `count` at most.
+
+    A passage that contains a positive, such as a short answer, or is a part of one, repeats it.
+    """
+    known = {_plain(text) for text in (*question.positives, *question.negatives)}
+    left = times * count
+    for one in passages:
+        text, own = joined_text(one.title, one.heading, one.text), _plain(one.text)
+        if left and own and not any(own in other or other in own for other in known):
+            known.add(own)
+            left -= 1
+            yield text
+
+
+def _plain(text: str) -> str:
+    """The words of a text, by which texts are compared."""
+    return " ".join(re.findall(r"\w+", text.casefold()))
+
+
+def _taught(
+    teacher: Reranker, question: Question, texts: list[str], how: MiningSettings
+) -> dict[str, Any]:
+    """The negatives that a teacher finds worse than the best positive, and its scores of all."""
+    near, far = list(question.positives), [*question.negatives, *texts]
+    scores = teacher.scores(question.query, [*near, *far])
+    own, rest = scores[: len(near)], scores[len(near) :]
+    limit = max(own) - how.margin
+    kept = [(text, score) for text, score in zip(far, rest, strict=True) if score < limit]
+    kept = kept[: len(question.negatives) + how.negatives]
+    return {
+        "negative": [text for text, _ in kept],
+        "scores": [round(score, 6) for score in (*own, *(score for _, score in kept))],
+    }
+
+
+def judged_questions(
+    index: Index, queries: Mapping[str, str], judgements: Judgements
+) -> list[Question]:
+    """Queries with the best passage of each document that is relevant to them."""
+    by_name: defaultdict[str, list[int]] = defaultdict(list)
+    for number, place in index.places().items():
+        by_name[document_name(*place)].append(number)
+    questions = []
+    for name in judged_queries(queries, judgements):
+        good = [by_name[one] for one, grade in judgements[name].items() if grade > 0]
+        good = [ids for ids in good if ids]
+        if not good:
+            continue
+        words, near = index.rankings(queries[name])
+        ranks = {number: rank for rank, (number, _) in enumerate(near or words)}
+        best = [min(ids, key=lambda number: ranks.get(number, len(ranks))) for ids in good]
+        texts = [joined_text(one.title, one.heading, one.text) for one in index.passages(best)]
+        relevant = frozenset(number for ids in good for number in ids)
+        questions.append(Question(queries[name], tuple(texts), (), relevant))
+    if not questions:
+        raise BertsmithError("no relevant document of any query is in the index")
+    return questions
+
+
+def read_questions(path: Path) -> list[Question]:
+    """Queries with their positives, from any file that has columns of both."""
+    examples = read_data(path, TASK.name).examples
+    if not all(isinstance(one, Related) for one in examples):
+        raise BertsmithError(
+            f"{path}: pairs with scores; mining needs queries with texts that answer them "
+            "(columns anchor and positive), or queries with --judgements"
+        )
+    return [
+        Question(one.anchor, one.positives, one.texts[1 + len(one.positives) :]) for one in examples
+    ]

@@ -1,0 +1,116 @@
+"""Weights of keywords and vectors in hybrid search, learned from judged queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from bertsmith.errors import BertsmithError
+from bertsmith.examples.draw import shuffled
+from bertsmith.metrics.paired import resample_pair
+from bertsmith.metrics.ranking import ndcg, ordered
+from bertsmith.search.evaluate import DEPTH, Judgements, document_name, judged_queries
+from bertsmith.search.fuse import Ranking, fuse
+from bertsmith.search.index import FUSION, Index
+from bertsmith.tasks.task import weighted_mean
+
+Pair = tuple[float, float]
+STEPS = [round(number / 10, 1) for number in range(11)]
+GRID: list[Pair] = [(1.0, one) for one in STEPS] + [(one, 1.0) for one in reversed(STEPS[:-1])]
+FOLDS = 5
+FEWEST = 20  # judged queries
+
+
+@dataclass(frozen=True)
+class LearnedWeights:
+    """Weights that were chosen on judged queries, and their cross-validated gain in nDCG@10."""
+
+    weights: Pair
+    former: Pair
+    queries: int
+    ndcg: float  # each fifth of the queries with the weights that are best for the others
+    former_ndcg: float
+    difference: float
+    low: float  # 95% bootstrap interval of the difference
+    high: float
+    p_value: float
+
+    @property
+    def gained(self) -> bool:
+        """Is the whole interval of the difference above 0?"""
+        return self.low > 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain values; `stored` says whether the index uses the weights."""
+        return {**asdict(self), "stored": self.gained}
+
+
+def learn_weights(
+    index: Index,
+    queries: Mapping[str, str],
+    judgements: Judgements,
+    draws: int = 1000,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> LearnedWeights:
+    """Choose the weights of hybrid search on judged queries; the index stores them if they help.
+
+    The gain over the weights in use is cross-validated: queries are never scored with weights that
+    were chosen on them. Unless its interval is above 0, the index is not changed.
+    """
+    asked = judged_queries(queries, judgements)
+    if len(asked) < FEWEST:
+        raise BertsmithError(
+            f"weights are learned from {FEWEST} judged queries or more; there are {len(asked)}"
+        )
+    former = index.weights
+    grid = [former, *(pair for pair in GRID if pair != former)]  # of equals, the first is kept
+    names = {one: document_name(*place) for one, place in index.places().items()}
+    scores = np.empty((len(asked), len(grid)))
+    for row, name in enumerate(asked):
+        words, near = index.rankings(queries[name])
+        for column, pair in enumerate(grid):
+            found = _documents(fuse(words, near, pair, FUSION), names)
+            scores[row, column] = ndcg(ordered(found), judgements[name])
+        report(row + 1, len(asked))
+    result = _compared(grid, scores, draws)
+    if result.gained:
+        index.keep_weights(result.weights)
+    return result
+
+
+def _documents(ranking: Ranking, names: Mapping[int, str]) -> dict[str, float]:
+    """The scores of the best documents: those of their best passages."""
+    best: dict[str, float] = {}
+    for passage, score in ranking:
+        best.setdefault(names[passage], score)
+        if len(best) == DEPTH:
+            break
+    return best
+
+
+def _compared(grid: list[Pair], scores: Any, draws: int) -> LearnedWeights:
+    """The best weights for all queries, and the cross-validated gain over the first of the grid."""
+    folds = shuffled(np.arange(len(scores)), len(scores), 0, "folds") % FOLDS
+    held_out = np.empty(len(scores))
+    for fold in range(FOLDS):
+        own = folds == fold
+        held_out[own] = scores[own, scores[~own].mean(0).argmax()]
+    first, second = (partial(weighted_mean, one) for one in (scores[:, 0], held_out))
+    gain = resample_pair(first, second, len(scores), draws=draws)
+    assert gain.low is not None
+    assert gain.high is not None
+    return LearnedWeights(
+        weights=grid[int(scores.mean(0).argmax())],
+        former=grid[0],
+        queries=len(scores),
+        ndcg=float(held_out.mean()),
+        former_ndcg=float(scores[:, 0].mean()),
+        difference=gain.difference,
+        low=gain.low,
+        high=gain.high,
+        p_value=gain.p_value,
+    )

@@ -1,0 +1,51 @@
+"""`bertsmith mcp` as an assistant starts it."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertsmith.errors import BertsmithError
+from cli.conftest import Run
+from search.test_mcp import talk
+
+mcp = pytest.importorskip("mcp")
+
+
+def test_command_over_stdio(search_index: Path) -> None:
+    command = mcp.StdioServerParameters(
+        command=sys.executable, args=["-m", "bertsmith", "mcp", str(search_index)]
+    )
+
+    async def steps(client: Any) -> Any:
+        names = [tool.name for tool in (await client.list_tools()).tools]
+        return names, await client.call_tool("search", {"query": "sea whales"})
+
+    names, answer = talk(command, steps)
+    assert names == ["search", "read"]
+    assert answer.structured_content["results"][0]["file"].endswith("whales.md")
+
+
+def test_command_over_http(search_index: Path) -> None:
+    words = [sys.executable, "-m", "bertsmith", "mcp", str(search_index), "--http", "0"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            address = process.stderr.readline().split()[2].rstrip(",")
+            steps: Any = lambda client: client.call_tool("search", {"query": "whales"})  # noqa: E731
+            answer = talk(address, steps)
+            assert answer.structured_content["results"][0]["file"].endswith("whales.md")
+        finally:
+            process.terminate()
+
+
+def test_mistakes(run: Run, tmp_path: Path) -> None:
+    for words, match in {
+        ("mcp",): "no tools: name at least one INDEX",
+        ("mcp", tmp_path): "no index|not an index|is not",
+        ("mcp", "--model", "x="): "is not a model",
+    }.items():
+        with pytest.raises(BertsmithError, match=match):
+            run(*words)
