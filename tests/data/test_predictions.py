@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -121,5 +122,11 @@ def test_vectors(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
     assert rows[0] == {"text": "a", "vector": [0, 1, 2]}
     assert rows[3] == {"text": "b", "vector": 1, "vector_predicted": [9, 10, 11]}
+    with open_vectors(tmp_path / "a.parquet") as writer:
+        writer.write([{"text": "a"}] * 3, vectors[:3])
+        writer.write([{"text": "b"}], vectors[3:])
+    table = pq.read_table(tmp_path / "a.parquet")
+    assert str(table.schema.field("vector").type) == "fixed_size_list<element: float>[3]"
+    assert table["vector"].to_pylist() == vectors.tolist()
     with pytest.raises(BertsmithError, match=r"must end in \.npy"):
         open_vectors(tmp_path / "a.txt").__enter__()

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import bertsmith as bs
 from bertsmith import BertsmithError, distill, load
 from bertsmith.finetuning import finetune
 from bertsmith.finetuning.calibrate import _best, _candidates, fit_temperature
@@ -42,8 +43,8 @@ def test_the_temperature_is_that_of_the_data() -> None:
 
 
 def test_a_calibrated_model_keeps_it(base: Base, write: Write, tmp_path: Path) -> None:
-    rows = labelled(48)
-    for number in range(0, 48, 5):  # labels that cannot be learned
+    rows = labelled(200)
+    for number in range(0, 200, 20):  # labels that cannot be learned
         rows[number]["label"] = "city" if rows[number]["label"] == "thing" else "thing"
     train, dev, out = write("t.jsonl", labelled(48)), write("d.jsonl", rows), tmp_path / "out"
     result = finetune(
@@ -53,7 +54,8 @@ def test_a_calibrated_model_keeps_it(base: Base, write: Write, tmp_path: Path) -
         dev=dev,
         test=dev,
         calibrate=True,
-        abstain=0.9,
+        abstain=0.8,
+        coverage=0.9,
         metric="f1",
         **FEW,
     )
@@ -64,9 +66,17 @@ def test_a_calibrated_model_keeps_it(base: Base, write: Write, tmp_path: Path) -
     assert content["decision_threshold"]["label"] == "thing"
     bert = load(out, device="cpu")
     again = evaluate(bert, read_data(dev))
-    assert again.scores["f1"] == pytest.approx(result.kept.scores["dev"]["f1"])  # type: ignore[index]
-    assert again.scores["coverage"] == pytest.approx(content["abstain"]["coverage"])
+    assert again.scores["f1"] == pytest.approx(result.kept.scores["test"]["f1"])  # type: ignore[index]
+    assert content["kept_apart"] == pytest.approx(100, abs=3)  # half of the dev data
+    assert 0 < content["abstain"]["coverage"] <= 1
     assert all("abstained" in one.output for one in again.predictions)
+    assert again.scores["set_coverage"] == pytest.approx(0.9, abs=0.12)
+    assert all(set(one.output["set"]) <= {"city", "thing"} for one in again.predictions)
+    more = bs.predict(out, dev, coverage=0.98, device="cpu")
+    sizes = [len(row["set"]) for row in more]
+    assert sum(sizes) >= sum(len(one.output["set"]) for one in again.predictions)
+    with pytest.raises(BertsmithError, match="coverage must be"):
+        bs.predict(out, dev, coverage=0.999, device="cpu")
     assert bert.classify("Paris").scores.keys() == {"city", "thing"}
 
 
@@ -114,6 +124,7 @@ def test_thresholds_end_with_the_weights_they_were_fitted_for(
         "label_thresholds": {"city": 0.97},
         "no_answer_threshold": 0.1,
         "abstain_below": 0.99,
+        "conformal": {"coverage": 0.9, "rows": 9, "limits": {"90": 0.5}},
     }
     (before / "config.json").write_text(json.dumps({**config, **stale}))
     assert load(before, device="cpu").checkpoint.settings.keys() >= stale.keys()
@@ -126,10 +137,37 @@ def test_thresholds_end_with_the_weights_they_were_fitted_for(
 
 def test_what_cannot_be_calibrated(base: Base, write: Write) -> None:
     numbers = write("n.jsonl", [{"text": f"a {n}", "score": n / 7} for n in range(9)])
-    with pytest.raises(BertsmithError, match="are for classification, choice, multilabel, not"):
+    with pytest.raises(BertsmithError, match="calibration is for classification, multilabel"):
         finetune(base().folder, numbers, task="regression", calibrate=True)
     labels = write("l.jsonl", labelled(8))
     with pytest.raises(BertsmithError, match="needs a dev file"):
         finetune(base().folder, labels, hold_out=0, calibrate=True)
+    with pytest.raises(BertsmithError, match="coverage needs at least 9 rows"):
+        finetune(base().folder, labels, dev=labels, coverage=0.9)
+    with pytest.raises(BertsmithError, match=r"coverage must be 0.5, .* 0.99, not 0.999"):
+        finetune(base().folder, labels, dev=labels, coverage=0.999)
     with pytest.raises(BertsmithError, match="abstain must be an accuracy"):
         finetune(base().folder, labels, abstain=1.5)
+
+
+def test_a_finished_model_is_calibrated_on_fresh_rows(
+    base: Base, write: Write, tmp_path: Path
+) -> None:
+    """Numbers have intervals; what was fitted is in the directory."""
+    rows = [{"text": f"a car of {n % 7}", "score": n % 7 + n % 3 / 10} for n in range(60)]
+    train, fresh, out = write("t.jsonl", rows[:20]), write("f.jsonl", rows[20:]), tmp_path / "out"
+    finetune(base().folder, train, out, dev=train, task="regression", **FEW)
+    with pytest.raises(BertsmithError, match="no held-out rows for a coverage"):
+        bs.evaluate(out, fresh, coverage=0.8, device="cpu")
+    scores = bs.evaluate(out, fresh, coverage=0.8, calibrate_on=fresh, device="cpu").scores
+    assert scores["set_coverage"] == pytest.approx(0.8, abs=0.05)  # of the same rows
+    row = bs.predict(out, ["a car of 3"], device="cpu")[0]
+    low, high = row["interval"]
+    assert low < row["score"] < high
+    assert high - low == pytest.approx(scores["set_size"], abs=1e-4)
+    with pytest.raises(BertsmithError, match="abstention is for classification"):
+        bs.evaluate(out, fresh, abstain=0.9, calibrate_on=fresh, device="cpu")
+    with pytest.raises(BertsmithError, match="abstain needs calibrate_on"):
+        bs.evaluate(out, fresh, abstain=0.9, device="cpu")
+    with pytest.raises(BertsmithError, match="not a model directory that can be changed"):
+        bs.evaluate("bertsmith-embed", [("a", "b", 1.0)], coverage=0.9, calibrate_on=fresh)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,14 @@ from bertsmith.finetuning import finetune, read_splits, settings_for, split_off
 from bertsmith.finetuning.batches import micro_batches
 from bertsmith.finetuning.settings import matrix_rate_for, rate_for
 from bertsmith.finetuning.setup import open_fresh
-from bertsmith.finetuning.tuning import Tuning, train
+from bertsmith.finetuning.tuning import Tuning, has_ended, train
 from bertsmith.model.attention import Attention
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.training import Training
 from bertsmith.train import tables
 from bertsmith.train.activations import CachedEncoder
+from bertsmith.train.best import Best
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.recipe import TrainPart
 from finetuning.conftest import FAST, Write, labelled, texts
@@ -123,11 +125,11 @@ def test_a_frozen_encoder_reads_each_text_once(
 def test_of_many_epochs_some_are_scored(base: Base, write: Write) -> None:
     file = write("t.jsonl", labelled(8))
     scored = {}
-    for given in ({"epochs": 25}, {"epochs": 4}, {"epochs": 25, "patience": 30}):
+    for given in ({"epochs": 25, "keep": "last"}, {"epochs": 4}, {"epochs": 25, "patience": 30}):
         result = finetune(base().folder, file, dev=file, device="cpu", **{**FAST, **given})
         rows = result.kept.history.epochs
         scored[tuple(given.values())] = [row["epoch"] for row in rows if "accuracy" in row]
-    assert scored[25,] == [1, 3, 6, 9, 12, 15, 18, 21, 24, 25]
+    assert scored[25, "last"] == [1, 3, 6, 9, 12, 15, 18, 21, 24, 25]
     assert scored[4,] == [1, 2, 3, 4]
     assert scored[25, 30] == list(range(1, 26))
 
@@ -294,6 +296,49 @@ def test_training_stops_early(base: Base, write: Write) -> None:
     assert (count, best) == (3, 1)
 
 
+def test_many_epochs_end_early_where_dev_scores_do_not_rise(base: Base, write: Write) -> None:
+    rows = labelled(24)
+    noise = [{**row, "label": ("city", "thing")[n // 2 % 2]} for n, row in enumerate(labelled(24))]
+    file, dev = write("t.jsonl", rows), write("dev.jsonl", noise)
+    given = {**FAST, "epochs": 40, "learning_rate": 1e-6}  # which learns next to nothing
+    result = finetune(base().folder, file, dev=dev, device="cpu", **given)
+    done = result.kept.history.done
+    assert 40 / 3 <= done < 40
+    assert any("a third of all epochs" in note for note in result.notes)
+    last = finetune(base().folder, file, dev=dev, device="cpu", keep="last", **given)
+    assert last.kept.history.done == 40
+
+
+FALLS = [0.6, 0.5, 0.45, 0.4, 0.35, 0.3, 0.25, 0.2]
+STANDS = [0.6, 0.59, 0.61, 0.58, 0.6, 0.59, 0.58, 0.57]
+
+
+@pytest.mark.parametrize(
+    ("scores", "losses", "ended"),
+    [
+        ([0.0] * 5, FALLS, False),  # nothing is found yet
+        ([0.0] * 5, STANDS, True),
+        ([math.nan] * 5, STANDS, False),  # there is no score
+        ([None] * 5, STANDS, False),  # as a checkpoint has it
+        ([None] * 5, [*FALLS[:-1], 0.0001], True),  # the file is learned
+        ([0.5, 0.4, 0.4, 0.4, 0.4], FALLS, True),
+        ([0.4, 0.4, 0.5, 0.4, 0.4], STANDS, False),  # two scores since the best
+    ],
+)
+def test_a_score_that_never_changed_may_yet_rise(
+    write: Write, scores: list[float | None], losses: list[float], ended: bool
+) -> None:
+    settings = settings_for("classification", **{**FAST, "metric": "accuracy", "epochs": 12})
+    training = training_of(read_data(write("t.jsonl", labelled(8))), settings)
+    best, rows, left = Best(), [], list(scores)
+    for epoch, loss in enumerate(losses, 1):
+        rows.append({"epoch": epoch, "loss": loss})
+        if epoch in (1, 2, 4, 6, 8):
+            score = rows[-1]["accuracy"] = left.pop(0)
+            best.consider(math.nan if score is None else score, epoch, {})
+    assert has_ended(best, settings, training, rows) is ended
+
+
 def test_a_run_that_has_learned_its_file_ends(
     base: Base, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,7 +353,7 @@ def test_a_run_that_has_learned_its_file_ends(
     done = len(result.kept.history.epochs)
     assert done < 40
     assert any(
-        note.startswith(f"stopped after {done} of 40 epochs: the training loss was below 0.001")
+        note.startswith(f"stopped after {done} of 40 epochs: ") and "below 0.001" in note
         for note in result.notes
     )
 

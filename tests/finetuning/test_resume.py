@@ -42,10 +42,11 @@ def weights(folder: Path) -> dict[str, bytes]:
 
 
 def report(folder: Path) -> dict[str, Any]:
+    """The report of a run, without how long anything took."""
     content = json.loads((folder / "report.json").read_text())
     del content["examples_per_second"]
-    if content.get("baseline"):
-        content["baseline"].pop("seconds", None)  # how long it took, too
+    for name in ("baseline", "vectors"):
+        (content.get(name) or {}).pop("seconds", None)
     return content
 
 

@@ -15,8 +15,10 @@ import torch
 from bertsmith import BertsmithError, load
 from bertsmith.checkpoint.dense import Dense
 from bertsmith.finetuning import finetune, settings_for
-from bertsmith.finetuning.batches import batch_of, shuffled_batches
+from bertsmith.finetuning.batches import TaskBatch, batch_of, shuffled_batches
+from bertsmith.finetuning.learner import Learner
 from bertsmith.finetuning.setup import open_fresh
+from bertsmith.foreign import read_json
 from bertsmith.tasks.embedding import embed
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_named
@@ -170,3 +172,141 @@ def test_mistakes(base: Base, write: Write) -> None:
     single = write("s.jsonl", [{"text": "a", "score": 1}, {"text": "b", "score": 2}])
     with pytest.raises(BertsmithError, match="similarity needs two texts"):
         finetune(base().folder, single, task="similarity", hold_out=0)
+
+
+def rows_with_scores(count: int = 24) -> list[dict[str, Any]]:
+    words = [*CITIES, *OTHERS, "daughter", "letter", "garden", "spaniel", "roof", "mayor"]
+    return [
+        {
+            "anchor": f"the old {words[n % len(words)]} {n}",
+            "positive": [f"river {words[n % len(words)]}", f"a {words[n % len(words)]} home"],
+            "negative": [f"the {words[(n + 3) % len(words)]}"],
+            "scores": [4.0, 2.0, -3.0],
+        }
+        for n in range(count)
+    ]
+
+
+def learner_of(made: Made, file: Path, **given: Any) -> tuple[Any, Any, Training]:
+    """A loaded model, the batch of all rows, and how they are learned."""
+    data = read_data(file, "similarity")
+    settings = settings_for("similarity", dropout=0.0, **given)
+    training = task_named("similarity").training(data, settings)
+    bert = open_fresh(made.folder, training, settings, "cpu")
+    items = [item for sample in training.samples(bert, data.examples) for item in sample]
+    weight = float(len(items))
+    return bert, TaskBatch(batch_of(items), training.targets(items), weight, 0), training
+
+
+def gradients_of(bert: Any, training: Training, example: TaskBatch, cached: int) -> Any:
+    bert.model.train()
+    bert.model.zero_grad()
+    torch.manual_seed(1)
+    loss, _ = Learner(bert.model, training, cached=cached)(example, {})
+    loss.backward()
+    grads = {n: p.grad.clone() for n, p in bert.model.named_parameters() if p.grad is not None}
+    return float(loss.detach()), grads
+
+
+def test_cached_gradients_are_those_of_one_pass(base: Base, write: Write) -> None:
+    file = write("t.jsonl", rows_with_scores())
+    bert, example, training = learner_of(base(), file, loss="contrastive", matryoshka="8,16")
+    assert training.together
+    want, plain = gradients_of(bert, training, example, 0)
+    total = example.batch.layout.total
+    for budget in (total // 5, 30, 1):
+        loss, cached = gradients_of(bert, training, example, budget)
+        assert loss == pytest.approx(want, abs=1e-5)
+        assert cached.keys() == plain.keys()
+        for name, gradient in plain.items():
+            assert torch.allclose(cached[name], gradient, atol=1e-5), name
+
+
+def test_a_budget_trains_as_one_pass_does(base: Base, write: Write) -> None:
+    file = write("t.jsonl", rows_with_scores())
+    options: Any = {**FAST, "epochs": 2, "loss": "contrastive", "dropout": 0.0}
+    losses = [
+        finetune(base().folder, file, dev=file, budget=budget, **options).kept.history.losses
+        for budget in (0, 64)
+    ]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
+
+
+def test_matryoshka_is_the_mean_over_widths(base: Base, write: Write, tmp_path: Path) -> None:
+    file, out = write("t.jsonl", rows_with_scores()), tmp_path / "out"
+    for loss in ("contrastive", "margin"):
+        bert, example, training = learner_of(base(), file, loss=loss, matryoshka="16,8")
+        outputs = training.outputs(bert.model, example.batch)
+        means = training.means(outputs, example.targets)
+        alone = [
+            training.vector_loss(
+                torch.nn.functional.normalize(means[:, :w], dim=-1), example.targets
+            )
+            for w in (8, 16, means.shape[1])
+        ]
+        whole = training.loss(outputs, example.batch, example.targets)
+        assert float(whole.detach()) == pytest.approx(float(sum(alone).detach()) / 3, rel=1e-5)
+    finetune(base().folder, file, out, dev=file, matryoshka="16,8", **FAST | {"epochs": 1})
+    assert read_json(out / "config.json")["matryoshka_dimensions"] == [8, 16]
+    model = load(out, device="cpu")
+    full, short = (model.embed(["a river", "home"], normalise=True, width=w) for w in (None, 8))
+    want = full[:, :8] / np.linalg.norm(full[:, :8], axis=1, keepdims=True)
+    np.testing.assert_allclose(short, want, atol=1e-6)
+    with pytest.raises(BertsmithError, match="width must be from 1 to"):
+        model.embed("a river", width=10_000)
+    finetune(out, file, tmp_path / "again", dev=file, **FAST | {"epochs": 1})
+    assert "matryoshka_dimensions" not in read_json(tmp_path / "again" / "config.json")
+
+
+def test_margins_of_a_teacher(base: Base, write: Write) -> None:
+    """The loss is that of the formula, and the margins are learned."""
+    file = write("t.jsonl", rows_with_scores())
+    bert, example, training = learner_of(base(), file, temperature=0.1)
+    vectors = training.vectors(training.outputs(bert.model, example.batch), example.targets)
+    want = 0.0
+    for place in range(0, len(vectors), 4):
+        anchor, *near, far = vectors[place : place + 4]
+        for one, margin in zip(near, (7.0, 5.0), strict=True):
+            want += float(((anchor @ one - anchor @ far) / 0.1 - margin) ** 2) / 2
+    loss = training.loss(
+        training.outputs(bert.model, example.batch), example.batch, example.targets
+    )
+    assert float(loss) == pytest.approx(want, rel=1e-4)
+    result = finetune(base().folder, file, dev=file, temperature=0.1, **FAST)
+    losses = result.kept.history.losses
+    assert losses[-1] < losses[0] / 2
+
+
+def test_anchors_are_queries(base: Base, write: Write) -> None:
+    """The model's prompts for queries and documents are used in training."""
+    file = write("t.jsonl", rows_with_scores(4))
+    data = read_data(file, "similarity")
+    for loss in ("contrastive", "margin"):
+        settings = settings_for("similarity", loss=loss)
+        training = task_named("similarity").training(data, settings)
+        bert = open_fresh(base().folder, training, settings, "cpu")
+        prompts = {"query": "garden ", "document": "home "}
+        bert.sentence = replace(bert.sentence, more={"prompts": prompts})
+        [item] = training.samples(bert, data.examples)[0]
+        texts = [bert.tokenizer.decode(window.ids) for window in item.windows]
+        assert ["garden" in texts[0], *("home" in text for text in texts[1:])] == [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({"scores": [1.0]}, {}, "'scores' is not a list of 3 numbers"),
+        ({"scores": [1.0, "x", 2.0]}, {}, "'scores' is not a list of 3 numbers"),
+        ({"scores": None}, {"loss": "margin"}, "no row has a negative and a teacher's scores"),
+        ({}, {"matryoshka": "8,x"}, "matryoshka must be widths"),
+        ({}, {"matryoshka": "0"}, "matryoshka must be widths"),
+        ({}, {"matryoshka": "8,100000"}, "not less than the width of the vectors"),
+        ({}, {"loss": "cosine"}, "no loss 'cosine'; known: contrastive, margin"),
+    ],
+)
+def test_mistakes_in_training_for_retrieval(
+    base: Base, write: Write, change: Any, options: Any, message: str
+) -> None:
+    file = write("t.jsonl", [row | change for row in rows_with_scores(6)])
+    with pytest.raises(BertsmithError, match=message):
+        finetune(base().folder, file, dev=file, **FAST | options)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bertsmith import Bert
 from bertsmith.batch import Batch
 from bertsmith.checkpoint import read, read_sentence
-from bertsmith.model import prepare
+from bertsmith.cpu import prepare
 from bertsmith.tasks.training import label_config
 from bertsmith.tokenizer import Encoding, Tokenizer
 from tasks.words import LINES

@@ -34,6 +34,21 @@ def test_entailment_is_that_of_the_pipeline(made: Maker) -> None:
         )
 
 
+def test_several_labels_at_once_are_those_of_the_pipeline(made: Maker) -> None:
+    model = made("bert", "ForSequenceClassification", num_labels=3, **NAMES)
+    ask = transformers.pipeline(
+        "zero-shot-classification", model=model.theirs, tokenizer=model.their_tokenizer
+    )
+    how = {"hypothesis_template": "This text is about {}.", "multi_label": True}
+    theirs = ask(TEXTS, candidate_labels=LABELS, **how)
+    ours = model.ours.choose_label(TEXTS, LABELS, several=True)
+    for one, other in zip(ours, theirs, strict=True):
+        expected = dict(zip(other["labels"], other["scores"], strict=True))
+        assert one.scores == pytest.approx(expected, abs=1e-4)
+    with pytest.raises(BertsmithError, match="labels compete by vectors"):
+        model.ours.choose_label(TEXTS, LABELS, way="vectors", several=True)
+
+
 def test_vectors_are_compared_by_their_cosines(made: Maker) -> None:
     bert = made("bert", "Model").ours
     sentences = [f"This text is about {label}." for label in LABELS]

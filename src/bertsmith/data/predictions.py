@@ -147,10 +147,14 @@ class _Delimited:
 
 
 class _Parquet:
-    """parquet; lists and objects of results are JSON, and the first rows decide the types."""
+    """parquet; lists and objects of results are JSON, and the first rows decide the types.
+
+    Arrays are vectors: lists of float32 of one length.
+    """
 
     def __init__(self, path: Path, stream: IO[bytes]) -> None:
         try:
+            import numpy
             import pyarrow
             from pyarrow import parquet
         except ImportError as error:
@@ -159,6 +163,7 @@ class _Parquet:
             ) from error
         self.path, self.stream, self.arrow, self.parquet = path, stream, pyarrow, parquet
         self.file: Any = None
+        self.array = numpy.ndarray
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
         plain = [{name: self._cell(value) for name, value in row.items()} for row in rows]
@@ -182,12 +187,15 @@ class _Parquet:
     def _cell(self, value: Any) -> Any:
         if isinstance(value, str):
             return value.encode("utf-8", "replace").decode()
-        if value is None or isinstance(value, bool | int | float):
+        if value is None or isinstance(value, bool | int | float | self.array):
             return value
         return as_json(value)
 
     def _field(self, name: str, values: list[Any]) -> Any:
         kinds = {type(value) for value in values if value is not None}
+        if kinds == {self.array}:
+            width = len(next(value for value in values if value is not None))
+            return self.arrow.field(name, self.arrow.list_(self.arrow.float32(), width))
         known = (({bool}, "bool_"), ({int}, "int64"), ({int, float}, "float64"))
         kind = next((one for types, one in known if kinds and kinds <= types), "string")
         return self.arrow.field(name, getattr(self.arrow, kind)())

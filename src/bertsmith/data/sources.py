@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from bertsmith.data.annotations import label_table
 from bertsmith.data.columnar import arrow_tables, frame_tables, parquet_tables, sheet_tables
 from bertsmith.data.columns import plain
 from bertsmith.data.delimited import Headings, delimited_tables
@@ -165,7 +166,7 @@ def _file_tables(path: Path, options: Options, ledger: Ledger, size: int) -> Ite
                 size=size,
             )
         case "jsonl":
-            yield from json_lines_tables(stream, size)
+            yield from label_table(json_lines_tables(stream, size), options.split, ledger)
         case "json":
             yield _document_table(path, read_document(stream), options, ledger)
         case "parquet":

@@ -57,6 +57,7 @@ class Table:
     columns: Mapping[str, str] = field(default_factory=dict)  # role → column, where known
     share: float = 1.0  # of the file that has been read up to these rows
     delimiter: str = ","  # between cells of a csv file
+    task: str = ""  # that the file itself names
 
     def where(self, row: Row) -> Where:
         """The place of a row in its file."""

@@ -40,20 +40,20 @@ def open_vectors(out: Path) -> Iterator[VectorWriter]:
             array.close()
     else:
         with open_predictions(out) as writer:
-            yield _Rows(writer)
+            yield _Rows(writer, arrays=out.suffix == ".parquet")
 
 
 class _Rows:
     """Rows with a column `vector`."""
 
-    def __init__(self, writer: Any) -> None:
-        self.writer = writer
+    def __init__(self, writer: Any, arrays: bool) -> None:
+        self.writer, self.arrays = writer, arrays  # whether it writes arrays as they are
 
     def write(self, rows: Sequence[Mapping[str, Any]], vectors: np.ndarray[Any, Any]) -> None:
         from bertsmith.data.predictions import merged
 
-        pairs = zip(rows, vectors, strict=True)
-        self.writer.write([merged(row, (), {"vector": one.tolist()}) for row, one in pairs])
+        pairs = zip(rows, vectors if self.arrays else vectors.tolist(), strict=True)
+        self.writer.write([merged(row, (), {"vector": one}) for row, one in pairs])
 
 
 class _Array:

@@ -3,11 +3,23 @@
 bertsmith.finetune("bert-base-uncased", "reviews.csv", "model")   # guesses the task
 """
 
+from bertsmith.finetuning.frozen import CrossFit, FastLearner, FrozenEncoder
 from bertsmith.finetuning.result import Result, Run
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import Settings, settings_for
 from bertsmith.finetuning.work import Interrupted
 from bertsmith.tasks.splits import Splits, read_splits, split_off
 
-__all__ = ["Interrupted", "Result", "Run", "Settings", "Splits", "finetune", "read_splits"]
+__all__ = [
+    "CrossFit",
+    "FastLearner",
+    "FrozenEncoder",
+    "Interrupted",
+    "Result",
+    "Run",
+    "Settings",
+    "Splits",
+    "finetune",
+    "read_splits",
+]
 __all__ += ["settings_for", "split_off"]

@@ -191,6 +191,16 @@ def batch_of(items: Sequence[TrainingItem]) -> Batch:
     return Batch.of(ids, [window.segments for window in windows])
 
 
+def passes_of(batch: Batch, budget: int) -> Iterator[Batch]:
+    """The sequences of a batch in batches of at most `budget` tokens, in the same order."""
+    row = 0
+    for lengths in grouped(batch.layout.lengths, int, budget):
+        end = row + sum(lengths)
+        part = Layout.of(lengths).to(batch.ids.device)
+        yield Batch(batch.ids[row:end], batch.segments[row:end], part)
+        row = end
+
+
 def padded_lengths(lengths: Sequence[int], longest: int, exact: bool = False) -> list[int]:
     """The lengths of filler sequences that bring batches to few different sizes.
 

@@ -1,10 +1,11 @@
-"""Calibration on dev data: temperature scaling, decision thresholds and abstention."""
+"""Calibration: temperature and thresholds on dev data; guarantees from rows kept apart."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,28 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from bertsmith.checkpoint import built_in, locate
 from bertsmith.errors import BertsmithError
+from bertsmith.files import write_json
+from bertsmith.foreign import read_json
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics import calibration
+from bertsmith.metrics.conformal import (
+    RISK,
+    abstention,
+    check_coverage,
+    limit_for,
+    limits,
+    rows_needed,
+    rows_to_certify,
+)
 from bertsmith.metrics.labels import score
 from bertsmith.tasks.dataset import Dataset
-from bertsmith.tasks.evaluate import Evaluation, evaluate, keep_settings
-from bertsmith.tasks.registry import TASKS
+from bertsmith.tasks.evaluate import Evaluation, evaluate, keep_settings, labelled, state_coverage
+from bertsmith.tasks.read import read_data
+from bertsmith.tasks.registry import TASKS, task_named, task_of
+from bertsmith.tasks.splits import Splits, split_off
+from bertsmith.tasks.task import Task
 
 RANGE = (math.log(0.05), math.log(20.0))  # of the logarithm of temperatures
 PRIOR = 0.5  # standard deviation of that logarithm before any data is seen
@@ -26,33 +42,148 @@ CANDIDATES = 200  # thresholds that are tried
 Logs = list[NDArray[np.float64]]  # log-probabilities of the choices of each example
 
 
-def check_calibration(task: str, dev: Dataset[Any] | None, abstain: float | None) -> None:
-    """Refuse to calibrate what has no probabilities, or without dev data."""
-    known = [one.name for one in TASKS.values() if one.exclusive]
-    known += [one.name for one in TASKS.values() if one.several and abstain is None]
-    if task not in known:
-        names = ", ".join(known)
-        raise BertsmithError(f"calibration and abstention are for {names}, not for {task}")
-    if dev is None:
+@dataclass(frozen=True)
+class Wanted:
+    """What is fitted after training, and the rows that are kept apart for guarantees."""
+
+    scale: bool = False  # temperature and thresholds
+    abstain: float | None = None  # an accuracy
+    coverage: float | None = None  # of conformal sets or intervals
+    held: Dataset[Any] | None = None
+
+    @property
+    def described(self) -> list[Any]:
+        """What must be the same when an interrupted command is resumed."""
+        return [self.scale, self.abstain, self.coverage]
+
+
+def reserved_rows(splits: Splits, wanted: Wanted) -> tuple[Splits, Wanted | None]:
+    """Check what is wanted, and keep half of the dev data apart if something is to be promised.
+
+    Those rows choose no epoch, temperature or threshold: what they promise holds on new data.
+    """
+    if wanted == Wanted():
+        return splits, None
+    task = task_named(splits.train.task)
+    check_guarantee(task, wanted.abstain, wanted.coverage)
+    if wanted.scale and not (task.exclusive or task.several):
+        names = ", ".join(one.name for one in TASKS.values() if one.exclusive or one.several)
+        raise BertsmithError(f"calibration is for {names}, not for {task.name}")
+    if splits.dev is None:
         raise BertsmithError("calibration needs a dev file or held-out examples")
-    if abstain is not None and not 0 < abstain <= 1:
-        raise BertsmithError(f"abstain must be an accuracy above 0 and up to 1, not {abstain}")
+    if wanted.abstain is None and wanted.coverage is None:
+        return splits, wanted
+    dev, held, _ = split_off(splits.dev, 0.5)
+    check_rows(held, wanted.abstain, wanted.coverage)
+    note = f"{len(held):,} of {len(splits.dev):,} dev examples are kept apart for guarantees"
+    return replace(splits, dev=dev, notes=[*splits.notes, note]), replace(wanted, held=held)
+
+
+def check_guarantee(task: Task, abstain: float | None, coverage: float | None) -> None:
+    """Refuse promises that cannot be made for the predictions of a task."""
+    sets = [one.name for one in TASKS.values() if one.conformal]
+    labels = [one.name for one in TASKS.values() if one.exclusive]
+    if abstain is not None and task.name not in labels:
+        raise BertsmithError(f"abstention is for {', '.join(labels)}, not for {task.name}")
+    if coverage is not None and task.name not in sets:
+        raise BertsmithError(f"coverage is for {', '.join(sets)}, not for {task.name}")
+    if abstain is not None and not 0 < abstain < 1:
+        raise BertsmithError(f"abstain must be an accuracy between 0 and 1, not {abstain}")
+    if coverage is not None:
+        check_coverage(coverage)
+
+
+def check_rows(held: Dataset[Any], abstain: float | None, coverage: float | None) -> None:
+    """Refuse to promise what so few rows cannot show, however good the model is."""
+    least = {"coverage": coverage and rows_needed(coverage)}
+    least["abstain"] = abstain and rows_to_certify(abstain)
+    for name, rows in least.items():
+        if rows and len(held) < rows:
+            raise BertsmithError(
+                f"{name} needs at least {rows:,} rows that nothing else is fitted on, and "
+                f"{len(held):,} are kept apart (of dev data one half): hold out more rows, "
+                "or ask for less"
+            )
+
+
+def guarantee(
+    bert: LoadedModel, found: Evaluation, abstain: float | None, coverage: float | None
+) -> dict[str, Any]:
+    """Fit on rows that nothing else was fitted on what holds on new data; the model keeps it."""
+    changes: dict[str, Any] = {}
+    content: dict[str, Any] = {"kept_apart": len(found.predictions)}
+    if coverage is not None:
+        pairs = zip(found.dataset.examples, found.predictions, strict=True)
+        allowed = limits([found.task.nonconformity(*pair) for pair in pairs])
+        limit_for(allowed, coverage)
+        rows = len(found.predictions)
+        content["conformal"] = {"coverage": coverage, "rows": rows, "limits": allowed}
+        changes["conformal"] = content["conformal"]
+    if abstain is not None:
+        correct = found.task.correct(found.dataset, found.values) or []
+        sure = [one.confidence for one in found.predictions]
+        below, count = abstention(sure, correct, abstain)
+        right = sum(one for one, value in zip(correct, sure, strict=True) if value >= below)
+        content["abstain"] = {
+            "accuracy_wanted": abstain,
+            "risk": RISK,
+            "below": below,
+            "coverage": count / len(sure),
+            "accuracy": right / count if count else None,
+        }
+        changes["abstain_below"] = below
+    keep_settings(bert, changes)
+    return content
+
+
+def promise(
+    bert: LoadedModel,
+    name: str | Path,
+    *,
+    coverage: float | None = None,
+    abstain: float | None = None,
+    calibrate_on: Any = None,
+    **reading: Any,
+) -> dict[str, Any] | None:
+    """Let a model state a coverage: from the rows of its training, or from fresh ones.
+
+    With `calibrate_on`, a labelled source that the model was not trained on, what `coverage` and
+    `abstain` need is fitted on it and stored in the model's directory.
+    """
+    if calibrate_on is None:
+        if abstain is not None:
+            raise BertsmithError("abstain needs calibrate_on: rows the model was not trained on")
+        if coverage is not None:
+            state_coverage(bert, coverage)
+        return None
+    task, directory = task_of(bert), locate(name)
+    if coverage is None and abstain is None:
+        raise BertsmithError("calibrate_on needs coverage, abstain or both")
+    if directory in built_in().values() or not (directory / "config.json").is_file():
+        raise BertsmithError(f"{name}: not a model directory that can be changed")
+    check_guarantee(task, abstain, coverage)
+    held = labelled(read_data(calibrate_on, task.name, **reading))
+    check_rows(held, abstain, coverage)
+    content = guarantee(bert, evaluate(bert, held), abstain, coverage)
+    settings = bert.checkpoint.settings
+    fitted = {name: settings[name] for name in ("conformal", "abstain_below") if name in settings}
+    write_json(directory / "config.json", read_json(directory / "config.json") | fitted)
+    return {**content, "stored_in": str(directory)}
 
 
 def calibrate(
-    bert: LoadedModel, dev: Evaluation, metric: str, *, scale: bool, abstain: float | None
+    bert: LoadedModel, dev: Evaluation, metric: str, wanted: Wanted
 ) -> tuple[Evaluation, dict[str, Any]]:
     """Fit on dev data what the model then keeps; the new evaluation, and what was fitted.
 
     The temperature goes into the weights of the output layer, so that every library that opens
     the model has calibrated probabilities; thresholds are entries of config.json.
     """
-    content: dict[str, Any] = {
-        "fitted_on": dev.dataset.path.name,
-        "examples": len(dev.predictions),
-        "note": "fitted on dev data: dev scores are optimistic; a test file says more",
-    }
-    if scale and dev.task.exclusive:  # one temperature scales all probabilities
+    content: dict[str, Any] = {"examples": len(dev.predictions)}
+    content["fitted_on"] = dev.dataset.path.name
+    if wanted.scale:
+        content["note"] = "fitted on dev data: dev scores are optimistic; a test file says more"
+    if wanted.scale and dev.task.exclusive:  # one temperature scales all probabilities
         logs, classes = _logs(dev)
         temperature = fit_temperature(logs, classes)
         content["temperature"] = temperature
@@ -60,17 +191,22 @@ def calibrate(
         content["error_after"] = _cross_fitted(logs, classes)  # each half by the other's
         _divide_outputs(bert.model.heads[str(dev.task.head)], temperature)
         dev = evaluate(bert, dev.dataset)
-    if scale and dev.task.several:
+    if wanted.scale and dev.task.several:
         content["thresholds"] = _label_thresholds(dev)
         keep_settings(bert, {"label_thresholds": content["thresholds"]})
         dev = evaluate(bert, dev.dataset)
-    if scale and (label := dev.task.positive(bert.checkpoint.labels)) is not None:
+    if wanted.scale and (label := dev.task.positive(bert.checkpoint.labels)) is not None:
         content["decision_threshold"] = {"label": label, "value": _threshold(dev, label, metric)}
         keep_settings(bert, {"decision_threshold": content["decision_threshold"]})
         dev = evaluate(bert, dev.dataset)
-    if abstain is not None:
-        content["abstain"] = _abstention(dev, abstain)
-        keep_settings(bert, {"abstain_below": content["abstain"]["below"]})
+    if wanted.held is not None:
+        found = evaluate(bert, wanted.held)
+        content |= guarantee(bert, found, wanted.abstain, wanted.coverage)
+        if "abstain" in content and not content["abstain"]["coverage"]:
+            content["note"] = (
+                f"no confidence promises an accuracy of {wanted.abstain:g}: the model abstains on "
+                "every input; ask for less, or hold out more rows"
+            )
         dev = evaluate(bert, dev.dataset)
     return dev, content
 
@@ -189,24 +325,3 @@ def _threshold(dev: Evaluation, label: str, metric: str) -> float:
         return -math.inf if found is None or math.isnan(found) else found
 
     return _best(_candidates(chances), value)
-
-
-def _abstention(dev: Evaluation, wanted: float) -> dict[str, Any]:
-    """The lowest confidence at which predictions from there up have the accuracy wanted."""
-    correct = dev.task.correct(dev.dataset, dev.values) or []
-    rows = sorted(
-        zip((one.confidence for one in dev.predictions), correct, strict=True), reverse=True
-    )
-    right, below, kept = 0, math.nextafter(1.0, 2.0), 0
-    for number, (sure, one) in enumerate(rows, 1):
-        right += one
-        last_of_equals = number == len(rows) or rows[number][0] < sure
-        if last_of_equals and right / number >= wanted:
-            below, kept = sure, number
-    accuracy = sum(one for _, one in rows[:kept]) / kept if kept else None
-    return {
-        "accuracy_wanted": wanted,
-        "below": below,
-        "coverage": kept / len(rows),
-        "accuracy": accuracy,
-    }

@@ -26,6 +26,7 @@ LEAST_STEPS = 500  # below, more steps are better on held-out data (docs/finetun
 # the learning rate and for so many steps (docs/bertsmith-small-experiments.md), but not for more
 # epochs than MOST: of hundreds of examples, LEAST_STEPS are enough.
 MUON_STEPS, FACTOR, MOST = 1000, 2, 20
+PARTIAL = 10  # times the learning rate where few parameters are trained
 TOLD = ("epochs", "optimizer", "learning_rate")
 SWEPT = ("epochs", "learning_rate")  # of which a sweep tries several
 
@@ -45,6 +46,9 @@ def chosen_settings(
     settings that are `swept`. Without `own`, the model's bertsmith.json is not read.
     """
     defaults = default_settings(model, given, own)
+    if given.get("trained") in ("lora", "biases"):  # what suits full training does not suit these
+        rate = rate_for(read_config(find_encoder(model)[0]).width)
+        defaults = {"learning_rate": PARTIAL * rate, "layer_decay": 1.0}
     usual = with_metric(splits, settings_for(splits.train.task, defaults, **given))
     count = len(learned_from(splits.train, usual)) if examples is None else examples
     settings = settings_by_steps(usual, splits.train.task, count, given, defaults)

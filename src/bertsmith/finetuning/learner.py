@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from bertsmith.batch import Batch, Groups, Layout
-from bertsmith.finetuning.batches import TaskBatch, filled, padded_lengths
+from bertsmith.batch import Batch, Groups, Layout, end_to_end
+from bertsmith.finetuning.batches import TaskBatch, filled, padded_lengths, passes_of
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.model import Model
 from bertsmith.tasks.training import Training, TrainingItem
@@ -25,13 +25,18 @@ SHORTEST = 64  # the least bound on lengths that graphs are captured for
 
 
 class Learner(nn.Module):
-    """Batches are filled up to a multiple of `step` tokens, for kernels that want few sizes."""
+    """Batches are filled up to a multiple of `step` tokens, for kernels that want few sizes.
+
+    Batches of more than `cached` tokens pass in parts (0: never). The gradients of a loss over all
+    outputs are cached (GradCache, Gao et al. 2021): a first pass computes the outputs without a
+    graph; in the backward pass each part is computed again, so that only one graph is in memory.
+    """
 
     objectives = ()
 
-    def __init__(self, model: Model, training: Training, step: int = 1) -> None:
+    def __init__(self, model: Model, training: Training, step: int = 1, cached: int = 0) -> None:
         super().__init__()
-        self.model, self.training_task, self.step = model, training, step
+        self.model, self.training_task, self.step, self.cached = model, training, step, cached
         self.leaves_unused = training.head is None  # such as a pooler
 
     def counts(self, example: TaskBatch) -> Counter[str]:
@@ -44,13 +49,22 @@ class Learner(nn.Module):
         """The sum of losses over the weight of all items of a step, computed in float32."""
         batch, task = example.batch, self.training_task
         self.model.use_kernel(_kernel(batch))
-        outputs = task.outputs(self.model, filled(batch, self.step))
-        real = batch.layout.total if task.each_token else len(batch.layout.lengths)
-        outputs, ranks = outputs[: example.rows or real].float(), 1
+        if 0 < self.cached < batch.layout.total:
+            parts = passes_of(batch, self.cached)
+            outputs = torch.cat([checkpoint(self._pass, one, use_reentrant=False) for one in parts])
+        else:
+            outputs = self._pass(batch)
+        outputs, ranks = outputs[: example.rows or len(outputs)], 1
         if example.shares:
             own, ranks = outputs[: example.shares[example.rank]], len(example.shares)
             outputs = GatherRows.apply(own, example.shares, example.rank)  # type: ignore[no-untyped-call]
         return task.loss(outputs, batch, example.targets) / (example.weight * ranks), {}
+
+    def _pass(self, batch: Batch) -> Tensor:
+        """The outputs of a batch in float32, without those of filler sequences."""
+        task = self.training_task
+        real = batch.layout.total if task.each_token else len(batch.layout.lengths)
+        return task.outputs(self.model, filled(batch, self.step))[:real].float()
 
 
 def _kernel(batch: Batch) -> str | None:
@@ -82,9 +96,8 @@ class PaddedInputs:
         bound = min(bound, self.bert.max_length)
         more = padded_lengths(lengths, bound, exact)
         layout = Layout.of([*lengths, *more], most=bound)
-        zeros = [0] * sum(more)
-        ids = torch.tensor([*chain.from_iterable(window.ids for window in windows), *zeros])
-        marks = torch.tensor([*chain.from_iterable(window.segments for window in windows), *zeros])
+        ids = end_to_end((window.ids for window in windows), sum(more))
+        marks = end_to_end((window.segments for window in windows), sum(more))
         targets, rows = self.training.targets(items), len(lengths) if exact else 0
         if not exact:
             targets = self.training.padded(targets, len(layout.lengths), layout.total)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from bertsmith.errors import BertsmithError
-from bertsmith.finetuning.calibrate import calibrate
+from bertsmith.finetuning.calibrate import Wanted, calibrate
 from bertsmith.finetuning.defaults import learned_from
 from bertsmith.finetuning.history import Watcher, progress_bar
 from bertsmith.finetuning.result import Run
@@ -42,8 +42,9 @@ class Plan:
     grid: tuple[Settings, ...] = ()  # of a sweep
     watch: Watcher | None = None
     progress: bool | None = None  # a bar, where there is no `watch`; None: on a terminal
-    calibration: tuple[bool, float | None] | None = None  # temperature, abstention
+    calibration: Wanted | None = None
     baseline: bool = False  # is the result compared with a baseline?
+    adapter: bool = False  # is only an adapter written, without the model?
     notes: tuple[str, ...] = ()
     same: Mapping[str, Any] = field(default_factory=dict)  # what else must be equal on resume
     compared: Callable[[Run], dict[str, Any]] | None = None  # a student beside its teacher
@@ -112,10 +113,7 @@ def calibrated(plan: Plan, runs: Runs) -> Runs:
     kept = runs.kept
     if plan.calibration is None or kept.dev is None:
         return runs
-    scale, abstain = plan.calibration
-    dev, content = calibrate(
-        kept.bert, kept.dev, plan.settings.metric, scale=scale, abstain=abstain
-    )
+    dev, content = calibrate(kept.bert, kept.dev, plan.settings.metric, plan.calibration)
     test, scores = kept.test, {**kept.scores, "dev": dev.scores}
     if plan.splits.test is not None and test is not None:
         content["test_error_before"] = test.scores.get("calibration_error")

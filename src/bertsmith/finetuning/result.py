@@ -6,14 +6,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bertsmith.checkpoint import save
+from bertsmith.checkpoint import save, save_adapter
 from bertsmith.errors import BertsmithError
 from bertsmith.files import finite, write_json, write_text
 from bertsmith.finetuning.history import History
 from bertsmith.finetuning.settings import Settings, matrix_rate_for
+from bertsmith.finetuning.setup import lora_of
 from bertsmith.folders import replace_directory
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics import Summary, over_seeds
+from bertsmith.model import Model
 from bertsmith.pages.results import score_table
 from bertsmith.reports.card import write_result_card
 from bertsmith.reports.report import report_page
@@ -67,6 +69,7 @@ class Result:
     out: Path | None = None
     content: dict[str, Any] = field(default_factory=dict)  # report.json
     extras: dict[str, Any] = field(default_factory=dict)  # parts of the report made elsewhere
+    folds: list[Run] = field(default_factory=list)  # cross-validation, each scored on its fold
 
     @property
     def bert(self) -> LoadedModel:
@@ -74,8 +77,9 @@ class Result:
         return self.kept.bert
 
     def summary(self, split: str = "dev") -> Summary | None:
-        """Median, mean, standard deviation and interval of the main score over seeds."""
-        scores = [(run.scores.get(split) or {}).get(self.metric) for run in self.seeds]
+        """Median, mean, standard deviation and interval of the main score over seeds, or folds."""
+        runs = self.folds if self.folds and split == "dev" else self.seeds
+        scores = [(run.scores.get(split) or {}).get(self.metric) for run in runs]
         numbers = [one for one in scores if one is not None and one == one]
         return over_seeds(numbers) if numbers else None
 
@@ -98,20 +102,32 @@ class Result:
         return f"<{self.task}: {self.metric} {shown or 'not scored'}{runs}{place}>"
 
 
-def write_result(result: Result, out: Path, overwrite: bool) -> None:
-    """Write the model directory with report.html, report.json and ledger.json, all at once."""
+def write_result(
+    result: Result, out: Path, overwrite: bool, base: str | Path | None = None
+) -> None:
+    """Write the model directory with report.html, report.json and ledger.json, all at once.
+
+    With `base`, an adapter of this model is written instead of a whole model.
+    """
     run, content = result.kept, result.content
     notes = {**run.bert.checkpoint.notes, "columns": content.get("columns", {})}
+    evaluated = run.test or run.dev
+    if evaluated is not None and (figures := evaluated.figures(run.bert)) is not None:
+        notes["figures"] = figures.to_dict()  # a server compares with them: see docs/serve.md
     checkpoint = replace(run.bert.checkpoint, notes=notes)
 
     def write(folder: Path) -> None:
-        save(folder, checkpoint, run.bert.tokenizer, run.bert.sentence)
+        parts = (checkpoint, run.bert.tokenizer, run.bert.sentence)
+        if base is None:
+            save(folder, *parts)
+        else:
+            save_adapter(folder, *parts, base, lora_of(run.settings))
         write_result_card(folder, run.bert.checkpoint, content, Settings().model_dump())
         write_json(folder / "report.json", finite(content))
         write_json(folder / "ledger.json", dict(run.bert.ledger.counts))
         if distilled := content.get("distillation"):
             write_json(folder / "distill.json", finite(distilled))
-        page = report_page(content, run.test or run.dev, run.history.losses)
+        page = report_page(content, run.test or run.dev, run.history.losses or None)
         write_text(folder / "report.html", page)
 
     replace_directory(out, write, overwrite)
@@ -123,6 +139,12 @@ def _settings(run: Run) -> dict[str, Any]:
     if run.settings.optimizer == "muon" and not run.settings.matrix_learning_rate:
         settings["matrix_learning_rate"] = round(matrix_rate_for(run.history.planned), 5)
     return settings
+
+
+def trained_parameters(model: Model) -> dict[str, int]:
+    """The number of parameters that were trained, and of all."""
+    sizes = [(one.numel(), one.requires_grad) for one in model.parameters()]
+    return {"trained": sum(n for n, own in sizes if own), "all": sum(n for n, _ in sizes)}
 
 
 def described(
@@ -143,7 +165,7 @@ def described(
 
     def summary(split: str) -> dict[str, Any] | None:
         over = result.summary(split)
-        return None if over is None or len(result.seeds) < 2 else asdict(over)
+        return None if over is None or over.count < 2 else asdict(over)
 
     so_far = {"epochs": run.history.done, "of": run.settings.epochs}
     return {
@@ -167,8 +189,10 @@ def described(
         "epochs": run.history.epochs,
         "kept_epoch": run.history.best,
         "steps": run.history.steps,
+        "trained_parameters": trained_parameters(run.bert.model),
         "examples_per_second": round(run.history.speed, 2),
         "seeds": [{"seed": one.settings.seed, **one.of("dev", "test")} for one in result.seeds],
+        "folds": [one.of("dev")["dev"] for one in result.folds],
         "sweep": [
             one.settings.model_dump(include={"learning_rate", "epochs"}) | one.of("dev")
             for one in result.sweep

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -11,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.checkpoint import built_in
-from bertsmith.errors import BertsmithError
-from bertsmith.finetuning.calibrate import check_calibration
+from bertsmith.errors import BertsmithError, SettingError
+from bertsmith.finetuning.auto import Chosen, auto_notes, choose
+from bertsmith.finetuning.calibrate import Wanted, reserved_rows
 from bertsmith.finetuning.defaults import SWEPT, chosen_settings
+from bertsmith.finetuning.folds import across_folds, check_folds
+from bertsmith.finetuning.frozen import FrozenEncoder
 from bertsmith.finetuning.history import Watcher
-from bertsmith.finetuning.plan import Plan, Runs, Stopped, train_all, with_model
+from bertsmith.finetuning.plan import Plan, Runs, Stopped, calibrated, train_all, with_model
 from bertsmith.finetuning.result import Result, Run, described, write_result
 from bertsmith.finetuning.settings import Settings, check_seeds
 from bertsmith.finetuning.setup import open_fresh
@@ -31,13 +35,16 @@ from bertsmith.finetuning.work import (
 )
 from bertsmith.folders import reserved
 from bertsmith.infer.loaded import pick_device
-from bertsmith.reports.baseline import baseline, verdict
+from bertsmith.reports.baseline import VECTORS, baseline, verdict
 from bertsmith.settings import picked, taking
 from bertsmith.settings.finetuning import FinetuningSettings, TrialSettings
+from bertsmith.tasks.evaluate import sample_of
 from bertsmith.tasks.registry import task_named
 from bertsmith.tasks.splits import Splits, read_splits
 from bertsmith.tasks.training import LEARNED
 from bertsmith.train.distributed import Ranks
+
+BASELINE_ROWS = 5000  # of a training file, by which the baseline of vectors is fitted
 
 
 @taking(FinetuningSettings, usual=None)
@@ -56,9 +63,11 @@ def finetune(
     encoding: str | None = None,
     format: str | None = None,
     hold_out: float = 0.1,
+    corrections: Any = None,
     device: str | None = None,
     overwrite: bool = False,
     resume: bool = False,
+    adapter: bool = False,
     own_settings: bool = True,
     watch: Watcher | None = None,
     progress: bool | None = None,
@@ -70,9 +79,14 @@ def finetune(
     in `open_data`; further arguments are those of `Settings`. With `out`, the best model of all
     runs is written there with its report. An interrupted command keeps its state in the folder
     `out`.partial, from which `resume` continues to the same result. `calibrate` fits temperature
-    and thresholds on the dev data; `abstain` (0.95) a confidence below which the model abstains, so
-    that the accuracy of the rest is at least this. `own_settings=False` ignores the settings in the
-    model's bertsmith.json. `progress` shows a bar, by default on a terminal or in a notebook.
+    and thresholds on the dev data. From half of the dev data, which nothing else uses, `abstain`
+    (0.95) fits a confidence below which the model abstains, so that the accuracy of the rest is at
+    least this on new data; `coverage` (0.9) sets of labels, or intervals of numbers, that hold the
+    true one so often. `corrections` is a file of decisions about rows whose label may be wrong,
+    as `check` writes it. `folds` (5) cross-validates, and then trains on all rows. With `adapter`
+    only what LoRA trained is written, in PEFT's layout, instead of a model with it.
+    `own_settings=False` ignores the settings in the model's bertsmith.json. `progress` shows a bar,
+    by default on a terminal or in notebooks.
     """
     if out is not None:
         check_out(out, overwrite, resume)
@@ -81,6 +95,8 @@ def finetune(
     demand_data(data)
     ranks, splits = Ranks(pick_device(device)), data
     if not isinstance(splits, Splits):
+        if trials.auto or trials.folds:  # which cross-validate instead
+            hold_out = 0.0
         splits = read_splits(
             data,
             dev,
@@ -92,15 +108,19 @@ def finetune(
             encoding=encoding,
             format=format,
             hold_out=hold_out,
+            corrections=corrections,
         )
+    wanted = Wanted(trials.calibrate, trials.abstain, trials.coverage)
     splits = _one_scheme(splits)
+    calibration: Wanted | None = wanted
+    if not trials.folds:
+        splits, calibration = reserved_rows(splits, wanted)
     settings, reasons = chosen_settings(
         model, splits, given, swept=SWEPT if trials.sweep else (), own=own_settings
     )
     grid = _grid(splits, settings, trials) if trials.sweep else ()
-    calibration = (trials.calibrate, trials.abstain)
-    if calibrated := calibration != (False, None):
-        check_calibration(splits.train.task, splits.dev, trials.abstain)
+    if adapter and settings.trained != "lora":
+        raise SettingError("adapter stores what LoRA trains, and this run does not use LoRA")
     plan = Plan(
         model,
         splits,
@@ -112,11 +132,29 @@ def finetune(
         grid=grid,
         watch=watch,
         progress=progress,
-        calibration=calibration if calibrated else None,
+        calibration=calibration,
         baseline=out is not None,
+        adapter=adapter,
         notes=tuple(reasons),
     )
-    return carry_out(plan, None if out is None else Path(out), overwrite, resume)
+    if trials.auto:
+        check_auto(plan, trials, resume)
+    if trials.folds:
+        check_folds(plan, trials, resume)
+    return carry_out(plan, None if out is None else Path(out), overwrite, resume, trials)
+
+
+def check_auto(plan: Plan, trials: TrialSettings, resume: bool) -> None:
+    """Refuse options that --auto has no use for."""
+    others = {"sweep": trials.sweep, "seeds": trials.seeds > 1, "resume": resume}
+    others["adapter"] = plan.adapter
+    for name, given in others.items():
+        if given:
+            raise BertsmithError(f"auto compares by cross-validation: leave out {name}")
+    if task_named(plan.splits.train.task).head is None:
+        raise BertsmithError(f"auto is for tasks with a head, not for {plan.splits.train.task}")
+    if plan.ranks.count > 1:
+        raise BertsmithError("auto runs in one process: start it without torchrun")
 
 
 def demand_data(data: Any) -> None:
@@ -125,17 +163,62 @@ def demand_data(data: Any) -> None:
         raise BertsmithError(f"{data} is a model: name the model first, then the data")
 
 
-def carry_out(plan: Plan, out: Path | None, overwrite: bool, resume: bool) -> Result:
+def carry_out(
+    plan: Plan,
+    out: Path | None,
+    overwrite: bool,
+    resume: bool,
+    trials: TrialSettings | None = None,
+) -> Result:
     """Train all runs of a plan, and write the best model if there is a place for it.
 
-    With several processes, each returns the result, and the first writes it.
+    With several processes, each returns the result, and the first writes it. Trials that are
+    `auto` compare ways to learn instead, and those with `folds` are cross-validated.
     """
     with plan.ranks.process_group(), ExitStack() as stack:
+        if trials is not None and trials.auto:
+            if out is not None:
+                stack.enter_context(terminable())
+                stack.enter_context(reserved(out))
+            return _compared(plan, trials, out, overwrite)
+        if trials is not None and trials.folds:
+            if out is not None:
+                stack.enter_context(terminable())
+                stack.enter_context(reserved(out))
+            result = across_folds(plan, trials.folds)
+            content = described(result, plan.splits, plan.model)
+            result = replace(result, content=content)
+            return result if out is None else _write(plan, result, out, overwrite)
         if out is None:
             return result_of(plan, deque(train_all(plan), maxlen=1).pop())
         stack.enter_context(terminable())
         plan.ranks.run_on_first(lambda: stack.enter_context(reserved(out)))
         return _written(plan, out, overwrite, resume)
+
+
+def _compared(plan: Plan, trials: TrialSettings, out: Path | None, overwrite: bool) -> Result:
+    """The best of several ways to learn, by cross-validation; the first is written at once."""
+    written = False
+
+    def write(chosen: Chosen) -> Result:
+        nonlocal written
+        run, content = chosen
+        runs = calibrated(plan, Runs(run, seeds=(run.light(),)))
+        own = replace(plan, baseline=False, notes=(*auto_notes(content), *plan.notes))
+        result = result_of(own, runs)
+        report = {**result.content, "auto": content, "notes": result.notes}
+        result = replace(result, content=report, extras={**result.extras, "auto": content})
+        if out is None:
+            return result
+        result, written = _write(own, result, out, overwrite or written), True
+        return result
+
+    say = getattr(plan.watch, "say", lambda line: None)
+    try:
+        return write(choose(plan, trials.minutes, say, write))
+    except KeyboardInterrupt:
+        kept = f"the first model is in {out}" if written else "nothing was written"
+        raise Interrupted(f"interrupted: {kept}") from None
 
 
 def _written(plan: Plan, out: Path, overwrite: bool, resume: bool) -> Result:
@@ -163,7 +246,8 @@ def _written(plan: Plan, out: Path, overwrite: bool, resume: bool) -> Result:
 
 
 def _write(plan: Plan, result: Result, out: Path, replaceable: bool) -> Result:
-    plan.ranks.run_on_first(lambda: write_result(result, out, replaceable))
+    base = plan.model if plan.adapter else None
+    plan.ranks.run_on_first(lambda: write_result(result, out, replaceable, base))
     return replace(result, out=out)
 
 
@@ -176,7 +260,7 @@ def _description(plan: Plan) -> dict[str, Any]:
         "command": {
             "seeds": plan.seeds,
             "sweep": [[one.learning_rate, one.epochs] for one in plan.grid],
-            "calibration": list(plan.calibration or ()),
+            "calibration": plan.calibration.described if plan.calibration else [],
             **plan.same,
         },
     }
@@ -206,21 +290,53 @@ def _told(plan: Plan, runs: Runs, interrupted: bool) -> tuple[list[str], dict[st
         extras["distillation"] = plan.compared(kept)
     if runs.calibration is not None:
         extras["calibration"] = runs.calibration
-        notes.append(f"calibration: {runs.calibration['note']}")
+        if note := runs.calibration.get("note"):
+            notes.append(f"calibration: {note}")
     done, planned = kept.history.done, kept.settings.epochs
     if interrupted:
         notes.append(f"interrupted after {done} of {planned} epochs")
-    elif done < planned:
+    elif 0 < done < planned:
         notes.append(f"stopped after {done} of {planned} epochs: {_why(kept.settings)}")
     if plan.baseline and not interrupted:
         device = str(plan.ranks.device)
-        simple = baseline(plan.splits, plan.settings.class_weights, device)
-        if simple is not None:
-            extras["baseline"] = simple
-            notes += filter(
-                None, (simple["note"], verdict(simple, kept.scores, plan.settings.metric))
-            )
+        both = {
+            "baseline": baseline(plan.splits, plan.settings.class_weights, device),
+            "vectors": vectors_baseline(plan.splits, plan.settings, device),
+        }
+        for name, simple in both.items():
+            if simple is not None:
+                extras[name] = simple
+                warning = verdict(simple, kept.scores, plan.settings.metric)
+                notes += filter(None, (simple["note"], warning))
     return notes, extras
+
+
+def vectors_baseline(splits: Splits, settings: Settings, device: str) -> dict[str, Any] | None:
+    """Scores of a linear layer on the package's vectors, with the weights of fine-tuning.
+
+    None for pairs, whose baseline are cosines, and where there is nothing to score.
+    """
+    task, others = task_named(splits.train.task), {"dev": splits.dev, "test": splits.test}
+    single = all(len(one.texts) == 1 for one in splits.train.examples[:1])
+    if not (task.names_labels and task.head and single) or not any(others.values()):
+        return None
+    began = time.perf_counter()
+    train = sample_of(splits.train, BASELINE_ROWS)
+    try:
+        learner = FrozenEncoder(VECTORS, task.name, device=device).fit(
+            replace(train, known_labels=splits.train.labels), settings
+        )
+    except BertsmithError:  # too few labels, say: the run itself has its say on that
+        return None
+    scores = {name: one and learner.evaluate(one).scores for name, one in others.items()}
+    return {
+        "name": f"linear layer on vectors of {VECTORS}",
+        "short": "vectors",
+        "scores": scores,
+        "seconds": round(time.perf_counter() - began, 1),
+        "note": "",
+        "fitted": True,
+    }
 
 
 def _keep(plan: Plan, runs: Runs, work: Work, out: Path, replaceable: bool) -> str:
@@ -245,7 +361,7 @@ def _keep(plan: Plan, runs: Runs, work: Work, out: Path, replaceable: bool) -> s
 def _notes(plan: Plan, kept: Run) -> list[str]:
     """Notes on how to read the scores."""
     notes = [] if kept.dev is None else list(kept.dev.notes)
-    if plan.splits.dev is None:
+    if plan.splits.dev is None and kept.dev is None:
         return [*notes, "no dev data: the last epoch was kept and not scored"]
     chosen = [
         *(["the epoch"] if kept.settings.keep == "best" and kept.settings.epochs > 1 else []),
@@ -267,8 +383,8 @@ def _why(settings: Settings) -> str:
     if settings.patience:
         return f"no better dev score in {settings.patience} epochs"
     return (
-        f"the training loss was below {LEARNED} and the last {UNCHANGED} dev scores were no better"
-        " (--keep last trains on)"
+        f"{UNCHANGED} dev scores in a row were no better, and the training loss was below {LEARNED}"
+        " or a third of all epochs had passed (--keep last trains on)"
     )
 
 

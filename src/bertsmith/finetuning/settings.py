@@ -66,6 +66,9 @@ def checked(values: Mapping[str, Any]) -> Settings:
         settings = Settings.model_validate(dict(values))
     except ValidationError as error:
         raise _complaint(error) from error
+    if settings.trained != "all" and (settings.freeze != "none" or settings.reinitialise):
+        name = "freeze" if settings.freeze != "none" else "reinitialise"
+        raise SettingError(f"{name} is for training all parameters, not {settings.trained}")
     if settings.matrix_learning_rate and settings.optimizer != "muon":
         raise SettingError("matrix_learning_rate is for the optimizer muon, not adamw")
     return settings

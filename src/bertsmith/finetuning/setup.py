@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from bertsmith.checkpoint import Checkpoint, Sentence, locate, read, read_sentence
+from bertsmith.checkpoint import (
+    Checkpoint,
+    Lora,
+    Sentence,
+    attach,
+    keep_layers,
+    locate,
+    read,
+    read_sentence,
+    tokenizer_folder,
+)
 from bertsmith.errors import BertsmithError
 from bertsmith.finetuning.settings import Settings
 from bertsmith.infer.loaded import LoadedModel, pick_device
@@ -16,7 +27,7 @@ from bertsmith.tasks.registry import TASKS
 from bertsmith.tasks.task import FITTED
 from bertsmith.tasks.training import Training
 from bertsmith.tokenizer import Tokenizer
-from bertsmith.train.activations import freeze
+from bertsmith.train.activations import freeze, train_biases
 
 
 def open_fresh(
@@ -24,21 +35,33 @@ def open_fresh(
     training: Training,
     settings: Settings,
     device: str | torch.device | None = None,
+    layers: Sequence[int] = (),
 ) -> LoadedModel:
-    """Read a model and give it the head that a task needs."""
+    """Read a model, or some of its layers, and give it the head that a task needs."""
     directory, sentence = find_encoder(model)
     checkpoint = _read(directory, training, settings, pick_device(device))
+    if layers:
+        checkpoint = keep_layers(checkpoint, layers)
     return ready(checkpoint, directory, sentence, settings)
 
 
 def ready(
     checkpoint: Checkpoint, directory: Path, sentence: Sentence, settings: Settings
 ) -> LoadedModel:
-    """A model with its tokenizer, some layers frozen or reset as the settings say."""
-    tokenizer = Tokenizer.load(directory, family=checkpoint.family.name)
+    """A model with its tokenizer, some parameters frozen or reset as the settings say."""
+    tokenizer = Tokenizer.load(tokenizer_folder(directory), family=checkpoint.family.name)
     reinitialise(checkpoint.model, checkpoint.config, settings.reinitialise, settings.seed)
     freeze(checkpoint.model, settings.freeze)
+    if settings.trained == "lora":
+        attach(checkpoint, lora_of(settings), settings.seed)
+    elif settings.trained == "biases":
+        train_biases(checkpoint.model)
     return LoadedModel(checkpoint, tokenizer, sentence=sentence, progress=False)
+
+
+def lora_of(settings: Settings) -> Lora:
+    """The shape of the updates that the settings ask for."""
+    return Lora(settings.lora_rank, settings.lora_alpha, settings.lora_targets, settings.rslora)
 
 
 def forget_former(bert: LoadedModel, training: Training) -> None:
@@ -78,9 +101,9 @@ def _read(
         )
     checkpoint = read(directory, dropout=settings.dropout, device=device)
     kept = [kind for kind in checkpoint.entries if kind == "pooler"]
-    if len(kept) == len(checkpoint.entries):
-        return checkpoint
-    return read(directory, heads=kept, dropout=settings.dropout, device=device)
+    if len(kept) != len(checkpoint.entries):
+        checkpoint = read(directory, heads=kept, dropout=settings.dropout, device=device)
+    return replace(checkpoint, settings={**checkpoint.settings, **training.config_changes()})
 
 
 def reinitialise(model: Model, config: Config, count: int, seed: int) -> None:

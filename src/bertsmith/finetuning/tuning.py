@@ -20,7 +20,7 @@ from bertsmith.finetuning.learner import Learner, PaddedInputs
 from bertsmith.finetuning.settings import Settings, matrix_rate_for
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.run import STEP
-from bertsmith.tasks.training import Sample, Training
+from bertsmith.tasks.training import LEARNED, Sample, Training
 from bertsmith.train.activations import CachedEncoder, blocks_of, freeze, restore_forward
 from bertsmith.train.best import Best
 from bertsmith.train.distributed import Ranks
@@ -35,6 +35,7 @@ from bertsmith.train.tables import large_tables
 Scores = dict[str, float]
 BUDGETS = {"cpu": 8192, "cuda": 32768}  # tokens that pass through the model at once
 EVALUATIONS = 10  # scores on dev data in a run of more epochs than that
+FALLING = 0.9  # a loss below this share of all earlier ones still falls
 UNCHANGED = 3  # scores without a better one, after which a run that has learned its file ends
 HEAD_RATE = 2e-3  # learning rate where only the head is trained
 SPARE = 10  # a checkpoint is written when ten times as long as it takes has passed
@@ -163,9 +164,10 @@ class Tuning:
         bert, training, ranks = self.bert, self.training, self.ranks
         on_cpu, half = bert.device.type == "cpu", self.precision != "float32"
         # oneDNN prepares again for each new number of rows in half precision.
-        learner = Learner(bert.model, training, STEP if half and on_cpu else 1)
+        cached = settings.budget if training.together else 0
+        learner = Learner(bert.model, training, STEP if half and on_cpu else 1, cached)
         tables = large_tables(bert.model) if ranks.count == 1 else []
-        graphs = can_replay(settings, ranks)
+        graphs = can_replay(settings, ranks) and not cached
         padded = PaddedInputs(bert, training, half) if graphs else None
         epochs = Epochs(training, self.samples, settings, self.budget, name=name, captured=padded)
         train = self._train_part(settings, total)
@@ -234,7 +236,7 @@ class Tuning:
             epoch = self.epoch
             row: dict[str, Any] = {"epoch": epoch, "loss": sum(losses) / max(1, len(losses))}
             self.history.examples = epoch * len(self.samples)
-            if self.look is None or not is_evaluated(epoch, settings):
+            if self.look is None or not is_evaluated(epoch, settings, row["loss"]):
                 return row
             model = self.bert.model.eval()
             model.use_kernel(None)
@@ -244,13 +246,14 @@ class Tuning:
                 model.train()
 
         def value(row: Mapping[str, Any]) -> float | None:
-            if not is_evaluated(row["epoch"], settings):
+            if not is_evaluated(row["epoch"], settings, row["loss"]):
                 return None
             found = row.get(settings.metric)
             return math.inf if self.look is None else math.nan if found is None else found
 
         def ended(best: Best, row: Mapping[str, Any]) -> bool:
-            return self.look is not None and has_ended(best, settings, self.training, row["loss"])
+            rows = [*self.history.epochs, row]
+            return self.look is not None and has_ended(best, settings, self.training, rows)
 
         return Scoring(
             score,
@@ -332,18 +335,46 @@ def can_replay(settings: Settings, ranks: Ranks) -> bool:
     return ranks.device.type == "cuda" and ranks.count == 1 and settings.graphs and plain
 
 
-def has_ended(best: Best, settings: Settings, training: Training, loss: float) -> bool:
-    """Is there nothing more to expect from further epochs?
+def has_ended(
+    best: Best, settings: Settings, training: Training, rows: Sequence[Mapping[str, Any]]
+) -> bool:
+    """Is there nothing more to expect from further epochs than from those of `rows`?
 
-    By `patience`. Without it, if the training file is learned and dev scores do not rise any more;
-    but never where the last epoch is to be kept, as in benchmarks: they are trained as planned.
+    By `patience`. Without it, if dev scores have not risen any more since the training file was
+    learned, or for a third of many epochs; but never where the last epoch is to be kept, as in
+    benchmarks: they are trained as planned.
     """
     if settings.patience or settings.keep == "last":
         return 0 < settings.patience <= best.waited
-    return best.waited >= UNCHANGED and loss < training.learned
+    if best.waited < UNCHANGED or not training.learned:
+        return False
+    if rows[-1]["loss"] < training.learned:
+        return True
+    many = settings.epochs > EVALUATIONS
+    third = best.waited * interval(settings) >= settings.epochs / 3
+    return many and third and not may_begin(rows, settings)
 
 
-def is_evaluated(epoch: int, settings: Settings) -> bool:
-    """Is the dev data scored after this epoch? Of many epochs, some ten are: they are short."""
-    every = 1 if settings.patience else -(-settings.epochs // EVALUATIONS)
-    return epoch in (1, settings.epochs) or epoch % every == 0
+def may_begin(rows: Sequence[Mapping[str, Any]], settings: Settings) -> bool:
+    """May the dev score yet rise for the first time?
+
+    A model that still predicts the same everywhere has one score in all epochs (an F1 of 0) or none
+    (a correlation). With one score it goes on as long as its loss falls, from third to third.
+    """
+    found = (row.get(settings.metric) for row in rows)
+    scores = {score for score in found if score is not None and not math.isnan(score)}
+    losses = [row["loss"] for row in rows]
+    before = losses[: -math.ceil(settings.epochs / 3)]
+    falls = not before or losses[-1] < FALLING * min(before)
+    return not scores or (len(scores) == 1 and falls)
+
+
+def interval(settings: Settings) -> int:
+    """The epochs between scores on dev data. Of many epochs, some ten are scored."""
+    return 1 if settings.patience else -(-settings.epochs // EVALUATIONS)
+
+
+def is_evaluated(epoch: int, settings: Settings, loss: float = math.inf) -> bool:
+    """Is the dev data scored after this epoch? After each, once the training file is learned."""
+    regular = epoch in (1, settings.epochs) or epoch % interval(settings) == 0
+    return regular or (loss < LEARNED and settings.keep == "best")

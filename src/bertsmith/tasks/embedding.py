@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
@@ -30,12 +31,15 @@ def embed(
     normalise: bool | None = None,
     long: str | None = None,
     prompt: str | None = None,
+    width: int | None = None,
 ) -> Steps[Vectors]:
     """Texts → float32 (N, D). A long text's vector is the mean of its windows', by length.
 
-    `prompt` is put before each text; None: the model's default prompt.
+    `prompt` is put before each text; None: the model's default prompt. `width` cuts the vectors.
     """
     made = bert.sentence
+    if width is not None and not 1 <= width <= bert.vector_width:
+        raise BertsmithError(f"width must be from 1 to {bert.vector_width}, not {width}")
     if pooling is not None and pooling not in NAMES:
         raise BertsmithError(f"unknown pooling {pooling!r}; known: {', '.join(NAMES)}")
     pool = POOLS[NAMES[pooling] if pooling else made.pool]
@@ -45,8 +49,7 @@ def embed(
     def compute(_: Model, hidden: Hidden, batch: Batch, __: Sequence[Window]) -> list[torch.Tensor]:
         return list(pool(hidden.last.float(), batch.layout, None).cpu())
 
-    width = bert.checkpoint.config.width
-    total = np.zeros((len(texts), width), dtype=np.float32)
+    total = np.zeros((len(texts), bert.checkpoint.config.width), dtype=np.float32)
     weight = np.zeros((len(texts), 1), dtype=np.float32)
     pooled = yield EncoderPass(windows, compute, ("embed", pool))
     for window, vector in zip(windows, pooled, strict=True):
@@ -55,6 +58,7 @@ def embed(
     vectors: Vectors = np.divide(total, np.maximum(weight, 1), dtype=np.float32)
     if made.dense:
         vectors = made.project(torch.from_numpy(vectors)).numpy()
+    vectors = vectors[:, :width]
     if made.normalise if normalise is None else normalise:
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
     return vectors
@@ -72,6 +76,7 @@ class EmbedRequest(Request):
     long: Literal["window", "refuse", "cut"] | None = None
     prompt: str | None = None
     prompt_name: str | None = None
+    width: Annotated[int, Field(ge=1)] | None = None
 
 
 class EmbedMethods(Askable):
@@ -86,6 +91,7 @@ class EmbedMethods(Askable):
         long: str | None = None,
         prompt: str | None = None,
         prompt_name: str | None = None,
+        width: int | None = None,
     ) -> Vectors:
         """Embed texts: float32 vectors of shape (N, D), or (D,) for a single text.
 
@@ -93,10 +99,12 @@ class EmbedMethods(Askable):
         directory. Texts longer than the model reads are embedded in windows; `long="cut"` truncates
         them, which is faster, and `long="refuse"` raises an error. `prompt` is a text that is put
         before each text, `prompt_name` that of one of the model's prompts ("query", "document",
-        ...); without them, the model's default prompt is used, if it has one.
+        ...); without them, the model's default prompt is used, if it has one. `width` keeps the
+        first elements of the vectors, which are normalised afterwards if they are: for models
+        that were trained so (Matryoshka).
         """
         more: dict[str, Any] = {"pooling": pooling, "normalise": normalise, "long": long}
-        more |= {"prompt": prompt, "prompt_name": prompt_name}
+        more |= {"prompt": prompt, "prompt_name": prompt_name, "width": width}
         if not isinstance(texts, str) and not (texts := listed_strings(texts)):
             return self.ask_each(TASK, [""], **more)[:0]  # no vectors are as wide as others
         return self.ask_each(TASK, texts, **more)
@@ -117,7 +125,7 @@ class Embed(Use):
             if prompt is not None:
                 raise BertsmithError("give a prompt or the name of one, not both")
             prompt = bert.sentence.named_prompt(request.prompt_name)
-        args = (texts, request.pooling, request.normalise, request.long, prompt)
+        args = (texts, request.pooling, request.normalise, request.long, prompt, request.width)
         before = bert.sentence.prompt if prompt is None else prompt
         return Call(embed, args, texts, prompt=len(before))
 

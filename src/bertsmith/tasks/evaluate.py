@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,12 +13,16 @@ import numpy as np
 from bertsmith.errors import BertsmithError
 from bertsmith.examples.draw import shuffled
 from bertsmith.infer.loaded import LoadedModel
+from bertsmith.ledger import Ledger
 from bertsmith.metrics import Comparison, Summary, calibration, confusion, resample, resample_pair
+from bertsmith.metrics.conformal import limit_for
+from bertsmith.metrics.drift import Figures
 from bertsmith.metrics.labels import known, paired
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.registry import task_named, task_of
-from bertsmith.tasks.task import Prediction, Scorer, Task
+from bertsmith.tasks.task import Prediction, Scorer, Task, conformal_limit
 
+SAMPLE = 500  # examples whose inputs and predictions are stored as figures
 MATRIX = 500  # labels up to which there is a confusion matrix
 
 
@@ -42,6 +47,28 @@ class Evaluation:
         """How right each prediction is, from 0 to 1."""
         pairs = zip(self.dataset.examples, self.values, strict=True)
         return [self.task.correctness(example, value) for example, value in pairs]
+
+    def figures(self, bert: LoadedModel) -> Figures | None:
+        """What inputs and predictions look like, as a server counts them; None for other requests.
+
+        Those of the first examples, asked as a server is.
+        """
+        asked, rows = self.task.Request, [one.texts for one in self.dataset.examples[:SAMPLE]]
+        if {*asked.model_fields} - {"pairs", "words"} != {"inputs"} or not rows:
+            return None
+        bert = copy(bert)
+        bert.ledger = Ledger()  # what was noted of these examples is not noted again
+        firsts = [row[0] for row in rows]
+        pairs = [" ".join(row[1:]) for row in rows] if any(row[1:] for row in rows) else None
+        more: dict[str, Any] = {"pairs": pairs} if "pairs" in asked.model_fields else {}
+        call = self.task.call(bert, asked.model_construct(inputs=firsts, **more))
+        steps, figures = call.steps.steps(bert, *call.args), Figures()
+        needed = next(steps)
+        try:
+            steps.send(bert.run(needed.windows, needed.compute))
+        except StopIteration as stop:
+            figures.add(needed.windows, bert.tokenizer.unk_id, stop.value)
+        return figures
 
     def details(self) -> dict[str, Any]:
         """Scores of every class, the confusion matrix and the calibration bins, for machines."""
@@ -123,7 +150,25 @@ def scored(bert: LoadedModel, dataset: Dataset[Any], predictions: list[Predictio
         right = sum(one for one, counts in zip(correct, answered, strict=True) if counts)
         scores["coverage"] = sum(answered) / len(answered)
         scores["accuracy_answered"] = right / sum(answered) if any(answered) else math.nan
+    if (limit := conformal_limit(bert)) is not None and task.conformal:
+        pairs = zip(dataset.examples, predictions, strict=True)
+        inside = [task.nonconformity(*pair) <= limit for pair in pairs]
+        sizes = [len(one.output.get("set", ())) for one in predictions]
+        scores["set_coverage"] = sum(inside) / len(inside)
+        scores["set_size"] = 2 * limit if task.numeric else sum(sizes) / len(sizes)
     return Evaluation(task, dataset, predictions, scores, scorer, task.notes(bert, dataset))
+
+
+def state_coverage(bert: LoadedModel, coverage: float) -> None:
+    """Let a model that was calibrated for it predict sets or intervals of another coverage."""
+    stored = bert.checkpoint.settings.get("conformal")
+    if not stored:
+        raise BertsmithError(
+            "this model has no held-out rows for a coverage: fine-tune it with --coverage, or "
+            "calibrate it with `bertsmith evaluate MODEL FILE --calibrate-on FILE --coverage`"
+        )
+    limit_for(stored["limits"], coverage)
+    keep_settings(bert, {"conformal": {**stored, "coverage": coverage}})
 
 
 def score(dataset: Dataset[Any], values: Sequence[Any]) -> dict[str, float]:

@@ -210,6 +210,8 @@ class Data:
 
 def guess(table: Table, given: Mapping[str, str]) -> tuple[Reading, str]:
     """The task that a table is likeliest meant for, and why: every task is asked."""
+    if table.task:
+        return reading_named(table.task), "the file says so"
     roles = known_roles()
     asked = [
         (one, one.suits(Finder(table, given, {**roles, **one.roles})))

@@ -14,6 +14,7 @@ from bertsmith.data.columns import Finder
 from bertsmith.data.predictions import Records
 from bertsmith.data.tables import Layout, Row, Table, Where
 from bertsmith.ledger import Ledger
+from bertsmith.tasks.labelling import Labelling
 
 
 class Example:
@@ -113,6 +114,7 @@ class Reading:
     several: ClassVar[bool] = False  # may an example have any number of labels, or none?
     windows: ClassVar[bool] = True  # are long inputs read in windows?
     shared: ClassVar[str] = ""  # the attribute of a text that several examples are about
+    labelling: ClassVar[Labelling | None] = None  # how people label its examples
 
     # ------------------------------------------------------------------ tables
 

@@ -10,10 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from bertsmith.data.annotations import parts_of
 from bertsmith.data.folders import find_splits
-from bertsmith.data.records import read_document, splits_of
+from bertsmith.data.records import json_lines_tables, read_document, splits_of
 from bertsmith.data.streams import Stream, suffix_of
+from bertsmith.data.tables import PORTION
 from bertsmith.errors import BertsmithError
+from bertsmith.tasks.corrections import corrected
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.reading import Example
@@ -39,17 +42,21 @@ def read_splits(
     task: str | None = None,
     label_names: Sequence[str] | None = None,
     hold_out: float = 0.1,
+    corrections: Any = None,
     **options: Any,
 ) -> Splits:
     """Read the data of a run; a folder is searched for train, dev and test files.
 
     Sources and `options` are those of `open_data`. Without a dev file, a fraction of the training
-    examples is held out (0: none).
+    examples is held out (0: none). `corrections` is a file of decisions about rows of the training
+    file: some are left out, or get another label.
     """
     if not 0 <= hold_out <= 0.9:
         raise BertsmithError(f"hold_out must be a fraction from 0 to 0.9, not {hold_out:g}")
     sources = split_sources(train, dev, test)
     learned = _read(*sources["train"], task, label_names, options)
+    if corrections is not None:
+        learned = corrected(learned, corrections)
     if not learned.gold():
         raise BertsmithError(
             f"{learned.path} has no labels to train on; name their column, as in "
@@ -84,6 +91,10 @@ def split_sources(
         if Path(train).is_file():  # CLINC150's document holds all splits
             inside = splits_of(read_document(Stream(Path(train))))
             sources = {name: (train, key) for name, key in inside.items()} or sources
+    elif isinstance(train, str | Path) and suffix_of(Path(train)) == ".jsonl":
+        if Path(train).is_file():  # labels that people made: a part of them is held out
+            parts = parts_of(json_lines_tables(Stream(Path(train)), PORTION))
+            sources |= {name: (train, name) for name in parts}
     for name, source in (("dev", dev), ("test", test)):
         if source is not None:
             sources[name] = (source, None)
@@ -132,6 +143,34 @@ def split_off(
     ) + (MOSTLY_SHARED if connected else f"no {unit} is in both")
     rest, dev = (replace(dataset, examples=side) for side in sides)
     return rest, dev, how
+
+
+def fold_numbers(dataset: Dataset[Any], folds: int, seed: int = 0) -> list[int]:
+    """The fold of each labelled example, from 0: no text is in two folds, and labels are spread.
+
+    There are fewer folds where there are fewer different texts; all are in fold 0 if all share one.
+    """
+    from bertsmith.examples.draw import shuffled  # its room imports PyTorch; reading data does not
+
+    examples = dataset.gold()
+    groups = grouped(dataset.reading.kept_apart(examples)[1])
+    if len(groups) < 2 or max(map(len, groups)) > len(examples) // 2:
+        groups = [[number] for number in range(len(examples))]
+    order = [
+        groups[place] for place in shuffled(np.arange(len(groups)), len(groups), seed, "folds")
+    ]
+    order.sort(key=lambda group: (-len(group), _stratum(examples[group[0]])))
+    sizes = [0] * max(1, min(folds, len(groups)))
+    of_label = [Counter[str]() for _ in sizes]
+    numbers = [0] * len(examples)
+    for group in order:
+        label = _stratum(examples[group[0]])
+        fold = min(range(len(sizes)), key=lambda one: (of_label[one][label], sizes[one], one))
+        of_label[fold][label] += len(group)
+        sizes[fold] += len(group)
+        for number in group:
+            numbers[number] = fold
+    return numbers
 
 
 def _stratum(example: Example) -> str:

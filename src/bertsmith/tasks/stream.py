@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,15 @@ class Predicted:
 
     rows: list[dict[str, Any]]
     share: float
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Some rows with their texts and vectors."""
+
+    rows: Sequence[Mapping[str, Any]]
+    texts: list[str]
+    vectors: Any  # (N, D)
 
 
 def predict_rows(
@@ -58,6 +67,13 @@ def predict_rows(
         yield Predicted(
             [merged(row, data.names, result or names) for row, result in rows], portion.share
         )
+
+
+def embed_rows(bert: Any, data: Data, **options: Any) -> Iterator[Embedded]:
+    """Every row of a source with its vector, in order; `options` are those of `Bert.embed`."""
+    for portion in data.portions(bert.portion(PORTION)):
+        texts = ["" if one is None else one.texts[0] for one in portion.examples]
+        yield Embedded(portion.rows, texts, bert.embed(texts, **options))
 
 
 def rounded(value: Any) -> Any:

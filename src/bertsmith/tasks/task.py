@@ -18,6 +18,7 @@ from bertsmith.checkpoint import Checkpoint
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.calibration import calibration_error
+from bertsmith.metrics.conformal import limit_for
 from bertsmith.metrics.labels import Score
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.reading import Reading
@@ -25,7 +26,13 @@ from bertsmith.tasks.training import TaskOptions, Training
 from bertsmith.tasks.use import Result, Use
 
 # Entries of config.json that were fitted on a model's outputs: other weights make them wrong.
-FITTED = ("decision_threshold", "label_thresholds", "no_answer_threshold", "abstain_below")
+FITTED = (
+    "decision_threshold",
+    "label_thresholds",
+    "no_answer_threshold",
+    "abstain_below",
+    "conformal",
+)
 
 Weights = NDArray[np.float64]
 Values = Sequence[Any]  # one for each example, as `Prediction.value` is
@@ -132,6 +139,11 @@ class Task(Use):
     def confident(self) -> bool:
         """Do predictions have a confidence?"""
         return not self.numeric
+
+    @property
+    def conformal(self) -> bool:
+        """Can predictions be sets of labels, or intervals, of a stated coverage?"""
+        return self.exclusive or (self.numeric and not self.measure)
 
     # ------------------------------------------------------------------ learning
 
@@ -256,6 +268,15 @@ class Task(Use):
         label = self.label_of(example)
         return -abs(float(value) - float(label)) if self.numeric else float(value == label)
 
+    def nonconformity(self, example: Any, prediction: Prediction) -> float:
+        """Return how badly a label fits a prediction: 1 - its probability, or an error."""
+        label = self.label_of(example)
+        if self.numeric:
+            return abs(float(prediction.value) - float(label))
+        scores = prediction.output["scores"]
+        known = scores.get(label, 0.0) if isinstance(scores, Mapping) else scores[label]
+        return 1.0 - float(known)
+
     def per_class(self, dataset: Dataset[Any], values: Values) -> dict[str, Score]:
         """Return precision, recall and F1 of every class; empty if there are none."""
         return {}
@@ -285,10 +306,24 @@ class Task(Use):
 
 
 def chosen(bert: LoadedModel, value: Any, sure: float, output: dict[str, Any]) -> Prediction:
-    """A label or choice; of a model that may abstain, also whether it does so."""
+    """A label or choice; of a model that may abstain, also whether it does so.
+
+    Of a model with a stated coverage, also the set of labels that have it, the likeliest first.
+    """
     below = bert.checkpoint.settings.get("abstain_below")
-    more = {} if below is None else {"abstained": sure < float(below)}
+    more: dict[str, Any] = {} if below is None else {"abstained": sure < float(below)}
+    if (limit := conformal_limit(bert)) is not None:
+        scores = output["scores"]
+        pairs = list(scores.items() if isinstance(scores, Mapping) else enumerate(scores))
+        pairs.sort(key=lambda pair: -pair[1])
+        more["set"] = [name for name, score in pairs if 1.0 - score <= limit]
     return Prediction(value, sure, output | more)
+
+
+def conformal_limit(bert: LoadedModel) -> float | None:
+    """The largest nonconformity of labels in a set, where the model states a coverage."""
+    stored = bert.checkpoint.settings.get("conformal")
+    return None if not stored else limit_for(stored["limits"], float(stored["coverage"]))
 
 
 def weighted_mean(values: Sequence[float] | NDArray[Any], weights: Weights | None) -> float:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -35,7 +36,7 @@ class TrainingItem:
     target: Any
     weight: float = 1.0
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         """How many tokens pass through the model."""
         return sum(len(window.ids) for window in self.windows)
@@ -44,7 +45,7 @@ class TrainingItem:
 Sample = tuple[TrainingItem, ...]  # all items of one example
 
 # The settings of a run that tasks read. `Task.options` names those that a task understands.
-TASK_OPTIONS = ("class_weights", "focal", "smoothing", "temperature", "both_orders")
+TASK_OPTIONS = ("class_weights", "focal", "smoothing", "temperature", "both_orders", "matryoshka")
 TaskOptions = FinetuningSettings
 
 

@@ -14,6 +14,7 @@ from bertsmith.data.tables import Layout, Row, Table, Where, is_absent, text_cel
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 from bertsmith.numbers import parse_whole
+from bertsmith.tasks.labelling import Cells, Mark
 from bertsmith.tasks.reading import Example, Guess, Reading, Rows
 
 NO_ANSWER = "ANSWERNOTFOUND"  # what SubjQA writes at the end of such a passage
@@ -252,6 +253,32 @@ def _answers(
     return (placed(text, places[0] if places else None, passage, ledger),)
 
 
+class MarkAnswer(Mark):
+    """The answer in a passage; nothing where it has none."""
+
+    named, at, text = False, 1, "context"
+
+    def inputs(self, example: Any) -> Cells:
+        """The question and its passage."""
+        return {"id": example.id, "question": example.question, "context": example.passage}
+
+    def cell(self, answer: Any, example: Any, labels: Sequence[str]) -> Any:
+        """Answers as SQuAD's rows have them."""
+        places = [(one["start"], one["end"]) for one in super().cell(answer, example, ("answer",))]
+        texts = [(example.passage[start:end], start) for start, end in places]
+        return [{"text": text, "answer_start": start} for text, start in texts]
+
+    def answer(self, cells: Mapping[str, Any]) -> Any:
+        """Lists of start, end and what they are."""
+        places = [(one["answer_start"], one["text"]) for one in cells.get(self.column) or ()]
+        return [[start, start + len(text), "answer"] for start, text in places]
+
+    def suggested(self, prediction: Any) -> Any:
+        """The best answer, if there is one."""
+        best = prediction.output["answers"][:1] if prediction.value else []
+        return [[one["start"], one["end"], "answer"] for one in best]
+
+
 class AnsweringReading(Reading):
     """Questions about passages, and their answers."""
 
@@ -269,6 +296,7 @@ class AnsweringReading(Reading):
         }
     )
     shared = "passage"
+    labelling = MarkAnswer("answers")
     layouts = (Squad(),)
 
     def suits(self, finder: Finder) -> Guess | None:

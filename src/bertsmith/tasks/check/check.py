@@ -24,6 +24,7 @@ LINTS = (
     texts.broken,
     texts.repeated,
     texts.leaked,
+    texts.nearly_leaked,
     texts.label_in_text,
 )
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections import defaultdict
-from collections.abc import Hashable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -16,6 +17,7 @@ from bertsmith.tasks.reading import Example
 MOJIBAKE = re.compile("Ã[\x80-\xbf©¨¤¶¼±§ª]|â€[™œ\x9d“”¦]|Â[\xa0£§©®°»«]")
 CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 TAGS = re.compile(r"<(br|p|div|a|span|b|i|em|strong)\b[^>]*>", re.IGNORECASE)
+ALIKE = 0.8  # share of common words from which texts are near-duplicates
 MOSTLY = 0.5  # a split that repeats so much of another measures nothing
 
 
@@ -80,6 +82,49 @@ def _shared(one: str, first: Dataset[Any], other: str, second: Dataset[Any]) -> 
             places.setdefault(text, example.where)
     what, advice = f"{name}s also in {one}", f"split the data by {name}, or better by article"
     yield from found("warning", f"{name}-leak", other, what, places.values(), advice)
+
+
+def nearly_leaked(splits: Splits) -> Iterator[Finding]:
+    """Examples of dev or test that share most of their words with one of train."""
+    train = splits["train"].examples
+    for name in [name for name in splits if name != "train"]:
+        pairs = near_pairs(train, splits[name].examples)
+        places = [splits[name].examples[second].where for _, second in pairs]
+        what, advice = "examples nearly equal to one in train", "scores will be too optimistic"
+        yield from found("warning", "near-leak", name, what, places, advice)
+
+
+def near_pairs(first: Sequence[Example], second: Sequence[Example]) -> list[tuple[int, int]]:
+    """Numbers of an example of each side whose words are nearly the same, one for each of `second`.
+
+    The Jaccard similarity of their words is at least 0.8, and their texts are not equal. Exact: two
+    such sets share one of their rarest words (prefix filtering), by which candidates are found.
+    """
+    sides = [[_words(example) for example in side] for side in (first, second)]
+    counts = Counter(word for side in sides for words in side for word in words)
+
+    def rarest(words: frozenset[str]) -> list[str]:
+        most = len(words) - math.ceil(ALIKE * len(words)) + 1
+        return sorted(words, key=lambda word: (counts[word], word))[:most]
+
+    known: dict[str, list[int]] = defaultdict(list)
+    for number, words in enumerate(sides[0]):
+        for word in rarest(words):
+            known[word].append(number)
+    pairs = []
+    for number, words in enumerate(sides[1]):
+        own = key(second[number])
+        for other in {one for word in rarest(words) for one in known[word]}:
+            common = len(words & sides[0][other])
+            alike = common >= ALIKE * (len(words) + len(sides[0][other]) - common)
+            if alike and key(first[other]) != own:
+                pairs.append((other, number))
+                break
+    return pairs
+
+
+def _words(example: Example) -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", " ".join(example.texts).casefold()))
 
 
 def label_in_text(splits: Splits) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from bertsmith.data.columns import Finder, is_list, plain
 from bertsmith.data.tables import Row, Table, Where, is_absent, list_cell, text_cell
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_whole, shown
+from bertsmith.tasks.labelling import Cells, Choose
 from bertsmith.tasks.reading import Example, Guess, Reading, Rows
 
 LETTERED = re.compile(r"\(([A-Z0-9])\)")  # OpenBookQA's table: (A) one (B) another
@@ -41,6 +42,34 @@ class Options(Example):
         return self.label is not None
 
 
+class OwnChoices(Choose):
+    """The number of one of an example's own choices."""
+
+    named = False
+
+    def inputs(self, example: Any) -> Cells:
+        """The prompt and its choices."""
+        return {"prompt": example.prompt, "choices": list(example.options)}
+
+    def choices(self, example: Any) -> list[str]:
+        """Its choices."""
+        return list(example.options)
+
+    def cell(self, answer: Any, example: Any, labels: Sequence[str]) -> int:
+        """The number of the choice, from 0."""
+        if answer not in example.options:
+            raise BertsmithError(f"not among the choices: {str(answer)[:100]!r}")
+        return int(example.options.index(answer))
+
+    def answer(self, cells: Mapping[str, Any]) -> str:
+        """The choice itself."""
+        return str(cells["choices"][cells["label"]])
+
+    def suggested(self, prediction: Any) -> str:
+        """The text of the predicted choice."""
+        return str(prediction.output["text"])
+
+
 class ChoiceReading(Reading):
     """Prompts with several choices."""
 
@@ -57,6 +86,7 @@ class ChoiceReading(Reading):
     )
     headings = frozenset(f"{word}{number}" for word in NUMBERED for number in range(10))
     windows = False
+    labelling = OwnChoices()
 
     def suits(self, finder: Finder) -> Guess | None:
         """Tables with choices in one column or several."""

@@ -15,6 +15,7 @@ from bertsmith.tasks.cells import (
     text_columns,
     texts_and_label,
 )
+from bertsmith.tasks.labelling import Choose
 from bertsmith.tasks.reading import Guess, Rows, TextExample
 
 
@@ -42,6 +43,7 @@ class ClassificationReading(TextReading):
     name, order, about = "classification", 10, "one label for a text or a pair of texts"
     target = "label"
     classes = True
+    labelling = Choose()
 
     def suits(self, finder: Finder) -> Guess | None:
         """Every table with texts can be for it, if it is for no other task."""

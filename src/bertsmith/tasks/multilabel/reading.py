@@ -15,6 +15,7 @@ from bertsmith.tasks.cells import (
     text_columns,
     texts_and_label,
 )
+from bertsmith.tasks.labelling import Choose
 from bertsmith.tasks.reading import Guess, Rows, TextExample
 
 SEPARATORS = "|;,"
@@ -46,6 +47,7 @@ class MultilabelReading(TextReading):
     target = "label"
     classes = True
     several = True
+    labelling = Choose("labels", several=True)
 
     def suits(self, finder: Finder) -> Guess | None:
         """Tables with lists of labels."""

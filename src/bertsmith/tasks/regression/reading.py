@@ -12,6 +12,7 @@ from bertsmith.data.tables import Where, is_absent, sample
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_number, shown
 from bertsmith.tasks.cells import SCORE, TEXTLESS, TEXTS, TextReading, text_columns, texts_and_label
+from bertsmith.tasks.labelling import Choose
 from bertsmith.tasks.reading import Guess, Rows, TextExample
 
 LARGEST = 1e30  # scores, whose squared errors a model learns in float32
@@ -35,6 +36,7 @@ class ScoreReading(TextReading):
 
     roles = MappingProxyType({**TEXTS, "score": SCORE})
     target = "score"
+    labelling = Choose("score", numeric=True)
 
     def examples(self, rows: Rows) -> list[Any]:
         """Texts or pairs, each with a number."""

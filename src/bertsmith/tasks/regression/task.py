@@ -21,7 +21,7 @@ from bertsmith.tasks.classifying import classify
 from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.labels import LabelTask, LabelTraining, texts_of
 from bertsmith.tasks.regression.reading import READING, Scored
-from bertsmith.tasks.task import Prediction, Scorer, Values
+from bertsmith.tasks.task import Prediction, Scorer, Values, conformal_limit
 from bertsmith.tasks.training import Targets, TaskOptions, TrainingItem, item_weights
 
 
@@ -105,7 +105,16 @@ class RegressionTask(LabelTask):
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """The output of the model."""
         found = classify(bert, *texts_of(examples))
-        return [Prediction(one.score, 1.0, {"score": one.score}) for one in found]
+        limit = conformal_limit(bert)
+        return [
+            Prediction(
+                one.score,
+                1.0,
+                {"score": one.score}
+                | ({} if limit is None else {"interval": [one.score - limit, one.score + limit]}),
+            )
+            for one in found
+        ]
 
     def score(self, dataset: Dataset[Any], values: Values, bert: LoadedModel | None) -> Scorer:
         """Correlations and the mean squared error."""

@@ -11,6 +11,7 @@ from bertsmith.data.tables import Where, is_absent, text_cell
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_number, shown
 from bertsmith.tasks.cells import TEXTLESS, TextColumns, texts_cell
+from bertsmith.tasks.labelling import Cells, Choose
 from bertsmith.tasks.reading import Example, Guess, Reading, Rows
 
 
@@ -34,10 +35,19 @@ class Passages(Example):
         return self.grades is not None and max(self.grades) > 0
 
 
+class Graded(Choose):
+    """A grade of a passage for a query."""
+
+    def inputs(self, example: Any) -> Cells:
+        """A query and its first passage."""
+        return {"query": example.query, "passage": example.passages[0]}
+
+
 class RerankingReading(Reading):
     """Passages of a query."""
 
     name, order, about = "reranking", 25, "how relevant passages are to a query"
+    labelling = Graded("grade", numeric=True)
     roles = MappingProxyType(
         {
             "query": ("query", "question", "search_query", "anchor"),

@@ -7,7 +7,9 @@ from types import MappingProxyType
 from typing import Any
 
 from bertsmith.data.columns import Finder
-from bertsmith.data.tables import Where, is_absent, text_cell
+from bertsmith.data.tables import Where, is_absent, list_cell, text_cell
+from bertsmith.errors import BertsmithError
+from bertsmith.numbers import parse_number
 from bertsmith.tasks.cells import SCORE, TEXTLESS, TEXTS, TextColumns, text_columns, texts_cell
 from bertsmith.tasks.reading import Example, Guess, Rows
 from bertsmith.tasks.regression.reading import ScoreReading
@@ -23,6 +25,7 @@ class Related(Example):
     where: Where
     more_positives: tuple[str, ...] = ()
     more_negatives: tuple[str, ...] = ()
+    scores: tuple[float, ...] = ()  # a teacher's, of all positives and negatives; or none
 
     @property
     def positives(self) -> tuple[str, ...]:
@@ -52,6 +55,7 @@ class SimilarityReading(ScoreReading):
             "anchor": ("anchor", "query", "question", "sentence", "sent0", "text"),
             "positive": ("positive", "pos", "positives", "sent1", "answer"),
             "negative": ("negative", "neg", "negatives", "hard_neg", "hard_negative"),
+            "scores": ("scores", "teacher_scores"),
         }
     )
 
@@ -71,7 +75,7 @@ class SimilarityReading(ScoreReading):
         anchor, positives = finder.needed("anchor"), finder.several("positive")
         if not positives:
             finder.needed("positive")  # says what is missing
-        negatives = finder.several("negative")
+        negatives, taught = finder.several("negative"), finder.known("scores")
         examples = []
         for row, where in rows:
             near, far = (
@@ -83,7 +87,10 @@ class SimilarityReading(ScoreReading):
                 continue
             query = text_cell(row.cells[anchor], where, anchor)
             first, more = (far[0], far[1:]) if far else (None, [])
-            examples.append(Related(query, near[0], first, where, tuple(near[1:]), tuple(more)))
+            scores = scores_cell(row.cells.get(taught), where, len(near + far)) if taught else ()
+            examples.append(
+                Related(query, near[0], first, where, tuple(near[1:]), tuple(more), scores)
+            )
         return examples
 
     def input_columns(self, rows: Rows) -> TextColumns:
@@ -97,6 +104,21 @@ class SimilarityReading(ScoreReading):
     def units(self, example: Any) -> list[tuple[str, ...]]:
         """Every text is embedded alone."""
         return [(text,) for text in example.texts]
+
+
+def scores_cell(value: Any, where: Where, count: int) -> tuple[float, ...]:
+    """A teacher's scores: a number for each positive and each negative of the row, or none."""
+    if is_absent(value):
+        return ()
+    listed = list_cell(value, where, "scores") if isinstance(value, str) else value
+    numbers = [parse_number(one) for one in listed] if isinstance(listed, list | tuple) else []
+    scores = tuple(one for one in numbers if one is not None)
+    if len(scores) != count or len(numbers) != count:
+        raise BertsmithError(
+            f"{where}: 'scores' is not a list of {count} numbers, one for each positive and "
+            "negative of the row"
+        )
+    return scores
 
 
 READING = SimilarityReading()

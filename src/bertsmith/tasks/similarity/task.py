@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import product
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from bertsmith.batch import Batch
 from bertsmith.checkpoint import Checkpoint, Sentence
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, SettingError
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.metrics.numbers import number_scores
 from bertsmith.model import Model
@@ -47,18 +48,34 @@ class VectorTraining(Training):
 
     def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
         super().__init__(dataset, options)
-        self.sentence = Sentence()
+        self.sentence, self.widths = Sentence(), widths_of(options.matryoshka)
+
+    def config_changes(self) -> dict[str, Any]:
+        """The widths to which vectors may be cut, under the name that servers read."""
+        return {"matryoshka_dimensions": self.widths} if self.widths else {}
 
     def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
         """An item with the texts of each example."""
         self.sentence = bert.sentence
+        if self.widths and self.widths[-1] >= bert.vector_width:
+            raise BertsmithError(
+                f"matryoshka: {self.widths[-1]} is not less than the width of the vectors, "
+                f"{bert.vector_width}"
+            )
+        first, others = self.prompts()
         how = bert.windower(overlap=0, limit=bert.sentence.max_length)
         samples: list[Sample] = []
         for example in examples:
-            texts = [bert.sentence.prepared(text) for text in example.texts]
+            prompts = [first, *[others] * (len(example.texts) - 1)]
+            pairs = zip(example.texts, prompts, strict=True)
+            texts = [bert.sentence.prepared(*pair) for pair in pairs]
             windows = tuple(bert.windows(texts, how=how))
             samples.append((TrainingItem(windows, self.target(example)),))
         return samples
+
+    def prompts(self) -> tuple[str, str]:
+        """What is put before the first text of an example, and before the others."""
+        return self.sentence.prompt, self.sentence.prompt
 
     def target(self, example: Any) -> Any:
         """What is learned about an example's texts."""
@@ -90,11 +107,26 @@ class VectorTraining(Training):
         sums = outputs.new_zeros(count, outputs.shape[1])
         sums = sums.index_add(0, owners, outputs * sizes[:, None])
         totals = sizes.new_zeros(count).index_add(0, owners, sizes)
-        return self.sentence.project(sums / totals[:, None])
+        # Sequences that only fill a batch are of no text.
+        return self.sentence.project(sums / totals.clamp(min=1)[:, None])
 
     def vectors(self, outputs: Tensor, targets: Targets) -> Tensor:
         """The vectors of all texts, of length 1 (texts, D)."""
         return F.normalize(self.means(outputs, targets), dim=-1)
+
+    def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
+        """The loss of the vectors; with Matryoshka widths, the mean over them and the full width.
+
+        A vector is cut to its first elements, and has length 1 again (Kusupati et al. 2022).
+        """
+        means = self.means(outputs, targets)
+        cuts = [means[:, :width] for width in (*self.widths, means.shape[1])]
+        losses = [self.vector_loss(F.normalize(one, dim=-1), targets) for one in cuts]
+        return torch.stack(losses).mean()
+
+    def vector_loss(self, vectors: Tensor, targets: Targets) -> Tensor:
+        """The sum of all items' losses, from the unit vectors of all texts (texts, D)."""
+        raise NotImplementedError
 
 
 class Texts(NamedTuple):
@@ -112,6 +144,10 @@ class ContrastiveTraining(VectorTraining):
     """
 
     together = True
+
+    def prompts(self) -> tuple[str, str]:
+        """Anchors are queries; what belongs to them, or does not, are documents."""
+        return self.sentence.search_prompts
 
     def target(self, example: Related) -> Texts:
         """Which of its texts belong together, and what they are."""
@@ -150,12 +186,11 @@ class ContrastiveTraining(VectorTraining):
         candidates = {"candidates": torch.tensor(near + far), "owner": owner, "known": known}
         return {**targets, **candidates, "weights": shares[owner]}
 
-    def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
+    def vector_loss(self, vectors: Tensor, targets: Targets) -> Tensor:
         """Cross entropy of similarities, in both directions; negatives compete in the first."""
-        vectors = self.vectors(outputs, targets)
         anchors, others = vectors[targets["first"]], vectors[targets["candidates"]]
         owner, known = targets["owner"], targets["known"]
-        own = torch.arange(len(owner), device=outputs.device)  # positives come first
+        own = torch.arange(len(owner), device=vectors.device)  # positives come first
         scores = anchors @ others.T / self.options.temperature  # (items, C)
 
         def rows(scores: Tensor, known: Tensor, target: Tensor) -> Tensor:
@@ -168,9 +203,72 @@ class ContrastiveTraining(VectorTraining):
         return ((forth + back) / 2 * targets["weights"]).sum()
 
 
+def widths_of(text: str) -> list[int]:
+    """Widths that are written with commas between them, in rising order."""
+    try:
+        widths = sorted({int(part) for part in text.split(",")}) if text.strip() else []
+    except ValueError:
+        widths = [0]
+    if widths and widths[0] < 1:
+        raise SettingError(f"matryoshka must be widths such as 64,128,256, not {text[:60]!r}")
+    return widths
+
+
 def hash_of(text: str) -> int:
     """A number that equal texts share, in every process."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+class MarginTraining(VectorTraining):
+    """Differences between the scores of positives and negatives are to be those of a teacher.
+
+    This is margin MSE (Hofstätter et al. 2020). A score is a cosine over the temperature, which
+    gives it the range of a reranker's logits.
+    """
+
+    learned = 0.0
+
+    def __init__(self, dataset: Dataset[Any], options: TaskOptions) -> None:
+        super().__init__(dataset, options)
+        if not any(one.scores and one.negative is not None for one in dataset.examples):
+            raise BertsmithError(
+                f"{dataset.path}: no row has a negative and a teacher's scores; "
+                "bertsmith mine --teacher writes both"
+            )
+
+    def prompts(self) -> tuple[str, str]:
+        """Anchors are queries; what belongs to them, or does not, are documents."""
+        return self.sentence.search_prompts
+
+    def samples(self, bert: LoadedModel, examples: Sequence[Any]) -> list[Sample]:
+        """Rows that have a negative and scores."""
+        kept = [one for one in examples if one.scores and one.negative is not None]
+        note = "rows without a negative or a teacher's scores, left out"
+        bert.ledger.note(note, len(examples) - len(kept))
+        return super().samples(bert, kept)
+
+    def target(self, example: Related) -> tuple[int, tuple[float, ...]]:
+        """The number of positives, and the scores of all texts but the anchor."""
+        return len(example.positives), example.scores
+
+    def targets(self, items: Sequence[TrainingItem]) -> Targets:
+        """The texts of each anchor, positive and negative (M, 3), and the teacher's margin (M,)."""
+        targets = super().targets(items)
+        triples, margins, weights = list[tuple[int, ...]](), list[float](), list[float]()
+        for item, first in zip(items, targets["first"].tolist(), strict=True):
+            count, scores = item.target
+            pairs = list(product(range(count), range(count, len(scores))))
+            triples += [(first, first + 1 + near, first + 1 + far) for near, far in pairs]
+            margins += [scores[near] - scores[far] for near, far in pairs]
+            weights += [item.weight / len(pairs)] * len(pairs)
+        learned = {"triples": torch.tensor(triples), "margins": torch.tensor(margins)}
+        return {**targets, **learned, "weights": torch.tensor(weights)}
+
+    def vector_loss(self, vectors: Tensor, targets: Targets) -> Tensor:
+        """Squared error of the margins."""
+        anchors, near, far = vectors[targets["triples"]].unbind(1)
+        margins = (anchors * (near - far)).sum(-1) / self.options.temperature
+        return ((margins - targets["margins"]).square() * targets["weights"]).sum()
 
 
 class CosineTraining(VectorTraining):
@@ -193,9 +291,8 @@ class CosineTraining(VectorTraining):
         """The scores (N,), too."""
         return {**super().targets(items), "scores": torch.tensor([one.target for one in items])}
 
-    def loss(self, outputs: Tensor, batch: Batch, targets: Targets) -> Tensor:
+    def vector_loss(self, vectors: Tensor, targets: Targets) -> Tensor:
         """Squared error of cosines."""
-        vectors = self.vectors(outputs, targets)
         cosines = (vectors[targets["first"]] * vectors[targets["first"] + 1]).sum(-1)
         return ((cosines - targets["scores"]).square() * targets["weights"]).sum()
 
@@ -207,7 +304,9 @@ class SimilarityTask(Embed, Task):
     hub_tag, opens_as = "sentence-similarity", ""
     usage = 'embed(["A text.", "Another."])'
     defaults = MappingProxyType({"batch_size": 64, "epochs": 1})
-    options = frozenset({"temperature"})
+    options = frozenset({"temperature", "matryoshka"})
+    losses = ("contrastive", "margin")
+    stored = ("matryoshka_dimensions",)
     kinds = (Related, TextExample)
     numeric = True
     measure = "cosine"
@@ -218,9 +317,20 @@ class SimilarityTask(Embed, Task):
         return True
 
     def training(self, dataset: Dataset[Any], options: TaskOptions) -> VectorTraining:
-        """Contrastive for texts that belong together, cosines for scores."""
-        related = isinstance(dataset.examples[0], Related)
-        return (ContrastiveTraining if related else CosineTraining)(dataset, options)
+        """Cosines for pairs with scores; for texts that belong together, contrastive.
+
+        Where a teacher has scored the first row, the margins between its scores are learned.
+        """
+        first = dataset.examples[0]
+        if not isinstance(first, Related):
+            if options.loss:
+                raise BertsmithError(
+                    f"{dataset.path}: pairs with scores have no loss {options.loss}; it is for rows"
+                    " of an anchor, positives and negatives"
+                )
+            return CosineTraining(dataset, options)
+        loss = options.loss or self.losses[1 if first.scores else 0]
+        return (MarginTraining if loss == "margin" else ContrastiveTraining)(dataset, options)
 
     def predict(self, bert: LoadedModel, examples: Sequence[Any], top: int = 1) -> list[Prediction]:
         """The cosine of the two texts of each example."""
@@ -274,14 +384,15 @@ def partner_ranks(bert: LoadedModel, examples: Sequence[Related]) -> Any:
 
     Partners of the same text in other rows, and the text itself, do not compete.
     """
-    firsts = embed(bert, [one.anchor for one in examples], normalise=True)
+    query, document = bert.sentence.search_prompts
+    firsts = embed(bert, [one.anchor for one in examples], normalise=True, prompt=query)
     partners = list(dict.fromkeys(text for one in examples for text in one.positives))
     place = {text: number for number, text in enumerate(partners)}
     known: defaultdict[str, set[int]] = defaultdict(set)
     for one in examples:
         known[one.anchor].update(place[text] for text in one.positives)
         known[one.anchor].update([place[one.anchor]] if one.anchor in place else [])
-    others = embed(bert, partners, normalise=True)
+    others = embed(bert, partners, normalise=True, prompt=document)
     ranks: list[int] = []
     for start in range(0, len(examples), AT_ONCE):
         some = examples[start : start + AT_ONCE]

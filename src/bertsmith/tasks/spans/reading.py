@@ -13,6 +13,7 @@ from bertsmith.data.tables import Row, Where, is_absent, list_cell, sample, text
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_whole
 from bertsmith.tasks.cells import TEXT, TEXTLESS, TextReading
+from bertsmith.tasks.labelling import Mark
 from bertsmith.tasks.reading import Example, Guess, OneText, Rows
 from bertsmith.tasks.tagging.characters import CharacterSpan, read_spans
 from bertsmith.tasks.tagging.examples import joined
@@ -42,6 +43,7 @@ class SpansReading(TextReading):
 
     name, order, about = "spans", 35, "labelled spans that may overlap"
     pairs = False
+    labelling = Mark(overlap=True)
     roles = MappingProxyType(
         {
             "text": TEXT,

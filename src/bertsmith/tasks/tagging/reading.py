@@ -12,6 +12,7 @@ from bertsmith.data.columns import Finder, is_list
 from bertsmith.data.tables import Row, Table, Where, is_absent, list_cell, sample, text_cell
 from bertsmith.errors import BertsmithError
 from bertsmith.tasks.cells import TEXT, TEXTLESS, TextReading, class_names, label_cell
+from bertsmith.tasks.labelling import Mark
 from bertsmith.tasks.reading import Guess, Rows
 from bertsmith.tasks.tagging.characters import SPAN_FORMATS, predicted_spans, read_spans
 from bertsmith.tasks.tagging.conll import Conll, ConllU
@@ -36,6 +37,7 @@ class TaggingReading(TextReading):
         }
     )
     layouts, pairs = (ConllU(), Conll()), False
+    labelling = Mark()
     records = MappingProxyType({kind: partial(predicted_spans, kind) for kind in SPAN_FORMATS})
 
     def suits(self, finder: Finder) -> Guess | None:

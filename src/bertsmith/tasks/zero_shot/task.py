@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Literal, overload
 
 import torch
@@ -42,18 +43,25 @@ def choose_label(
     labels: Labels,
     way: str | None = None,
     template: str = TEMPLATE,
+    several: bool = False,
 ) -> Steps[list[Classification]]:
     """The likeliest of these labels for every text.
 
     `labels` are names, or names with the words that describe them, which replace {label} in the
     template. A model with a label "entailment" is asked whether a text entails each sentence; a
-    masked-LM model how likely it would write the label there; any other compares vectors.
+    masked-LM model how likely it would write the label there; any other compares vectors. With
+    `several`, labels do not compete: each has its own probability, which only entailment gives.
     """
     described = described_labels(labels)
     if template.count("{label}") != 1:
         raise BertsmithError(f"the template must contain {{label}} once: {template[:100]!r}")
-    steps = {"entailment": _by_entailment, "vectors": _by_vectors, "masks": _by_masks}
-    scores = yield from steps[way_of(bert, way)](bert, texts, list(described.values()), template)
+    way = way_of(bert, way or ("entailment" if several else None))
+    if several and way != "entailment":
+        raise BertsmithError(f"labels compete by {way}: several at once need entailment")
+    entailment = partial(_by_entailment, several=several)
+    steps: dict[str, Callable[..., Steps[Tensor]]]
+    steps = {"entailment": entailment, "vectors": _by_vectors, "masks": _by_masks}
+    scores = yield from steps[way](bert, texts, list(described.values()), template)
     names = list(described)
     return [
         Classification(names[best], row[best], dict(zip(names, row, strict=True)))
@@ -101,14 +109,26 @@ def _entailing(bert: LoadedModel) -> int | None:
 
 
 def _by_entailment(
-    bert: LoadedModel, texts: Sequence[str], described: Sequence[str], template: str
+    bert: LoadedModel,
+    texts: Sequence[str],
+    described: Sequence[str],
+    template: str,
+    several: bool = False,
 ) -> Steps[Tensor]:
-    """The labels' sentences compete by how much the text entails them (Yin et al. 2019)."""
+    """The labels' sentences compete by how much the text entails them (Yin et al. 2019).
+
+    With `several`, each competes with its own contradiction, as in the pipeline of transformers.
+    """
     sentences = [template.format(label=words) for words in described]
     firsts = [text for text in texts for _ in sentences]
     rows = yield from vote.steps(bert, firsts, sentences * len(texts), raw)
-    outputs = torch.tensor(rows)[:, _entailing(bert)]
-    return outputs.view(len(texts), len(sentences)).softmax(-1)
+    outputs, place = torch.tensor(rows), _entailing(bert)
+    if several:
+        names = [name.lower() for name in bert.checkpoint.labels]
+        usual = 0 if place else -1
+        other = next((n for n, name in enumerate(names) if name.startswith("contra")), usual)
+        return outputs[:, [other, place]].softmax(-1)[:, 1].view(len(texts), len(sentences))
+    return outputs[:, place].view(len(texts), len(sentences)).softmax(-1)
 
 
 def _by_vectors(
@@ -205,6 +225,7 @@ class LabelRequest(Request):
     ]
     way: Literal["entailment", "masks", "vectors"] | None = None
     template: str = TEMPLATE
+    several: bool = False
 
 
 class LabelMethods(Askable):
@@ -212,23 +233,43 @@ class LabelMethods(Askable):
 
     @overload
     def choose_label(
-        self, texts: str, labels: Labels, *, way: str | None = None, template: str = TEMPLATE
+        self,
+        texts: str,
+        labels: Labels,
+        *,
+        way: str | None = None,
+        template: str = TEMPLATE,
+        several: bool = False,
     ) -> Classification: ...
     @overload
     def choose_label(
-        self, texts: Several, labels: Labels, *, way: str | None = None, template: str = TEMPLATE
+        self,
+        texts: Several,
+        labels: Labels,
+        *,
+        way: str | None = None,
+        template: str = TEMPLATE,
+        several: bool = False,
     ) -> list[Classification]: ...
     def choose_label(
-        self, texts: Any, labels: Labels, *, way: str | None = None, template: str = TEMPLATE
+        self,
+        texts: Any,
+        labels: Labels,
+        *,
+        way: str | None = None,
+        template: str = TEMPLATE,
+        several: bool = False,
     ) -> Any:
         """Choose one of these labels for a text, or for each of several, without training.
 
         `labels` may be a dictionary of labels and the words that describe them. `way` is
         "entailment", "masks" or "vectors"; by default the first that the model can do. `template`
-        is the sentence that each label makes, at {label}.
+        is the sentence that each label makes, at {label}. With `several`, a text may have several
+        labels: each has a probability of its own ("entailment" only).
         """
         given = dict(labels) if isinstance(labels, Mapping) else list(labels)
-        return self.ask_each(TASK, texts, labels=given, way=way, template=template)
+        asked: dict[str, Any] = {"way": way, "template": template, "several": several}
+        return self.ask_each(TASK, texts, labels=given, **asked)
 
 
 # ------------------------------------------------------------------ the task
@@ -257,7 +298,8 @@ class ZeroShotTask(Task):
     def call(self, bert: LoadedModel, request: LabelRequest) -> Call:
         """Texts at once, each with all labels."""
         texts = listed(request.inputs)
-        return Call(choose_label, (texts, request.labels, request.way, request.template), texts)
+        how = (request.way, request.template, request.several)
+        return Call(choose_label, (texts, request.labels, *how), texts)
 
     def given(self, labels: Sequence[str]) -> ZeroShotTask:
         """The same with labels."""

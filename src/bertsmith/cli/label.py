@@ -1,0 +1,115 @@
+"""`bertsmith label`: make labels in the browser, or list which texts to label next."""
+
+from __future__ import annotations
+
+import os
+import sys
+import webbrowser
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from bertsmith.cli import options as shared
+from bertsmith.cli import tasks
+from bertsmith.cli.declare import argument, flag, option, options_of, takes
+from bertsmith.cli.serve import access
+from bertsmith.errors import BertsmithError
+from bertsmith.settings.labelling import Settings
+
+
+@takes(tasks.COLUMNS, "columns")
+@takes(options_of(Settings), "settings")
+def label(
+    data: Path = argument(..., "A file of texts, or of rows that the task reads."),
+    out: Path = option(..., "The file of labels, .jsonl; it is made, or continued."),
+    task: tasks.Task = None,
+    labels: str | None = option(None, "The labels to choose from, between commas."),
+    model: str | None = option(
+        None, "An encoder that learns from the labels, or a finished model [bertsmith-embed]."
+    ),
+    settings: Any = None,
+    count: int | None = option(
+        None, "List this many texts to label next instead of opening the page.", "--next", min=1
+    ),
+    agreement: bool = flag("--agreement", "Show how far people agree instead of opening the page."),
+    host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 for all."),
+    port: int = option(8090, "Port to listen on; 0 for any.", min=0, max=65535),
+    api_key_file: Path | None = option(None, "File with the key that the page asks for."),
+    allow_host: list[str] | None = option(
+        None, "Accept requests for this host name, and from its pages; repeatable."
+    ),
+    no_browser: bool = flag("--no-browser", "Do not open a browser."),
+    as_json: shared.Json = False,
+    columns: Any = None,
+) -> None:
+    """Label texts in the browser, with the suggestions of a model.
+
+    Every label is on the disk before the next text is shown. The file of labels is data for
+    finetune, which scores the model on the labels that are held out.
+    """
+    from bertsmith.label import agreement as agreed
+    from bertsmith.label import labelling, texts_to_label
+    from bertsmith.ledger import Ledger
+
+    if agreement:
+        shared.output(as_json, [agreed(out)], lambda: _show_agreement(agreed(out)))
+        return
+    ledger = Ledger()
+    names = labels.split(",") if labels else []
+    more: dict[str, Any] = {
+        "task": task,
+        "labels": names,
+        "model": model,
+        "settings": Settings(**settings),
+    }
+    more |= {"ledger": ledger, **tasks.reading(columns)}
+    if count is not None:
+        rows = texts_to_label(data, out, count, **more)
+        shared.output(as_json, rows, lambda: _show_rows(rows))
+        shared.notes(ledger.lines())
+        return
+    serving = access(host, api_key_file, allow_host)
+    try:
+        from bertsmith.serve.labelling import labelling_app
+        from bertsmith.serve.run import listen, serve
+    except ImportError as error:
+        raise BertsmithError(f"label needs {error.name}: pip install 'bertsmith[serve]'") from error
+    listener = listen(host, port)
+    address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+    with labelling(data, out, **more) as session:
+        shared.notes(ledger.lines())
+        if as_json:
+            about = {"url": address, "texts": len(session.items), "pid": os.getpid()}
+            shared.print_json([about])
+            sys.stdout.flush()
+        else:
+            typer.echo(f"{len(session.items):,} texts on {address} (Ctrl-C ends; labels: {out})")
+        session.start()
+        if not no_browser and not as_json and sys.stdout.isatty():
+            webbrowser.open(address)
+        serve(lambda state: labelling_app(session, serving, state), listener, drain=0)
+
+
+def _show_rows(rows: list[dict[str, Any]]) -> None:
+    cells = []
+    for row in rows:
+        sure = row["confidence"]
+        held = "held out" if row["split"] == "test" else ""
+        about = "" if sure is None else f"{row['suggested']} {sure:.0%}"
+        texts = [one for name, one in row.items() if name not in ABOUT and isinstance(one, str)]
+        cells.append((row["line"], held, about, " · ".join(texts)))
+    tasks.show_table(("line", "", "suggestion", "text"), cells, left=True)
+
+
+ABOUT = ("row_id", "line", "split", "suggested", "confidence")  # beside the texts
+
+
+def _show_agreement(found: dict[str, Any]) -> None:
+    if not found["texts"]:
+        raise BertsmithError("no text has labels of two people yet")
+    alpha = "n/a" if found["alpha"] is None else f"{found['alpha']:.3f}"
+    about = f"{found['texts']:,} texts with labels of several people, who differ on"
+    typer.echo(f"{about} {found['disagreed']:,}; Krippendorff's alpha {alpha}")
+    rows = [(" and ".join(one["people"]), one["units"], one["kappa"]) for one in found["pairs"]]
+    tasks.show_table(("people", "labels", "Cohen's kappa"), rows)

@@ -1,0 +1,77 @@
+"""`bertsmith learning-curve`: how many more labels are needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from bertsmith.cli import inspection, tasks
+from bertsmith.cli import options as shared
+from bertsmith.cli.declare import argument, flag, option, takes
+from bertsmith.cli.terminal import progress
+
+
+@takes(tasks.COLUMNS, "columns")
+def learning_curve(
+    model: shared.Model,
+    data: Path = argument(..., "Labelled data: a file, or a folder whose training file is read."),
+    more: list[int] | None = option(
+        None, "Additional labels that are asked about; repeatable [default: 25%, 100%, 400%]."
+    ),
+    target: float | None = option(None, "A score to estimate the labels for: 0.9, ..."),
+    metric: str | None = option(None, "The score [default: the task's main score]."),
+    full: bool = flag("--full", "Fine-tune the whole model at every size: 12 runs."),
+    report: Path | None = option(None, "Write the curve as a page."),
+    task: tasks.Task = None,
+    label_names: tasks.LabelNames = None,
+    seed: int = option(0, "Seed of folds and of the rows that are learned from."),
+    device: shared.Device = None,
+    as_json: shared.Json = False,
+    columns: Any = None,
+) -> None:
+    """Forecast what more labels will add to a score.
+
+    The model is scored at growing numbers of the labels that there are, by cross-validation, and a
+    power law forecasts the score of more. By default a linear layer learns on the frozen model's
+    vectors; --full fine-tunes the model.
+    """
+    from bertsmith.files import check_writable
+    from bertsmith.label.curve import learning_curve as measure
+    from bertsmith.tasks.splits import split_sources
+
+    if report is not None:
+        check_writable(report)
+    source, split = split_sources(data)["train"]
+    reading = tasks.reading(columns)
+    reading |= {"split": split or reading["split"], "label_names": tasks.names_of(label_names)}
+    with progress("models") as show:
+        curve = measure(
+            model,
+            source,
+            task=task,
+            metric=metric,
+            more=more or (),
+            target=target,
+            full=full,
+            seed=seed,
+            device=device,
+            progress=lambda done, total: show("models", done, total, f"{done} of {total} models"),
+            **reading,
+        )
+    if report is not None:
+        curve.save(report)
+    shared.output(as_json, [curve.to_dict()], lambda: _show(curve))
+    inspection.written(report)
+
+
+def _show(curve: Any) -> None:
+    """The measured scores, then the answer."""
+    rows = [
+        (f"{one.labels:,}", *(f"{100 * value:.1f}" for value in (one.score, one.low, one.high)))
+        for one in curve.points
+    ]
+    tasks.show_table(("labels", curve.metric.replace("_", " "), "low", "high"), rows)
+    for line in curve.lines():
+        typer.echo(line)

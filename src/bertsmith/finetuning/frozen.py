@@ -1,0 +1,489 @@
+"""A fast learner: a linear layer on vectors of a frozen encoder, which are computed once.
+
+    encoder = FrozenEncoder("bertsmith-embed", dataset.task)
+    learner = encoder.fit(dataset)           # seconds; again with more labels: less
+    learner.predictions(examples), learner.probabilities(examples)
+    encoder.cross_fit(dataset).predictions   # of each example by a fit without it
+    learner.bert.save("model")               # an ordinary model directory
+
+The vectors are the inputs of the last layer of the task's head. The layers before it are set to
+pass the encoder's states on: what is fitted is logistic (or ridge) regression on pooled states, and
+`transformers` computes the same outputs from the saved directory.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bertsmith.batch import Batch
+from bertsmith.checkpoint import (
+    Checkpoint,
+    add_averaging_layer,
+    can_average,
+    read,
+    tokenizer_folder,
+)
+from bertsmith.checkpoint.lora import base_of
+from bertsmith.errors import BertsmithError
+from bertsmith.families import family_of
+from bertsmith.finetuning.batches import batch_of
+from bertsmith.finetuning.defaults import with_metric
+from bertsmith.finetuning.settings import Settings, settings_for
+from bertsmith.finetuning.setup import find_encoder, forget_former, limit_length
+from bertsmith.foreign import read_json
+from bertsmith.infer.loaded import LoadedModel, pick_device
+from bertsmith.infer.run import Compute, grouped
+from bertsmith.infer.windows import Window
+from bertsmith.model import Hidden, Model
+from bertsmith.model.heads import Head
+from bertsmith.model.pooling import POOLS
+from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.evaluate import Evaluation, labelled, scored
+from bertsmith.tasks.registry import task_named
+from bertsmith.tasks.splits import Splits, fold_numbers
+from bertsmith.tasks.task import Prediction, Task
+from bertsmith.tasks.training import Sample, Training, TrainingItem
+from bertsmith.tokenizer import Tokenizer
+from bertsmith.train.optimizer import minimise
+
+# How much a wrong example weighs against large weights, as C of scikit-learn's LogisticRegression
+# on vectors whose mean squared norm is 1. From few to many: each fit starts where the last ended.
+STRENGTHS = (1.0, 6.0, 36.0, 200.0)
+FOLDS = 5
+CHOICE_FOLDS = 4  # by which the strength is chosen
+MOST = 2000  # examples by which the strength is chosen
+STEPS, CHOICE_STEPS = 60, 15  # of L-BFGS: of a fit that is kept, of one that is only compared
+PORTION = 256  # windows after which the time is looked at
+TOKENS = 65536  # whose vectors are put together at once
+FLAT = 0.05  # tanh is linear up to 0.1% for arguments of this size
+FAR = 8.0  # GELU and ReLU are linear above this
+
+
+class StoredVectors(LoadedModel):
+    """A model whose last layer reads stored vectors: every text passes the encoder once.
+
+    `store` may be shared by models that differ in their last layer only.
+    """
+
+    store: dict[tuple[bytes, bytes], Tensor]
+    head: str
+    added: int | None = None  # the layer that only averages, if there is one
+
+    def outputs(self, rows: Tensor) -> Tensor:
+        """The outputs of the last layer for its inputs, in CPU memory as they are."""
+        output: Any = self.model.heads[self.head].output
+        outputs: Tensor = output(rows.to(output.weight.device)).cpu()
+        return outputs
+
+    def run(
+        self, windows: Sequence[Window], compute: Compute[Any], progress: bool | None = None
+    ) -> list[Any]:
+        """The results of the head's outputs for each window."""
+        last: Any = SimpleNamespace(
+            heads={self.head: lambda hidden, batch, rows=None: self.outputs(hidden.last)}
+        )
+        results: list[Any] = []
+        vectors = self.vectors(windows)
+        start = 0
+        for group in grouped(windows, lambda one: len(one.ids), TOKENS):
+            rows = torch.cat(vectors[start : start + len(group)])
+            start += len(group)
+            batch = Batch.of([one.ids for one in group], [one.segments for one in group])
+            with torch.inference_mode():
+                hidden: Any = Hidden(rows, rows, None)  # type: ignore[arg-type]
+                results += compute(last, hidden, batch, group)
+        return results
+
+    def vectors(self, windows: Sequence[Window]) -> list[Tensor]:
+        """The inputs of the last layer for each window: (1, D), or a row for each token."""
+        keys = [(_bytes(one.ids), _bytes(one.segments)) for one in windows]
+        new = {
+            key: window for key, window in zip(keys, windows, strict=True) if key not in self.store
+        }
+        if new:
+            tokens = self.model.heads[self.head].pool is POOLS["every"]
+
+            def compute(model: Model, hidden: Hidden, batch: Batch, _: Any) -> list[Tensor]:
+                rows = last_inputs(model.heads[self.head], hidden, batch).float().cpu()
+                return [
+                    one.clone() for one in (batch.layout.split(rows) if tokens else rows.split(1))
+                ]
+
+            found = super().run(list(new.values()), compute)
+            self.store.update(zip(new, found, strict=True))
+        return [self.store[key] for key in keys]
+
+
+@dataclass(frozen=True)
+class FastLearner:
+    """A fitted linear layer with its frozen encoder: an ordinary model, `bert`."""
+
+    bert: StoredVectors
+    task: Task
+    training: Training
+    strength: float  # C, which cross-validation chose
+    losses: dict[float, float]  # of held-out examples, for each C that was compared
+
+    def predictions(self, examples: Sequence[Any]) -> list[Prediction]:
+        """A prediction for every example."""
+        return self.task.predict(self.bert, examples) if examples else []
+
+    def probabilities(self, examples: Sequence[Any]) -> NDArray[np.float64]:
+        """The probabilities of all labels for every example (N, labels), as `labels` has them."""
+        return probabilities(self.predictions(examples), self.labels)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels in the order of the outputs."""
+        return self.training.labels
+
+    def evaluate(self, dataset: Dataset[Any]) -> Evaluation:
+        """Score it on the labelled examples of a data set."""
+        dataset = labelled(dataset)
+        return scored(self.bert, dataset, self.predictions(dataset.examples))
+
+    def unit_probabilities(
+        self, examples: Sequence[Any]
+    ) -> list[tuple[NDArray[np.float64], list[int]]]:
+        """Of each labelled example its units: probabilities (units, labels), and given labels.
+
+        A unit is a text, or a word of a task that labels words; of a long text, each window.
+        """
+        found = []
+        if not self.task.names_labels or self.task.several:
+            raise BertsmithError(f"{self.task.name} has no probabilities of one label each")
+        for example in examples:
+            samples = self.training.samples(self.bert, [example])
+            units: list[NDArray[np.float64]] = []
+            classes: list[int] = []
+            for item in (one for sample in samples for one in sample):
+                rows = torch.cat(self.bert.vectors(item.windows))
+                targets = self.training.targets([item])
+                rows = rows[targets["rows"]] if "rows" in targets else rows
+                with torch.inference_mode():
+                    output = self.bert.outputs(rows)
+                units.append(output.double().softmax(-1).numpy())
+                classes += targets["classes"].tolist()
+            width = len(self.labels)
+            found.append((np.concatenate(units) if units else np.zeros((0, width)), classes))
+        return found
+
+
+@dataclass(frozen=True)
+class CrossFit:
+    """Predictions for every labelled example, each by a learner that did not see it."""
+
+    dataset: Dataset[Any]  # labelled examples only
+    predictions: list[Prediction]
+    folds: list[int]  # the fold of every example
+    learners: list[FastLearner]  # of each fold
+    labels: tuple[str, ...]
+
+    @cached_property
+    def probabilities(self) -> NDArray[np.float64]:
+        """Out-of-fold probabilities (N, labels)."""
+        return probabilities(self.predictions, self.labels)
+
+    def evaluation(self) -> Evaluation:
+        """The scores of these predictions."""
+        return scored(self.learners[0].bert, self.dataset, self.predictions)
+
+    def unit_probabilities(self) -> list[tuple[NDArray[np.float64], list[int]]]:
+        """As those of a learner, each example by the learner that did not see it."""
+        examples = self.dataset.examples
+        return [
+            self.learners[fold].unit_probabilities([one])[0]
+            for one, fold in zip(examples, self.folds, strict=True)
+        ]
+
+
+class FrozenEncoder:
+    """An encoder whose vectors are kept, for one task. Fits share them, whatever the labels are."""
+
+    def __init__(
+        self,
+        model: str | Path,
+        task: str,
+        *,
+        device: str | torch.device | None = None,
+        progress: bool | None = False,
+        max_length: int = 0,
+    ) -> None:
+        self.task, self.model = task_named(task), str(model)
+        head = self.task.head
+        if head is None:
+            raise BertsmithError(f"the fast learner is for tasks with a head, not for {task}")
+        self.head: str = head
+        directory, sentence = find_encoder(model)
+        settings = linear_settings(directory, sentence.pool)
+        checkpoint = read(
+            directory, heads=(), new=[head], settings=settings, device=pick_device(device)
+        )
+        pooled = checkpoint.model.heads[head].pool is POOLS["first"]
+        averaged = pooled and sentence.pool == "mean" and can_average(checkpoint.config)
+        if averaged:
+            checkpoint = add_averaging_layer(checkpoint)
+        pass_on(checkpoint, head)
+        tokenizer = Tokenizer.load(tokenizer_folder(directory), family=checkpoint.family.name)
+        self.base = StoredVectors(checkpoint, tokenizer, sentence=sentence, progress=progress)
+        self.base.store, self.base.head = {}, head
+        self.base.added = checkpoint.config.layers - 1 if averaged else None
+        limit_length(self.base, max_length)
+
+    def fit(
+        self,
+        dataset: Dataset[Any],
+        settings: Settings | None = None,
+        *,
+        strengths: Sequence[float] = STRENGTHS,
+        folds: int = CHOICE_FOLDS,
+        seed: int = 0,
+        **options: Any,
+    ) -> FastLearner:
+        """Fit the labelled examples; a strength of several is chosen by cross-validation.
+
+        `options` are settings of `finetune` that the task reads, such as class_weights.
+        """
+        dataset = replace(labelled(dataset), known_labels=dataset.labels)
+        chosen = settings or with_metric(Splits(dataset), settings_for(self.task.name, **options))
+        problem = self._problem(dataset, chosen)
+        losses = {}
+        if len(strengths) > 1:
+            losses = self._compared(dataset, problem, strengths, folds, seed)
+        strength = min(losses, key=losses.__getitem__) if losses else strengths[-1]
+        weight, bias = problem.path([strength], STEPS)[-1]
+        return self._learner(problem, weight, bias, strength, losses)
+
+    def fits_into(self, dataset: Dataset[Any], settings: Settings, seconds: float) -> bool:
+        """Compute the vectors of a data set, unless that would take longer than so many seconds."""
+        if seconds == math.inf:
+            return True
+        training = self.task.training(dataset, settings)
+        samples = training.samples(self._bert(training), dataset.gold())
+        windows = [window for sample in samples for item in sample for window in item.windows]
+        began = time.monotonic()
+        for done in range(0, len(windows), PORTION):
+            self.base.vectors(windows[done : done + PORTION])
+            share = min(1.0, (done + PORTION) / len(windows))
+            if time.monotonic() - began > seconds * share:
+                return False
+        return True
+
+    def cross_fit(
+        self,
+        dataset: Dataset[Any],
+        settings: Settings | None = None,
+        *,
+        folds: int = FOLDS,
+        seed: int = 0,
+        strengths: Sequence[float] = STRENGTHS,
+        **options: Any,
+    ) -> CrossFit:
+        """Predict each labelled example by a fit to the other folds.
+
+        Examples that share a text are in one fold. The strength is chosen once, on all examples.
+        """
+        whole = self.fit(dataset, settings, strengths=strengths, seed=seed, **options)
+        dataset = whole.training.dataset
+        numbers = fold_numbers(dataset, folds, seed)
+        found: list[Prediction | None] = [None] * len(dataset.examples)
+        learners = []
+        for fold in range(max(numbers) + 1):
+            rest = [one for one, n in zip(dataset.examples, numbers, strict=True) if n != fold]
+            learner = self.fit(
+                replace(dataset, examples=rest),
+                whole.training.options,  # type: ignore[arg-type]
+                strengths=[whole.strength],
+            )
+            learners.append(learner)
+            held = [place for place, n in enumerate(numbers) if n == fold]
+            predictions = learner.predictions([dataset.examples[place] for place in held])
+            for place, prediction in zip(held, predictions, strict=True):
+                found[place] = prediction
+        kept = [one for one in found if one is not None]
+        return CrossFit(dataset, kept, numbers, learners, whole.labels)
+
+    def _problem(self, dataset: Dataset[Any], settings: Settings) -> _Problem:
+        """The labelled examples as inputs of the last layer and what they learn."""
+        training = self.task.training(dataset, settings)
+        bert = self._bert(training)
+        samples = training.samples(bert, dataset.examples)
+        if not samples:
+            raise BertsmithError(f"{dataset.path}: contains no training examples")
+        return _Problem(training, samples, bert)
+
+    def _bert(self, training: Training) -> StoredVectors:
+        """The model with a new last layer for the labels of a training."""
+        base = self.base
+        changes = {**base.checkpoint.settings, **training.config_changes()}
+        checkpoint = replace(base.checkpoint, settings=changes)
+        head: Any = base.model.heads[self.head]
+        outputs = checkpoint.config.heads[self.head].outputs
+        output = nn.Linear(head.output.in_features, outputs, bias=head.output.bias is not None)
+        own = Head(head.pool, dict(head.transform), output.to(base.device).requires_grad_(False))
+        checkpoint = replace(checkpoint, model=Model(base.model.encoder, {self.head: own}).eval())
+        bert = StoredVectors(
+            checkpoint, base.tokenizer, sentence=base.sentence, progress=base.progress
+        )
+        bert.store, bert.head, bert.added = base.store, self.head, base.added
+        forget_former(bert, training)
+        return bert
+
+    def _learner(
+        self,
+        problem: _Problem,
+        weight: Tensor,
+        bias: Tensor | None,
+        strength: float,
+        losses: dict[float, float],
+    ) -> FastLearner:
+        training, bert = problem.training, problem.bert
+        output: Any = bert.model.heads[self.head].output
+        with torch.no_grad():
+            output.weight.copy_(weight)
+            if bias is not None:
+                output.bias.copy_(bias)
+            with training.as_used(bert.model):
+                values = [one.clone() for one in output.parameters()]
+            for parameter, value in zip(output.parameters(), values, strict=True):
+                parameter.copy_(value)
+        return FastLearner(bert, self.task, training, strength, losses)
+
+    def _compared(
+        self,
+        dataset: Dataset[Any],
+        problem: _Problem,
+        strengths: Sequence[float],
+        folds: int,
+        seed: int,
+    ) -> dict[float, float]:
+        """The loss of held-out examples for each strength."""
+        numbers = fold_numbers(dataset, folds, seed)
+        if max(numbers) == 0 or len(problem.samples) != len(numbers):
+            return {}  # all share a text; or some cannot be learned from
+        some = np.random.default_rng(seed).permutation(len(numbers))[:MOST]
+        totals = dict.fromkeys(strengths, 0.0)
+        for fold in range(max(numbers) + 1):
+            rest = [int(n) for n in some if numbers[n] != fold]
+            held = [int(n) for n in some if numbers[n] == fold]
+            if not rest or not held:
+                continue
+            learned, out = problem.part(rest), problem.part(held)
+            path = list(strengths)
+            for strength, solution in zip(path, learned.path(path, CHOICE_STEPS), strict=True):
+                totals[strength] += float(out.loss(*solution))
+        return totals
+
+
+class _Problem:
+    """Samples with the inputs of the last layer: a loss as a function of that layer's weights."""
+
+    def __init__(self, training: Training, samples: Sequence[Sample], bert: StoredVectors) -> None:
+        self.training, self.samples, self.bert = training, samples, bert
+        self.items: list[TrainingItem] = [item for sample in samples for item in sample]
+        windows = [window for item in self.items for window in item.windows]
+        self.inputs = torch.cat(bert.vectors(windows))  # (windows or tokens, D)
+        self.targets = training.targets(self.items)
+        self.weight = sum(item.weight for item in self.items)
+        output: Any = bert.model.heads[bert.head].output
+        self.outputs, self.has_bias = output.out_features, output.bias is not None
+
+    @cached_property
+    def batch(self) -> Batch:
+        """All sequences, for losses that read where they lie."""
+        return batch_of(self.items)
+
+    def part(self, numbers: Sequence[int]) -> _Problem:
+        """The problem of some samples."""
+        return _Problem(self.training, [self.samples[number] for number in numbers], self.bert)
+
+    def loss(self, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The sum of losses."""
+        return self._loss(self.inputs, weight, bias)
+
+    def _loss(self, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        outputs = nn.functional.linear(inputs, weight, bias)
+        return self.training.loss(outputs, self.batch, self.targets)
+
+    def path(self, strengths: Sequence[float], steps: int) -> list[tuple[Tensor, Tensor | None]]:
+        """Solutions for rising strengths; each starts from the one before."""
+        mean = self.inputs.mean(0) if self.has_bias else torch.zeros(self.inputs.shape[1])
+        inputs = self.inputs - mean
+        scale = float(inputs.square().sum(1).mean().sqrt()) or 1.0
+        inputs /= scale
+        weight = torch.zeros(self.outputs, inputs.shape[1], requires_grad=True)
+        bias = torch.zeros(self.outputs, requires_grad=True) if self.has_bias else None
+        found = []
+        for strength in strengths:
+            penalty = 1 / (2 * strength * max(self.weight, 1e-12))
+            minimise(
+                lambda penalty=penalty: (  # type: ignore[misc]
+                    self._loss(inputs, weight, bias) / max(self.weight, 1e-12)
+                    + penalty * weight.square().sum()
+                ),
+                [one for one in (weight, bias) if one is not None],
+                steps,
+            )
+            own = weight.detach() / scale
+            found.append((own, None if bias is None else bias.detach() - own @ mean))
+        return found
+
+
+def last_inputs(head: Any, hidden: Hidden, batch: Batch) -> Tensor:
+    """What the output layer of a head reads: (N, D), or (T, D)."""
+    rows: Tensor = head.pool(head.read(hidden, batch), batch.layout, None)
+    for step in head.transform.values():
+        rows = step(rows)
+    return rows
+
+
+def linear_settings(directory: Path, pool: str) -> dict[str, Any]:
+    """Entries of config.json that make a family's heads linear, where it can be set."""
+    settings = dict(family_of(read_json(base_of(directory) / "config.json")).linear_head)
+    if pool != "mean":
+        settings = {name: value for name, value in settings.items() if value != "mean"}
+    return settings
+
+
+@torch.no_grad()
+def pass_on(checkpoint: Checkpoint, head: str) -> None:
+    """Set the layers before a head's output to pass states on, as linearly as they can."""
+    transform: Any = checkpoint.model.heads[head].transform
+    if "dense" in transform:
+        dense, scale, shift = transform["dense"], 1.0, 0.0
+        if isinstance(transform["activation"], nn.Tanh):
+            scale = FLAT
+        elif not isinstance(transform["activation"], nn.Identity) and dense.bias is not None:
+            shift = FAR
+        if dense.weight.shape[0] == dense.weight.shape[1]:
+            dense.weight.copy_(torch.eye(len(dense.weight)) * scale)
+            if dense.bias is not None:
+                dense.bias.fill_(shift)
+    if "norm" in transform:
+        transform["norm"].weight.fill_(1.0)
+        if transform["norm"].bias is not None:
+            transform["norm"].bias.zero_()
+
+
+def probabilities(predictions: Sequence[Prediction], labels: Sequence[str]) -> NDArray[np.float64]:
+    """The probability of every label in each prediction (N, labels)."""
+    if any("scores" not in one.output for one in predictions):
+        raise BertsmithError("these predictions have no probability for each label")
+    rows = [[one.output["scores"].get(name, 0.0) for name in labels] for one in predictions]
+    return np.array(rows, dtype=np.float64).reshape(len(rows), len(labels))
+
+
+def _bytes(ids: Iterable[int]) -> bytes:
+    return np.fromiter(ids, np.int32).tobytes()

@@ -1,0 +1,375 @@
+"""How many more labels? Scores at growing numbers of labels, and a forecast.
+
+Every size is scored on all labelled rows: each fold by models of that many rows of the other folds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertsmith.errors import BertsmithError
+from bertsmith.files import finite, write_text
+from bertsmith.finetuning.frozen import FrozenEncoder
+from bertsmith.finetuning.run import finetune
+from bertsmith.metrics.forecast import Between, Forecast, forecast
+from bertsmith.metrics.intervals import drawn_weights
+from bertsmith.pages import Reference, Series, line_chart, page, table
+from bertsmith.pages.results import framed
+from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.evaluate import labelled
+from bertsmith.tasks.read import read_data
+from bertsmith.tasks.registry import task_named
+from bertsmith.tasks.splits import Splits, fold_numbers, split_off
+from bertsmith.tasks.task import Prediction
+
+SIZES, LEAST = 6, 40  # points of the curve, and labelled rows that it needs
+DRAWS = 100  # bootstrap samples of rows
+CONFIDENCE = 0.9
+MOST = 10**7  # labels; where a score takes more, it is never reached
+FEW = 10  # rows of a class below which it lacks rows, whatever its score
+Learn = Callable[[Dataset[Any]], Callable[[Sequence[Any]], list[Prediction]]]
+Progress = Callable[[int, int], None]  # models that are fitted, of all
+
+
+@dataclass(frozen=True)
+class Point:
+    """The score of models of so many labels."""
+
+    labels: int
+    score: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """A class: its rows, its F1 with half of the labels and with all, and whether it lacks rows."""
+
+    name: str
+    rows: int
+    half: float
+    all: float
+    lacking: bool
+
+
+@dataclass(frozen=True, repr=False)
+class LearningCurve:
+    """Scores at growing numbers of labels, with a forecast."""
+
+    task: str
+    metric: str
+    model: str
+    file: str
+    labels: int  # all that there are
+    points: tuple[Point, ...]
+    fit: Forecast
+    more: tuple[int, ...]  # additional labels that are asked about
+    target: float | None
+    classes: tuple[ClassRow, ...]
+
+    def gain(self, more: int) -> Between:
+        """What more labels add to the score."""
+        return self.fit.gain(self.labels, more)
+
+    def score(self, labels: float) -> Between:
+        """The score of a model of so many labels."""
+        return self.fit.score(labels)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        target = None if self.target is None else asdict(self.fit.labels_for(self.target))
+        content: dict[str, Any] = finite(
+            {
+                **{name: getattr(self, name) for name in ("task", "metric", "model", "file")},
+                "labels": self.labels,
+                "confidence": self.fit.confidence,
+                "points": [asdict(one) for one in self.points],
+                "now": asdict(self.score(self.labels)),
+                "more": [
+                    {
+                        "labels": count,
+                        "gain": asdict(self.gain(count)),
+                        "score": asdict(self.score(self.labels + count)),
+                    }
+                    for count in self.more
+                ],
+                "exponent": self.fit.exponent,
+                "limit": asdict(self.fit.limit),
+                "target": target and {"score": self.target, "labels": target},
+                "classes": [asdict(one) for one in self.classes],
+                "summary": self.lines(),
+            }
+        )
+        return content
+
+    def lines(self) -> list[str]:
+        """The answer in sentences."""
+        now = self.score(self.labels)
+        metric = self.metric.replace("_", " ")
+        lines = [
+            f"{self.labels:,} labels: {metric} {100 * now.value:.1f} "
+            f"({100 * now.low:.1f} to {100 * now.high:.1f})"
+        ]
+        for count in self.more:
+            one = self.gain(count)
+            values = f"{100 * one.value:+.1f} points ({100 * one.low:.1f} to {100 * one.high:.1f})"
+            lines.append(f"{count:,} more labels: {values}")
+        if self.target is not None:
+            one = self.fit.labels_for(self.target)
+            counts = (one.value, one.low, one.high)
+            middle, low, high = (f"{n:,.0f}" if n < MOST else "never" for n in counts)
+            lines.append(f"labels for {metric} {100 * self.target:.1f}: {middle} ({low} to {high})")
+        if lacking := [one for one in self.classes if one.lacking]:
+            names = ", ".join(
+                f"{one.name} ({one.rows} rows, F1 {one.all:.2f})" for one in lacking[:5]
+            )
+            more = f" and {len(lacking) - 5} more" if len(lacking) > 5 else ""
+            lines.append(f"classes that lack rows: {names}{more}")
+        return lines
+
+    def page(self) -> str:
+        """The curve as a page."""
+        sizes = np.geomspace(self.points[0].labels, self.labels + max(self.more), 40)
+        between = [(float(size), self.score(float(size))) for size in sizes]
+        named = (("low", "90% interval: low"), ("value", "fitted"), ("high", "high"))
+        series = [
+            Series("measured", [(p.labels, 100 * p.score) for p in self.points], bare=True),
+            *(
+                Series(
+                    title,
+                    [(x, 100 * getattr(one, name)) for x, one in between],
+                    name != "value",
+                    color=color,
+                )
+                for (name, title), color in zip(named, (7, 1, 7), strict=True)
+            ),
+        ]
+        label = [Reference(100 * self.target, "wanted")] if self.target is not None else []
+        chart = line_chart(
+            f"{self.metric.replace('_', ' ')} by number of labels",
+            series,
+            x_label="labels",
+            unit="%",
+            references=label,
+            log_x=True,
+        )
+        content = self.to_dict()
+        points = [
+            (f"{one['labels']:,}", *(f"{100 * one[name]:.1f}" for name in ("score", "low", "high")))
+            for one in content["points"]
+        ]
+        heads = ("class", "rows", "F1 with half", "F1 with all", "")
+        classes = [
+            (one.name, one.rows, f"{one.half:.2f}", f"{one.all:.2f}", "lacks rows" * one.lacking)
+            for one in self.classes
+        ]
+        return page(
+            "learning_curve.html",
+            f"Learning curve: {self.file}",
+            lines=self.lines(),
+            about=f"{self.model}; {self.task}; intervals of {100 * self.fit.confidence:.0f}%",
+            chart=chart,
+            points=table(("labels", self.metric, "low", "high"), points),
+            classes=table(heads, classes) if classes else "",
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write the page."""
+        write_text(Path(path), self.page())
+
+    def _repr_html_(self) -> str:
+        return framed(self.page(), "the learning curve")
+
+    def __repr__(self) -> str:
+        return f"<learning curve: {'; '.join(self.lines())}>"
+
+
+def learning_curve(
+    model: str | Path,
+    data: Any,
+    *,
+    task: str | None = None,
+    metric: str | None = None,
+    more: Sequence[int] = (),
+    target: float | None = None,
+    full: bool = False,
+    learn: Learn | None = None,
+    folds: int = 5,
+    repeats: int | None = None,
+    seed: int = 0,
+    device: str | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> LearningCurve:
+    """Score a model at growing numbers of labels, and forecast what more labels will add.
+
+    By default a linear layer on the frozen model's vectors learns; `full` fine-tunes the model at
+    every size, which takes as long as 12 runs. `more` are numbers of additional labels, `target` is
+    a score whose number of labels is wanted. `learn` is another learner: from a data set to a
+    function from examples to predictions. `options` are those of `open_data`.
+    """
+    dataset = data if isinstance(data, Dataset) else read_data(data, task, **options)
+    dataset = labelled(dataset)
+    dataset = replace(dataset, known_labels=dataset.labels)
+    kind, count = task_named(dataset.task), len(dataset)
+    metric = metric or kind.metrics(dataset)[0]
+    if count < LEAST:
+        raise BertsmithError(f"{dataset.path}: a learning curve needs {LEAST} labelled rows")
+    if target is not None and not 0 < target < 1:
+        raise BertsmithError(f"target must be a score between 0 and 1, not {target}")
+    if any(isinstance(one, bool) or one < 1 for one in more):
+        raise BertsmithError("more must be numbers of labels from 1")
+    if learn is None and full:
+        learn = _tuned(model, device)
+    elif learn is None:
+        learn = _fast(FrozenEncoder(model, dataset.task, device=device))
+    repeats = repeats or (1 if full or count > 1000 else 2)
+    sizes = _sizes(count * (folds - 1) // folds, len(dataset.labels))
+    values, kept = _measured(dataset, learn, sizes, folds, repeats, seed, full, progress)
+    scored = replace(dataset, examples=kept)
+    scorers = [[kind.score(scored, one, None) for one in some] for some in values]
+    if metric not in (known := scorers[0][0](None)):
+        raise BertsmithError(f"unknown score {metric!r}; available: {', '.join(known)}")
+
+    def means(weights: Any) -> list[float]:
+        return [float(np.mean([score(weights)[metric] for score in one])) for one in scorers]
+
+    scores = np.array(means(None))
+    drawn = np.array([means(one) for one in drawn_weights(len(kept), DRAWS, seed)])
+    spread = np.cov(drawn[np.isfinite(drawn).all(1)].T)
+    each = np.array([[score(None)[metric] for score in one] for one in scorers])
+    variance = (
+        float(each.var(1, ddof=1).mean())
+        if repeats > 1
+        else float(np.trace(spread)) / len(sizes) / 4
+    )
+    covariance = spread + np.eye(len(sizes)) * variance / repeats
+    fit = forecast(
+        sizes, scores.tolist(), covariance, noise=variance**0.5, confidence=CONFIDENCE, seed=seed
+    )
+    margins = 1.645 * np.sqrt(np.diag(covariance))
+    points = [
+        Point(size, float(one), float(one - margin), float(one + margin))
+        for size, one, margin in zip(sizes, scores, margins, strict=True)
+    ]
+    return LearningCurve(
+        dataset.task,
+        metric,
+        str(model),
+        dataset.path.name,
+        count,
+        tuple(points),
+        fit,
+        tuple(more) or tuple(dict.fromkeys(_round(count * part) for part in (0.25, 1, 4))),
+        target,
+        _classes(scored, sizes, values),
+    )
+
+
+def _fast(encoder: FrozenEncoder) -> Learn:
+    """A linear layer on frozen vectors; how strongly it is held back is chosen once for a size."""
+    strengths: dict[int, float] = {}
+
+    def learn(dataset: Dataset[Any]) -> Callable[[Sequence[Any]], list[Prediction]]:
+        size = len(dataset)
+        chosen = {"strengths": [strengths[size]]} if size in strengths else {}
+        learner = encoder.fit(dataset, **chosen)  # type: ignore[arg-type]
+        strengths.setdefault(size, learner.strength)
+        return learner.predictions
+
+    return learn
+
+
+def _tuned(model: str | Path, device: str | None) -> Learn:
+    """Fine-tuning of the whole model; a tenth of the rows chooses the epoch."""
+
+    def learn(dataset: Dataset[Any]) -> Callable[[Sequence[Any]], list[Prediction]]:
+        train, dev, _ = split_off(dataset, 0.1)
+        bert = finetune(model, Splits(train, dev), device=device, progress=False).bert
+        kind = task_named(dataset.task)
+        return lambda examples: kind.predict(bert, examples)
+
+    return learn
+
+
+def _sizes(most: int, labels: int) -> list[int]:
+    """Numbers of labels from few to most, in equal ratios."""
+    least = max(most / 16, min(2 * labels, most / 4), 8)
+    return sorted({int(one) for one in np.geomspace(least, most, SIZES).round()})
+
+
+def _measured(
+    dataset: Dataset[Any],
+    learn: Learn,
+    sizes: Sequence[int],
+    folds: int,
+    repeats: int,
+    seed: int,
+    full: bool,
+    progress: Progress | None,
+) -> tuple[list[list[list[Any]]], list[Any]]:
+    """The predicted values for each size and repeat, and the examples that they are for.
+
+    Fine-tuning takes long: it is scored on two folds of one repeat.
+    """
+    rows = dataset.examples
+    values: list[list[list[Any]]] = [[] for _ in sizes]
+    numbers = [np.array(fold_numbers(dataset, folds, seed + one)) for one in range(repeats)]
+    scored = range(2) if full else range(max(map(int, numbers[0])) + 1)
+    kept = np.isin(numbers[0], list(scored))
+    done, total = 0, len(sizes) * repeats * len(scored)
+    for repeat, fold_of in enumerate(numbers):
+        found: list[dict[int, Any]] = [{} for _ in sizes]
+        for fold in scored:
+            random = np.random.default_rng((seed, repeat, fold))
+            held = np.flatnonzero(fold_of == fold).tolist()
+            order = random.permutation(np.flatnonzero(fold_of != fold))
+            for place, size in enumerate(sizes):
+                some = replace(dataset, examples=[rows[number] for number in order[:size]])
+                predictions = learn(some)([rows[number] for number in held])
+                pairs = zip(held, predictions, strict=True)
+                found[place].update((number, one.value) for number, one in pairs)
+                done += 1
+                if progress is not None:
+                    progress(done, total)
+        for place, one in enumerate(found):
+            values[place].append([one[number] for number in sorted(one)])
+    return values, [row for row, one in zip(rows, kept, strict=True) if one]
+
+
+def _round(count: float) -> int:
+    """A number of labels as people ask for: 1, 2 or 5 with zeros."""
+    power = 10 ** int(np.floor(np.log10(max(count, 1))))
+    return int(min((1, 2, 5, 10), key=lambda one: abs(one - count / power)) * power)
+
+
+def _classes(
+    dataset: Dataset[Any], sizes: Sequence[int], values: list[list[list[Any]]]
+) -> tuple[ClassRow, ...]:
+    """F1 of every class with about half of the labels and with all; those that lack rows first."""
+    kind = task_named(dataset.task)
+    half = min(range(len(sizes) - 1), key=lambda place: abs(sizes[place] - sizes[-1] / 2))
+    sides = [[kind.per_class(dataset, one) for one in values[place]] for place in (half, -1)]
+    names = [name for name, one in sides[1][0].items() if one.support]
+    if not names:
+        return ()
+    f1 = [
+        {
+            name: float(np.mean([one[name].f1 if name in one else 0.0 for one in side]))
+            for name in names
+        }
+        for side in sides
+    ]
+    middle = float(np.mean(list(f1[1].values())))
+    common = float(np.median([sides[1][0][name].support for name in names]))
+    rows = []
+    for name in names:
+        count, gain = int(sides[1][0][name].support), f1[1][name] - f1[0][name]
+        lacking = count < FEW or (count <= common and f1[1][name] < middle and gain > 0.03)
+        rows.append(ClassRow(name, count, f1[0][name], f1[1][name], lacking))
+    return tuple(sorted(rows, key=lambda one: (not one.lacking, one.all)))

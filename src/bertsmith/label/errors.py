@@ -1,0 +1,199 @@
+"""Labels that are probably wrong: found by a model that did not see them, for a person to judge."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertsmith.errors import BertsmithError
+from bertsmith.files import finite, write_text
+from bertsmith.finetuning.frozen import CrossFit, FrozenEncoder
+from bertsmith.metrics.label_errors import wrong_labels
+from bertsmith.pages import page
+from bertsmith.pages.results import framed
+from bertsmith.reports.report import display_parts
+from bertsmith.tasks.check.texts import key
+from bertsmith.tasks.corrections import decision
+from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.evaluate import labelled
+from bertsmith.tasks.read import read_data
+from bertsmith.tasks.registry import task_named
+from bertsmith.tasks.task import Prediction
+
+WRONG, CONTRADICTED = "probably wrong", "another row has the same text and another label"
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A row whose label may be wrong: the surest have the lowest confidence."""
+
+    example: Any
+    prediction: Prediction  # of a model that did not see the row
+    confidence: float  # probability of the label; of the least probable word
+    why: str
+    words: tuple[str, ...] = ()  # "word: label → likelier label", where words have labels
+
+
+@dataclass(frozen=True, repr=False)
+class WrongLabels:
+    """Rows whose labels may be wrong."""
+
+    dataset: Dataset[Any]
+    model: str
+    suspects: tuple[Suspect, ...]
+    labels: int  # all labels that were looked at: of rows, or of words
+
+    def rows(self, chosen: str = "leave out") -> list[dict[str, Any]]:
+        """One decision about each suspect, as lines of a file of corrections."""
+        return [self._row(one, chosen) for one in self.suspects]
+
+    def _row(self, one: Suspect, chosen: str) -> dict[str, Any]:
+        about = {"why": one.why, "suggestion": one.prediction.value, "confidence": one.confidence}
+        row: dict[str, Any] = finite(decision(one.example, chosen) | about)
+        return row | ({"words": list(one.words)} if one.words else {})
+
+    def write(self, path: str | Path) -> None:
+        """Write decisions to leave all of them out, for `finetune(corrections=...)`."""
+        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in self.rows())
+        write_text(Path(path), "".join(lines))
+
+    def page(self) -> str:
+        """A page to decide on each: keep, leave out, or take the suggested label."""
+        kind = task_named(self.dataset.task)
+        items = [
+            {
+                **display_parts(kind, one.example, one.prediction),
+                "row": self._row(one, "keep"),
+                "why": one.why,
+                "words": one.words,
+                "label_confidence": f"{one.confidence:.2f}",
+            }
+            for one in self.suspects
+        ]
+        name = self.dataset.path.name
+        return page(
+            "wrong_labels.html",
+            f"Labels to look at: {name}",
+            scripts=("page.js", "wrong_labels.js"),
+            about=f"{len(items):,} of {self.labels:,} labels; {self.model}, cross-fitted",
+            items=items,
+            file=name,
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write the page."""
+        write_text(Path(path), self.page())
+
+    def _repr_html_(self) -> str:
+        return framed(self.page(), "labels to look at")
+
+    def __repr__(self) -> str:
+        return f"<{len(self.suspects):,} labels of {self.dataset.path.name} that may be wrong>"
+
+
+def find_wrong_labels(
+    model: str | Path,
+    data: Any,
+    *,
+    task: str | None = None,
+    folds: int = 5,
+    seed: int = 0,
+    device: str | None = None,
+    **options: Any,
+) -> WrongLabels:
+    """Find labels that are probably wrong, by confident learning.
+
+    A linear layer on the model's vectors predicts each row without having seen it. Rows that share
+    a text but not the label are listed, too. `options` are those of `open_data`.
+    """
+    dataset = labelled(data if isinstance(data, Dataset) else read_data(data, task, **options))
+    kind = task_named(dataset.task)
+    if not kind.names_labels:
+        raise BertsmithError(f"wrong labels are found where labels have names, not for {kind.name}")
+    crossed = FrozenEncoder(model, kind.name, device=device).cross_fit(
+        dataset, folds=folds, seed=seed
+    )
+    if kind.exclusive:
+        found, count = _of_rows(crossed), len(crossed.dataset)
+    elif kind.several:
+        found, count = _of_sets(crossed), len(crossed.dataset)
+    else:
+        found, count = _of_words(crossed)
+    known = {id(one.example) for one in found}
+    examples = crossed.dataset.examples
+    places = {id(one): number for number, one in enumerate(examples)}
+    torn = [one for one in contradictions(examples) if id(one) not in known]
+    found += [
+        Suspect(one, prediction, prediction.confidence, CONTRADICTED)
+        for one in torn
+        for prediction in [crossed.predictions[places[id(one)]]]
+        if prediction.value != kind.label_of(one)
+    ]
+    return WrongLabels(crossed.dataset, str(model), tuple(found), count)
+
+
+def contradictions(examples: Sequence[Any]) -> list[Any]:
+    """Examples with the texts of another and a different label."""
+    groups: dict[Hashable, list[Any]] = defaultdict(list)
+    for one in examples:
+        groups[key(one)].append(one)
+    return [one for some in groups.values() if len({one.gold for one in some}) > 1 for one in some]
+
+
+def _of_rows(crossed: CrossFit) -> list[Suspect]:
+    """Rows of one label each."""
+    chances, examples = crossed.probabilities, crossed.dataset.examples
+    given = [crossed.labels.index(one.label_names[0]) for one in examples]
+    return [
+        Suspect(examples[n], crossed.predictions[n], float(chances[n, given[n]]), WRONG)
+        for n in wrong_labels(given, chances).tolist()
+    ]
+
+
+def _of_sets(crossed: CrossFit) -> list[Suspect]:
+    """Rows of any number of labels: each label is a question of yes or no."""
+    chances, examples = crossed.probabilities, crossed.dataset.examples
+    worst: dict[int, float] = {}
+    for place, name in enumerate(crossed.labels):
+        given = np.array([name in one.label_names for one in examples], dtype=np.int64)
+        sides = np.stack([1 - chances[:, place], chances[:, place]], 1)
+        for n in wrong_labels(given, sides).tolist() if 0 < given.sum() < len(given) else ():
+            worst[n] = min(worst.get(n, 1.0), float(sides[n, given[n]]))
+    order = sorted(worst, key=worst.__getitem__)
+    return [Suspect(examples[n], crossed.predictions[n], worst[n], WRONG) for n in order]
+
+
+def _of_words(crossed: CrossFit) -> tuple[list[Suspect], int]:
+    """Rows whose words have labels, and the number of words."""
+    units, examples = crossed.unit_probabilities(), crossed.dataset.examples
+    chances = np.concatenate([one for one, _ in units])
+    given = np.array([label for _, labels in units for label in labels], dtype=np.int64)
+    owners = np.repeat(np.arange(len(units)), [len(labels) for _, labels in units])
+    starts = np.concatenate([[0], np.cumsum([len(labels) for _, labels in units])])
+    words: dict[int, list[tuple[float, str]]] = defaultdict(list)
+    for n in wrong_labels(given, chances).tolist():
+        row, place = int(owners[n]), int(n - starts[owners[n]])
+        spelled = getattr(examples[row], "words", ())
+        # Windows of a long text share words, so that places do not count them.
+        word = spelled[place] if len(spelled) == len(units[row][1]) else f"word {place + 1}"
+        better = crossed.labels[int(chances[n].argmax())]
+        text = f"{word}: {crossed.labels[given[n]]} → {better}"
+        words[row].append((float(chances[n, given[n]]), text))
+    order = sorted(words, key=lambda row: min(words[row]))
+    suspects = [
+        Suspect(
+            examples[row],
+            crossed.predictions[row],
+            min(words[row])[0],
+            WRONG,
+            tuple(text for _, text in sorted(words[row])),
+        )
+        for row in order
+    ]
+    return suspects, len(given)

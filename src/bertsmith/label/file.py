@@ -1,0 +1,86 @@
+"""The file of labels while people label: events are on the disk before they count."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+from bertsmith.data.annotations import PLAN, Annotations
+from bertsmith.data.records import parse_json
+from bertsmith.data.tables import Row, Where
+from bertsmith.errors import BertsmithError
+from bertsmith.files import locked_file, writing
+from bertsmith.store import append_line
+
+
+class LabelFile:
+    """Events of people, appended one a line; all of them are also held in memory."""
+
+    def __init__(self, path: str | Path, plan: Mapping[str, Any]) -> None:
+        self.path, self.lock, self.lines = Path(path), RLock(), 0
+        self.annotations = Annotations()
+        if self.path.is_file():
+            self._read()
+        stored = self.annotations.plan
+        for name in ("task", "columns"):
+            if stored and stored.get(name) != json.loads(json.dumps(plan[name])):
+                raise BertsmithError(
+                    f"{path} holds labels of {stored.get('task', 'something else')}, not of "
+                    f"{plan['task']}: choose another file with --out"
+                )
+        labels = list(dict.fromkeys([*stored.get("labels", ()), *plan["labels"]]))
+        whole = {**plan, "labels": labels}
+        if stored != json.loads(json.dumps(whole)):
+            self._append({PLAN: whole})
+
+    def _read(self) -> None:
+        with writing(self.path), self.path.open("rb+") as stream:
+            content = stream.read()
+            end = content.rfind(b"\n") + 1
+            if end < len(content):  # a line whose end a power cut took: it was never confirmed
+                stream.truncate(end)
+        for number, line in enumerate(content[:end].splitlines(), 1):
+            where = Where(str(self.path), number)
+            try:
+                event = parse_json(line.decode(), where) if line.strip() else None
+            except UnicodeDecodeError:
+                raise BertsmithError(f"{where}: not UTF-8 text") from None
+            if number == 1 and not (isinstance(event, dict) and PLAN in event):
+                raise BertsmithError(f"{self.path} is not a file of labels: choose another --out")
+            if isinstance(event, dict):
+                self.annotations.add(Row(number, event), where)
+            self.lines = number
+
+    def _append(self, event: Mapping[str, Any]) -> Row:
+        append_line(self.path, event, flush=True)
+        self.lines += 1
+        row = Row(self.lines, dict(event))
+        self.annotations.add(row, Where(str(self.path), self.lines))
+        return row
+
+    def add(self, kind: str, number: str, by: str, **more: Any) -> Row:
+        """Append an event; one whose number is there already is not repeated."""
+        with self.lock:
+            if number in self.annotations.ids:
+                return self.annotations.ids[number]
+            about = {"event": kind, "event_id": number, "annotator": by, "at": now()}
+            more = {key: one for key, one in more.items() if one is not None}
+            return self._append(about | more | about)
+
+
+def now() -> str:
+    """The time in UTC, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+@contextmanager
+def opened(path: str | Path, plan: Mapping[str, Any]) -> Iterator[LabelFile]:
+    """Open a file of labels for this process alone; it is made where it is not there."""
+    place = Path(path)
+    with locked_file(place.with_name(f".{place.name}.lock"), place):
+        yield LabelFile(place, plan)

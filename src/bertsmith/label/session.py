@@ -1,0 +1,391 @@
+"""Labelling: which text a person gets next, what they may answer, and what the model suggests."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from threading import Lock, RLock, Thread
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bertsmith.data.annotations import ABOUT
+from bertsmith.data.tables import Row
+from bertsmith.errors import BertsmithError
+from bertsmith.label.choosing import chosen, fraction
+from bertsmith.label.file import LabelFile, opened
+from bertsmith.label.people import agreement_of
+from bertsmith.ledger import Ledger
+from bertsmith.settings.labelling import Settings
+from bertsmith.tasks.dataset import Dataset
+from bertsmith.tasks.labelling import Labelling
+from bertsmith.tasks.read import open_data, read_data
+from bertsmith.tasks.reading import Reading
+from bertsmith.tasks.splits import grouped
+
+if TYPE_CHECKING:
+    from bertsmith.label.learner import Learner
+
+AWAY = 120.0  # seconds after which a text that another tab shows is given to others
+LOOKED_AT = 5000  # texts that the model reads for a batch; of more, a random part
+LONGEST_NAME = 60  # characters of a person's name
+MOST_SHOWN = 200  # disagreements in the view
+
+
+class Conflict(BertsmithError):  # noqa: N818 - a state that a page meets
+    """An answer to a text that was answered in the meantime, as in another tab."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """A text to label, or several with the same content: they are one."""
+
+    name: str  # a fingerprint of its texts, by which the file knows it
+    example: Any
+    held: bool  # are its labels for evaluation only?
+    shared: bool  # does everyone label it?
+
+    @property
+    def part(self) -> str:
+        """The part of the file that its labels belong to."""
+        return "test" if self.held else "train"
+
+
+def read_items(
+    source: Any, task: str | None, settings: Settings, ledger: Ledger, **options: Any
+) -> tuple[Reading, dict[str, Item]]:
+    """Read the texts of a source; what is held out depends on the texts and the seed alone.
+
+    Texts that finetune would keep on one side of a split are held out together.
+    """
+    data = open_data(source, task, ledger=ledger, **options)
+    examples = [one for portion in data.portions() for one in portion.examples if one is not None]
+    reading = Dataset(data.path, str(data.task), []).reading
+    if reading.labelling is None:
+        raise BertsmithError(f"labels of {reading.name} cannot be made on a page")
+    unique = {fingerprint(one.texts): one for one in examples}
+    ledger.note("texts that are there more than once, asked only once", len(examples) - len(unique))
+    keys = reading.kept_apart(list(unique.values()))[1]
+    groups = grouped(keys)
+    if max(map(len, groups)) > max(1, len(unique) // 2):  # a prompt before every text, say
+        groups = [[number] for number in range(len(unique))]
+    names, held = list(unique), set[int]()
+    for group in groups:
+        first = min(names[number] for number in group)
+        if fraction(first, settings.seed, "held out") < settings.held_out:
+            held.update(group)
+    items = {}
+    for number, (name, example) in enumerate(unique.items()):
+        shared = fraction(name, settings.seed, "overlap") < settings.overlap
+        items[name] = Item(name, example, number in held, shared)
+    return reading, items
+
+
+def fingerprint(texts: Sequence[str]) -> str:
+    """The name of texts: equal if they differ in case and spaces only."""
+    plain = [" ".join(text.casefold().split()) for text in texts]
+    return hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:16]
+
+
+class Session:
+    """Texts, people and a model; every method may be called by several threads."""
+
+    def __init__(
+        self,
+        reading: Reading,
+        items: dict[str, Item],
+        file: LabelFile,
+        settings: Settings,
+        learner: Learner | None = None,
+    ) -> None:
+        assert reading.labelling is not None
+        self.reading, self.items, self.file, self.settings = reading, items, file, settings
+        self.form: Labelling = reading.labelling
+        self.learner, self.lock, self.training = learner, RLock(), Lock()
+        # Held-out texts come in this order too, so that those with labels are a random sample.
+        self.order = sorted(items, key=lambda name: fraction(name, settings.seed, "order"))
+        self.batch: list[str] = []
+        self.suggestions: dict[str, tuple[Any, float]] = {}
+        self.score: dict[str, Any] | None = None
+        self.shown: dict[str, tuple[str, float]] = {}  # tab → its text, since when
+        self.learned = 0  # labels for training when the model was last trained
+        self.thread: Thread | None = None  # which trains
+        self.closed = False
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels to choose from."""
+        return list(self.file.annotations.plan["labels"])
+
+    # ------------------------------------------------------------------ people
+
+    def state(self, by: str, tab: str, name: str | None = None) -> dict[str, Any]:
+        """What a tab of a person shows: the next text (or the named one), and how far all is."""
+        by = person(by)
+        with self.lock:
+            if name is None:
+                name = self._next(by, tab)
+            self.shown[tab] = (name or "", monotonic())
+            marked = self.file.annotations
+            standing = [row for given in marked.answers.values() for row in given.values()]
+            mine = [row for row in standing if row.cells["annotator"] == by]
+            labelled = sum(row is not None for name, row in marked.rows() if name in self.items)
+            return {
+                "text": None if name is None else self._text(name, by),
+                "mine": sum(row.cells["event"] == "label" for row in mine),
+                "skipped": sum(row.cells["event"] == "skip" for row in mine),
+                "labelled": labelled,
+                "total": len(self.items),
+                "guidelines": marked.guidelines,
+                "training": self.training.locked(),
+                "score": self.score,
+            }
+
+    def _text(self, name: str, by: str) -> dict[str, Any]:
+        item, before = self.items[name], self.file.annotations.answers.get(name, {}).get(by)
+        content: dict[str, Any] = {
+            "name": name,
+            "passages": list(item.example.texts),
+            "choices": self.form.choices(item.example),
+            "words": getattr(item.example, "offsets", None),
+            "seen": None if before is None else before.cells["event_id"],
+            "answer": None,
+        }
+        if content["choices"] is not None:
+            content["passages"] = content["passages"][:1]
+        if before is not None and before.cells["event"] == "label":
+            content["answer"] = self.form.answer(before.cells)
+        return content | {"suggestion": None if self.settings.blind else self._suggested(item)}
+
+    def _suggested(self, item: Item) -> dict[str, Any] | None:
+        """The model's suggestion; none for held-out texts, whose labels are to be honest."""
+        if item.held or item.name not in self.suggestions:
+            return None
+        answer, confidence = self.suggestions[item.name]
+        return {"answer": answer, "confidence": confidence}
+
+    def _open(self, name: str, by: str) -> bool:
+        """Is this person still to label a text?"""
+        given = self.file.annotations.answers.get(name, {})
+        settled = name in self.file.annotations.decisions
+        return not settled and by not in given and (self.items[name].shared or not given)
+
+    def _next(self, by: str, tab: str) -> str | None:
+        now = monotonic()
+        busy = {n for one, (n, since) in self.shown.items() if one != tab and now - since < AWAY}
+        names = [name for name in chain(self.batch, self.order) if self._open(name, by)]
+        # What others labelled too comes first: agreement is known early.
+        names.sort(key=lambda name: not self.file.annotations.answers.get(name))
+        return next((name for name in names if name not in busy), names[0] if names else None)
+
+    def answer(self, number: str, by: str, name: str, answer: Any, **more: Any) -> dict[str, Any]:
+        """Store an answer; when this returns, it is on the disk.
+
+        `number` is the answer's own: sent again, it is not stored again. `seen` is the number of
+        the answer that the person replaces. A `skip` has no answer; a `final` one settles a text.
+        """
+        by, seen, skip, final = person(by), more.get("seen"), more.get("skip"), more.get("final")
+        item = self.items.get(name)
+        if item is None:
+            raise BertsmithError("this text is not in the data")
+        cells: dict[str, Any] = {}
+        if not skip:
+            labels = self.labels if self.form.named else []
+            cells = self.form.inputs(item.example)
+            cells[self.form.column] = self.form.cell(answer, item.example, labels)
+        with self.lock:
+            marked = self.file.annotations
+            given = marked.decisions if final else marked.answers.get(name, {})
+            before = given.get(name if final else by)
+            known = None if before is None else before.cells["event_id"]
+            if number not in marked.ids and known != seen:
+                raise Conflict("this text was labelled in another tab")
+            suggestion = self._suggested(item)
+            if suggestion:
+                cells["suggested"], cells["confidence"] = suggestion.values()
+            kind, final = ("skip" if skip else "label"), final or None
+            self.file.add(kind, number, by, row_id=name, split=item.part, final=final, **cells)
+        if len(self._settled("train")) - self.learned >= self.settings.batch:
+            self.start()
+        return {"seen": number, "suggestion": suggestion}
+
+    def undo(self, number: str, by: str) -> str | None:
+        """Take back the last answer of a person; return the name of its text, if there was one."""
+        by = person(by)
+        with self.lock:
+            marked = self.file.annotations
+            if number in marked.ids:
+                return str(marked.ids[number].cells.get("row_id"))
+            given = [rows[by] for name, rows in marked.answers.items() if by in rows]
+            last = max(given, key=lambda row: row.number, default=None)
+            if last is None:
+                return None
+            name = str(last.cells["row_id"])
+            self.file.add("undo", number, by, row_id=name)
+            return name if name in self.items else None
+
+    def write_guidelines(self, number: str, by: str, text: str) -> None:
+        """Store what people should agree on; everyone sees it."""
+        self.file.add("guidelines", number, person(by), guidelines=text[:20_000])
+
+    # ------------------------------------------------------------------ the model
+
+    def start(self) -> None:
+        """Train and choose a batch in the background; until then, any text comes."""
+        if self.learner and not self.training.locked():
+            self.thread = Thread(target=self.refresh)
+            self.thread.start()
+
+    def close(self) -> None:
+        """Wait for the end of a training: a process must not end in the middle of it."""
+        self.closed = True
+        if self.thread is not None:
+            self.thread.join()
+
+    def _settled(self, part: str) -> list[Row]:
+        with self.lock:
+            rows = [row for _, row in self.file.annotations.rows() if row is not None]
+        return [row for row in rows if row.cells.get("split") == part]
+
+    def dataset(self, part: str) -> Dataset[Any] | None:
+        """The examples of a part with their labels, as `finetune` reads them; None without any."""
+        rows = [row.cells for row in self._settled(part)]
+        cells = [{key: one for key, one in row.items() if key not in ABOUT} for row in rows]
+        return read_data(cells, self.reading.name) if cells else None
+
+    def refresh(self) -> None:
+        """Train on all labels, score the held-out ones, and choose the next batch."""
+        with self.training:
+            done = len(self._settled("train"))
+            if self.learner is None or self.closed or (self.batch and done == self.learned):
+                return
+            self.learned = done
+            dataset, held = self.dataset("train"), self.dataset("test")
+            if dataset is not None:
+                self.learner.learn(dataset)
+            self.score = None if held is None else self.learner.score(held)
+            self.batch = self.choose(self.settings.batch)
+
+    def choose(self, count: int) -> list[str]:
+        """The texts to label next: some that are held out, and those that teach the model most."""
+        with self.lock:
+            done = {name for name, _ in self.file.annotations.rows()}
+        fresh = [name for name in self.order if name not in done]
+        if self.learner is None or self.settings.order == "random":
+            return fresh[:count]
+        held = [name for name in fresh if self.items[name].held]
+        pool = [name for name in fresh if not self.items[name].held][:LOOKED_AT]
+        taught = [n for n in self.order if n in done and not self.items[n].held][-LOOKED_AT:]
+        honest = held[: round(count * self.settings.held_out)] if pool else held[:count]
+        names = [*pool, *taught]
+        if not pool:
+            return honest
+        vectors = self.learner.vectors([self.items[name].example for name in names])
+        predictions = self.learner.predictions([self.items[name].example for name in pool])
+        doubts = None
+        if predictions is not None:
+            from bertsmith.label.learner import doubt
+
+            doubts = np.array([doubt(one) for one in predictions] + [0.0] * len(taught))
+            self.suggestions = {
+                name: (self.form.suggested(one), one.confidence)
+                for name, one in zip(pool, predictions, strict=True)
+            }
+        known = list(range(len(pool), len(names)))
+        some = chosen(vectors, known, count - len(honest), doubts, seed=self.settings.seed)
+        mixed = [*honest, *(names[number] for number in some)]
+        return sorted(mixed, key=lambda name: fraction(name, self.settings.seed, len(done)))
+
+    def disagreements(self) -> dict[str, Any]:
+        """How far people agree, and the texts that they label differently."""
+        with self.lock:
+            marked = self.file.annotations
+            differing = [name for name in self.items if marked.disagreed(name)]
+            shown = [self._differing(name) for name in differing[:MOST_SHOWN]]
+            return {**agreement_of(marked), "shown": shown}
+
+    def _differing(self, name: str) -> dict[str, Any]:
+        marked, decided = self.file.annotations, self.file.annotations.decisions.get(name)
+        answers = marked.labels_of(name)
+        return {
+            **self._text(name, ""),
+            "suggestion": None,
+            "answers": {by: self.form.answer(row.cells) for by, row in answers.items()},
+            "decision": None if decided is None else self.form.answer(decided.cells),
+            "seen": None if decided is None else decided.cells["event_id"],
+        }
+
+
+def person(name: str) -> str:
+    """A person's name as the file has it."""
+    plain = " ".join(str(name).split())[:LONGEST_NAME]
+    if not plain or not plain.isprintable():
+        raise BertsmithError("who labels? Give a name")
+    return plain
+
+
+@contextmanager
+def labelling(
+    source: Any,
+    out: str | Path,
+    *,
+    task: str | None = None,
+    labels: Sequence[str] = (),
+    model: str | Path | None = None,
+    settings: Settings | None = None,
+    ledger: Ledger | None = None,
+    **options: Any,
+) -> Iterator[Session]:
+    """Open texts and their file of labels, which no other process can write meanwhile.
+
+    `options` are those of `bertsmith.tasks.read.open_data`.
+    """
+    settings, ledger = settings or Settings(), ledger or Ledger()
+    if settings.order not in ("active", "random"):
+        raise BertsmithError(f"order must be active or random, not {settings.order!r:.40}")
+    reading, items = read_items(source, task, settings, ledger, **options)
+    form = reading.labelling
+    assert form is not None
+    names = list(dict.fromkeys(one.strip() for one in labels if one.strip()))
+    if form.numeric and any(not one.replace(".", "", 1).lstrip("-").isdigit() for one in names):
+        raise BertsmithError(f"labels of {reading.name} are numbers, as in --labels 0,1,2")
+    plan = {"format": 1, "task": reading.name, "columns": [form.column], "labels": names}
+    with opened(out, plan) as file:
+        known = file.annotations.plan["labels"]
+        if form.named and len(known) < (1 if form.several or form.asks == "mark" else 2):
+            raise BertsmithError("name the labels to choose from, as in --labels praise,complaint")
+        learner = None
+        if settings.order == "active" or model is not None:
+            from bertsmith.label.learner import ENCODER, Learner
+
+            learner = Learner(model or ENCODER, reading.name)
+        session = Session(reading, items, file, settings, learner)
+        try:
+            yield session
+        finally:
+            session.close()
+
+
+def texts_to_label(
+    source: Any, out: str | Path, count: int = 20, **options: Any
+) -> list[dict[str, Any]]:
+    """Return the rows of a source to label next, with their line and the model's suggestion.
+
+    `out` is the file of labels, which may be missing; `options` are those of `labelling`.
+    """
+    with labelling(source, out, **options) as session:
+        session.refresh()
+        rows = []
+        for name in session.choose(count):
+            item = session.items[name]
+            given = session._suggested(item) or {"answer": None, "confidence": None}
+            row = {"row_id": name, "line": item.example.where.number, "split": item.part}
+            row |= session.form.inputs(item.example)
+            rows.append(row | {"suggested": given["answer"], "confidence": given["confidence"]})
+        return rows

@@ -1,0 +1,52 @@
+"""Agreement of people who label the same texts: Krippendorff's alpha and Cohen's kappa."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from itertools import chain, combinations
+from typing import Any
+
+
+def _unequal(one: Any, other: Any) -> float:
+    return float(one != other)
+
+
+def _squared(one: Any, other: Any) -> float:
+    return (float(one) - float(other)) ** 2
+
+
+def krippendorff_alpha(units: Sequence[Sequence[Hashable]], interval: bool = False) -> float | None:
+    """Krippendorff's alpha of units, each with the values that people gave it.
+
+    Values are names, or numbers at an `interval`. People may have left out any units; those with
+    fewer than two values do not count. None where there are no others, or all values are equal.
+    """
+    distance: Callable[[Any, Any], float] = _squared if interval else _unequal
+    shared = [Counter(values) for values in units if len(values) > 1]
+    whole = Counter(chain.from_iterable(one.elements() for one in shared))
+    observed = sum(_pairs(one, distance) / (one.total() - 1) for one in shared)
+    expected = _pairs(whole, distance)
+    if not expected:
+        return None
+    return 1 - (whole.total() - 1) * observed / expected
+
+
+def _pairs(counts: Counter[Hashable], distance: Callable[[Any, Any], float]) -> float:
+    """The sum of the distances of all pairs of values."""
+    return sum(
+        2 * counts[one] * counts[other] * distance(one, other)
+        for one, other in combinations(counts, 2)
+    )
+
+
+def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float | None:
+    """Cohen's kappa of two people who labelled the same texts; None where it is not defined."""
+    count = len(first)
+    pairs = zip(first, second, strict=True)
+    mine, others = Counter(first), Counter(second)
+    expected = sum(mine[name] * others[name] for name in mine)
+    if not count or expected == count * count:
+        return None
+    observed = sum(one == other for one, other in pairs)
+    return (observed * count - expected) / (count * count - expected)

@@ -1,0 +1,117 @@
+"""`--auto`: several ways to learn, compared on the same held-out rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertsmith import BertsmithError, load
+from bertsmith.finetuning import finetune
+from bertsmith.finetuning.auto import Limit, OutOfTime
+from bertsmith.finetuning.history import Nobody
+from finetuning.conftest import Write, labelled, texts
+from finetuning.test_labels import theirs
+from finetuning.test_words import sentences
+from tasks.models import Made
+
+Base = Callable[..., Made]
+TEXT = "the old river flows Paris number 3"
+
+
+class Told(Nobody):
+    """Keeps what was said, and which files were there."""
+
+    def __init__(self, out: Path) -> None:
+        self.out, self.lines, self.there = out, [], []  # type: ignore[var-annotated]
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+        self.there.append((self.out / "model.safetensors").exists())
+
+
+def test_the_best_is_an_ordinary_model(base: Base, write: Write, tmp_path: Path) -> None:
+    out, train = tmp_path / "out", write("train.jsonl", labelled(40))
+    told = Told(out)
+    test = write("test.jsonl", labelled(12))
+    result = finetune(
+        base("modernbert").folder, train, out, test=test, auto=True, minutes=3, watch=told
+    )
+    assert result.kept.scores["test"]["accuracy"] == 1.0  # type: ignore[index]
+    assert result.kept.scores["dev"]["count"] == 40  # type: ignore[index]
+    found = load(out, device="cpu").classify(TEXT)
+    assert found.label == "city"
+    logits = theirs(out, TEXT)
+    assert logits.softmax(-1).tolist() == pytest.approx(list(found.scores.values()), abs=1e-3)
+    report = json.loads((out / "report.json").read_text())["auto"]
+    rows = {one["name"].split(" of ")[0]: one for one in report["candidates"]}
+    assert {"linear layer on vectors", "contrastive training", "all weights"} <= {*rows}
+    assert any(one["name"].startswith("TF-IDF") for one in report["candidates"])
+    chosen = next(one for one in report["candidates"] if one["name"] == report["chosen"])
+    models = [one for one in report["candidates"] if not one["name"].startswith("TF-IDF")]
+    full = [one["score"] for one in models if one["examples"] == 40]
+    assert chosen["score"] == max(full)
+    assert told.there[-1]  # the first model was there before the last was fitted
+    assert any("auto: chose" in note for note in result.notes)
+    assert "auto: chose" in (out / "report.html").read_text("utf-8")
+
+
+def test_no_time_leaves_the_quick_ones(
+    base: Base, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never_in_time(*_: object) -> None:
+        raise OutOfTime
+
+    monkeypatch.setattr(Limit, "step", never_in_time)  # as on a very slow machine
+    train = write("train.jsonl", labelled(24))
+    result = finetune(base().folder, train, auto=True, minutes=3)
+    rows = result.extras["auto"]["candidates"]
+    late = [one for one in rows if one["score"] is None]
+    assert [one["name"].split(" of ")[0] for one in late]
+    assert all("linear layer" not in one["name"] for one in late)
+    assert any("no time for" in note for note in result.notes)
+
+
+def test_tags_and_numbers(base: Base, write: Write) -> None:
+    tags = finetune(base().folder, write("t.jsonl", sentences()), auto=True, minutes=0.05)
+    assert tags.kept.scores["dev"]["accuracy"] > 0.5  # type: ignore[index]
+    numbers = [
+        {"text": text, "score": 50.0 if label == "city" else -20.0} for text, label in texts()
+    ]
+    result = finetune(
+        base().folder, write("n.jsonl", numbers), auto=True, minutes=1, task="regression"
+    )
+    assert result.kept.scores["dev"]["pearson"] > 0.8  # type: ignore[index]
+    assert result.bert.checkpoint.settings["problem_type"] == "regression"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"sweep": True, "hold_out": 0.5}, "leave out sweep"),
+        ({"seeds": 2}, "leave out seeds"),
+        ({"minutes": 0}, "minutes"),
+    ],
+)
+def test_options_that_do_not_fit(
+    given: dict[str, Any], message: str, base: Base, write: Write, tmp_path: Path
+) -> None:
+    train = write("train.jsonl", labelled(24))
+    dev = write("dev.jsonl", labelled(12))
+    with pytest.raises(BertsmithError, match=message):
+        finetune(base().folder, train, tmp_path / "out", dev=dev, auto=True, **given)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_training_that_takes_too_long_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("bertsmith.finetuning.auto.time.monotonic", lambda: now[0])
+    limit = Limit(10)
+    now[0] = 3.0
+    limit.step(2, 100, 0.0)  # too early to say
+    limit.step(3, 12, 0.0)
+    with pytest.raises(OutOfTime):
+        limit.step(3, 100, 0.0)

@@ -1,0 +1,107 @@
+"""Fine-tuning of few parameters: what is trained, what is written, and that it can be continued."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bertsmith import Bert, BertsmithError, load
+from bertsmith.checkpoint import read
+from bertsmith.finetuning import Interrupted, finetune
+from finetuning.conftest import FAST, Write, labelled
+from finetuning.test_resume import Stopper
+from tasks.models import Made
+
+Maker = Callable[..., Made]
+LORA: dict[str, Any] = {**FAST, "trained": "lora", "lora_rank": 4, "learning_rate": 1e-2}
+
+
+def test_an_adapter_is_the_trained_model(base: Maker, write: Write, tmp_path: Path) -> None:
+    folder, file = base().folder, write("t.jsonl", labelled())
+    kept = {"dev": file, "device": "cpu", **LORA}
+    result = finetune(folder, file, tmp_path / "adapter", adapter=True, **kept)
+    finetune(folder, file, tmp_path / "merged", **kept)
+    assert result.kept.scores["dev"]["accuracy"] == 1
+    counts = result.content["trained_parameters"]
+    assert counts["trained"] < 0.4 * counts["all"]  # of a tiny model
+    assert not (tmp_path / "adapter" / "model.safetensors").exists()
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert (config["r"], config["base_model_name_or_path"]) == (4, str(folder))
+    opened, merged = (load(tmp_path / name, device="cpu") for name in ("adapter", "merged"))
+    assert opened.checkpoint.labels == merged.checkpoint.labels == ["city", "thing"]
+    for name, weights in merged.model.named_parameters():
+        torch.testing.assert_close(dict(opened.model.named_parameters())[name], weights)
+    texts = [row["text"] for row in labelled(8)]
+    scores = [
+        [one.scores["city"] for one in bert.classify(texts)]
+        for bert in (opened, merged, Bert.of(result.bert))
+    ]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-6)
+    assert scores[0] == pytest.approx(scores[2], abs=1e-6)
+
+
+def test_the_encoder_stays_as_it_was(base: Maker, write: Write) -> None:
+    folder, file = base().folder, write("t.jsonl", labelled())
+    before = dict(read(folder).model.encoder.named_parameters())
+    lora, biases = (
+        dict(finetune(folder, file, dev=file, **LORA | more).bert.model.encoder.named_parameters())
+        for more in ({"epochs": 1}, {"trained": "biases", "epochs": 1})
+    )
+    assert all(torch.equal(lora[name], weights) for name, weights in before.items())
+    changed = {name for name, weights in before.items() if not torch.equal(biases[name], weights)}
+    assert changed
+    assert all(name.endswith("bias") for name in changed)
+
+
+@pytest.mark.parametrize("more", [{}, {"seeds": 2}])
+def test_resuming_gives_the_same_adapter(
+    made: Maker, write: Write, tmp_path: Path, more: dict[str, Any]
+) -> None:
+    folder, file = made("bert", "Model").folder, write("t.jsonl", labelled(24))
+    how = {**LORA, "epochs": 3, "batch_size": 8, "device": "cpu", "dev": file, "adapter": True}
+    finetune(folder, file, tmp_path / "whole", **how, **more)
+    with pytest.raises(Interrupted):
+        finetune(folder, file, tmp_path / "out", watch=Stopper(5), **how, **more)
+    finetune(folder, file, tmp_path / "out", resume=True, **how, **more)
+    name = "adapter_model.safetensors"
+    assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_an_adapter_is_trained_further(base: Maker, write: Write, tmp_path: Path) -> None:
+    """The model with the adapter is the start, and the new model is whole."""
+    folder, file = base().folder, write("t.jsonl", labelled())
+    finetune(folder, file, tmp_path / "one", adapter=True, device="cpu", **LORA)
+    finetune(tmp_path / "one", file, tmp_path / "two", device="cpu", **FAST | {"epochs": 1})
+    assert (tmp_path / "two" / "model.safetensors").exists()
+    texts = [row["text"] for row in labelled(8)]
+    found = [one.label for one in load(tmp_path / "two", device="cpu").classify(texts)]
+    assert found == [row["label"] for row in labelled(8)]
+
+
+def test_tags_and_vectors(base: Maker, write: Write, tmp_path: Path) -> None:
+    rows = [{"words": [w, "Paris"], "tags": ["O", "B-LOC"]} for w in ("in", "to", "the", "old")] * 6
+    finetune(
+        base().folder, write("w.jsonl", rows), tmp_path / "tags", adapter=True, hold_out=0, **LORA
+    )
+    assert [one.text for one in load(tmp_path / "tags").tag("in Paris")] == ["Paris"]
+    pairs = [{"anchor": row["text"], "positive": row["label"]} for row in labelled(24)]
+    out = tmp_path / "vectors"
+    finetune(base().folder, write("p.jsonl", pairs), out, adapter=True, **LORA)
+    assert load(out).embed("in Paris").shape == (32,)
+
+
+def test_mistakes(base: Maker, write: Write, tmp_path: Path) -> None:
+    folder, file = base().folder, write("t.jsonl", labelled())
+    for more, message in (
+        ({"trained": "some"}, "trained should be 'all', 'lora' or 'biases', not 'some'"),
+        ({**LORA, "lora_rank": 0}, "lora_rank should be greater than or equal to 1, not 0"),
+        ({**LORA, "freeze": "embedding"}, "freeze is for training all parameters, not lora"),
+        ({**LORA, "lora_targets": "w"}, "no layer is called 'w'; known: all, attention"),
+        ({"adapter": True}, "adapter stores what LoRA trains"),
+    ):
+        with pytest.raises(BertsmithError, match=message):
+            finetune(folder, file, tmp_path / "out", **more)
+    assert not (tmp_path / "out").exists()
