@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +42,16 @@ class Body(BaseModel):
 
 
 def baseline(kind: str, model: str, port: int, threads: int) -> None:
-    """FastAPI with dynamic batching: whatever arrives within 5 ms, at most 32 texts at once."""
+    """FastAPI with dynamic batching: whatever arrives within 5 ms, at most 32 texts at once.
+
+    /plain batches nothing: it is a function of one request, in FastAPI's threads.
+    """
     import torch
     import uvicorn
     from fastapi import FastAPI
 
     torch.set_num_threads(threads)
-    encode = {"st": by_sentence_transformers, "onnx": by_onnxruntime}[kind](model, threads)
+    encode = {"onnx": by_onnxruntime}.get(kind, by_sentence_transformers)(model, threads)
 
     queue: asyncio.Queue[tuple[str, asyncio.Future[Any]]] = asyncio.Queue()
 
@@ -77,6 +80,10 @@ def baseline(kind: str, model: str, port: int, threads: int) -> None:
     @app.get("/health")
     async def health() -> dict[str, str]:
         return {"status": "ok"}
+
+    @app.post("/plain")
+    def plain(body: Body) -> list[list[float]]:
+        return encode([body.inputs]).tolist()
 
     @app.post("/embed")
     async def embed(body: Body) -> list[list[float]]:
@@ -173,8 +180,9 @@ def server(command: list[str], port: int) -> Any:
     """A server process, ended with SIGTERM."""
     import urllib.request
 
+    own = command if Path(command[0]).is_absolute() and "bin" in command[0] else None
     process = subprocess.Popen(
-        [sys.executable, *command], stdout=subprocess.DEVNULL, start_new_session=True
+        own or [sys.executable, *command], stdout=subprocess.DEVNULL, start_new_session=True
     )
     try:
         for _ in range(2000):
@@ -207,6 +215,10 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--port", type=int, default=8971)
     parser.add_argument("--beside", default="sentence-transformers,onnxruntime")
+    parser.add_argument("--load", action="store_true", help="short and mixed, 1 to 512 clients")
+    every = ",".join(f"{kind}:{n}" for kind in ("short", "mixed") for n in (1, 8, 64, 512))
+    parser.add_argument("--rows", default=f"{every},short:8:400")
+    parser.add_argument("--infinity", help="the program infinity_emb of another environment")
     parser.add_argument("--paced", action="store_true", help="measure the queue alone")
     parser.add_argument("--baseline")
     chosen = parser.parse_args()
@@ -221,6 +233,9 @@ def main() -> None:
     os.environ["OMP_NUM_THREADS"] = str(chosen.threads)
     if chosen.paced:
         measure_paced(chosen)
+        return
+    if chosen.load:
+        measure_load(chosen)
         return
     port, seconds = chosen.port, chosen.seconds
     ours = ["-m", "bertsmith.cli", "serve", chosen.model, "--port", str(port)]
@@ -265,9 +280,63 @@ def main() -> None:
         "at_10_times": storm,
     }
     before = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
-    result["paced"] = before.get("paced")
+    result |= {name: before.get(name) for name in ("paced", "load")}
     RESULTS.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
+
+
+def measure_load(chosen: Any) -> None:
+    """Short and mixed texts, 1 to 512 clients, and small requests beside large ones.
+
+    All servers run; each row asks one after the other, so that other work on the machine meets
+    all of them alike. Rows of earlier runs are kept.
+    """
+    port, threads = chosen.port, str(chosen.threads)
+    cli = [sys.executable, "-m", "bertsmith.cli", "serve", f"model={chosen.model}"]
+    st = [sys.executable, __file__, chosen.model, "--baseline", "st"]
+    servers: dict[str, tuple[list[str], dict[str, Any]]] = {
+        "bertsmith": ([*cli, "--threads", threads, "--queue-batches", "256"], {}),
+        "FastAPI + sentence-transformers": ([*st, "--threads", threads], {"path": "/plain"}),
+        "the same with dynamic batching": ([*st, "--threads", threads], {}),
+    }
+    if chosen.infinity:
+        options = ["v2", "--model-id", chosen.model, "--engine", "torch", "--device", "cpu"]
+        options += ["--no-model-warmup", "--no-bettertransformer", "--served-model-name", "model"]
+        route = {"path": "/embeddings", "model": "model"}
+        servers["infinity"] = ([chosen.infinity, *options, "--dtype", "float32"], route)
+    before = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
+    rows: dict[str, Any] = before.get("load", {}).get("rows", {})
+    before["load"] = {
+        "what": "requests of one text each from another process; every client asks again at once",
+        "threads": chosen.threads,
+        "seconds_each": chosen.seconds,
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "rows": rows,
+    }
+    with ExitStack() as stack:
+        processes = {}
+        for place, (name, (command, options)) in enumerate(servers.items()):
+            own = [*command, "--port", str(port + place)]
+            processes[name] = stack.enter_context(server(own, port + place))
+            load("closed", port + place, seconds=1, connections=8, **options)
+        for wanted in chosen.rows.split(","):
+            kind, clients, *beside = wanted.split(":")
+            asked: dict[str, Any] = {"connections": int(clients), "lengths": kind}
+            asked |= {"large": int(beside[0])} if beside else {}
+            title = f"{kind} texts, {clients} clients"
+            row = rows[f"{title} beside {beside[0]} texts at once" if beside else title] = {}
+            for place, (name, (_, options)) in enumerate(servers.items()):
+                if beside and name not in ("bertsmith", "infinity"):
+                    continue  # they take one text a request
+                used = cpu_seconds(processes[name].pid)
+                one = load("closed", port + place, seconds=chosen.seconds, **asked, **options)
+                used = cpu_seconds(processes[name].pid) - used
+                one["requests_per_cpu_second"] = round(one["requests"] / max(used, 0.01), 2)
+                one["load_average"] = round(os.getloadavg()[0], 1)
+                row[name] = one
+                print(wanted, name, one, file=sys.stderr)
+            RESULTS.write_text(json.dumps(before, indent=1) + "\n")
 
 
 def measure_paced(chosen: Any) -> None:

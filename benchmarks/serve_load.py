@@ -71,39 +71,85 @@ async def connected(port: int) -> Connection:
     return (await loop.create_connection(Connection, "127.0.0.1", port))[1]
 
 
-def requests(seed: int = 0) -> list[bytes]:
-    """Requests with texts of mixed lengths."""
-    bodies = [json.dumps({"inputs": text}).encode() for text in texts(4000, seed)]
-    head = "POST /embed HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-    return [f"{head}Content-Length: {len(one)}\r\n\r\n".encode() + one for one in bodies]
+def short_texts(count: int, seed: int = 0) -> list[str]:
+    """Texts of 3 to 12 words, such as queries."""
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=draw.randint(3, 12))) for _ in range(count)]
 
 
-async def closed_loop(port: int, seconds: float, connections: int) -> dict[str, Any]:
-    """So many clients that each ask again as soon as they are answered."""
-    many = requests()
+TEXTS = {"mixed": texts, "short": short_texts}
+
+
+def requests(
+    seed: int = 0, lengths: str = "mixed", path: str = "/embed", model: str | None = None
+) -> list[bytes]:
+    """Requests with a text each; with a model, as OpenAI's clients send them."""
+    return [as_request(one, path, model) for one in TEXTS[lengths](4000, seed)]
+
+
+def as_request(inputs: Any, path: str = "/embed", model: str | None = None) -> bytes:
+    """One request as bytes."""
+    content = {"inputs": inputs} if model is None else {"input": inputs, "model": model}
+    body = json.dumps(content).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+async def closed_loop(
+    port: int,
+    seconds: float,
+    connections: int,
+    large: int = 0,
+    count: int | None = None,
+    **asked: Any,
+) -> dict[str, Any]:
+    """So many clients that each ask again as soon as they are answered.
+
+    With `large`, one more client asks for so many texts at once, all the time. With `count`, the
+    clients stop after so many requests.
+    """
+    many = requests(**asked)
     done: list[float] = []
     refused = 0
+    statuses: dict[int, int] = {}
+    whole: list[float] = []
     end = time.perf_counter() + seconds
 
     async def client(number: int) -> None:
         nonlocal refused
         connection = await connected(port)
         place = number * 37
-        while time.perf_counter() < end:
+        while time.perf_counter() < end and (count is None or len(done) < count):
             status, took = await connection.ask(many[place % len(many)])
             place += 1
             if status == 200:
                 done.append(took)
             else:
                 refused += 1
+                statuses[status] = statuses.get(status, 0) + 1
                 await asyncio.sleep(0.05)
         connection.transport.close()
 
+    async def large_client() -> None:
+        inputs = TEXTS[asked.get("lengths", "mixed")](large, 5)
+        request = as_request(inputs, asked.get("path", "/embed"), asked.get("model"))
+        connection = await connected(port)
+        while time.perf_counter() < end:
+            whole.append((await connection.ask(request))[1])
+
     start = time.perf_counter()
-    await asyncio.gather(*map(client, range(connections)))
+    clients = [client(number) for number in range(connections)]
+    await asyncio.gather(*clients, *([large_client()] if large else []))
     took = time.perf_counter() - start
     rate = round(len(done) / took, 2)
-    return {"requests": len(done), "requests_per_second": rate, "refused": refused, **spread(done)}
+    return {
+        "requests": len(done),
+        "requests_per_second": rate,
+        "refused": refused,
+        **({"statuses": statuses} if refused else {}),
+        **spread(done),
+        **({"large_requests_s": [round(one, 2) for one in whole]} if large else {}),
+    }
 
 
 async def open_loop(port: int, seconds: float, rate: float) -> dict[str, Any]:

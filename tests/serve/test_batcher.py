@@ -116,7 +116,7 @@ def test_a_full_queue_refuses(bert: Bert) -> None:
             while batcher.jobs:
                 await asyncio.sleep(0.001)
             jobs += [batcher.submit(job(50)) for _ in range(3)]
-            assert batcher.full
+            assert batcher.full()
             with pytest.raises(Overloaded) as refusal:
                 batcher.submit(job(1))
             assert int(refusal.value.headers["Retry-After"]) >= 1
@@ -134,7 +134,7 @@ def test_large_jobs_do_not_close_the_queue_to_small_ones(bert: Bert) -> None:
             large = [batcher.submit(job(*[60] * 40)) for _ in range(3)]
             while not any(one.taken for one in large):
                 await asyncio.sleep(0.001)
-            assert not batcher.full
+            assert not batcher.full()
             small = [batcher.submit(job(4)) for _ in range(10)]
         for one in (*small, *large):
             await one.future
@@ -304,3 +304,63 @@ def test_a_closed_batcher_finishes_what_it_has(bert: Bert) -> None:
 
     batcher = Batcher(bert, budget=20, queue_batches=100)
     asyncio.run(ask(batcher))
+
+
+def test_a_client_with_little_is_admitted_to_a_full_queue(bert: Bert) -> None:
+    """One client's many requests fill the queue; others still have their share of it."""
+
+    async def ask(batcher: Batcher) -> None:
+        with held(batcher):
+            jobs = [batcher.submit(job(50), "many")]
+            while batcher.jobs:
+                await asyncio.sleep(0.001)
+            jobs += [batcher.submit(job(50), "many") for _ in range(3)]
+            assert batcher.full()
+            assert batcher.full("many")
+            assert not batcher.full("few")
+            with pytest.raises(Overloaded):
+                batcher.submit(job(1), "many")
+            jobs += [batcher.submit(job(30), "few") for _ in range(3)]
+            assert batcher.full("few")  # it has more than its half of 128
+            assert not batcher.full("third")
+            jobs += [batcher.submit(job(40), "third")]
+            assert batcher.full("fourth")  # twice the queue's length waits
+        for one in jobs:
+            await one.future
+        assert (batcher.waiting, batcher.shares) == (0, {})
+
+    with batching(bert, budget=64, queue_batches=2) as (batcher, _):
+        asyncio.run(ask(batcher))
+
+
+def test_small_jobs_of_clients_take_turns(bert: Bert) -> None:
+    async def ask(batcher: Batcher) -> list[str]:
+        order: list[str] = []
+        with held(batcher):
+            first = batcher.submit(job(20), "many")
+            while batcher.jobs:
+                await asyncio.sleep(0.001)
+            jobs = [batcher.submit(job(20), "many") for _ in range(8)]
+            jobs += [batcher.submit(job(20), "few")]
+            for name, one in zip("abcdefghF", jobs, strict=True):
+                one.future.add_done_callback(lambda _, name=name: order.append(name))
+        for one in (first, *jobs):
+            await one.future
+        await asyncio.sleep(0)
+        return order
+
+    with batching(bert, budget=40, queue_batches=100) as (batcher, _):
+        order = asyncio.run(ask(batcher))
+    assert order.index("F") <= 1  # in the first batch, though it came last
+
+
+def test_a_request_of_400_texts_turns_nobody_away(bert: Bert) -> None:
+    async def ask(batcher: Batcher) -> None:
+        with held(batcher):
+            whole = batcher.submit(job(*[12] * 400), "one")
+            small = [batcher.submit(job(12), "other") for _ in range(250)]
+        for one in (whole, *small):
+            await one.future
+
+    with batching(bert, budget=512, queue_batches=16) as (batcher, _):
+        asyncio.run(ask(batcher))

@@ -190,7 +190,7 @@ def test_timeouts_and_clients_that_leave(bert: Bert) -> None:
         batcher = next(iter(http.app.state.work.models)).batcher  # type: ignore[attr-defined]
         admitted: list[Any] = []
         submit = batcher.submit
-        batcher.submit = lambda needed: admitted.append(submit(needed)) or admitted[-1]
+        batcher.submit = lambda *given: admitted.append(submit(*given)) or admitted[-1]
         with batcher._turn:
             address = (http.base_url.host, http.base_url.port)
             body = json.dumps({"inputs": ["text"] * 50}).encode()

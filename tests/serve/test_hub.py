@@ -82,8 +82,14 @@ def test_parameters_are_honoured(hub: httpx.Client, berts: dict[str, Bert]) -> N
 @pytest.mark.parametrize(
     ("model", "inputs", "parameters", "message"),
     [
-        ("labels", "a", {"candidate_labels": ["x", "y"]}, "(zero-shot); the labels of labels: O, "),
-        ("masks", "a", {"candidate_labels": ["x", "y"]}, "candidate_labels: no model here"),
+        ("masks", "a", {"candidate_labels": ["x"]}, "give at least two labels"),
+        (
+            "masks",
+            "a",
+            {"candidate_labels": "x, y", "multi_label": True},
+            "it needs a label entail",
+        ),
+        ("masks", "a", {"candidate_labels": "x, y", "hypothesis_template": "z"}, "template must"),
         ("labels", "a", {"tpo_k": 1}, "tpo_k is not a known key (keys of this route: "),
         ("labels", "a", {"top_k": 0}, "top_k must be at least 1, not 0"),
         ("labels", "a", {"function_to_apply": "tanh"}, "function_to_apply must be"),

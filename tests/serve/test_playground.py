@@ -1,5 +1,7 @@
 """The playground in a real browser: every task answers, by keyboard too, on small screens."""
 
+import json
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -48,7 +50,7 @@ def answered(page: Any) -> str:
 def test_every_task_answers_on_a_small_screen(opened: Any) -> None:
     names = opened.locator("#tabs button").all_inner_texts()
     shown = ["Fill mask", "Classify", "Entities", "Answer", "Choose"]
-    assert names == [*shown, "Similarity", "Tokens", "Attention"]
+    assert names == [*shown, "Similarity", "Tokens", "Attention", "Drift"]
     for number, name in enumerate(names):
         if number:
             opened.keyboard.press("ArrowRight")
@@ -78,7 +80,7 @@ def test_answers_follow_typing_and_errors_are_shown(opened: Any) -> None:
 def test_only_what_the_model_can_do_is_shown(opened: Any) -> None:
     opened.select_option("#model", "reranker")
     names = opened.locator("#tabs button").all_inner_texts()
-    assert names == ["Classify", "Similarity", "Tokens", "Attention"]
+    assert names == ["Classify", "Similarity", "Tokens", "Attention", "Drift"]
     assert "score" in answered(opened)
 
 
@@ -93,3 +95,48 @@ def test_texts_are_never_markup(browser: Any) -> None:
         assert "<b>a</b>" in answered(page)
         assert page.locator("img").count() == 0
         page.close()
+
+
+def test_the_address_keeps_the_state(opened: Any, http: httpx.Client) -> None:
+    opened.click("#tab-classify")
+    opened.fill("#panel-classify textarea >> nth=0", "Anna & the bees = 5?\nA second line")
+    opened.wait_for_url(lambda url: "second" in url)
+    answered(opened)
+    address = opened.url
+    assert "#classify?model=tiny&inputs=Anna" in address
+    opened.goto("about:blank")
+    opened.goto(address)
+    opened.wait_for_selector("html[data-ready]")
+    field = opened.locator("#panel-classify textarea >> nth=0")
+    assert field.input_value() == "Anna & the bees = 5?\nA second line"
+    assert opened.is_visible("#panel-classify")
+    opened.evaluate("location.hash = '#tokens?model=reranker&inputs=other'")
+    opened.wait_for_selector("#panel-tokens:not([hidden])")
+    assert opened.locator("#model").input_value() == "reranker"
+
+
+def test_every_request_is_shown_as_code_that_runs(opened: Any, http: httpx.Client) -> None:
+    text = 'It\'s "quoted" \\ text'
+    opened.click("#tab-classify")
+    opened.fill("#panel-classify textarea >> nth=0", text)
+    opened.wait_for_url(lambda url: "quoted" in url)
+    opened.click("#panel-classify summary")
+    curl, python, javascript = opened.locator("#panel-classify .request pre").all_inner_texts()
+    expected = http.post("/classify", json={"model": "tiny", "inputs": text}).json()
+    ran = subprocess.run(curl, shell=True, capture_output=True, text=True, check=True)
+    assert json.loads(ran.stdout)["results"] == expected["results"]
+    values: dict[str, Any] = {}
+    *lines, last = python.splitlines()
+    exec("\n".join([*lines, f"found = {last}"]), values)
+    assert values["found"].label == expected["results"][0]["label"]
+    found = opened.evaluate(f"async () => {{ {javascript}; return answer; }}")
+    assert found["results"] == expected["results"]
+
+
+def test_drift_is_shown(opened: Any, http: httpx.Client) -> None:
+    http.post("/classify", json={"model": "tiny", "inputs": "bees"})
+    opened.click("#tab-drift")
+    opened.wait_for_selector("#panel-drift .rows")
+    text = answered(opened)
+    assert "lengths" in text
+    assert "The model has no figures" in text

@@ -1,5 +1,6 @@
 """Answers of all routes equal those of `bs.load`, and say what was read."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -249,3 +250,21 @@ def test_search_in_an_index(bert: Bert, tmp_path: Path) -> None:
         assert "honey" in found[0]["text"]
         assert http.post("/search", json={"top": 1}).status_code == 422
         assert "river" in bs.connect(str(http.base_url)).search("river")[0]["text"]
+
+
+def test_an_index_that_changes_and_one_that_fails(bert: Bert, tmp_path: Path) -> None:
+    index = bs.Index.create(tmp_path / "index")
+    index.add(["The river flows to the sea."])
+    with serving({"tiny": bert}, index=bs.Index.open(tmp_path / "index")) as http:
+        assert post(http, "/search", query="honey")["results"][0]["text"].startswith("The river")
+        index.add(["Bees make honey."])
+        for _ in range(4):  # whichever handle answers
+            assert "honey" in post(http, "/search", query="honey", top=1)["results"][0]["text"]
+        assert http.get("/ready").status_code == 200
+        index.close()
+        shutil.move(tmp_path / "index", tmp_path / "elsewhere")
+        assert http.get("/ready").status_code == 503
+        assert http.post("/search", json={"query": "honey"}).status_code == 503
+        assert http.get("/live").status_code == 200
+        shutil.move(tmp_path / "elsewhere", tmp_path / "index")
+        assert http.get("/ready").status_code == 200

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,23 +10,28 @@ from fastapi import FastAPI, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
 from bertsmith import __version__
+from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import LoadedModel
+from bertsmith.serve.access import Key
+from bertsmith.serve.address import BaseAddresses
 from bertsmith.serve.cohere import cohere_routes
 from bertsmith.serve.errors import ServeError, shape_of
 from bertsmith.serve.gate import Admission, Gate, State
 from bertsmith.serve.hub import hub_routes
 from bertsmith.serve.metrics import Metrics
-from bertsmith.serve.models import Models
+from bertsmith.serve.models import Launcher, Models, Shares
 from bertsmith.serve.openai import openai_routes
 from bertsmith.serve.own import own_routes
 from bertsmith.serve.playground import playground_routes
 from bertsmith.serve.route import answer, failure
-from bertsmith.serve.search import Index, search_routes
+from bertsmith.serve.search import Index, Readers, search_routes
 from bertsmith.serve.tei import TEI_EMBED, tei_routes
+from bertsmith.serve.traces import Traces
 from bertsmith.serve.vllm import VLLM_CLASSIFY, vllm_routes
 from bertsmith.serve.work import Work
 from bertsmith.settings.serving import Settings
@@ -39,27 +43,65 @@ def create_app(
     *,
     index: Index | None = None,
     state: State | None = None,
+    originals: Mapping[str, LoadedModel] | None = None,
+    aliases: Mapping[str, Shares] | None = None,
+    keys: Sequence[Key] = (),
 ) -> FastAPI:
-    """Return an ASGI application that serves these models by name."""
-    chosen, state = settings or Settings(), state or State()
-    metrics = Metrics()
-    work = Work(Models(models, chosen, metrics), chosen, metrics)
+    """Return an ASGI application that serves these models by name.
+
+    `originals` are float32 models beside those in int8, for `settings.canary`.
+    """
+    chosen, launcher = settings or Settings(), Launcher(Metrics())
+    served = [
+        launcher.launch(name, bert, chosen, (originals or {}).get(name))
+        for name, bert in models.items()
+    ]
+    known = Models(served, aliases, any_name=chosen.any_model_name)
+    readers = None if index is None else Readers(index)
+    return host(Work(known, chosen, launcher.metrics, keys), readers, state or State())
+
+
+def host(work: Work, index: Readers | None, state: State) -> FastAPI:
+    """Return an application behind the gate; `app.state.admission` may serve others later."""
+    admission = Admission(state)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        work.models.close()
-        work.threads.shutdown()
+        admission.work.close()
+        if admission.traces is not None:
+            admission.traces.close()
 
+    app = application(work, admission, index, lifespan=lifespan)
+    app.state.work, app.state.admission = work, admission
+    if work.settings.traces:
+        admission.traces = Traces()
+    admission.serve(work, app)
+    app.add_middleware(Gate, admission=admission)
+    app.add_middleware(BaseAddresses)  # before the gate, which knows what routes need
+    if work.settings.origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=work.settings.origins,
+            allow_methods=("GET", "POST"),
+            allow_headers=("Authorization", "Content-Type", "X-Request-Id", "traceparent"),
+            expose_headers=("X-Request-Id", "Retry-After"),
+        )
+    return app
+
+
+def application(
+    work: Work, admission: Admission, index: Readers | None, lifespan: Any = None
+) -> FastAPI:
+    """Return the routes to some models, without the gate."""
     app = FastAPI(
         title="bertsmith",
         version=__version__,
         summary="Encoder models over HTTP: every task, and the dialects of other servers.",
         lifespan=lifespan,
         # The button "Authorize" of /docs; the gate is what asks for the key.
-        dependencies=[Security(HTTPBearer(auto_error=False))] if chosen.api_key else [],
+        dependencies=[Security(HTTPBearer(auto_error=False))] if work.keys else [],
     )
-    app.state.work, app.state.admission = work, Admission(work, chosen, state)
     routers = (
         own_routes(work, {"classify": VLLM_CLASSIFY, "embed": TEI_EMBED}),
         hub_routes(work),
@@ -72,17 +114,15 @@ def create_app(
     )
     for router in routers:
         app.include_router(router)
-    _health_routes(app, work, state, index)
-    paths = {getattr(one, "path", "") for some in (app, *routers) for one in some.routes}
-    app.state.admission.routes = paths
+    _health_routes(app, work, admission, index)
+    app.state.paths = {getattr(one, "path", "") for some in (app, *routers) for one in some.routes}
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _http_error)
-    app.add_middleware(Gate, admission=app.state.admission)
     return app
 
 
-def _health_routes(app: FastAPI, work: Work, state: State, index: Index | None) -> None:
-    """Routes for liveness (the workers run) and readiness (requests are accepted)."""
+def _health_routes(app: FastAPI, work: Work, admission: Admission, index: Readers | None) -> None:
+    """Routes for liveness (the workers run), readiness (requests are accepted), and reloads."""
 
     def alive() -> bool:
         return all(one.batcher.alive for one in work.models)
@@ -99,12 +139,22 @@ def _health_routes(app: FastAPI, work: Work, state: State, index: Index | None) 
     @app.get("/ping", tags=["health"])
     async def ready() -> Any:
         """200 while requests are accepted; 503 during shutdown, or if the index fails."""
-        problem = await asyncio.to_thread(index.problem) if index is not None else None
-        if not alive() or state.draining:
+        problem = await index.problem() if index is not None else None
+        if not alive() or admission.state.draining:
             problem = "the server is shutting down"
         if problem is None:
             return answer({"status": "ready"})
         return failure(ServeError(503, problem), shape_of("/ready"))
+
+    @app.post("/admin/reload", tags=["health"])
+    async def reload() -> Any:
+        """Read the configuration file again, load what is new, and serve it."""
+        if admission.reload is None:
+            raise ServeError(409, "this server has no configuration file: see serve --config")
+        try:
+            return answer(await admission.reload())
+        except BertsmithError as error:
+            return failure(ServeError(422, str(error)), shape_of("/admin/reload"))
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

@@ -1,10 +1,14 @@
-"""Windows of all requests in one queue; batches by token budget; one worker thread per model."""
+"""Windows of all requests in one queue; batches by token budget; one worker thread per model.
+
+Clients share the queue. A full one still admits a client that has less than its share of what
+waits, and small jobs of all clients take turns, so that one client delays only itself.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -16,12 +20,14 @@ import torch
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.run import EncoderPass, encode
 from bertsmith.infer.windows import Window
+from bertsmith.serve.canary import Canary
 from bertsmith.serve.errors import Overloaded, ServeError
 
 # Tokens in a batch. On a CPU larger batches are hardly faster (7% at four times the size, MiniLM),
 # and every request waits for the current batch.
 BUDGETS = {"cpu": 512, "cuda": 65536}
 QUEUES = {"cpu": 16.0}  # full batches of small requests that may wait; 1 on other devices
+MOST_WAITING = 2  # times the queue's length that may wait if clients with little come last
 SLACK = 0.5  # factor by which the last window may exceed a batch instead of waiting
 RESERVED = 0.25  # share of a batch that is reserved for large jobs, to avoid starvation
 Result = TypeVar("Result")
@@ -34,6 +40,7 @@ class Job:
     future: asyncio.Future[Any]
     tokens: int
     large: bool  # it does not fit into one batch
+    client: str = ""  # whose request it is
     windows: Sequence[Window] = ()
     needed: EncoderPass | None = None
     steps: Generator[None, None, Any] | None = None
@@ -85,15 +92,14 @@ class Batcher:
         exact: bool = False,
         turn: threading.Lock | None = None,
         watch: Callable[[Batch], None] | None = None,
+        canary: Canary | None = None,
     ) -> None:
-        self.model, self.exact, self.watch = model, exact, watch
+        self.model, self.watch, self.canary = model, watch, canary
+        self.limit(budget, queue_batches, patience, exact)
         self._turn = turn or threading.Lock()  # models of one device compute in turns
-        self.budget = budget or model.budget or BUDGETS.get(model.device.type, 512)
-        batches = queue_batches or QUEUES.get(model.device.type, 1.0)
-        self.most = int(self.budget * batches)  # tokens of small jobs that may wait
-        self.patience = patience  # seconds of work in large jobs that may wait
         self.jobs: deque[Job] = deque()  # by arrival
         self.waiting = 0  # tokens of small jobs that are not in a batch yet
+        self.shares = Counter[str]()  # those of each client
         self.waiting_large = 0  # those of large jobs
         self.speed = 0.0  # tokens per second of recent batches
         self._turns = count(1)
@@ -105,39 +111,55 @@ class Batcher:
 
     # ------------------------------------------------------------------ the event loop's side
 
+    def limit(
+        self, budget: int | None, queue_batches: float | None, patience: float, exact: bool
+    ) -> None:
+        """Set the sizes of batches and queues, also of a queue that is in use."""
+        kind = self.model.device.type
+        self.budget = budget or self.model.budget or BUDGETS.get(kind, 512)
+        # tokens of small jobs that may wait
+        self.most = int(self.budget * (queue_batches or QUEUES.get(kind, 1.0)))
+        self.patience = patience  # seconds of work in large jobs that may wait
+        self.exact = exact
+
     @property
     def alive(self) -> bool:
         """Whether the worker thread is running."""
         return self._thread.is_alive()
 
-    @property
-    def full(self) -> bool:
-        """Whether new requests are refused, whatever their size.
+    def full(self, client: str | None = None) -> bool:
+        """Whether new requests of a client are refused, whatever their size; None: of any client.
 
-        Large jobs do not count: they take turns with small ones, and do not delay them.
+        A client that has less than its share of a full queue is admitted. Large jobs do not count:
+        they take turns with small ones, and do not delay them.
         """
-        return self.waiting >= self.most
+        if self.waiting < self.most:
+            return False
+        if client is None or self.waiting >= MOST_WAITING * self.most:
+            return True
+        own = self.shares[client]
+        return own * (len(self.shares) + (not own)) >= self.most
 
     def overloaded(self, tokens: int | None = None) -> Overloaded:
         """Return the error for a full queue, with the estimated time until it is empty."""
         waiting = self.waiting if tokens is None else tokens
         return Overloaded(waiting / self.speed if self.speed else 1.0)
 
-    def submit(self, needed: EncoderPass) -> Job:
+    def submit(self, needed: EncoderPass, client: str = "") -> Job:
         """Queue the windows of a request; its future receives a result for each."""
         tokens = sum(len(window.ids) for window in needed.windows)
         future = asyncio.get_running_loop().create_future()
-        job = Job(future, tokens, tokens > self.budget, needed.windows, needed)
+        job = Job(future, tokens, tokens > self.budget, client, needed.windows, needed)
         job.results = [None] * len(needed.windows)
         if not job.windows:
             future.set_result([])
             return job
         return self._add(job)
 
-    def submit_call(self, steps: Generator[None, None, Any], tokens: int) -> Job:
+    def submit_call(self, steps: Generator[None, None, Any], tokens: int, client: str = "") -> Job:
         """Queue a call for the worker thread; between its steps other requests have their turn."""
         future = asyncio.get_running_loop().create_future()
-        return self._add(Job(future, tokens, tokens > self.budget, steps=steps))
+        return self._add(Job(future, tokens, tokens > self.budget, client, steps=steps))
 
     def cancel(self, job: Job) -> None:
         """Remove what is left of a job."""
@@ -161,7 +183,7 @@ class Batcher:
             large = self.waiting_large
             if job.large and large and large + job.tokens > self.speed * self.patience > 0:
                 raise self.overloaded(large)
-            if not job.large and self.full:
+            if not job.large and self.full(job.client):
                 raise self.overloaded()
             self.jobs.append(job)
             self._count(job, job.tokens)
@@ -176,6 +198,9 @@ class Batcher:
             self.waiting_large += tokens
         else:
             self.waiting += tokens
+            self.shares[job.client] += tokens
+            if self.shares[job.client] <= 0:
+                del self.shares[job.client]
 
     # ------------------------------------------------------------------ the worker's side
 
@@ -190,12 +215,13 @@ class Batcher:
             self._run(batch)
 
     def _pick(self) -> list[Place]:
-        """The next batch: a share for a large job, then small jobs by arrival, then large ones.
+        """The next batch: a share for a large job, then small jobs, then large ones.
 
-        Large jobs take turns. They delay a small job by at most the batch that is running when it
+        Small jobs of one client are served by arrival, those of several clients in turns. Large
+        jobs take turns. They delay a small job by at most the batch that is running when it
         arrives.
         """
-        small = [job for job in self.jobs if not job.large]
+        small = self._in_turns([job for job in self.jobs if not job.large])
         large = sorted((job for job in self.jobs if job.large), key=lambda job: job.turn)
         first = large[0] if large else None
         batch: list[Place] = []
@@ -233,6 +259,17 @@ class Batcher:
             if job.steps is None and job.taken == len(job.windows):
                 self.jobs.remove(job)
         return batch
+
+    def _in_turns(self, jobs: list[Job]) -> list[Job]:
+        """Jobs by the number of tokens of the same client before them."""
+        if len(self.shares) < 2:
+            return jobs
+        before = Counter[str]()
+        order: list[tuple[int, Job]] = []
+        for job in jobs:
+            order.append((before[job.client], job))
+            before[job.client] += job.left
+        return [job for _, job in sorted(order, key=lambda one: one[0])]
 
     def _run(self, batch: list[Place]) -> None:
         batch = [place for place in batch if not place.job.cancelled]
@@ -314,6 +351,8 @@ class Batcher:
             outputs = {
                 key: compute(model, hidden, batch, windows) for key, compute in passes.items()
             }
+            if self.canary is not None:
+                self.canary.watch(windows, [not place.number for place in places], hidden, batch)
         for row, (job, number) in enumerate(places):
             assert job.needed is not None
             job.results[number] = outputs[job.needed.key][row]

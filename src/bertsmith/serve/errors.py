@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bertsmith.errors import printable
+from bertsmith.serve.address import within
 
 KINDS = {  # TEI's error_type and OpenAI's type for each status
     400: ("Validation", "invalid_request_error"),
@@ -23,6 +24,9 @@ KINDS = {  # TEI's error_type and OpenAI's type for each status
     503: ("Unhealthy", "server_error"),
     504: ("Timeout", "server_error"),
 }
+
+
+COHERE = {"/v1/rerank", "/v2/rerank", "/v1/embed", "/v2/embed", "/v1/classify"}
 
 
 class ServeError(Exception):
@@ -77,6 +81,9 @@ def cohere_shape(error: ServeError) -> dict[str, Any]:
 
 def shape_of(path: str) -> Shape:
     """Return the error format of a path, also before the body is read."""
-    if path in ("/v1/rerank", "/v2/rerank"):
+    path = within(path)
+    if path in COHERE:
         return cohere_shape
-    return openai_shape if path.startswith("/v1/") or path == "/score" else tei_shape
+    return (
+        openai_shape if path.startswith(("/v1/", "/infinity/")) or path == "/score" else tei_shape
+    )

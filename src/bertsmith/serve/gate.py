@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
-import json
 import logging
 import math
 import re
@@ -14,10 +11,15 @@ from time import perf_counter
 from typing import Any
 from uuid import uuid4
 
+from fastapi import FastAPI
 from starlette.responses import Response
+from starlette.types import ASGIApp
 
-from bertsmith.serve.errors import ServeError, shape_of
+from bertsmith.serve.access import Access, Caller, scope_of
+from bertsmith.serve.errors import Overloaded, ServeError, shape_of
+from bertsmith.serve.logs import LOG
 from bertsmith.serve.route import failure
+from bertsmith.serve.traces import Traces
 from bertsmith.serve.work import USAGE, Usage, Work
 from bertsmith.settings.serving import LOOPBACK, Settings
 
@@ -29,7 +31,7 @@ OPEN = {"/", "/health", "/live", "/ready", "/ping", "/metrics", "/docs", "/opena
 READING = ("GET", "HEAD", "OPTIONS")  # methods that ask for no work
 REQUEST_ID = re.compile(rb"[\w.:-]{1,128}", re.ASCII)
 GRACE = 0.5  # seconds for the rest of a request after a server has stopped to accept others
-LOG = logging.getLogger("bertsmith.serve")
+BODIES = 32  # times the largest body, in bytes: what all requests together may have sent
 
 
 class State:
@@ -37,9 +39,21 @@ class State:
 
     def __init__(self) -> None:
         self.draining = False
-        self.active = 0  # requests that are being answered
+        self.requests: set[object] = set()  # those that are being answered
+        self.received = 0  # bytes of their bodies
         self._reading: set[asyncio.Timeout] = set()  # time limits of requests being received
         self._end = math.inf  # of the event loop's clock: nothing is received any more
+
+    @property
+    def active(self) -> int:
+        """How many requests are being answered."""
+        return len(self.requests)
+
+    async def finished(self) -> None:
+        """Wait until all requests that are being answered now are finished."""
+        present = set(self.requests)
+        while present & self.requests:
+            await asyncio.sleep(0.02)
 
     async def read(self, receive: Receive, until: float) -> Message:
         """Return the next part of a request; one that does not arrive in time is an error."""
@@ -62,55 +76,87 @@ class State:
 
 
 class Admission:
-    """Authentication, limits and admission; metrics and logs of every request."""
+    """Authentication, limits and admission; metrics and logs of every request.
 
-    def __init__(self, work: Work, settings: Settings, state: State) -> None:
-        self.work, self.settings, self.state = work, settings, state
-        key = settings.api_key
-        self.key = None if key is None else hashlib.sha256(b"Bearer " + key.encode()).digest()
+    What is served is replaced as a whole by `serve`; requests that have begun keep the old.
+    """
+
+    work: Work
+    app: ASGIApp | None = None  # what answers, after a reload
+    settings: Settings
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.traces: Traces | None = None
+        # reads the configuration again, where there is one
+        self.reload: Callable[[], Awaitable[dict[str, Any]]] | None = None
+
+    def serve(self, work: Work, app: FastAPI) -> None:
+        """Admit requests for these models from now on."""
+        settings = work.settings
+        self.access = Access(work.keys)
         self.hosts = {host.lower().encode() for host in settings.hosts}
         self.sites = self.hosts - {host.encode() for host in LOOPBACK}  # whose pages may ask
-        self.routes: set[str] = set()  # paths that metrics name
+        self.origins = {origin.lower().encode() for origin in settings.origins}
+        self.open = OPEN - ({"/metrics"} if self.access.metrics_closed else set())
+        self.routes: set[str] = app.state.paths  # that metrics name
+        self.work, self.settings = work, settings
+        for one in work.models:
+            work.metrics.served(one, 1)
 
-    def refusal(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> ServeError | None:
-        """Return the error of a request that is refused before its body is read, if any."""
+    def caller(
+        self, method: str, path: str, headers: Mapping[bytes, bytes], address: str
+    ) -> Caller:
+        """Return who sends a request; one that is refused before its body is read is an error."""
         host = headers.get(b"host", b"").lower()
         if self.hosts and _name(host) not in self.hosts:
-            return ServeError(403, "this host name is not served here: see serve --allow-host")
-        if method == "OPTIONS" or (method in READING and path in OPEN):
-            return None
+            raise ServeError(403, "this host name is not served here: see serve --allow-host")
+        if method == "OPTIONS" or (method in READING and path in self.open):
+            return Caller(address)
         if method not in READING and not self._own_page(headers.get(b"origin"), host):
-            return ServeError(403, "pages of other sites are refused: see serve --allow-host")
-        if self.key is not None:
-            given = hashlib.sha256(headers.get(b"authorization", b"")).digest()
-            if not hmac.compare_digest(given, self.key):
-                more = {"WWW-Authenticate": "Bearer"}
-                return ServeError(401, "the API key is missing or wrong", headers=more)
+            raise ServeError(403, "pages of other sites are refused: see serve --allow-origin")
+        scope = scope_of(path)
+        caller = self.access.caller(headers, address, scope)
         length = headers.get(b"content-length", b"")
         if length.isdigit() and (len(length) > 15 or int(length) > self.settings.max_body):
-            return self.too_large()
-        if method == "POST" and self.work.models.full:
-            return next(iter(self.work.models)).batcher.overloaded()
-        return None
+            raise self.too_large()
+        if method == "POST" and scope == "use" and self.work.models.full(caller.name):
+            raise next(iter(self.work.models)).batcher.overloaded()
+        return caller
 
     def _own_page(self, origin: bytes | None, host: bytes) -> bool:
         """Whether a request is no browser's, or from a page of this server.
 
         A browser lets a page of any site send text/plain to any server, without asking it first.
         """
-        site = None if origin is None else origin.lower().partition(b"://")[2]
-        return site is None or site == host or _name(site) in self.sites
+        if origin is None or origin.lower() in self.origins:
+            return True
+        site = origin.lower().partition(b"://")[2]
+        return site == host or _name(site) in self.sites
 
     def too_large(self) -> ServeError:
         """Return the error for a body that exceeds the limit."""
         most = self.settings.max_body
         return ServeError(413, f"the request has more than {most:,} bytes: send less at once")
 
+    def receive(self, size: int) -> None:
+        """Count bytes of a body; more than the memory for bodies is an error."""
+        self.state.received += size
+        if self.state.received > BODIES * self.settings.max_body:
+            raise Overloaded(1.0)
+
     def note(
-        self, method: str, path: str, usage: Usage, status: int, seconds: float, number: bytes
+        self,
+        method: str,
+        path: str,
+        usage: Usage,
+        status: int,
+        start: float,
+        number: bytes,
+        headers: Mapping[bytes, bytes],
     ) -> None:
-        """Count and log a finished request."""
-        metrics = self.work.metrics
+        """Count, trace and log a finished request."""
+        metrics, seconds = self.work.metrics, perf_counter() - start
         route = usage.route or (path if path in self.routes else "other")
         metrics.requests.labels(route, str(status)).inc()
         metrics.duration.labels(route).observe(seconds)
@@ -119,50 +165,61 @@ class Admission:
             metrics.wait.labels(route, usage.model).observe(usage.wait)
             metrics.compute.labels(route, usage.model).observe(usage.compute)
             metrics.tokens.labels(route, usage.model).inc(usage.tokens)
+        if not self.settings.json_logs and self.traces is None:
+            return
+        entry: dict[str, Any] = {
+            "request_id": number.decode(),
+            "client": usage.caller.name,
+            "method": method,
+            "path": path[:200],
+            "status": status,
+            "model": usage.model or None,
+            "model_sha": usage.sha,
+            "tokens": usage.tokens,
+            "total_ms": round(1000 * seconds, 2),
+            "tokenization_ms": round(1000 * usage.tokenise, 2),
+            "queue_ms": round(1000 * usage.wait, 2),
+            "inference_ms": round(1000 * usage.compute, 2),
+        }
+        if self.traces is not None:
+            entry["trace_id"] = self.traces.write(usage, entry, headers, start)
+        if self.settings.log_texts:
+            entry["texts"] = usage.texts
         if self.settings.json_logs:
-            entry = {
-                "request_id": number.decode(),
-                "method": method,
-                "path": path[:200],
-                "status": status,
-                "model": usage.model or None,
-                "tokens": usage.tokens,
-                "total_ms": round(1000 * seconds, 2),
-                "tokenization_ms": round(1000 * usage.tokenise, 2),
-                "queue_ms": round(1000 * usage.wait, 2),
-                "inference_ms": round(1000 * usage.compute, 2),
-            }
-            LOG.info(json.dumps(entry))
+            level = logging.ERROR if status >= 500 else logging.INFO
+            LOG.log(level, "request", extra={"entry": entry})
 
 
 class Gate:
     """ASGI middleware: refuses what is not admitted; request ids and headers of answers."""
 
-    def __init__(self, app: Any, admission: Admission) -> None:
-        self.app, self.admission = app, admission
-        self.settings, self.state = admission.settings, admission.state
+    def __init__(self, app: ASGIApp, admission: Admission) -> None:
+        self.app, self.admission, self.state = app, admission, admission.state
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        start, headers = perf_counter(), dict(scope["headers"])
-        usage = Usage(seconds=self.settings.timeout)
+        start, headers, admission = perf_counter(), dict(scope["headers"]), self.admission
+        until = asyncio.get_running_loop().time() + admission.settings.timeout
+        address = (scope["client"] or ("",))[0]
+        usage = Usage(Caller(address), until=until, seconds=admission.settings.timeout)
         USAGE.set(usage)
         number = request_id(headers)
         status = 500
         size, whole = 0, False
-        until = asyncio.get_running_loop().time() + self.settings.timeout
 
         async def counted() -> Message:
             nonlocal size, whole
             message = await (receive() if whole else self.state.read(receive, until))
             if message["type"] == "http.request":
                 whole = not message.get("more_body", False)
-                size += len(message.get("body", b""))
-                if size > self.settings.max_body:
-                    raise self.admission.too_large()
+                more = len(message.get("body", b""))
+                size += more
+                admission.receive(more)
+                if size > admission.settings.max_body:
+                    raise admission.too_large()
             return message
 
         async def labelled(message: Message) -> None:
@@ -175,20 +232,23 @@ class Gate:
                 message["headers"] = [*message["headers"], *more]
             await send(message)
 
-        self.state.active += 1
+        request = object()
+        self.state.requests.add(request)
+        method, path = scope["method"], scope["path"]
         try:
-            refused = self.admission.refusal(scope["method"], scope["path"], headers)
-            if refused is not None:
-                response = failure(refused, shape_of(scope["path"]))
-                await response(scope, counted, labelled)
+            try:
+                usage.caller = admission.caller(method, path, headers, address)
+                usage.caller.spend("requests", 1)
+            except ServeError as error:
+                await failure(error, shape_of(path))(scope, counted, labelled)
             else:
-                await self._answered(scope, counted, labelled)
+                await self._answered(admission.app or self.app, scope, counted, labelled)
         finally:
-            self.state.active -= 1
-            seconds = perf_counter() - start
-            self.admission.note(scope["method"], scope["path"], usage, status, seconds, number)
+            self.state.requests.discard(request)
+            self.state.received -= size
+            admission.note(method, path, usage, status, start, number, headers)
 
-    async def _answered(self, scope: Any, receive: Receive, send: Send) -> None:
+    async def _answered(self, app: ASGIApp, scope: Any, receive: Receive, send: Send) -> None:
         started = False
 
         async def watched(message: Message) -> None:
@@ -198,11 +258,11 @@ class Gate:
 
         response: Response
         try:
-            await self.app(scope, receive, watched)
+            await app(scope, receive, watched)
             return
         except ServeError as error:
             response = failure(error, shape_of(scope["path"]))
-        except Exception:  # only the request that caused it fails
+        except Exception:  # noqa: BLE001 - only the request that caused it fails
             LOG.exception("a request failed: %s", scope["path"])
             response = failure(ServeError(500, "the server failed"), shape_of(scope["path"]))
         if not started:

@@ -1,12 +1,13 @@
-"""`POST /`: Hugging Face's inference API, which sends inputs of all tasks to one URL.
+"""Hugging Face's inference API: `POST /`, one URL for all tasks, and `POST /pipeline/TASK`.
 
 Keys are those of huggingface_hub's InferenceClient (in `parameters`) and of TEI (beside `inputs`).
-A key that the task of the model does not honour is an error.
+A key that the task does not honour is an error.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from fastapi import APIRouter
 from pydantic import ConfigDict, Field, ValidationError
@@ -22,6 +23,7 @@ from bertsmith.tasks.answering.task import Answer, AnswerRequest
 from bertsmith.tasks.filling import FillMaskRequest
 from bertsmith.tasks.tagging.task import TagRequest
 from bertsmith.tasks.use import Texts, listed
+from bertsmith.tasks.zero_shot.task import TEMPLATE, LabelRequest
 
 Top = Annotated[int, Field(ge=1, le=1000)]
 Task = TypeVar("Task", bound="TaskBody")
@@ -107,42 +109,108 @@ class SentencesBody(TaskBody):
     prompt_name: str | None = None
 
 
+class GivenLabelsBody(TaskBody):
+    """Texts to classify with labels of the request (zero-shot)."""
+
+    inputs: Texts
+    candidate_labels: str | Filled[str]
+    hypothesis_template: str | None = None
+    multi_label: bool = False
+
+
+class HubTask(NamedTuple):
+    """A task of Hugging Face: what a model is asked for, its request and its own keys."""
+
+    verb: str
+    Body: type[TaskBody]
+    keys: set[str]  # only this task has them
+
+
+TASKS = {
+    "sentence-similarity": HubTask("embed", SentencesBody, {"source_sentence"}),
+    "question-answering": HubTask("answer", QuestionBody, {"question"}),
+    "zero-shot-classification": HubTask("choose-label", GivenLabelsBody, {"candidate_labels"}),
+    "text-classification": HubTask("classify", LabelBody, {"function_to_apply", "raw_scores"}),
+    "token-classification": HubTask("tag", EntityBody, {"aggregation_strategy", "ignore_labels"}),
+    "fill-mask": HubTask("fill-mask", MaskBody, set()),
+    "feature-extraction": HubTask("embed", VectorBody, {"normalize", "dimensions", "prompt_name"}),
+}
+
+
 class Hub:
-    """The tasks of `POST /`, chosen by the inputs and by the heads of the model."""
+    """The tasks of Hugging Face, each with the request and the answer of its pipeline."""
 
     def __init__(self, work: Work) -> None:
         self.work, self.tei = work, Tei(work)
+        self.steps: dict[str, Callable[[ServedModel, Any], Awaitable[Any]]] = {
+            "sentence-similarity": self._similarity,
+            "question-answering": self._question,
+            "zero-shot-classification": self._given_labels,
+            "text-classification": self._labels,
+            "token-classification": self._entities,
+            "fill-mask": self._masks,
+            "feature-extraction": self._vectors,
+        }
 
     async def answer(self, body: HubBody) -> Any:
         """Inputs of whatever task the model is for (huggingface_hub's InferenceClient)."""
-        inputs, models = body.inputs, self.work.models
-        if isinstance(inputs, dict) and "source_sentence" in inputs:
-            own = parsed(SentencesBody, body).model_dump()
-            asked = {"model": body.model, "inputs": own.pop("inputs"), "parameters": own}
-            return await self.tei.similarity(SimilarityBody.model_validate(asked))
-        if isinstance(inputs, dict) and "question" in inputs:
-            served = models.pick(body.model, "answer")
-            return await self._question(served, parsed(QuestionBody, body))
-        served = models.named(body.model) if body.model else next(iter(models))
-        if "candidate_labels" in {*(body.parameters or ()), *(body.model_extra or ())}:
-            labels = served.bert.checkpoint.labels if "classify" in served.can else ("none",)
-            raise ServeError(
-                422,
-                f"candidate_labels: no model here classifies with labels of a request (zero-shot); "
-                f"the labels of {served.name}: {', '.join(labels)}",
+        return await self.one(self._by_inputs(body) or self._of_model(body.model), body)
+
+    async def one(self, name: str, body: HubBody) -> Any:
+        """Inputs of one task."""
+        served = self.work.models.pick(body.model, TASKS[name].verb)
+        return await self.steps[name](served, parsed(TASKS[name].Body, body))
+
+    def _by_inputs(self, body: HubBody) -> str | None:
+        """The task that only these inputs or parameters can be for."""
+        inputs, keys = body.inputs, {*(body.parameters or ()), *(body.model_extra or ())}
+        if not isinstance(inputs, str | list | dict):
+            return None  # which is refused by any task
+        keys.update(inputs if isinstance(inputs, dict) else ())
+        for name, task in TASKS.items():
+            if keys & task.keys:
+                return name
+        models = [self.work.models.named(body.model)] if body.model else [*self.work.models]
+        masks = [str(one.bert.tokenizer.mask_token) for one in models if "fill-mask" in one.can]
+        texts = [text for text in listed(inputs) if isinstance(text, str)]  # type: ignore[arg-type]
+        return "fill-mask" if any(mask in text for mask in masks for text in texts) else None
+
+    def _of_model(self, name: str | None) -> str:
+        """The task that a model is for; without a name, the first one."""
+        models = self.work.models
+        served = models.named(name) if name else next(iter(models))
+        for task in ("text-classification", "token-classification", "question-answering"):
+            if TASKS[task].verb in served.can:
+                return task
+        return "feature-extraction"
+
+    async def _similarity(self, served: ServedModel, body: SentencesBody) -> list[float]:
+        how = body.model_dump(exclude={"inputs"})
+        asked = {"model": served.name, "inputs": body.inputs.model_dump(), "parameters": how}
+        return await self.tei.similarity(SimilarityBody.model_validate(asked))
+
+    async def _vectors(self, served: ServedModel, body: VectorBody) -> Any:
+        return await self.tei.embed(EmbedBody(model=served.name, **body.model_dump()))
+
+    async def _given_labels(self, served: ServedModel, body: GivenLabelsBody) -> Any:
+        labels = body.candidate_labels
+        if isinstance(labels, str):  # as the pipeline of transformers reads it
+            labels = [label.strip() for label in labels.split(",") if label.strip()]
+        asked = LabelRequest.model_construct(
+            inputs=body.inputs,
+            labels=labels,
+            template=(body.hypothesis_template or TEMPLATE).replace("{}", "{label}", 1),
+            several=body.multi_label,
+        )
+        rows = await self.work.ask(served, "choose-label", asked, body.long)
+        found = [
+            sorted(
+                ({"label": name, "score": score} for name, score in one.scores.items()),
+                key=lambda one: -one["score"],
             )
-        if "classify" in served.can:
-            return await self._labels(served, parsed(LabelBody, body))
-        if "tag" in served.can:
-            return await self._entities(served, parsed(EntityBody, body))
-        mask, texts = served.bert.tokenizer.mask_token, listed(inputs)
-        masked = mask and any(isinstance(text, str) and mask in text for text in texts)
-        if "fill-mask" in served.can and masked:
-            return await self._masks(served, parsed(MaskBody, body))
-        if "answer" in served.can:
-            parsed(QuestionBody, body)  # says what is missing
-        own = parsed(VectorBody, body).model_dump()
-        return await self.tei.embed(EmbedBody(model=served.name, **own))
+            for one in rows
+        ]
+        return found[0] if isinstance(body.inputs, str) else found
 
     async def _labels(self, served: ServedModel, body: LabelBody) -> list[list[dict[str, Any]]]:
         rows = [[one] if isinstance(one, str) else one for one in listed(body.inputs)]  # type: ignore[arg-type]
@@ -209,7 +277,14 @@ def parsed(kind: type[Task], body: HubBody) -> Task:
 
 
 def hub_routes(work: Work) -> APIRouter:
-    """`POST /`."""
-    router = APIRouter(route_class=JsonRoute, tags=["Hugging Face"])
-    router.post("/", response_model=None, name="any_task")(Hub(work).answer)
+    """`POST /`, and a route for each task."""
+    router, hub = APIRouter(route_class=JsonRoute, tags=["Hugging Face"]), Hub(work)
+    router.post("/", response_model=None, name="any_task")(hub.answer)
+    for name in TASKS:
+
+        async def one_task(body: HubBody, name: str = name) -> Any:
+            """Inputs of one task, for the first model that supports it."""
+            return await hub.one(name, body)
+
+        router.post(f"/pipeline/{name}", response_model=None, name=name)(one_task)
     return router

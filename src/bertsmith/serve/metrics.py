@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 
 from prometheus_client import (
@@ -10,14 +13,19 @@ from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
+    GCCollector,
     Histogram,
+    ProcessCollector,
     generate_latest,
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from bertsmith import __version__
+
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 TOKENS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
+DRIFTS = (0.0003, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 1)
 Labels = tuple[str, ...]
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # folder shared by several processes
 
@@ -50,15 +58,59 @@ class Metrics:
         self.budget = gauge("bertsmith_batch_budget", "Tokens that fit into a batch")
         self.size = gauge("te_queue_size", "Requests in the queue")
         self.waiting = gauge("bertsmith_queue_tokens", "Tokens in the queue")
-        self.queues: list[tuple[str, Any]] = []
+        drift = "1 - cosine of an int8 result and its float32 canary"
+        self.drift = histogram("bertsmith_canary_drift", drift, own, DRIFTS)
+
+        def info(name: str, about: str, *labels: str) -> Gauge:
+            return Gauge(name, about, labels, registry=registry, multiprocess_mode="max")
+
+        build = info("bertsmith_build_info", "Versions", "version", "python", "torch")
+        build.labels(__version__, platform.python_version(), version("torch")).set(1)
+        self.models = info("bertsmith_model_info", "Models", "model", "version", "sha256")
+        self.reloads = Counter("bertsmith_reloads", "Reloads", ("result",), registry=registry)
+        if FOLDER not in os.environ:  # of one process; several have no common one
+            ProcessCollector(registry=registry)
+            GCCollector(registry=registry)
+        change = "Change of inputs or predictions since evaluation (stability index)"
+        self.change = info("bertsmith_drift", change, "model", "figure")
+        beyond = "Whether that is above --drift-limit"
+        self.beyond = info("bertsmith_drift_beyond_limit", beyond, "model", "figure")
+        self.queues: dict[str, Any] = {}
+
+    def report_drift(self, name: str, found: Mapping[str, float | None], limit: float) -> None:
+        """Report how far the inputs and predictions of a model are from those of its evaluation."""
+        for figure, value in found.items():
+            if value is not None:
+                self.change.labels(name, figure).set(value)
+                self.beyond.labels(name, figure).set(value > limit)
+
+    def served(self, model: Any, now: int) -> None:
+        """Say that a model is served now (1), or no more (0)."""
+        self.models.labels(model.name, model.version or "", model.sha or "").set(now)
 
     def queue(self, name: str, batcher: Any) -> None:
-        """Report the queue of a model whenever metrics are read."""
-        self.queues.append((name, batcher))
+        """Report the queue of a model from now on."""
+        self.queues[name] = batcher
+        self.fill.labels(name).set(0)
+        self._measure(name, batcher)
+
+    def forget(self, name: str, batcher: Any) -> None:
+        """Report the queue of a model no more, unless another one has its name."""
+        if self.queues.get(name) is batcher:
+            del self.queues[name]
+            for gauge in (self.fill, self.budget, self.size, self.waiting):
+                gauge.labels(name).set(0)  # processes that share metrics cannot remove any
+
+    def _measure(self, name: str, batcher: Any) -> None:
         self.budget.labels(name).set(batcher.budget)
+        self.size.labels(name).set(len(batcher.jobs))
+        self.waiting.labels(name).set(batcher.waiting + batcher.waiting_large)
 
     def batch(self, name: str, batch: Any) -> None:
         """Count a batch of a model."""
+        if name not in self.queues:
+            return
+        self._measure(name, self.queues[name])
         self.batch_size.labels(name).observe(batch.requests)
         self.batch_tokens.labels(name).observe(batch.tokens)
         self.batch_seconds.labels(name).observe(batch.seconds)
@@ -66,9 +118,8 @@ class Metrics:
 
     def text(self) -> tuple[bytes, str]:
         """Return all metrics in Prometheus' text format, and the content type."""
-        for name, batcher in self.queues:
-            self.size.labels(name).set(len(batcher.jobs))
-            self.waiting.labels(name).set(batcher.waiting + batcher.waiting_large)
+        for name, batcher in self.queues.items():
+            self._measure(name, batcher)
         registry = self.registry
         if FOLDER in os.environ:
             registry = CollectorRegistry()

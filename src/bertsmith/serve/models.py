@@ -1,21 +1,23 @@
-"""The models of a server: names, abilities, and the choice for a request."""
+"""The models of a server: names, versions, aliases, abilities, and the choice for a request."""
 
 from __future__ import annotations
 
 import copy
+import random
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from time import time
 from typing import Any
 
 import torch
 
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, nearest
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.ledger import Ledger
 from bertsmith.serve.batcher import Batcher
+from bertsmith.serve.canary import Canary
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.metrics import Metrics
 from bertsmith.settings.serving import Settings
@@ -24,15 +26,29 @@ from bertsmith.tasks.registry import USES, task_of
 from bertsmith.tasks.task import Task
 from bertsmith.tasks.use import PairScores
 
+WARM = "A first pass is slower than those that follow. " * 8
+Shares = Mapping[str, float]  # names of models → how many of the requests each answers
+
 
 @dataclass(frozen=True)
 class ServedModel:
     """A loaded model with its name, queue and worker."""
 
-    name: str
+    name: str  # NAME, or NAME@VERSION
     bert: LoadedModel
     batcher: Batcher
     created: int
+    sha: str | None = None  # of the files of the model
+
+    @property
+    def base(self) -> str:
+        """The name without the version."""
+        return self.name.partition("@")[0]
+
+    @property
+    def version(self) -> str | None:
+        """What follows the @ in the name."""
+        return self.name.partition("@")[2] or None
 
     @property
     def can(self) -> list[str]:
@@ -78,6 +94,8 @@ class ServedModel:
         bert, labelled = self.bert, any(USES[verb].labelled for verb in self.can)
         return {
             "id": self.name,
+            "version": self.version,
+            "sha256": self.sha,
             "can": self.can,
             "task": self.task.name,
             "family": bert.checkpoint.family.name,
@@ -92,88 +110,127 @@ class ServedModel:
         }
 
 
+def limits(settings: Settings) -> dict[str, Any]:
+    """What the settings say about the queue of each model."""
+    return {
+        "budget": settings.batch_tokens,
+        "queue_batches": settings.queue_batches,
+        "patience": 0.75 * settings.timeout,
+        "exact": settings.exact,
+    }
+
+
+@dataclass
+class Launcher:
+    """Gives loaded models their queues and workers; models of one device compute in turns."""
+
+    metrics: Metrics
+    turns: dict[torch.device, threading.Lock] = field(default_factory=dict)
+
+    def launch(
+        self,
+        name: str,
+        bert: LoadedModel,
+        settings: Settings,
+        original: LoadedModel | None = None,
+        sha: str | None = None,
+    ) -> ServedModel:
+        """Return a model that is ready to answer: its first passes are done."""
+        metrics, canary = self.metrics, None
+        if settings.canary and original is not None:
+            canary = Canary(original, settings.canary, metrics.drift.labels(name).observe)
+        turn = self.turns.setdefault(bert.device, threading.Lock())
+        watch = partial(metrics.batch, name)
+        batcher = Batcher(bert, turn=turn, watch=watch, canary=canary, **limits(settings))
+        with turn:
+            embed(bert, [WARM[:46], WARM])
+        metrics.queue(name, batcher)
+        return ServedModel(name, bert, batcher, int(time()), sha)
+
+
 class Models:
-    """All models of a server, in the order in which they were named."""
+    """All models of a server, in the order in which they were named.
+
+    A request names a model as NAME@VERSION, as NAME (its newest version: the one listed last), or
+    by an alias. An alias stands for one model, or for several with the share of requests that each
+    answers. An alias NAME goes before the newest version of NAME, so that a version is made
+    current, tried with a share of the requests, or withdrawn, without a change to any client.
+    """
 
     def __init__(
-        self, models: Mapping[str, LoadedModel], settings: Settings, metrics: Metrics
+        self,
+        served: Sequence[ServedModel],
+        aliases: Mapping[str, Shares] | None = None,
+        *,
+        any_name: bool = False,
     ) -> None:
-        if not models:
+        if not served:
             raise BertsmithError("a server needs at least one model")
-        self.served: dict[str, ServedModel] = {}
-        turns: dict[torch.device, threading.Lock] = {}
-        for name, bert in models.items():
-            batcher = Batcher(
-                bert,
-                budget=settings.batch_tokens,
-                queue_batches=settings.queue_batches,
-                patience=0.75 * settings.timeout,
-                exact=settings.exact,
-                turn=turns.setdefault(bert.device, threading.Lock()),
-                watch=partial(metrics.batch, name),
-            )
-            metrics.queue(name, batcher)
-            metrics.fill.labels(name).set(0)
-            embed(bert, ["A first pass is slower than those that follow."])
-            self.served[name] = ServedModel(name, bert, batcher, int(time()))
+        self.served = {one.name: one for one in served}
+        self.newest = {one.base: one for one in served}
+        self.any_name = any_name  # unknown names are answered too
+        self.aliases = dict(aliases or {})
+        for alias, shares in self.aliases.items():
+            for target in shares:
+                if target not in self.served and target not in self.newest:
+                    known = nearest(target, [*self.served, *self.newest])
+                    raise BertsmithError(f"the alias {alias}: there is no model {target!r}{known}")
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[ServedModel]:
         return iter(self.served.values())
+
+    @property
+    def names(self) -> list[str]:
+        """Every name that a request may use: models, names without versions, aliases."""
+        return list(dict.fromkeys([*self.served, *self.newest, *self.aliases]))
 
     @property
     def can(self) -> list[str]:
         """The verbs of what at least one model can do."""
         return [verb for verb, use in USES.items() if any(use.can(one.bert) for one in self)]
 
-    @property
-    def full(self) -> bool:
-        """Whether all models would refuse a request."""
-        return all(one.batcher.full for one in self)
+    def full(self, client: str | None = None) -> bool:
+        """Whether all models would refuse a small request of a client, or of any."""
+        return all(one.batcher.full(client) for one in self.served.values())
+
+    def find(self, name: str) -> ServedModel | None:
+        """Return the model that answers to a name; of an alias with shares, one by chance."""
+        shares = self.aliases.get(name)
+        if shares is not None:
+            name = random.choices(list(shares), list(shares.values()))[0]
+        return self.served.get(name) or self.newest.get(name)
 
     def pick(self, name: str | None, ability: str) -> ServedModel:
         """Return the model of this name; without a name, the first that supports the task."""
-        if name is None:
-            able = [one for one in self if ability in one.can]
+        served = None if name is None else self.find(name)
+        if served is None and name is not None and not self.any_name:
+            return self.named(name)  # an error
+        if served is None:
+            able = [one for one in self.current if ability in one.can]
             if not USES[ability].heads:  # every model can: prefer one that was trained for it
                 able.sort(key=lambda one: one.task.verb != ability)
             if not able:
                 raise ServeError(424, f"no model of this server can {ability}")
             return able[0]
-        served = self.named(name)
         if ability not in served.can:
             can = ", ".join(served.can)
             raise ServeError(424, f"the model {name} cannot {ability}; it can {can}", param="model")
         return served
 
+    @property
+    def current(self) -> list[ServedModel]:
+        """One version of every model: what a request without a name may get."""
+        found = (self.find(base) for base in self.newest)
+        return [one for one in found if one is not None]
+
     def named(self, name: str) -> ServedModel:
-        """Return the model of this name."""
-        if name not in self.served:
-            known = ", ".join(self.served)
+        """Return the model of this name; an unknown name is an error."""
+        served = self.find(name)
+        if served is None:
             raise ServeError(
                 404,
-                f"there is no model {name[:100]!r} here; the models are: {known}",
+                f"there is no model {name[:100]!r} here; the models are: {', '.join(self.names)}",
                 param="model",
                 code="model_not_found",
             )
-        return self.served[name]
-
-    def close(self) -> None:
-        """Stop all workers once their queues are empty."""
-        for one in self:
-            one.batcher.close()
-
-
-def named(arguments: Sequence[str]) -> dict[str, str]:
-    """Return names and paths of models: NAME=PATH, or a path whose last part is the name."""
-    places: dict[str, str] = {}
-    for argument in arguments:
-        name, equals, place = argument.partition("=")
-        if not equals:
-            place = argument
-            name = place.rstrip("/").rsplit("/", 1)[-1] or place
-        if name in places:
-            raise BertsmithError(f"two models are named {name}: write NAME={place} for one of them")
-        if not name or not place:
-            raise BertsmithError(f"{argument!r} is not a model: write MODEL or NAME=MODEL")
-        places[name] = place
-    return places
+        return served

@@ -6,8 +6,9 @@ import base64
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
+from bertsmith.serve.address import NAMED
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.models import ServedModel
 from bertsmith.serve.route import Filled, JsonRoute, Loose, Read, Truncate
@@ -22,7 +23,9 @@ class EmbeddingsBody(Loose):
     input: str | Ids | Filled[str] | Filled[Ids]
     model: str
     encoding_format: Literal["float", "base64"] | None = None
-    dimensions: Annotated[int, Field(ge=1)] | None = None
+    dimensions: Annotated[int, Field(ge=1)] | None = Field(
+        None, validation_alias=AliasChoices("dimensions", "output_dimension")
+    )
     user: str | None = None
     truncate: Truncate = False
     read: Read = False
@@ -33,10 +36,11 @@ def openai_routes(work: Work) -> APIRouter:
     router = APIRouter(route_class=JsonRoute, tags=["OpenAI"])
 
     @router.post("/v1/embeddings")
+    @router.post("/infinity/embeddings")
     async def embeddings(body: EmbeddingsBody) -> dict[str, Any]:
         """A vector for every input, as floats or base64 of little-endian float32."""
         served = work.models.pick(body.model, "embed")
-        _check_dimensions(served, body.dimensions)
+        check_dimensions(work, served, body.dimensions)
         several = not isinstance(body.input, str) and not isinstance(body.input[0], int)
         vectors = await work.embed(
             served,
@@ -58,7 +62,8 @@ def openai_routes(work: Work) -> APIRouter:
     @router.get("/v1/models")
     async def models() -> dict[str, Any]:
         """The models of this server."""
-        return {"object": "list", "data": [_listed(one) for one in work.models]}
+        own = [work.models.named(named)] if (named := NAMED.get()) else work.models
+        return {"object": "list", "data": [_listed(one) for one in own]}
 
     @router.get("/v1/models/{name:path}")
     async def model(name: str) -> dict[str, Any]:
@@ -78,17 +83,25 @@ def _listed(served: ServedModel) -> dict[str, Any]:
     }
 
 
-def _check_dimensions(served: ServedModel, dimensions: int | None) -> None:
-    """Refuse shorter vectors than a model was trained for."""
-    settings, width = served.bert.checkpoint.settings, served.bert.vector_width
-    if dimensions is None or dimensions == width or settings.get("is_matryoshka") is True:
+def check_dimensions(work: Work, served: ServedModel, dimensions: int | None) -> None:
+    """Refuse shorter vectors than a model was trained for, and name those that were."""
+    if dimensions is None or _gives(served, dimensions):
         return
-    trained = settings.get("matryoshka_dimensions")
-    if isinstance(trained, list) and dimensions in trained:
-        return
+    able = [one.name for one in work.models.current if _gives(one, dimensions)]
+    instead = f"{', '.join(able)} can" if able else "no model here can"
     raise ServeError(
         400,
-        f"the vectors of {served.name} have {width} dimensions, and it was not trained for fewer",
+        f"the vectors of {served.name} have {served.bert.vector_width} dimensions, and it was not "
+        f"trained for {dimensions}: {instead}",
         param="dimensions",
         code="invalid_value",
     )
+
+
+def _gives(served: ServedModel, dimensions: int) -> bool:
+    """Whether a model has vectors of this width, or was trained for such (Matryoshka)."""
+    settings, width = served.bert.checkpoint.settings, served.bert.vector_width
+    trained = settings.get("matryoshka_dimensions")
+    if dimensions == width or (isinstance(trained, list) and dimensions in trained):
+        return True
+    return settings.get("is_matryoshka") is True and dimensions < width

@@ -11,6 +11,7 @@ from starlette.responses import HTMLResponse
 
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.states import all_depths, hidden_state_steps
+from bertsmith.serve.address import NAMED
 from bertsmith.serve.read import Spans
 from bertsmith.serve.route import Body, JsonRoute, ModelName, Read
 from bertsmith.serve.work import USAGE, Work
@@ -79,6 +80,17 @@ def own_routes(work: Work, dialects: Mapping[str, Dialect]) -> APIRouter:
     async def models() -> dict[str, Any]:
         """The models of this server and what each can do."""
         return {"models": [one.describe() for one in work.models]}
+
+    @router.get("/models/{name:path}")
+    async def model(name: str) -> dict[str, Any]:
+        """One model. All routes are also at /models/NAME/..., for this model."""
+        return work.models.named(name).describe()
+
+    @router.get("/drift")
+    async def drift() -> dict[str, Any]:
+        """Today's inputs and predictions beside those of each model's evaluation data."""
+        own = [work.models.named(named)] if (named := NAMED.get()) else work.models
+        return {"models": work.drift.describe(own)}
 
     return router
 

@@ -18,7 +18,7 @@ def playground(work: Work, *, index: bool) -> str:
     """Return the page with what these models can do."""
     models = [one.describe() for one in work.models]
     uses = [USES[verb] for verb in work.models.can]
-    key = work.settings.api_key is not None
+    key = bool(work.keys)
     names = ", ".join(one["id"] for one in models)
     return page(
         "playground.html",

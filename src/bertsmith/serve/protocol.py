@@ -10,7 +10,8 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from bertsmith.serve.errors import Overloaded, shape_of
+from bertsmith.serve.access import Caller
+from bertsmith.serve.errors import Overloaded, ServeError, shape_of
 from bertsmith.serve.gate import Admission, request_id
 from bertsmith.serve.work import Usage
 
@@ -27,24 +28,44 @@ def refusing(admission: Admission) -> type[H11Protocol]:
     """
 
     class Protocol(H11Protocol):
-        """A connection; one that does not send a request in full in time is closed."""
+        """A connection; one that does not send a request in full in time is closed.
+
+        So is one that does not read its answer: each piece of it has the time of a request.
+        """
 
         late: asyncio.TimerHandle | None = None
+        unread: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             """Wait for the first request."""
             super().connection_made(transport)
+            transport.set_write_buffer_limits(high=1, low=0)  # what is not sent at once is watched
             self._watch()
 
         def connection_lost(self, exc: Exception | None) -> None:
             """Stop waiting."""
             super().connection_lost(exc)
-            if self.late is not None:
-                self.late.cancel()
+            for timer in (self.late, self.unread):
+                if timer is not None:
+                    timer.cancel()
+
+        def pause_writing(self) -> None:
+            """Start the clock when the client does not take what is sent."""
+            super().pause_writing()
+            if self.unread is None:
+                timeout = admission.settings.timeout
+                self.unread = self.loop.call_later(timeout, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            """Stop the clock."""
+            super().resume_writing()
+            if self.unread is not None:
+                self.unread.cancel()
+                self.unread = None
 
         def data_received(self, data: bytes) -> None:
             """Refuse a complete request if the queues are full; else pass the bytes on."""
-            response = self._refusal(data) if admission.work.models.full else None
+            response = self._refusal(data) if admission.work.models.full() else None
             if response is None:
                 super().data_received(data)
             else:
@@ -73,16 +94,21 @@ def refusing(admission: Admission) -> type[H11Protocol]:
             """Return the response to a request that is certainly refused; else None."""
             start = perf_counter()
             between = self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
-            request = parse(data) if between and not admission.state.draining else None
+            plain = between and not admission.state.draining and not admission.settings.proxies
+            request = parse(data) if plain else None
             if request is None:
                 return None
             path, headers = request
-            error = admission.refusal("POST", path, headers)
-            if not isinstance(error, Overloaded):
-                return None
-            number = request_id(headers)
-            admission.note("POST", path, Usage(), error.status, perf_counter() - start, number)
-            return response(error, path, number)
+            address = (self.client or ("",))[0]
+            try:
+                admission.caller("POST", path, headers, address)
+            except Overloaded as error:
+                number, usage = request_id(headers), Usage(Caller(address))
+                admission.note("POST", path, usage, error.status, start, number, headers)
+                return response(error, path, number)
+            except ServeError:
+                pass
+            return None
 
     return Protocol
 

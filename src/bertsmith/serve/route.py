@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from bertsmith.errors import BertsmithError
+from bertsmith.serve.address import NAMED
 from bertsmith.serve.errors import (
     ServeError,
     Shape,
@@ -26,7 +27,7 @@ from bertsmith.serve.errors import (
     tei_shape,
 )
 from bertsmith.serve.validation import invalid, members
-from bertsmith.serve.work import USAGE
+from bertsmith.serve.work import USAGE, Usage
 
 ModelName = Annotated[str | None, Field(description="Which of the server's models.")]
 Read = Annotated[bool, Field(description="Also say which characters were read.")]
@@ -85,7 +86,9 @@ class JsonRoute(APIRoute):
                     body = await request.body()
                     shape = _shape(path, body)
                     parsed = adapter.validate_json(body)
-                    value = await _attended(request, endpoint(parsed), usage.seconds)
+                    if (named := NAMED.get()) is not None:
+                        parsed.model = named
+                    value = await _attended(request, endpoint(parsed), usage)
                 return value if isinstance(value, Response) else await encoded(value)
             except ServeError as error:
                 return failure(error, shape)
@@ -99,7 +102,7 @@ class JsonRoute(APIRoute):
         return handle
 
 
-async def _attended(request: Request, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
+async def _attended(request: Request, work: Coroutine[Any, Any, Any], usage: Usage) -> Any:
     """Return the result of an endpoint; cancel it on a disconnect or timeout."""
     current = asyncio.current_task()
     assert current is not None
@@ -114,10 +117,10 @@ async def _attended(request: Request, work: Coroutine[Any, Any, Any], seconds: f
 
     watch.add_done_callback(leave)
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout_at(usage.until):
             return await work
     except TimeoutError:
-        message = f"the request took more than {seconds:g} s and was cancelled"
+        message = f"the request took more than {usage.seconds:g} s and was cancelled"
         raise ServeError(503, message, kind="Timeout", headers={"Retry-After": "1"}) from None
     except asyncio.CancelledError:
         if left:

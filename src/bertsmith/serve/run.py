@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import multiprocessing
 import multiprocessing.process
 import os
@@ -14,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -23,10 +22,10 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from bertsmith.errors import BertsmithError
 from bertsmith.serve.gate import State
+from bertsmith.serve.logs import LOG, log_to_stderr
 from bertsmith.serve.metrics import FOLDER
 from bertsmith.serve.protocol import refusing
 
-LOG = logging.getLogger("bertsmith.serve")
 QUIET = 10  # twentieths of a second without a request after which a closing server ends
 LAST = 5  # seconds that clients then have to read their answers
 BACKLOG = 2048  # connections that wait to be accepted
@@ -35,10 +34,13 @@ FAILED = 2  # the exit status of a worker that could not start
 HANGUP = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has none
 
 Build = Callable[[State], Any]  # creates the application, in the process that serves it
+Files = tuple[str, str] | None  # the certificate and the private key of HTTPS
 
 
 class Server(uvicorn.Server):
-    """A server that drains on SIGTERM or SIGHUP: it accepts requests for a moment, then finishes.
+    """A server that drains on SIGTERM: it accepts requests for a moment, then finishes.
+
+    So it does on SIGHUP, unless there is a configuration file, which is read again instead.
 
     Meanwhile it reports not ready, and responses close their connections, so that no client
     sends a request on a connection that is about to be closed. Then it stops accepting
@@ -62,12 +64,17 @@ class Server(uvicorn.Server):
         """Handle SIGHUP as well, unless it is ignored (nohup)."""
         with super().capture_signals():
             main = threading.current_thread() is threading.main_thread()
-            if main and signal.getsignal(HANGUP) == signal.SIG_DFL:
+            if main and signal.getsignal(HANGUP) in (signal.SIG_DFL, _wait_for_start):
                 signal.signal(HANGUP, self.handle_exit)
             yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Start draining; a second Ctrl-C exits at once."""
+        """Start draining, or reload; a second Ctrl-C exits at once."""
+        if sig == HANGUP and sig != signal.SIGTERM and self._site is not None:
+            if self.started:
+                loop = asyncio.get_event_loop()
+                loop.call_soon_threadsafe(lambda: loop.create_task(self._reload()))
+            return
         if not self.started or (self.serving.draining and sig == signal.SIGINT):
             super().handle_exit(sig, frame)
             return
@@ -79,6 +86,21 @@ class Server(uvicorn.Server):
             return
         loop = asyncio.get_event_loop()
         loop.call_soon_threadsafe(lambda: loop.call_later(self.drain, self._shrink))
+
+    @property
+    def _site(self) -> Any:
+        """What reads its configuration again, where there is one."""
+        return getattr(self.config.app.state, "site", None)  # type: ignore[union-attr]
+
+    async def _reload(self) -> None:
+        """Read the certificate and the configuration again; mistakes are logged."""
+        with suppress(BertsmithError):  # logged already
+            await self._site.reload()
+        if self.config.ssl is not None and self.config.ssl_certfile is not None:
+            try:
+                self.config.ssl.load_cert_chain(self.config.ssl_certfile, self.config.ssl_keyfile)
+            except (OSError, ValueError) as error:
+                LOG.error("the certificate cannot be read again: %s", error)
 
     def _shrink(self) -> None:
         """Shrink the backlog, so that no waiting connection is dropped when the socket closes."""
@@ -101,6 +123,10 @@ class Server(uvicorn.Server):
 
     def _leave(self) -> None:
         self.should_exit = True
+
+
+def _wait_for_start(*_: Any) -> None:
+    """Handle a request to reload while the configuration is read for the first time."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -127,35 +153,55 @@ def serve(
     workers: int = 1,
     drain: float = 1.0,
     log_level: str = "warning",
+    json_logs: bool = False,
+    tls: Files = None,
+    reloads: bool = False,
 ) -> None:
-    """Serve until a signal ends it; several workers are separate processes."""
+    """Serve until a signal ends it; several workers are separate processes.
+
+    With `reloads`, SIGHUP makes each process read its configuration again.
+    """
+    log_to_stderr(as_json=json_logs)
+    if reloads and signal.getsignal(HANGUP) == signal.SIG_DFL:
+        signal.signal(HANGUP, _wait_for_start)
     if workers == 1:
-        work(listener, build, drain, log_level)
+        work(listener, build, drain, log_level, json_logs, tls)
         return
+    given = (listener, build, drain, log_level, json_logs, tls)
+
+    def start() -> multiprocessing.process.BaseProcess:
+        process = multiprocessing.get_context("spawn").Process(target=work, args=given)
+        process.start()
+        return process
+
     with tempfile.TemporaryDirectory() as folder:
         os.environ[FOLDER] = folder  # folder for their combined metrics
-        _supervise(lambda: _start(listener, build, drain, log_level), workers, listener)
-
-
-def _start(
-    listener: socket.socket, build: Build, drain: float, log_level: str
-) -> multiprocessing.process.BaseProcess:
-    process = multiprocessing.get_context("spawn").Process(
-        target=work, args=(listener, build, drain, log_level)
-    )
-    process.start()
-    return process
+        _supervise(start, workers, listener, reloads=reloads)
 
 
 def _supervise(
-    start: Callable[[], multiprocessing.process.BaseProcess], count: int, listener: socket.socket
+    start: Callable[[], multiprocessing.process.BaseProcess],
+    count: int,
+    listener: socket.socket,
+    *,
+    reloads: bool = False,
 ) -> None:
     """Keep so many processes running until a signal; each then drains by itself."""
     stop, failed = threading.Event(), False
+    processes: list[multiprocessing.process.BaseProcess] = []
+
+    def handle(number: int = signal.SIGTERM, _: FrameType | None = None) -> None:
+        if not reloads or number != HANGUP:
+            stop.set()
+            return
+        for process in processes:
+            if process.pid is not None and process.is_alive():
+                os.kill(process.pid, number)
+
     for number in (signal.SIGTERM, signal.SIGINT, HANGUP):
         if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, lambda *_: stop.set())
-    processes = [start() for _ in range(count)]
+            signal.signal(number, handle)
+    processes += [start() for _ in range(count)]
     while not stop.wait(0.5):
         for place, process in enumerate(processes):
             if process.is_alive():
@@ -176,9 +222,16 @@ def _supervise(
         raise BertsmithError("a worker could not start; its reason is above")
 
 
-def work(listener: socket.socket, build: Build, drain: float, log_level: str) -> None:
+def work(
+    listener: socket.socket,
+    build: Build,
+    drain: float,
+    log_level: str,
+    json_logs: bool = False,
+    tls: Files = None,
+) -> None:
     """Run one process: create the application and serve requests."""
-    _log_to_stderr()
+    log_to_stderr(as_json=json_logs)
     state = State()
     try:
         app = build(state)
@@ -189,14 +242,26 @@ def work(listener: socket.socket, build: Build, drain: float, log_level: str) ->
         sys.exit(FAILED)
     sys.setswitchinterval(SWITCH)
     timeout = app.state.admission.settings.timeout
-    Server(config(app, log_level), state, drain, listener, timeout).run(sockets=[listener])
+    try:
+        settled = config(app, log_level, tls)
+        settled.load()  # reads the certificate
+    except (OSError, ValueError) as error:
+        files = " and ".join(tls or ())
+        raise BertsmithError(f"{files}: no certificate and its key ({error})") from error
+    Server(settled, state, drain, listener, timeout).run(sockets=[listener])
 
 
-def config(app: Any, log_level: str = "warning") -> uvicorn.Config:
+def config(app: Any, log_level: str = "warning", tls: Files = None) -> uvicorn.Config:
     """Return the uvicorn configuration of an application."""
+    certificate, key = tls or (None, None)
+    proxies = app.state.admission.settings.proxies
     return uvicorn.Config(
         app,
         http=refusing(app.state.admission),
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=list(proxies),
         log_level=log_level,
         access_log=False,
         server_header=False,
@@ -206,12 +271,3 @@ def config(app: Any, log_level: str = "warning") -> uvicorn.Config:
         timeout_graceful_shutdown=LAST,
         lifespan="on",
     )
-
-
-def _log_to_stderr() -> None:
-    if not LOG.handlers:
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(message)s"))
-        LOG.addHandler(handler)
-        LOG.setLevel(logging.INFO)
-        LOG.propagate = False

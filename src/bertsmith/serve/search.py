@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter
@@ -12,6 +15,8 @@ from bertsmith.errors import BertsmithError
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.route import Body, JsonRoute
 from bertsmith.serve.work import USAGE, Work
+
+MOST = 4  # queries that are answered at once
 
 
 class Index(Protocol):
@@ -23,6 +28,37 @@ class Index(Protocol):
     def problem(self) -> str | None:
         """Why the index cannot be searched now; None if it can."""
 
+    def reader(self) -> Index:
+        """Another handle of the same index, which answers at the same time."""
+
+
+class Readers:
+    """An index with several handles: as many queries are answered at once as there are cores."""
+
+    def __init__(self, index: Index) -> None:
+        count = min(MOST, os.cpu_count() or 1)
+        self.index = index
+        self.idle: SimpleQueue[Index] = SimpleQueue()
+        for handle in [index, *(index.reader() for _ in range(1, count))]:
+            self.idle.put(handle)
+        self.threads = ThreadPoolExecutor(count, thread_name_prefix="search")
+
+    async def problem(self) -> str | None:
+        """Why the index cannot be searched now; None if it can."""
+        return await asyncio.to_thread(self.index.problem)
+
+    async def search(self, query: str, top: int) -> list[dict[str, Any]]:
+        """The best passages for a query."""
+
+        def run() -> list[dict[str, Any]]:
+            handle = self.idle.get()
+            try:
+                return [hit.to_dict() for hit in handle.search(query, top=top)]
+            finally:
+                self.idle.put(handle)
+
+        return await asyncio.get_running_loop().run_in_executor(self.threads, run)
+
 
 class SearchBody(Body):
     """A query."""
@@ -31,28 +67,23 @@ class SearchBody(Body):
     top: Annotated[int, Field(ge=1, le=100)] = 10
 
 
-def search_routes(work: Work, index: Index | None) -> APIRouter:
+def search_routes(work: Work, readers: Readers | None) -> APIRouter:
     """/search, where there is an index."""
     router = APIRouter(route_class=JsonRoute, tags=["bertsmith"])
-    if index is None:
+    if readers is None:
         return router
-    lock = asyncio.Lock()
 
     @router.post("/search")
     async def search(body: SearchBody) -> dict[str, Any]:
         """The best passages of the indexed documents."""
         work.check([body.query])
-        loop = asyncio.get_running_loop()
-        async with lock:
-            try:
-                hits = await loop.run_in_executor(
-                    work.threads, lambda: index.search(body.query, top=body.top)
-                )
-            except BertsmithError as error:
-                if await asyncio.to_thread(index.problem):
-                    raise ServeError(503, str(error)) from error
-                raise
+        try:
+            hits = await readers.search(body.query, body.top)
+        except BertsmithError as error:
+            if await readers.problem():
+                raise ServeError(503, str(error)) from error
+            raise
         USAGE.get().model = "index"
-        return {"results": [hit.to_dict() for hit in hits]}
+        return {"results": hits}
 
     return router

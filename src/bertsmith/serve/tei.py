@@ -11,6 +11,8 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from bertsmith import __version__
+from bertsmith.cpu import int8_weights
+from bertsmith.serve.address import NAMED
 from bertsmith.serve.cohere import CohereRerank, cohere_rerank, reranker
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.models import ServedModel
@@ -170,8 +172,9 @@ class Tei:
         return await self.work.call(size, lambda: [decode(row, skip_special=skip) for row in rows])
 
     async def info(self) -> dict[str, Any]:
-        """The first model and the server's limits."""
-        served, settings = next(iter(self.work.models)), self.work.settings
+        """The model of the address, else the first one, and the server's limits."""
+        models, settings = self.work.models, self.work.settings
+        served = models.named(named) if (named := NAMED.get()) else next(iter(models))
         bert = served.bert
         labels = dict(enumerate(bert.checkpoint.labels))
         names = {
@@ -185,9 +188,10 @@ class Tei:
         else:
             kind = {"embedding": {"pooling": served.describe()["pooling"]}}
         dtype = str(next(bert.model.parameters()).dtype).removeprefix("torch.")
+        dtype = "int8" if int8_weights(bert.model) else dtype
         return {
             "model_id": served.name,
-            "model_sha": None,
+            "model_sha": served.sha,
             "model_dtype": dtype,
             "model_type": kind,
             "max_concurrent_requests": 512,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
@@ -17,8 +18,11 @@ from bertsmith.analysis.attention import attention as look_at_attention
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.run import Steps
+from bertsmith.serve.access import Caller, Key
 from bertsmith.serve.batcher import Job, NotFinite, once
+from bertsmith.serve.drift import Drift
 from bertsmith.serve.errors import ServeError
+from bertsmith.serve.ids import cl100k, cl100k_text
 from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.models import Models, ServedModel
 from bertsmith.serve.read import Spans, read_spans
@@ -41,14 +45,24 @@ MOST_LETTERS = 20_000_000  # characters of all texts with guesses in place
 class Usage:
     """The cost of a request so far, which the gate adds to headers and metrics."""
 
+    caller: Caller
     route: str = ""
     model: str = ""
-    seconds: float = 60.0  # until it times out
+    sha: str | None = None  # of the files of the model
+    seconds: float = 60.0  # that it may take
+    until: float = math.inf  # when it times out, by the event loop's clock
     tokens: int = 0
     tokenise: float = 0.0
     wait: float = 0.0
     compute: float = 0.0
     read: list[Spans] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)  # if they are logged
+    phases: list[tuple[str, float, float]] = field(default_factory=list)  # for traces
+
+    def phase(self, name: str, start: float, end: float) -> float:
+        """Note what was done from when to when; return the seconds."""
+        self.phases.append((name, start, end))
+        return end - start
 
 
 USAGE: ContextVar[Usage] = ContextVar("usage")
@@ -57,9 +71,23 @@ USAGE: ContextVar[Usage] = ContextVar("usage")
 class Work:
     """All models, with the operations that routes share."""
 
-    def __init__(self, models: Models, settings: Settings, metrics: Metrics) -> None:
+    def __init__(
+        self, models: Models, settings: Settings, metrics: Metrics, keys: Sequence[Key] = ()
+    ) -> None:
+        own = [Key.of(settings.api_key)] if settings.api_key else []
+        self.keys = [*keys, *own]  # without any, everyone may ask
         self.models, self.settings, self.metrics = models, settings, metrics
+        self.drift = Drift(settings, metrics)
         self.threads = ThreadPoolExecutor(2, thread_name_prefix="tokenizer")
+
+    def close(self, kept: Models | None = None) -> None:
+        """Stop the workers of all models once their queues are empty, but for those kept."""
+        stay = {id(one.batcher) for one in kept or ()}
+        for one in self.models:
+            if id(one.batcher) not in stay:
+                self.metrics.forget(one.name, one.batcher)
+                one.batcher.close()
+        self.threads.shutdown()
 
     async def ask(
         self, served: ServedModel, verb: str, request: Request, long: str | None = None
@@ -69,8 +97,7 @@ class Work:
 
     async def run(self, served: ServedModel, call: Call, long: str | None = None) -> Any:
         """Do the work of a request in shared batches."""
-        usage = USAGE.get()
-        usage.model = served.name
+        usage = self._begin(served, [*call.texts, *call.seconds])
         self.check([*call.texts, *call.seconds], call.prompt)
         if call.letters > MOST_LETTERS:
             raise ServeError(413, "too many predictions in long texts for one response")
@@ -79,20 +106,41 @@ class Work:
         steps = call.steps.steps(bert, *call.args)
         start = perf_counter()
         needed = await self.call(characters, lambda: next(steps))
-        usage.tokenise += perf_counter() - start
+        usage.tokenise += usage.phase("tokenize", start, perf_counter())
         tokens = sum(len(window.ids) for window in needed.windows)
         if tokens > (most := self.settings.max_tokens):
             message = f"the request has {tokens:,} tokens, at most {most:,} are accepted"
             raise ServeError(413, f"{message}: send less at once")
         if sum(len(window.masks) for window in needed.windows) > MOST_MASKS:
             raise ServeError(422, f"a request may have {MOST_MASKS} masks: send fewer at once")
-        usage.tokens += tokens
-        job = served.batcher.submit(needed)
+        client = self._spend(usage, tokens)
+        job = served.batcher.submit(needed, client)
         results = await self._wait(served, job)
-        value = await self.call(characters, lambda: _finish(steps, results))
         read = call.windowed or call.seconds or call.texts  # in windows where they are long
-        usage.read += read_spans(bert, read, needed.windows, call.prompt)
+
+        def finish() -> tuple[Any, list[Spans]]:
+            value = _finish(steps, results)
+            return value, read_spans(bert, read, needed.windows, call.prompt)
+
+        value, spans = await self.call(characters, finish)
+        usage.read += spans
+        self.drift.add(served, needed.windows, call.texts, value)
         return value
+
+    def _begin(self, served: ServedModel, texts: Sequence[str]) -> Usage:
+        """Note which model a request uses; one that its key does not allow is an error."""
+        usage = USAGE.get()
+        usage.caller.check_model(served.base)
+        usage.model, usage.sha = served.name, served.sha
+        if self.settings.log_texts:
+            usage.texts += texts
+        return usage
+
+    def _spend(self, usage: Usage, tokens: int) -> str:
+        """Count the tokens of a request; return whose it is."""
+        usage.tokens += tokens
+        usage.caller.spend("tokens", tokens)
+        return usage.caller.name
 
     async def alone(
         self,
@@ -102,11 +150,10 @@ class Work:
         depths: int = 1,
     ) -> Result:
         """Run a call that has the model to itself for each of its steps."""
-        usage = USAGE.get()
-        usage.model = served.name
+        usage = self._begin(served, texts)
         tokens = await self.count(served, texts, depths)
-        usage.tokens += tokens
-        job = served.batcher.submit_call(steps(served.for_request("refuse")), tokens)
+        client = self._spend(usage, tokens)
+        job = served.batcher.submit_call(steps(served.for_request("refuse")), tokens, client)
         usage.read += [[(0, len(text))] for text in texts]
         value: Result = await self._wait(served, job)
         return value
@@ -125,7 +172,9 @@ class Work:
             raise ServeError(424, f"{error}: this request was not answered") from error
         except Exception as error:
             raise ServeError(424, f"the model failed on this request: {_named(error)}") from error
-        usage.wait += job.started - job.arrived if job.started else 0.0
+        started = job.started or job.arrived
+        usage.wait += usage.phase("queue", job.arrived, started)
+        usage.phase("inference", started, perf_counter())
         usage.compute += job.compute
         return results
 
@@ -136,14 +185,14 @@ class Work:
         return await asyncio.get_running_loop().run_in_executor(self.threads, call)
 
     async def texts(self, served: ServedModel, inputs: Sequence[Any], *, whole: bool) -> list[str]:
-        """Return inputs as texts; see `tokens_to_text` for token ids."""
+        """Return inputs as texts; see `tokens_to_text` for token ids, which may be cl100k's too."""
         self.check([""] * len(inputs))
         tokenizer = served.bert.tokenizer
-        size = sum(len(one) for one in inputs if not isinstance(one, str))
+        size = sum(INLINE + len(one) for one in inputs if not isinstance(one, str))
         return await self.call(
             size,
             lambda: [
-                one if isinstance(one, str) else tokens_to_text(tokenizer, one, whole=whole)
+                one if isinstance(one, str) else _ids_to_text(tokenizer, one, whole=whole)
                 for one in inputs
             ],
         )
@@ -268,6 +317,15 @@ class Work:
         finally:
             for task in tasks:
                 task.cancel()
+
+
+def _ids_to_text(tokenizer: Tokenizer, ids: Sequence[int], *, whole: bool) -> str:
+    try:
+        return tokens_to_text(tokenizer, ids, whole=whole)
+    except ServeError:
+        if not whole or cl100k() is None:
+            raise
+    return cl100k_text(ids)
 
 
 def tokens_to_text(tokenizer: Tokenizer, ids: Sequence[int], *, whole: bool) -> str:

@@ -1,0 +1,130 @@
+"""Who may ask for what, and how often: API keys with scopes and rate limits."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from bertsmith.serve.errors import ServeError
+from bertsmith.train.recipe import Part
+
+Scope = Literal["use", "search", "metrics", "admin"]
+ALL: tuple[Scope, ...] = ("use", "search", "metrics", "admin")
+Rate = Annotated[float, Field(gt=0)]
+
+
+class Key(Part):
+    """An API key: the hash of its text, and what requests with it may do."""
+
+    name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[\w.@ -]+$")]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    scopes: tuple[Scope, ...] = ("use", "search")
+    models: tuple[str, ...] | None = None  # names without versions; None: all
+    requests_per_minute: Rate | None = None
+    tokens_per_minute: Rate | None = None
+
+    @field_validator("sha256", mode="before")
+    @classmethod
+    def _lower(cls, value: object) -> object:
+        return value.lower() if isinstance(value, str) else value
+
+    @classmethod
+    def of(cls, text: str) -> Key:
+        """The key of a server that has only one."""
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        return cls(name="default", sha256=digest, scopes=ALL)
+
+
+@dataclass
+class Bucket:
+    """What may be spent in a minute; it fills evenly. A full one pays for any request."""
+
+    rate: float  # a minute
+    level: float = field(init=False)
+    filled: float = field(default_factory=monotonic)
+
+    def __post_init__(self) -> None:
+        self.level = self.rate
+
+    def spend(self, amount: float) -> float:
+        """Spend an amount, or return the seconds until it can be spent."""
+        now = monotonic()
+        self.level = min(self.rate, self.level + (now - self.filled) * self.rate / 60)
+        self.filled = now
+        missing = min(amount, self.rate) - self.level
+        if missing > 0:
+            return missing * 60 / self.rate
+        self.level -= amount
+        return 0.0
+
+
+@dataclass
+class Caller:
+    """Who sends a request: the holder of a key, or an address."""
+
+    name: str
+    key: Key | None = None
+    buckets: dict[str, Bucket] = field(default_factory=dict)
+
+    def spend(self, what: str, amount: int) -> None:
+        """Take requests or tokens from the caller's rate; an error if it is used up."""
+        bucket = self.buckets.get(what)
+        if bucket is None:
+            return
+        if seconds := bucket.spend(amount):
+            wait = str(math.ceil(seconds))
+            message = f"the key {self.name} has a limit of {bucket.rate:,g} {what} a minute"
+            raise ServeError(
+                429,
+                f"{message}: try again in {wait} s",
+                code="rate_limit_exceeded",
+                headers={"Retry-After": wait},
+            )
+
+    def check_model(self, *names: str) -> None:
+        """Raise an error unless the caller may use a model with one of these names."""
+        allowed = None if self.key is None else self.key.models
+        if allowed is not None and not {*names} & {*allowed}:
+            message = f"the key {self.name} may not use the model {names[0]}"
+            raise ServeError(403, f"{message}; it may use: {', '.join(allowed)}", param="model")
+
+
+class Access:
+    """The keys of a server; without any, everyone may use it, and nobody administer it."""
+
+    def __init__(self, keys: Sequence[Key]) -> None:
+        self.callers: dict[str, Caller] = {}
+        for key in keys:
+            rates = {"requests": key.requests_per_minute, "tokens": key.tokens_per_minute}
+            buckets = {what: Bucket(rate) for what, rate in rates.items() if rate is not None}
+            self.callers[key.sha256] = Caller(key.name, key, buckets)
+        self.metrics_closed = any("metrics" in key.scopes and key.scopes != ALL for key in keys)
+
+    def caller(self, headers: Mapping[bytes, bytes], address: str, scope: Scope) -> Caller:
+        """Return who sends a request; one without the right for it is an error."""
+        if not self.callers:
+            if scope == "admin":
+                raise ServeError(403, "this server has no key with the scope admin")
+            return Caller(address)
+        word, _, text = headers.get(b"authorization", b"").partition(b" ")
+        digest = hashlib.sha256(text.strip()).hexdigest()
+        caller = self.callers.get(digest) if word.lower() == b"bearer" else None
+        if caller is None or caller.key is None:
+            more = {"WWW-Authenticate": "Bearer"}
+            raise ServeError(401, "the API key is missing or wrong", headers=more)
+        if scope not in caller.key.scopes:
+            raise ServeError(403, f"the key {caller.name} has no scope {scope}")
+        return caller
+
+
+def scope_of(path: str) -> Scope:
+    """What a key must allow for a path."""
+    if path.startswith("/admin/"):
+        return "admin"
+    return {"/search": "search", "/metrics": "metrics"}.get(path, "use")  # type: ignore[return-value]

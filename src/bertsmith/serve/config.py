@@ -1,0 +1,116 @@
+"""What a server serves, as a TOML file says: models, aliases, limits, keys, where it listens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
+
+from pydantic import BaseModel, BeforeValidator, Field, create_model
+
+from bertsmith.errors import BertsmithError, nearest
+from bertsmith.serve.access import Key
+from bertsmith.settings import declared
+from bertsmith.settings.serving import Listening, Settings
+from bertsmith.train.recipe import Part, parsed, read_toml, validated
+
+
+class Place(Part):
+    """Where a model is, and how it is loaded."""
+
+    path: Annotated[str, Field(min_length=1)]
+    device: str | None = None
+    dtype: Literal["float32", "bfloat16", "float16", "int8"] | None = None
+    family: str | None = None
+
+
+def _table(settings: type) -> type[BaseModel]:
+    """The keys of a table of the file: those of settings, with their bounds."""
+    kinds = get_type_hints(settings)
+    keys: dict[str, Any] = {
+        name: (kinds[name], Field(one.default, ge=about.get("ge"), le=about.get("le")))
+        for name, one in declared(settings).items()
+        for about in [one.metadata]
+    }
+    return create_model(settings.__name__, __base__=Part, **keys)
+
+
+Share = Annotated[float, Field(gt=0, le=1)]
+ServerTable, LimitsTable = _table(Listening), _table(Settings)
+
+
+def _path_alone(value: Any) -> Any:
+    return {"path": value} if isinstance(value, str) else value
+
+
+def _one_model(value: Any) -> Any:
+    return {value: 1.0} if isinstance(value, str) else value
+
+
+class Configuration(Part):
+    """The tables of a configuration file; unknown keys are errors."""
+
+    models: dict[str, Annotated[Place, BeforeValidator(_path_alone)]] = Field({})
+    aliases: dict[str, Annotated[dict[str, Share], BeforeValidator(_one_model)]] = Field({})
+    server: ServerTable = ServerTable()  # type: ignore[valid-type]
+    limits: LimitsTable = LimitsTable()  # type: ignore[valid-type]
+    keys: tuple[Key, ...] = ()
+
+
+class Plan(NamedTuple):
+    """What a server process serves until its configuration is read again."""
+
+    models: dict[str, Place]
+    aliases: dict[str, dict[str, float]]
+    settings: Settings
+    keys: tuple[Key, ...] = ()
+
+
+def read_configuration(path: Path | None) -> Configuration:
+    """Read a configuration file; a mistake is a one-line error with the nearest known key.
+
+    Without a file, everything has its default.
+    """
+    values = {} if path is None else parsed(read_toml(path), str(path))
+    content = validated(Configuration, values, str(path))
+    names = [key.name for key in content.keys]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise BertsmithError(f"{path}: two keys are named {twice}")
+    for key in content.keys:
+        known = {name.partition("@")[0] for name in content.models}
+        if wrong := next((name for name in key.models or () if name not in known), None):
+            near = nearest(wrong, known)
+            raise BertsmithError(f"{path}: the key {key.name}: there is no model {wrong!r}{near}")
+    for name in (*content.models, *content.aliases):
+        if not name.strip() or name.startswith("@") or name.endswith("@") or name.count("@") > 1:
+            raise BertsmithError(f"{path}: {name!r} is no name: write NAME or NAME@VERSION")
+    return content
+
+
+def plan_of(
+    content: Configuration,
+    folder: Path,
+    settings: Settings,
+    places: Mapping[str, str],
+    loading: Mapping[str, Any],
+) -> Plan:
+    """What is served: models of the command line, then those of a file, in whose folder relative
+    paths begin.
+    """
+    models = {name: Place(path=place, **loading) for name, place in places.items()}
+    for name, place in content.models.items():
+        beside = folder / place.path
+        models[name] = place.model_copy(update={"path": str(beside)}) if beside.is_dir() else place
+    if not models:
+        raise BertsmithError("the configuration file names no models: add a table [models]")
+    return Plan(models, content.aliases, settings, content.keys)
+
+
+def overridden(table: BaseModel, options: Mapping[str, Any], kind: type) -> dict[str, Any]:
+    """The settings of a table of the file; options of the command line that differ from their
+    defaults go before it.
+    """
+    values = {name: getattr(table, name) for name in declared(kind)}
+    defaults = {one.name: one.default for one in fields(kind)}
+    return values | {name: one for name, one in options.items() if one != defaults[name]}

@@ -1,0 +1,84 @@
+"""Drift on a server: each day's inputs and predictions beside those of the evaluation data."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from bertsmith.infer.loaded import LoadedModel
+from bertsmith.metrics.drift import Figures, drift, predictions
+from bertsmith.serve.metrics import Metrics
+from bertsmith.serve.models import ServedModel
+from bertsmith.settings.serving import Settings
+
+SECONDS = 1.0  # between updates of the metrics
+
+
+class ModelDrift:
+    """What one model has read and predicted today, and before."""
+
+    def __init__(self, bert: LoadedModel, kept: int) -> None:
+        self.stored = Figures.read(bert.checkpoint.notes.get("figures"))
+        self.unknown = bert.tokenizer.unk_id
+        self.day, self.today, self.before = "", Figures(), Figures()
+        self.examples: deque[dict[str, Any]] = deque(maxlen=kept)
+        self.measured = 0.0
+
+    def add(self, windows: Sequence[Any], texts: Sequence[str], answer: Any) -> None:
+        """Count a request; with the least confident text as an example, if any are kept."""
+        if (day := datetime.now(UTC).date().isoformat()) != self.day:
+            self.day, self.today, self.before = day, Figures(), self.today
+        self.today.add(windows, self.unknown, answer)
+        if self.examples.maxlen and isinstance(answer, list) and len(answer) == len(texts):
+            rows = [([*predictions(one)], text) for one, text in zip(answer, texts, strict=True)]
+            least = [(min(found, key=lambda one: one[1]), text) for found, text in rows if found]
+            if least:
+                (label, score), text = min(least, key=lambda row: row[0][1])
+                self.examples.append({"text": text[:300], "label": label, "score": score})
+
+    def describe(self, limit: float) -> dict[str, Any]:
+        """Counts, the drift of each figure, and those beyond the limit."""
+        found = {} if self.stored is None else drift(self.stored, self.today)
+        return {
+            "day": self.day,
+            "stored": None if self.stored is None else self.stored.to_dict(),
+            "today": self.today.to_dict(),
+            "before": self.before.to_dict(),
+            "drift": found,
+            "limit": limit,
+            "beyond": [name for name, value in found.items() if value and value > limit],
+            "examples": sorted(self.examples, key=lambda one: one["score"]),
+        }
+
+
+class Drift:
+    """The drift of all models of a server."""
+
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        self.settings, self.metrics = settings, metrics
+        self.models: dict[str, ModelDrift] = {}
+
+    def of(self, served: ServedModel) -> ModelDrift:
+        """What a model has read so far."""
+        if served.name not in self.models:
+            self.models[served.name] = ModelDrift(served.bert, self.settings.drift_examples)
+        return self.models[served.name]
+
+    def describe(self, served: Iterable[ServedModel]) -> dict[str, Any]:
+        """The drift of each of these models, by name."""
+        limit = self.settings.drift_limit
+        return {one.name: self.of(one).describe(limit) for one in served}
+
+    def add(
+        self, served: ServedModel, windows: Sequence[Any], texts: Sequence[str], answer: Any
+    ) -> None:
+        """Count a request, and update the metrics now and then."""
+        one = self.of(served)
+        one.add(windows, texts, answer)
+        if one.stored is not None and time.monotonic() - one.measured > SECONDS:
+            one.measured = time.monotonic()
+            found = drift(one.stored, one.today)
+            self.metrics.report_drift(served.name, found, self.settings.drift_limit)

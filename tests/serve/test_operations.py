@@ -1,0 +1,350 @@
+"""What an operations team needs: logs, traces, CORS, slow readers, HTTPS, proxies, reloads."""
+
+import json
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from bertsmith import Bert
+from bertsmith.serve import Settings
+from bertsmith.serve.logs import JsonLines
+from bertsmith.serve.run import listen
+from bertsmith.serve.traces import Traces
+from serve.live import serving, tiny
+
+
+@contextmanager
+def lines() -> Iterator[list[dict[str, Any]]]:
+    """The JSON lines that a server writes."""
+    written: list[dict[str, Any]] = []
+    log, handler = logging.getLogger("bertsmith.serve"), logging.Handler()
+    handler.emit = lambda record: written.append(json.loads(JsonLines().format(record)))  # type: ignore[method-assign]
+    log.addHandler(handler)
+    level = log.level
+    log.setLevel(logging.INFO)
+    try:
+        yield written
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+
+
+def test_log_lines(bert: Bert) -> None:
+    body = {"inputs": "a private text"}
+    with lines() as written, serving({"tiny@2": bert}, Settings(json_logs=True)) as http:
+        http.post("/embed", json=body, headers={"X-Request-Id": "mine"})
+        http.post("/embed", json={"inputs": 5})
+        until(lambda: len(written) == 2)
+    good, bad = written
+    assert (good["request_id"], good["client"], good["model"]) == ("mine", "127.0.0.1", "tiny@2")
+    assert (good["status"], good["level"], good["path"]) == (200, "info", "/embed")
+    assert good["tokens"] == 9
+    assert good["total_ms"] >= good["inference_ms"] > 0
+    assert good["time"].startswith("20")
+    assert good["time"].endswith("+00:00")
+    assert (bad["status"], bad["model"]) == (422, None)
+    assert "private" not in json.dumps(written)
+
+
+def test_texts_are_logged_if_told(bert: Bert) -> None:
+    settings = Settings(json_logs=True, log_texts=True)
+    with lines() as written, serving({"tiny": bert}, settings) as http:
+        http.post("/embed", json={"inputs": ["one", "two"]})
+        until(lambda: len(written) == 1)
+    assert written[0]["texts"] == ["one", "two"]
+
+
+def test_errors_of_the_server_are_lines_too() -> None:
+    with lines() as written:
+        try:
+            raise ValueError("broken")
+        except ValueError:
+            logging.getLogger("bertsmith.serve").exception("a request failed")
+    assert (written[0]["level"], written[0]["message"]) == ("error", "a request failed")
+    assert "ValueError: broken" in written[0]["exception"]
+
+
+def test_traces(bert: Bert) -> None:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    spans, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    with lines() as written, serving({"tiny": bert}, Settings(json_logs=True)) as http:
+        http.app.state.admission.traces = Traces(provider)  # type: ignore[attr-defined]
+        http.post("/embed", json={"inputs": "a"}, headers={"traceparent": parent})
+        until(lambda: len(written) == 1)
+    named = {span.name: span for span in spans.get_finished_spans()}
+    assert {*named} == {"tokenize", "queue", "inference", "POST /embed"}
+    whole = named["POST /embed"]
+    assert f"{whole.context.trace_id:032x}" == parent[3:35] == written[0]["trace_id"]
+    assert whole.parent.span_id == int(parent[36:52], 16)
+    assert whole.attributes["http.response.status_code"] == 200
+    assert whole.attributes["bertsmith.model"] == "tiny"
+    for name in ("tokenize", "queue", "inference"):
+        assert named[name].parent.span_id == whole.context.span_id
+        assert whole.start_time <= named[name].start_time <= named[name].end_time
+        assert named[name].end_time <= whole.end_time
+    assert abs(whole.end_time / 1e9 - time.time()) < 60
+
+
+def test_pages_of_named_origins_read_answers(bert: Bert) -> None:
+    with serving({"tiny": bert}, Settings(origins=("https://app.example",))) as http:
+        ask = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
+        ask["Access-Control-Request-Headers"] = "authorization,content-type"
+        before = http.options("/embed", headers=ask)
+        assert before.status_code == 200
+        assert before.headers["access-control-allow-origin"] == "https://app.example"
+        answer = http.post("/embed", json={"inputs": "a"}, headers={"Origin": ask["Origin"]})
+        assert answer.status_code == 200
+        assert answer.headers["access-control-allow-origin"] == "https://app.example"
+        other = http.post(
+            "/embed", json={"inputs": "a"}, headers={"Origin": "https://evil.example"}
+        )
+        assert other.status_code == 403
+        assert "access-control-allow-origin" not in other.headers
+
+
+def test_a_client_that_does_not_read_its_answer_is_given_up(bert: Bert) -> None:
+    with serving({"tiny": bert}, Settings(timeout=1.0)) as http:
+        state = http.app.state.admission.state  # type: ignore[attr-defined]
+        body = json.dumps({"inputs": "bees " * 20_000}).encode()  # 30 MB of vectors
+        head = f"POST /embed_all HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect((http.base_url.host, http.base_url.port))
+            client.sendall(head.encode() + body)
+            until(lambda: state.active == 1)
+            assert http.post("/embed", json={"inputs": "a"}).is_success
+            until(lambda: state.active == 0)
+        assert http.post("/embed", json={"inputs": "a"}).is_success
+
+
+def test_bodies_together_are_bounded(bert: Bert) -> None:
+    with serving({"tiny": bert}, Settings(max_body=1000)) as http:
+        state = http.app.state.admission.state  # type: ignore[attr-defined]
+        state.received = 32_000
+        assert http.post("/embed", json={"inputs": "a"}).status_code == 429
+        state.received = 0
+        assert http.post("/embed", json={"inputs": "a"}).is_success
+        until(lambda: state.received == 0)
+
+
+def test_as_many_inputs_as_openai_takes(bert: Bert) -> None:
+    with serving({"tiny": bert}) as http:
+        body = {"input": ["a text"] * 2048, "model": "tiny"}
+        assert len(http.post("/v1/embeddings", json=body).json()["data"]) == 2048
+        body["input"].append("one more")  # type: ignore[attr-defined]
+        assert http.post("/v1/embeddings", json=body).status_code == 413
+
+
+def until(holds: Any) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+# ------------------------------------------------------------------ processes
+
+
+class Process:
+    """`bertsmith serve` in a process of its own."""
+
+    def __init__(self, folder: Path, *options: str, scheme: str = "http", **verify: Any) -> None:
+        with listen("127.0.0.1", 0) as free:
+            port = free.getsockname()[1]
+        self.log = folder / "log"
+        command = [sys.executable, "-m", "bertsmith.cli", "serve", "--port", str(port), *options]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        environment.pop("BERTSMITH_API_KEY", None)
+        self.child = subprocess.Popen(
+            command, stderr=self.log.open("wb"), stdout=subprocess.DEVNULL, env=environment
+        )
+        self.http = httpx.Client(base_url=f"{scheme}://127.0.0.1:{port}", timeout=60, **verify)
+        self.port = port
+        until(self._ready)
+
+    def _ready(self) -> bool:
+        assert self.child.poll() is None, self.log.read_text()
+        try:
+            return self.http.get("/ready").is_success
+        except httpx.TransportError:
+            return False
+
+    def __enter__(self) -> "Process":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.child.terminate()
+        assert self.child.wait(60) == 0, self.log.read_text()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models")
+    tiny(("tag",)).save(path / "first")
+    tiny(("tag",), seed=4).save(path / "second")
+    return path
+
+
+def certificate(folder: Path) -> list[str]:
+    """A self-signed certificate for this machine, as options of serve."""
+    files = [str(folder / "key.pem"), str(folder / "certificate.pem")]
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    make += ["-keyout", files[0], "-out", files[1], "-subj", "/CN=localhost"]
+    make += ["-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(make, check=True, capture_output=True)
+    return ["--tls-key", files[0], "--tls-certificate", files[1]]
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="makes a certificate")
+def test_https(folder: Path, tmp_path: Path) -> None:
+    tls = certificate(tmp_path)
+    with Process(tmp_path, str(folder / "first"), *tls, scheme="https", verify=tls[-1]) as server:
+        answer = server.http.post("/embed_all", json={"inputs": "bees " * 3000})
+        assert len(answer.json()[0]) >= 3000  # a large answer, in pieces
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"https://127.0.0.1:{server.port}/ready")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sighup_reads_the_file_again(folder: Path, tmp_path: Path, workers: int) -> None:
+    file = tmp_path / "site.toml"
+    file.write_text(f'[models]\ntiny = "{folder}/first"\n[server]\nworkers = {workers}\n')
+    with Process(tmp_path, "--config", str(file)) as server:
+        vectors = server.http.post("/embed", json={"inputs": "a"}).json()
+        file.write_text(file.read_text().replace("first", "second"))
+        server.child.send_signal(signal.SIGHUP)
+
+        def changed() -> bool:
+            answers = [server.http.post("/embed", json={"inputs": "a"}) for _ in range(8)]
+            assert all(one.status_code == 200 for one in answers)
+            return all(one.json() != vectors for one in answers)
+
+        until(changed)
+        file.write_text("nonsense")
+        server.child.send_signal(signal.SIGHUP)
+        until(lambda: "reload failed, nothing has changed" in server.log.read_text())
+        assert server.http.post("/embed", json={"inputs": "a"}).is_success
+
+
+def test_an_address_of_other_machines_needs_a_key(folder: Path) -> None:
+    command = [sys.executable, "-m", "bertsmith.cli", "serve", "--host", "0.0.0.0", "--port", "0"]
+    environment = {name: one for name, one in os.environ.items() if name != "BERTSMITH_API_KEY"}
+    refused = subprocess.run(
+        [*command, str(folder / "first")], capture_output=True, text=True, env=environment
+    )
+    assert refused.returncode == 2
+    assert "--api-key-file" in refused.stderr
+    assert "--without-key" in refused.stderr
+
+
+NGINX = Path(__file__).parents[2] / "docs" / "serve" / "nginx-https.conf"
+CADDY = NGINX.with_name("Caddyfile")
+
+
+def proxied(command: list[str], port: int, folder: Path) -> None:
+    """Answers through a proxy that keeps HTTPS: equal ones, and the client's own address."""
+    proxy = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        certificates = {"verify": str(folder / "certificate.pem")}
+        with httpx.Client(base_url=f"https://127.0.0.1:{port}", **certificates, timeout=60) as http:  # type: ignore[arg-type]
+
+            def ready() -> bool:
+                try:
+                    return http.get("/ready").is_success
+                except httpx.TransportError:
+                    return False
+
+            until(ready)
+            many = http.post("/embed_all", json={"inputs": "bees " * 3000}).json()
+            assert len(many[0]) >= 3000
+            answer = http.post("/embed", json={"inputs": "a"}, headers={"X-Request-Id": "mine"})
+            assert answer.headers["x-request-id"] == "mine"
+            assert http.get("/metrics").status_code in (403, 404)
+    finally:
+        proxy.terminate()
+        proxy.wait(30)
+
+
+@pytest.mark.skipif(not shutil.which("nginx"), reason="nginx is not installed")
+def test_behind_nginx(folder: Path, tmp_path: Path) -> None:
+    certificate(tmp_path)
+    with listen("127.0.0.1", 0) as free:
+        port = free.getsockname()[1]
+    options = ["--json-logs", "--trust-proxy", "127.0.0.1"]
+    with Process(tmp_path, str(folder / "first"), *options) as server:
+        text = NGINX.read_text().replace("443 ssl", f"127.0.0.1:{port} ssl")
+        text = text.replace("127.0.0.1:8080", f"127.0.0.1:{server.port}")
+        text = text.replace("/etc/nginx/tls", str(tmp_path))
+        outside = f"daemon off; pid {tmp_path}/pid; error_log {tmp_path}/error.log; events {{}}\n"
+        text = f"{outside}http {{ access_log off;\n{text}\n}}"
+        (tmp_path / "nginx.conf").write_text(text)
+        proxied(["nginx", "-c", str(tmp_path / "nginx.conf"), "-p", str(tmp_path)], port, tmp_path)
+
+
+@pytest.mark.skipif(not shutil.which("caddy"), reason="caddy is not installed")
+def test_behind_caddy(folder: Path, tmp_path: Path) -> None:
+    certificate(tmp_path)
+    with listen("127.0.0.1", 0) as free:
+        port = free.getsockname()[1]
+    options = ["--trust-proxy", "127.0.0.1", "--allow-host", "models.example.org"]
+    with Process(tmp_path, str(folder / "first"), *options) as server:
+        text = CADDY.read_text().replace("models.example.org", f"https://127.0.0.1:{port}")
+        text = text.replace("127.0.0.1:8080", f"127.0.0.1:{server.port}")
+        inside = f"tls {tmp_path}/certificate.pem {tmp_path}/key.pem\n\treverse_proxy"
+        text = "{\n\tadmin off\n\tauto_https disable_redirects\n}\n" + text.replace(
+            "reverse_proxy", inside, 1
+        )
+        (tmp_path / "Caddyfile").write_text(text)
+        command = [
+            "caddy",
+            "run",
+            "--adapter",
+            "caddyfile",
+            "--config",
+            str(tmp_path / "Caddyfile"),
+        ]
+        proxied(command, port, tmp_path)
+
+
+class SlowIndex:
+    """An index whose searches wait until two run at the same time."""
+
+    together = threading.Barrier(2, timeout=30)
+
+    def search(self, query: str, top: int = 10) -> list[Any]:
+        self.together.wait()
+        return []
+
+    def problem(self) -> str | None:
+        return None
+
+    def reader(self) -> "SlowIndex":
+        return SlowIndex()
+
+
+def test_queries_are_answered_at_the_same_time(bert: Bert, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    with serving({"tiny": bert}, index=SlowIndex()) as http, ThreadPoolExecutor(2) as threads:
+        ask = partial(http.post, "/search", json={"query": "a"})
+        answers = [threads.submit(ask) for _ in range(2)]
+        assert [one.result().status_code for one in answers] == [200, 200]

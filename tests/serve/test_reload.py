@@ -1,0 +1,152 @@
+"""Reloads: new models beside old requests, none lost; mistakes change nothing."""
+
+import asyncio
+import gc
+import logging
+import weakref
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from bertsmith import load
+from bertsmith.errors import BertsmithError
+from bertsmith.serve import Settings
+from bertsmith.serve.config import Place, Plan
+from bertsmith.serve.gate import State
+from bertsmith.serve.reload import Site
+from serve.live import tiny
+
+HEADS = ("masked_lm", "tag")
+
+
+class Files:
+    """Models on disk, and a plan that tests change."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.loaded = folder, 0
+        tiny(HEADS).save(folder / "first")
+        tiny(("tag",), seed=3).save(folder / "tagger")
+        self.plan = Plan({"tiny": self.place("first")}, {}, Settings())
+
+    def place(self, name: str) -> Place:
+        return Place(path=str(self.folder / name), device="cpu")
+
+    def read(self) -> Plan:
+        return self.plan
+
+    def open(self, place: Place) -> Any:
+        self.loaded += 1
+        return load(place.path, device="cpu")
+
+    def site(self) -> Site:
+        return Site(self.read, self.open, None, State())
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+def client(site: Site) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(app=site.app)
+    return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
+
+
+def test_models_come_and_go(files: Files) -> None:
+    async def steps() -> None:
+        site = files.site()
+        async with client(site) as http:
+            assert (await http.post("/tag", json={"inputs": "a"})).status_code == 200
+            first = site.opened["tiny"][1]
+            more = {"tagger@2": files.place("tagger")}
+            files.plan = files.plan._replace(models={**files.plan.models, **more})
+            assert (await site.reload())["loaded"] == ["tagger@2"]
+            assert site.opened["tiny"][1] is first  # kept, with its queue
+            named = {"inputs": "a", "model": "tagger"}
+            assert (await http.post("/tag", json=named)).json()["model"] == "tagger@2"
+            files.plan = files.plan._replace(models=more, settings=Settings(batch_tokens=7))
+            assert (await site.reload())["ended"] == ["tiny"]
+            await site._ending
+            assert not first.batcher.alive
+            assert site.opened["tagger@2"][1].batcher.budget == 7
+            assert (await http.post("/fill-mask", json={"inputs": "[MASK]"})).status_code == 404
+            text = (await http.get("/metrics")).text
+            assert 'bertsmith_model_info{model="tiny"' in text
+            current = [line for line in text.splitlines() if line.startswith("bertsmith_model_")]
+            assert [line[-3:] for line in current if "tagger@2" in line] == ["1.0"]
+            assert [line[-3:] for line in current if '"tiny"' in line] == ["0.0"]
+        site.admission.work.close()
+
+    asyncio.run(steps())
+
+
+def test_the_same_folder_with_other_weights_is_loaded_again(files: Files) -> None:
+    async def steps() -> None:
+        site = files.site()
+        before = site.opened["tiny"][1]
+        assert (await site.reload())["loaded"] == []
+        tiny(HEADS, seed=9).save(files.folder / "first")
+        result = await site.reload()
+        assert result["loaded"] == result["ended"] == ["tiny"]
+        assert site.opened["tiny"][1].sha != before.sha
+        await site._ending
+        assert not before.batcher.alive
+        gone = weakref.ref(before.batcher)
+        del before
+        gc.collect()
+        assert gone() is None, "the old model stays in memory"
+        site.admission.work.close()
+
+    asyncio.run(steps())
+
+
+def test_requests_that_have_begun_finish_with_the_old_model(files: Files) -> None:
+    async def steps() -> None:
+        site = files.site()
+        old = site.opened["tiny"][1]
+        async with client(site) as http:
+            with old.batcher._turn:
+                asked = asyncio.ensure_future(http.post("/embed", json={"inputs": "a text"}))
+                while not site.admission.state.active:
+                    await asyncio.sleep(0.01)
+                tiny(HEADS, seed=9).save(files.folder / "first")
+                site.launcher.turns.clear()  # the new model does not wait for the old one
+                await site.reload()
+                assert old.batcher.alive
+            answer = await asked
+            assert answer.status_code == 200
+            expected = old.bert.embed(["a text"], normalise=True)[0].tolist()
+            assert answer.json()[0] == pytest.approx(expected, abs=1e-6)
+            await site._ending
+            assert not old.batcher.alive
+        site.admission.work.close()
+
+    asyncio.run(steps())
+
+
+def test_a_mistake_changes_nothing(files: Files, caplog: pytest.LogCaptureFixture) -> None:
+    async def steps() -> None:
+        site = files.site()
+        good = files.plan
+        with caplog.at_level(logging.ERROR, "bertsmith.serve"):
+            for wrong in (
+                good._replace(models={**good.models, "new": files.place("nothing")}),
+                good._replace(aliases={"a": {"b": 1.0}}),
+                good._replace(
+                    models={**good.models, "new": files.place("tagger")}, aliases={"a": {"b": 1.0}}
+                ),
+            ):
+                files.plan = wrong
+                with pytest.raises(BertsmithError):
+                    await site.reload()
+        async with client(site) as http:
+            assert list(site.opened) == ["tiny"]
+            assert (await http.post("/embed", json={"inputs": "a"})).status_code == 200
+            assert (
+                'bertsmith_reloads_total{result="failed"} 3.0' in (await http.get("/metrics")).text
+            )
+        site.admission.work.close()
+
+    asyncio.run(steps())
