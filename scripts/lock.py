@@ -54,7 +54,8 @@ def write(name: str, requirements: list[str]) -> None:
 def lock_docs(requirements: list[str]) -> None:
     """Write what the site needs beyond the other requirements, at the same versions."""
     pins = [r.partition(" \\")[0] for r in requirements]
-    names = {r.partition("==")[0] for r in requirements}
+    # What only Windows has there, such as colorama, the site needs everywhere.
+    names = {r.partition("==")[0] for r in requirements if "win32" not in r.partition("\n")[0]}
     docs = resolve("docs", "\n".join(pins))
     write("requirements-docs.lock", [r for r in docs if r.partition("==")[0] not in names])
 

@@ -1,6 +1,6 @@
-"""Draw the pictures of docs/understand with the package's own models (needs the dev packages).
+"""Draw the pictures of docs/understand with the package's own models, as SVG in the site's style.
 
-python scripts/pictures.py
+python scripts/pictures.py [NAME...]
 python scripts/pictures.py demo     # docs/pictures: the pages of a demo in this folder, in Chromium
 """
 
@@ -10,108 +10,441 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
+import drawing as d
 import numpy as np
 
 import bertsmith as bs
 from bertsmith.analysis.heads import measure, texts
 
-mpl.use("svg")
-mpl.rcParams.update({"svg.hashsalt": "bertsmith", "svg.fonttype": "none", "font.size": 10})
-from matplotlib import pyplot as plt  # noqa: E402 - after the backend is chosen
-
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "docs" / "understand" / "pictures"
+RESULTS = ROOT / "benchmarks" / "results"
 SENTENCE = "The cat sat on the mat because it was tired."
 RIVER = ["She sat on the bank of the river.", "They walked along the bank and watched the water."]
 MONEY = ["He put his money in the bank.", "The bank raised its interest rates."]
 
 
-def save(figure: Any, name: str) -> None:
-    """Write a picture without a date, so that the same numbers give the same file."""
-    figure.savefig(OUT / f"{name}.svg", metadata={"Date": None}, bbox_inches="tight")
-    plt.close(figure)
+def small() -> Any:
+    return bs.load("bertsmith-small", device="cpu", progress=False)
 
 
-def positions() -> None:
+def classic() -> Any:
+    return bs.load("bertsmith-classic", device="cpu", progress=False)
+
+
+def stack(x: float, bottom: float, rows: list[tuple[str, str]], width: float) -> list[str]:
+    """Boxes from the bottom to the top, with arrows between them and the shapes beside those."""
+    parts = []
+    for n, (words, shape) in enumerate(rows):
+        height = 26 + 16 * words.count("\n")
+        bottom -= height
+        parts.append(d.box(x, bottom, width, height, words))
+        if n < len(rows) - 1 or shape:
+            parts.append(d.arrow(x + width / 2, bottom, x + width / 2, bottom - 26))
+            parts.append(d.text(x + width / 2 + 10, bottom - 9, shape, "soft small"))
+        bottom -= 26
+    return parts
+
+
+def architecture() -> str:
+    """BERT with shapes: a text of 6 tokens in BERT-base, and one block opened."""
+    whole = [
+        ("“A warm day.”", ""),
+        ("tokenizer", "6 ids: [CLS] a warm day . [SEP]"),
+        ("token + segment + position,\nlayer norm", "6 × 768"),
+        ("block 0", "6 × 768"),
+        ("… blocks 1 to 10 …", "6 × 768"),
+        ("block 11", "6 × 768: states"),
+        ("head: 768 → 30,522", "a score for each token, at [MASK]"),
+    ]
+    parts = stack(20, 440, whole, 200)
+    parts.append(d.text(350, 84, "one block", "big"))
+    inner = [
+        ("query, key, value", "12 heads × 6 × 64, three times"),
+        ("scores, softmax", "12 × 6 × 6: who looks at whom"),
+        ("mean of values, output", "6 × 768"),
+        ("+ input, layer norm", "6 × 768"),
+        ("768 → 3,072, gelu, → 768", "6 × 768"),
+        ("+ input, layer norm", "6 × 768"),
+    ]
+    return d.picture(680, 450, parts + stack(350, 420, inner, 190), "BERT's parts, with shapes")
+
+
+def grid(x: float, y: float, words: list[str], seen: Any, title: str) -> list[str]:
+    parts = [d.text(x + 44, y - 30, title, "big")]
+    values = [[0.75 if seen(i, j) else 0.0 for j in range(len(words))] for i in range(len(words))]
+    parts += d.heat(x + 44, y, 28, values)
+    for n, word in enumerate(words):
+        parts.append(d.text(x + 38, y + 28 * n + 19, word, "mono", "end"))
+        parts.append(d.text(x + 44 + 28 * n + 14, y - 7, word, "mono small", "middle"))
+    return parts
+
+
+def encoder_decoder() -> str:
+    """Which tokens each token sees in an encoder and in a decoder."""
+    words = ["the", "cat", "sat", "down"]
+    parts = grid(20, 56, words, lambda i, j: True, "encoder (BERT): both sides")
+    parts += grid(320, 56, words, lambda i, j: j <= i, "decoder (GPT): the left side")
+    parts.append(d.text(64, 192, "a row: what this token sees", "soft"))
+    parts.append(d.text(364, 192, "so the next token can be predicted", "soft"))
+    return d.picture(
+        600, 204, parts, "Who sees whom: in an encoder all, in a decoder the left side"
+    )
+
+
+def padding() -> str:
+    """Two texts as a rectangle with padding, and end to end without."""
+    texts = [["[CLS]", "warm", "[SEP]"], ["[CLS]", "a", "very", "cold", "day", "[SEP]"]]
+    parts = [d.text(10, 18, "padded: a rectangle, and a mask that hides [PAD]", "big")]
+    for n, words in enumerate(texts):
+        for column in range(6):
+            word = words[column] if column < len(words) else "[PAD]"
+            kind = "mono small" if column < len(words) else "mono small soft"
+            parts.append(d.box(10 + 58 * column, 30 + 34 * n, 54, 28, word, kind))
+        mask = " ".join("1" if column < len(words) else "0" for column in range(6))
+        parts.append(d.text(372, 49 + 34 * n, f"mask {mask}", "mono small"))
+    parts.append(d.text(10, 124, "end to end, as bertsmith does it: no [PAD]", "big"))
+    for n, word in enumerate(texts[0] + texts[1]):
+        parts.append(d.box(10 + 58 * n, 136, 54, 28, word, "mono small"))
+    parts.append(d.text(10, 184, "boundaries: 0, 3, 9", "mono small"))
+    return d.picture(540, 194, parts, "Padding with a mask, and sequences end to end")
+
+
+def row(words: list[str], x: float, y: float, kind: str = "mono small", gap: int = 6) -> list[str]:
+    """Boxes side by side, as wide as their words."""
+    parts = []
+    for word in words:
+        width = 7.4 * max(map(len, word.split("\n"))) + 14
+        parts.append(d.box(x, y, width, 26 + 16 * word.count("\n"), word, kind))
+        x += width + gap
+    return parts
+
+
+def pieces() -> str:
+    """A sentence, its tokens, its ids."""
+    tokenizer = small().tokenizer
+    ids = tokenizer.encode_ids(["The giraffe tokenizes."])[0]
+    words = [f"{tokenizer.token(one)}\n{one}" for one in ids]
+    parts = [d.text(10, 22, "The giraffe tokenizes.", "big"), d.arrow(60, 32, 60, 56)]
+    return d.picture(520, 112, parts + row(words, 10, 60), "A sentence as tokens, with their ids")
+
+
+def embedding_sum() -> str:
+    """Three embeddings, added."""
+    tokens = ["[CLS]", "dog", "bites", "man", "[SEP]"]
+    parts = []
+    for y, (name, words) in enumerate(
+        {
+            "token": tokens,
+            "+ segment": ["0"] * 5,
+            "+ position": [str(n) for n in range(5)],
+            "= input": ["256 numbers"] * 5,
+        }.items()
+    ):
+        parts.append(d.text(82, 28 + 38 * y, name, "", "end"))
+        parts += [
+            d.box(94 + 92 * n, 10 + 38 * y, 86, 28, one, "mono small")
+            for n, one in enumerate(words)
+        ]
+    return d.picture(560, 164, parts, "The input: token, segment and position vectors, added")
+
+
+def positions() -> str:
     """How alike the position vectors of a trained BERT are."""
-    bert = bs.load("bertsmith-classic", device="cpu")
-    weights = dict(bert.model.encoder.named_parameters())
-    table = weights["embedding.marks.position.weight"].detach().numpy()[:64]
+    weights = dict(classic().model.encoder.named_parameters())
+    table = weights["embedding.marks.position.weight"].detach().float().numpy()[:32]
     table = table / np.linalg.norm(table, axis=1, keepdims=True)
-    figure, axes = plt.subplots(figsize=(4.6, 3.8))
-    image = axes.imshow(table @ table.T, cmap="viridis", vmin=-0.2, vmax=1)
-    axes.set(xlabel="position", ylabel="position")
-    figure.colorbar(image, label="cosine similarity")
-    save(figure, "positions")
+    parts = d.heat(60, 30, 8, (table @ table.T).clip(0).tolist())
+    for n in range(0, 32, 8):
+        parts.append(d.text(54, 30 + 8 * n + 8, str(n), "soft small", "end"))
+        parts.append(d.text(60 + 8 * n + 4, 24, str(n), "soft small", "middle"))
+    parts.append(d.text(330, 48, "darker: more alike (cosine)", "soft"))
+    return d.picture(
+        520, 296, parts, "Cosine similarity of position vectors: dark along the diagonal"
+    )
 
 
-def attention(bert: Any) -> None:
+def attention() -> str:
     """Two heads of bertsmith-small: those that look most at the previous and at the next token."""
-    view = bert.attention(SENTENCE)
+    view = small().attention(SENTENCE)
     maps, tokens = view.maps(), [one.token for one in view.tokens]
-    figure, panels = plt.subplots(1, 2, figsize=(9.5, 4.6))
-    for axes, offset in zip(panels, (-1, 1), strict=True):
+    parts: list[str] = []
+    x, height = 0.0, 0.0
+    for offset in (-1, 1):
         share = np.diagonal(maps, offset, 2, 3).mean(-1)
         layer, head = np.unravel_index(share.argmax(), share.shape)
-        axes.imshow(maps[layer, head], cmap="Blues", vmin=0, vmax=1)
-        axes.set_xticks(range(len(tokens)), tokens, rotation=60, ha="right")
-        axes.set_yticks(range(len(tokens)), tokens)
-        axes.set(title=f"layer {layer}, head {head}", xlabel="looks at", ylabel="token")
-    figure.subplots_adjust(wspace=0.35)
-    save(figure, "attention")
+        drawn, width, height = d.attention_map(
+            x, 0, tokens, maps[layer, head].tolist(), f"layer {layer}, head {head}"
+        )
+        parts, x = parts + drawn, x + width + 10
+    return d.picture(
+        round(x),
+        round(height),
+        parts,
+        "Two heads: one looks at the previous token, one at the next",
+    )
 
 
-def loss() -> None:
+def notable() -> str:
+    """Four heads of bertsmith-small, each the clearest of its kind."""
+    view = small().attention("The dog that I saw was old.")
+    maps, tokens = view.maps(), [one.token for one in view.tokens]
+    last = maps[..., -1].mean(-1)
+    entropy = -(maps * np.log(maps.clip(1e-9))).sum(-1).mean(-1)
+    kinds = {
+        "previous token": np.diagonal(maps, -1, 2, 3).mean(-1),
+        "next token": np.diagonal(maps, 1, 2, 3).mean(-1),
+        "[SEP]: nothing": last,
+        "everything": entropy,
+    }
+    parts: list[str] = []
+    width = height = 0.0
+    for n, (name, numbers) in enumerate(kinds.items()):
+        layer, head = np.unravel_index(numbers.argmax(), numbers.shape)
+        drawn, width, height = d.attention_map(
+            n % 2 * 290, n // 2 * 262, tokens, maps[layer, head].tolist(), f"{layer}.{head} {name}"
+        )
+        parts += drawn
+    return d.picture(round(290 + width), round(262 + height), parts, "Four heads, each with a job")
+
+
+def masking() -> str:
+    """What happens to a chosen token."""
+    parts = row(["the", "old", "river", "flows", "past", "the", "town"], 10, 8)
+    parts.append(d.arrow(110, 38, 110, 62))
+    parts.append(d.text(122, 54, "15% are chosen: “river”", "soft"))
+    for n, (share, seen) in enumerate({"80%": "[MASK]", "10%": "piano", "10% ": "river"}.items()):
+        parts.append(d.text(16, 86 + 34 * n, share, "big"))
+        parts += row(["the", "old", seen, "flows", "past", "the", "town"], 60, 68 + 34 * n)
+    parts.append(d.text(10, 192, "the label is always “river”", "soft"))
+    return d.picture(
+        560, 202, parts, "Of the chosen tokens 80% become [MASK], 10% another token, 10% stay"
+    )
+
+
+def loss() -> str:
     """The first run of bertsmith-small: masked LM."""
-    curve = json.loads((ROOT / "benchmarks" / "results" / "small-curve.json").read_text())
-    figure, axes = plt.subplots(figsize=(6, 3.2))
-    names = {"training": "training", "held_out": "held-out text"}
+    curve = json.loads((RESULTS / "small-curve.json").read_text())
     end = curve["ends"][0]  # where the second run begins, too: its first evaluation comes later
-    for key, label in names.items():
+    lines = {}
+    for key, label in {"training": "training", "held_out": "held-out"}.items():
         points = {row[0]: row[1] for row in reversed(curve[key]) if row[0] <= end}
-        axes.plot(*zip(*sorted(points.items()), strict=True), label=label)
-    axes.set(xlabel="millions of tokens read", ylabel="masked-LM loss")
-    axes.legend(frameon=False)
-    axes.grid(alpha=0.3)
-    save(figure, "loss")
+        lines[label] = sorted(points.items())
+    return d.chart(
+        lines,
+        "millions of tokens read",
+        "loss of masked tokens",
+        "Both losses fall",
+        size=(600, 300),
+    )
 
 
-def bank(bert: Any) -> None:
+def pairs() -> str:
+    """Two texts as one input."""
+    parts = row(
+        ["[CLS]", "she", "studied", "music", "[SEP]", "later", "she", "sang", "[SEP]"], 10, 40
+    )
+    parts += [d.text(14, 84, "segment 0", "soft"), d.text(300, 84, "segment 1", "soft")]
+    parts += [d.arrow(36, 40, 36, 14), d.text(48, 22, "does the second follow the first?", "soft")]
+    return d.picture(540, 96, parts, "A pair of texts, with a question answered at [CLS]")
+
+
+def four_heads() -> str:
+    """One encoder, four heads."""
+    parts = [d.box(10, 120, 540, 34, "encoder: one vector for each token", "big")]
+    parts += row(["[CLS]", "anna", "lives", "in", "paris", "[SEP]"], 90, 176)
+    for n, (name, reads) in enumerate(
+        {
+            "class": "[CLS] or mean",
+            "tag": "each token",
+            "answer": "each token",
+            "word": "[MASK]",
+        }.items()
+    ):
+        x = 10 + 138 * n
+        parts.append(d.box(x, 22, 126, 46, f"{name}\nfrom {reads}"))
+        parts.append(d.arrow(x + 63, 118, x + 63, 72))
+    return d.picture(560, 210, parts, "Four heads that read one encoder's vectors")
+
+
+def bank() -> str:
     """How alike one word is in the same and in another sense, at every depth."""
-    depths = range(bert.checkpoint.config.layers + 1)
+    bert = small()
     same, other = [], []
-    for depth in depths:
+    for depth in range(bert.checkpoint.config.layers + 1):
         vectors = []
         for sentence in RIVER + MONEY:
             states = bert.states(sentence, depth=depth, pool="words")
             found = states.vectors[states.pieces.index("bank")]
             vectors.append(found / np.linalg.norm(found))
         alike = np.array(vectors) @ np.array(vectors).T
-        same.append((alike[0, 1] + alike[2, 3]) / 2)
-        other.append(alike[:2, 2:].mean())
-    figure, axes = plt.subplots(figsize=(6, 3.2))
-    axes.plot(depths, same, marker="o", label="same sense")
-    axes.plot(depths, other, marker="o", label="river against money")
-    axes.set(xlabel="depth (0: the embedding)", ylabel='cosine similarity of "bank"')
-    axes.legend(frameon=False)
-    axes.grid(alpha=0.3)
-    save(figure, "bank")
+        same.append((depth, float((alike[0, 1] + alike[2, 3]) / 2)))
+        other.append((depth, float(alike[:2, 2:].mean())))
+    lines = {"same sense": same, "other sense": other}
+    label = "At depth 0 all are equal; then the two senses drift apart"
+    return d.chart(
+        lines, "depth (0: the embedding)", "cosine similarity of “bank”", label, dots=True
+    )
 
 
-def heads(bert: Any) -> None:
+def heads() -> str:
     """Every head: how far and how broadly it looks."""
     lines = [SENTENCE, *RIVER, *MONEY, "The keys to the cabinet are on the table."]
+    bert = small()
     numbers = measure(bert, texts(bert, lines)).metrics
-    figure, axes = plt.subplots(figsize=(6, 3.6))
-    layers = np.arange(numbers["entropy"].shape[0])[:, None] + np.zeros_like(numbers["entropy"])
-    dots = axes.scatter(
-        numbers["distance"], numbers["entropy"], c=layers, cmap="viridis", s=36, alpha=0.9
+    layers = len(numbers["entropy"])
+    x = d.axis_over(numbers["distance"].ravel().tolist(), 52, 500, False, False)
+    y = d.axis_over(numbers["entropy"].ravel().tolist(), 258, 30, False, True)
+    parts = d.axes(x, y, 500, 258, "mean distance, in tokens", "entropy: how broadly it looks")
+    for layer in range(layers):
+        for far, broad in zip(numbers["distance"][layer], numbers["entropy"][layer], strict=True):
+            place = f'cx="{x.place(float(far)):g}" cy="{y.place(float(broad)):g}"'
+            parts.append(f'<circle class="f{3 * layer // layers}" {place} r="5" opacity=".8"/>')
+    for n, name in enumerate(("first layers", "middle", "last")):
+        parts.append(f'<circle class="f{n}" cx="{230 + 100 * n}" cy="12" r="5"/>')
+        parts.append(d.text(240 + 100 * n, 16, name, "soft small"))
+    return d.picture(520, 300, parts, "Each head of bertsmith-small: mean distance and entropy")
+
+
+def variants() -> str:
+    """When which family appeared, and what it changed."""
+    rows = {
+        "2018 BERT": "masked LM, next sentences",
+        "2019 RoBERTa": "more text, no next sentences",
+        "2019 ALBERT": "one block for all depths",
+        "2019 DistilBERT": "half of the layers, learned from BERT",
+        "2020 ELECTRA": "finds replaced tokens",
+        "2020 MPNet": "a bias for each distance",
+        "2021 DeBERTa-v3": "content and distance apart",
+        "2024 ModernBERT": "rotary positions, 8,192 tokens",
+    }
+    parts = []
+    for n, (name, change) in enumerate(rows.items()):
+        parts += [d.box(10, 6 + 34 * n, 150, 28, name), d.text(172, 25 + 34 * n, change)]
+    return d.picture(470, 282, parts, "Families by year, each with what it changed")
+
+
+def negation() -> str:
+    """The same words with and without a negation."""
+    bert = small()
+    rows = {}
+    for sentence in ("An eagle is a [MASK].", "An eagle is not a [MASK]."):
+        guess = next(one for one in bert.fill_mask(sentence, top=20) if one.token == "bird")
+        rows[sentence.replace("[MASK]", "bird")] = guess.score
+    return d.bars(rows, "“bird” is as probable after “not a” as after “a”")
+
+
+def step() -> str:
+    """The probabilities of one mask before and after one step, as the chapter computes them."""
+    import torch
+
+    sys.path.insert(0, str(ROOT / "examples"))
+    import nanobert
+
+    model, tokenizer = nanobert.load(ROOT / "src/bertsmith/models/bertsmith-classic")
+    before = nanobert.fill(model, tokenizer, "She drank a cup of [MASK].")
+    ids, states, _ = nanobert.read(model, tokenizer, ["She drank a cup of [MASK]."])
+    logits = model.guess(states[ids == tokenizer.mask])
+    goal = torch.tensor([tokenizer.ids["tea"]])
+    torch.nn.functional.cross_entropy(logits, goal).backward()
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.grad is not None:
+                weight -= 0.0002 * weight.grad
+    names = [token for token, _ in before]
+    names += ["tea"] * ("tea" not in names)
+    after = model.guess(
+        nanobert.read(model, tokenizer, ["She drank a cup of [MASK]."])[1][ids == tokenizer.mask]
     )
-    axes.set(xlabel="mean distance, in tokens", ylabel="entropy of the weights")
-    axes.grid(alpha=0.3)
-    figure.colorbar(dots, label="layer")
-    save(figure, "heads")
+    parts = []
+    numbers = [logits.softmax(-1)[0], after.softmax(-1)[0]]
+    for row_number, name in enumerate(names):
+        parts.append(d.text(90, 50 + 34 * row_number, name, "mono", "end"))
+        for n, one in enumerate(numbers):
+            p = one[tokenizer.ids[name]].item()
+            y = 34 + 34 * row_number + 12 * n
+            parts.append(f'<rect class="f{n}" x="100" y="{y}" width="{360 * p:.1f}" height="11"/>')
+            parts.append(d.text(106 + 360 * p, y + 10, f"{p:.1%}", "soft small"))
+    for n, name in enumerate(("before the step", "after it")):
+        parts.append(f'<rect class="f{n}" x="{100 + 140 * n}" y="8" width="12" height="12"/>')
+        parts.append(d.text(118 + 140 * n, 18, name, "soft"))
+    title = "One step: the correct token gains, and others lose"
+    return d.picture(540, 40 + 34 * len(names), parts, title)
+
+
+def experiments(name: str, label: str) -> str:
+    """One experiment of benchmarks/training_step.py."""
+    curves = json.loads((RESULTS / "training-step.json").read_text())[name]
+    lines = {key: [tuple(point) for point in points] for key, points in curves.items()}
+    return d.chart(lines, "steps", f"held-out loss, by {name}", label, size=(560, 270))
+
+
+def cross_and_bi() -> str:
+    """A cross-encoder and a bi-encoder."""
+    parts = [d.text(10, 18, "cross-encoder", "big"), d.text(300, 18, "bi-encoder", "big")]
+    parts += stack(
+        10, 190, [("[CLS] question [SEP] text [SEP]", ""), ("encoder", ""), ("one score", "")], 230
+    )
+    for n, name in enumerate(("question", "text")):
+        x = 300 + 140 * n
+        parts += stack(x, 190, [(name, ""), ("encoder", ""), ("vector", "")], 120)
+    parts.append(d.text(430, 56, "cosine", "soft", "middle"))
+    parts.append(d.text(10, 214, "exact; reads each pair anew", "soft"))
+    parts.append(d.text(300, 214, "fast; a text's vector is computed once", "soft"))
+    return d.picture(
+        580, 222, parts, "A cross-encoder reads both texts together, a bi-encoder each alone"
+    )
+
+
+def distillation() -> str:
+    """A student learns from a teacher's probabilities."""
+    parts = [d.box(10, 70, 150, 34, "“It was [MASK].”")]
+    parts += [
+        d.box(220, 20, 130, 34, "teacher: 12 layers"),
+        d.box(220, 120, 130, 34, "student: 3 layers"),
+    ]
+    parts += [d.arrow(160, 80, 218, 80), d.arrow(160, 94, 218, 94)]
+    parts += [d.arrow(350, 37, 400, 37), d.arrow(350, 137, 400, 137)]
+    for n, name in enumerate(("good 40%, late 30%, cold 10%", "good 20%, a 20%, the 10%")):
+        parts.append(d.text(408, 42 + 100 * n, name, "mono small"))
+    parts += [d.arrow(480, 120, 480, 54), d.text(492, 92, "be like these", "soft")]
+    return d.picture(620, 170, parts, "The student is trained to give the teacher's probabilities")
+
+
+def context() -> str:
+    """benchmarks/context.py: how well a masked word is predicted from parts of its sentence."""
+    result = json.loads((RESULTS / "context.json").read_text())
+    return d.bars(
+        result["accuracy"], "Both sides of a word tell far more than the left one", "{:.1%}"
+    )
+
+
+def pooling() -> str:
+    """benchmarks/context.py: accuracy with three poolings, before and after fine-tuning."""
+    result = json.loads((RESULTS / "context.json").read_text())["pooling"]
+    rows = {
+        f"{pool}, {when}": score
+        for when, scores in result.items()
+        for pool, score in scores.items()
+    }
+    return d.bars(rows, "Poolings before and after fine-tuning", "{:.1%}")
+
+
+DRAWN: dict[str, Any] = {
+    one.__name__.replace("_", "-"): one
+    for one in (
+        *(architecture, encoder_decoder, padding, pieces, embedding_sum, positions, attention),
+        *(notable, masking, loss, pairs, four_heads, bank, heads, variants, negation, step),
+        *(cross_and_bi, distillation, context, pooling),
+    )
+}
+for NAME, LABEL in {
+    "learning rate": "Too small a rate learns slowly, too large a one ends at a higher loss",
+    "warm-up": "Warm-up delays the fall and ends at the same loss here",
+    "batch": "A larger batch learns more in a step, and a step costs more",
+    "masking rate": "At the start of training more masks mean more labels, and a lower loss",
+}.items():
+    DRAWN[NAME.replace(" ", "-")] = lambda name=NAME, label=LABEL: experiments(name, label)
 
 
 def page(folder: Path) -> None:
@@ -142,17 +475,16 @@ def page(folder: Path) -> None:
 
 
 def main() -> None:
-    """Draw all of them, or the page of a demo."""
-    if len(sys.argv) > 1:
-        page(Path(sys.argv[1]))
+    """Draw all of them or those that are named, or the page of a demo."""
+    names = sys.argv[1:]
+    if names and Path(names[0]).is_dir():
+        page(Path(names[0]))
         return
     OUT.mkdir(exist_ok=True)
-    bert = bs.load("bertsmith-small", device="cpu", progress=False)
-    positions()
-    attention(bert)
-    loss()
-    bank(bert)
-    heads(bert)
+    (OUT / "style.css").write_text(d.SITE, "utf-8")
+    for name, draw in DRAWN.items():
+        if not names or name in names:
+            (OUT / f"{name}.svg").write_text(draw(), "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,18 +1,25 @@
-"""What MkDocs does beyond docs/: pages from outside, notebooks, GitHub's Markdown.
+"""What MkDocs does beyond docs/: pages from outside, notebooks, GitHub's Markdown, the explorer.
 
 `mkdocs.yml` names this file under `hooks`. It adds CONTRIBUTING.md and CHANGELOG.md as pages, turns
-the notebooks into pages with their stored outputs, and copies files that pages link to.
+the notebooks into pages with their stored outputs, and copies files that pages link to. It makes
+the explorer of bertsmith-classic, and puts a panel of it where a page has a line such as
+`<!-- explorer: text=A text with [MASK].&panel=attention&layer=2&head=1 -->`. The keys are those of
+the explorer's address, with `when=seen` for a panel that opens without a click.
 """
 
 import json
 import posixpath
 import re
+from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 ROOT = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"(!?\[[^\]]*\]\()([\w/.-]+)((?:#[\w-]+)?\))")
 PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+EXPLORER, FILM = "panels/explorer.html", "panels/film.html"
+PANEL = re.compile(r"^<!-- explorer: (.+?) -->$", re.MULTILINE)
 ABOUT = "\n\n*This page is the notebook [{name}](files/{name}) with its stored outputs.*"
 
 
@@ -33,7 +40,35 @@ def on_files(files: Any, config: Any) -> Any:
         files.append(File.generated(config, copy, abs_src_path=str(path)))
     for name in sorted(outside_files()):
         files.append(File.generated(config, f"files/{name}", abs_src_path=str(ROOT / name)))
+    explorer()
+    for name in (EXPLORER, FILM):
+        if (path := ROOT / "build" / name).is_file():
+            files.append(File.generated(config, name, abs_src_path=str(path)))
     return files
+
+
+def explorer() -> None:
+    """Make the explorer of bertsmith-classic, unless it is there; `make clean` removes it."""
+    path = ROOT / "build" / EXPLORER
+    house = ROOT / "src" / "bertsmith"
+    sources = [*(house / "explorer").glob("*.py"), *(house / "pages").rglob("explorer*")]
+    newest = max(source.stat().st_mtime for source in sources)
+    if not path.is_file() or path.stat().st_mtime < newest:
+        import bertsmith
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        bertsmith.load("bertsmith-classic", device="cpu").explorer(path, name="bertsmith-classic")
+
+
+def panel(match: re.Match[str], place: str) -> str:
+    """A panel of the explorer: a link, which a script opens in place."""
+    keys = dict(parse_qsl(match[1].replace("+", "%2B"), keep_blank_values=True))
+    when, text = keys.pop("when", ""), keys.get("text", "")
+    keys.setdefault("panel", "overview,pieces,attention,layers")
+    address = f"{posixpath.relpath(EXPLORER, posixpath.dirname(place) or '.')}#{urlencode(keys)}"
+    link = f'<a href="{escape(address)}" data-text="{escape(text)}">Run it in your browser</a>'
+    about = f"<code>{escape(text)}</code> {link} (bertsmith-classic, 15 MB, from this site)"
+    return f'<div class="panel" data-when="{escape(when)}"><p>{about}</p></div>'
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
@@ -41,9 +76,27 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     name = page.file.src_uri
     if page.file.generated_by is None:
         folder = posixpath.join("docs", posixpath.dirname(name)).rstrip("/")
-        markdown = moved(markdown, folder, name)
+        markdown = moved(with_drawings(markdown, ROOT / folder), folder, name)
+    markdown = PANEL.sub(lambda one: panel(one, page.file.dest_uri), markdown)
+    if (ROOT / "build" / FILM).is_file():
+        markdown = markdown.replace(
+            "<!-- film -->", f'<p><a href="{FILM}">Open a film of a small run</a></p>'
+        )
     markdown = re.sub(r"^<details>", "<details markdown>", markdown, flags=re.MULTILINE)
     return re.sub(r"^```python\n(?=>>>)", "```pycon\n", markdown, flags=re.MULTILINE)
+
+
+def with_drawings(markdown: str, folder: Path) -> str:
+    """Put drawings into the page itself, so that they have the colors of its scheme."""
+
+    def drawing(match: re.Match[str]) -> str:
+        text = (folder / match[2]).read_text("utf-8")
+        if 'class="pic"' not in text:
+            return match[0]
+        text = re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL).replace("\n", "")
+        return f'<figure class="drawing">{text}</figure>'
+
+    return re.sub(r"^!\[([^\]]*)\]\(([\w/.-]+\.svg)\)$", drawing, markdown, flags=re.MULTILINE)
 
 
 def outside_files() -> set[str]:

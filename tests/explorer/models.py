@@ -37,6 +37,8 @@ MODELS: dict[str, dict[str, Any]] = {
         "conv_kernel_size": 3,
     },
     "modernbert": {**SMALL, "local_attention": 8, "global_attn_every_n_layers": 2},
+    "mpnet": {**SMALL, "max_position_embeddings": 130},
+    "nomic_bert": SMALL,
 }
 
 

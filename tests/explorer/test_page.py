@@ -128,6 +128,96 @@ def test_keyboard_and_small_screens(browser: Any, tmp_path: Path) -> None:
     shown.close()
 
 
+def test_the_address_keeps_what_is_shown(browser: Any, tmp_path: Path) -> None:
+    shown = opened(browser, tiny("bert", "masked_lm", "next_sentence"), tmp_path)
+    page = shown.page
+    shown.write("The river & the [MASK].")
+    page.click("#grid [data-head='2.1']")
+    page.click("#tokens [data-row='2']")
+    page.click("text=matrix")
+    page.wait_for_selector("#head-steps [data-cell='3']")
+    page.click("#head-steps [data-cell='3']")
+    shown.change(lambda: page.click("#head-off"))
+    page.wait_for_function("location.hash.includes('off=')")
+    address = page.url
+    other = Watched.__new__(Watched)
+    Watched.__init__(other, browser, tmp_path / "page.html")
+    runs = other.page.evaluate("document.documentElement.dataset.runs")
+    other.page.evaluate("(hash) => { location.hash = hash; }", address.partition("#")[2])
+    other.page.wait_for_selector(f"html:not([data-runs='{runs}'])")
+    assert other.page.input_value("#first") == "The river & the [MASK]."
+    assert other.page.inner_text("#head h3") == "Layer 2, head 1"
+    assert other.page.locator("#tokens [aria-pressed=true]").get_attribute("data-row") == "2"
+    assert other.page.locator("#head-steps [aria-pressed=true]").get_attribute("data-cell") == "3"
+    assert other.page.locator("#stage.matrix").count() == 1
+    assert other.page.locator("#grid .off").count() == 1
+    # Nonsense in an address is passed over; parts can be chosen for a frame.
+    other.page.evaluate("location.hash = 'layer=99&head=-1&token=9999&off=x&panel=arithmetic'")
+    other.page.wait_for_selector("html.embedded")
+    seen = other.page.locator("[data-panel]:visible").evaluate_all("all => all.map(e => e.id)")
+    assert seen == ["steps-part"]
+    assert other.faults == shown.faults == []
+    other.context.close()
+    shown.close()
+
+
+def test_the_tour_and_the_overview_by_keyboard(browser: Any, tmp_path: Path) -> None:
+    shown = opened(browser, tiny("bert"), tmp_path)
+    page = shown.page
+    page.focus("#start-tour")
+    page.keyboard.press("Enter")
+    titles = []
+    while page.locator("#tour").is_visible():
+        titles.append(page.inner_text("#tour-title"))
+        assert page.locator(".toured").count() == 1
+        page.keyboard.press("Enter")  # the focus is on the way on
+    assert len(titles) == len(set(titles)) == 7
+    page.keyboard.press("Enter")
+    page.keyboard.press("Escape")
+    assert not page.locator("#tour").is_visible()
+    boxes = [box.split("\n")[0] for box in page.locator("#flow button").all_inner_texts()]
+    layers = [f"Layer {number}" for number in range(3)]
+    assert boxes == ["Pieces", "Embeddings", *layers, "States", "Answer"]
+    page.focus("#flow button:has-text('Layer 1')")
+    page.keyboard.press("Enter")
+    assert page.inner_text("#head h3").startswith("Layer 1")
+    shown.close()
+
+
+CONTRAST = (Path(__file__).parent / "contrast.js").read_text("utf-8")
+SHIFTS = """window.shifted = 0; new PerformanceObserver((list) => {
+  for (const one of list.getEntries()) if (!one.hadRecentInput) window.shifted += one.value;
+}).observe({ type: "layout-shift", buffered: true });"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_contrast_names_and_shifts(browser: Any, tmp_path: Path, scheme: str, width: int) -> None:
+    """What WCAG AA asks of the colours of text; a name for every control; nothing that jumps."""
+    ExplorerPage(tiny("bert", "masked_lm", "next_sentence"), "toy", "int8").save(
+        tmp_path / "p.html"
+    )
+    context = browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
+    )
+    page = context.new_page()
+    page.add_init_script(SHIFTS)
+    page.goto((tmp_path / "p.html").as_uri() + "#text=The river and the [MASK].&view=matrix")
+    page.wait_for_selector("html[data-ready=yes]")
+    page.click("#start-tour")
+    found = page.evaluate(f"({CONTRAST.partition(chr(10))[2]})()")
+    assert found["seen"] > 100
+    assert found["bad"] == []
+    assert page.evaluate("window.shifted") < 0.1
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    unnamed = page.locator("button, input, textarea, canvas[tabindex], [role=region]").evaluate_all(
+        "all => all.filter((e) => !(e.innerText || '').trim() && !e.labels?.length"
+        " && !e.ariaLabel && !e.getAttribute('aria-labelledby')).map((e) => e.outerHTML)"
+    )
+    assert unnamed == []
+    context.close()
+
+
 def test_fine_tuned_models_have_their_own_panels(browser: Any, tmp_path: Path) -> None:
     labels = {"id2label": {"0": "good", "1": "bad", "2": "so so"}, "num_labels": 3}
     bert = tiny("electra", "classify", **labels)

@@ -174,3 +174,52 @@ def test_odd_texts_have_the_same_tokens(family: str, tmp_path: Path) -> None:
         spans = [trimmed(text, *span) for span in theirs.offsets]
         off += spans != [trimmed(text, token["start"], token["end"]) for token in ours]
     assert off <= len(texts) // 25  # where characters were composed or replaced
+
+
+@pytest.mark.parametrize("family", ["bert", "deberta", "modernbert"])
+def test_the_steps_of_a_head_and_of_the_feed_forward_are_those_of_torch(
+    family: str, tmp_path: Path
+) -> None:
+    """Layer 1, head 2, piece 5: what torch's modules return in a pass of the encoder."""
+    bert, layer, head, row = tiny(family), 1, 2, 5
+    bert.model.half().float()
+    explorer(bert, tmp_path / "page.html", dtype="float16")
+    encoding, seen = bert.tokenizer.encode(FIRST), {}
+    block, config = bert.model.encoder.blocks[layer], bert.checkpoint.config
+
+    def watch(name: str, module: torch.nn.Module) -> None:
+        def keep(_: object, read: tuple[torch.Tensor, ...], out: torch.Tensor) -> None:
+            seen[name] = (read[0][row].clone(), out[row].clone())
+
+        module.register_forward_hook(keep)
+
+    watch("attention", block.attention.output)
+    watch("up", block.feedforward.up)
+    watch("down", block.feedforward.down)
+    trace = Trace(states=True, heads=dict.fromkeys(range(len(config.plan))))
+    with torch.inference_mode():
+        bert.model.encoder(Batch.of([encoding.ids], [encoding.segments]), trace)
+    with worker(tmp_path / "page.html") as page:
+        page.ask("run", first=FIRST)
+        steps = page.ask("steps", layer=layer, head=head, row=row)
+
+    def same(values: object, expected: torch.Tensor) -> None:
+        np.testing.assert_allclose(values, expected, atol=1e-4)
+
+    size = config.per_head
+    mixed, attended = seen["attention"]
+    same(steps["mixed"], mixed[head * size : (head + 1) * size])
+    same(steps["attended"], attended)
+    same(steps["before"], seen["up"][0])
+    same(steps["bent"], seen["down"][0])
+    same(steps["fed"], seen["down"][1])
+    same(steps["input"], trace.hidden[layer][row])
+    same(steps["output"], trace.hidden[layer + 1][row])
+    weights = np.exp(
+        np.array(steps["scores"], float) - max(x for x in steps["scores"] if x is not None)
+    )
+    same(steps["weights"], torch.from_numpy(np.nan_to_num(weights) / np.nansum(weights)))
+    same(steps["mixed"], torch.tensor(steps["weights"]) @ torch.tensor(steps["values"]))
+    if family == "bert":  # no distances: the score is the product alone
+        products = torch.tensor(steps["keys"]) @ torch.tensor(steps["query"]) * steps["scale"]
+        same(steps["scores"], products)

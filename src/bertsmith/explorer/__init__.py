@@ -1,5 +1,6 @@
-"""The explorer: a model, its tokenizer and its inference code as one HTML file."""
+"""The explorer: a model, its tokenizer and its inference code as one HTML file; films of runs."""
 
+from bertsmith.explorer.film import MEGABYTES, film
 from bertsmith.explorer.page import ExplorerPage, explorer
 
-__all__ = ["ExplorerPage", "explorer"]
+__all__ = ["MEGABYTES", "ExplorerPage", "explorer", "film"]

@@ -15,7 +15,7 @@ from bertsmith.explorer.weights import Packed, pack
 from bertsmith.files import write_text
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.kernels import distance_rows
-from bertsmith.model import Disentangled, Rotary
+from bertsmith.model import Disentangled, DistanceBias, Rotary
 from bertsmith.pages import page
 from bertsmith.tasks.answering.task import stored_threshold
 from bertsmith.tasks.classifying import activation, raw, softmax
@@ -24,7 +24,7 @@ from bertsmith.tasks.registry import TASKS
 
 LONGEST = 256  # tokens that the page reads at once; a browser takes seconds for more
 LARGEST = 1_500_000_000  # bytes of weights: a browser does not open a much larger page
-WORKER = ("normalizers", "tokenizer", "encoder", "worker")
+WORKER = ("normalizers", "tokenizer", "encoder", "worker", "arithmetic")
 UNRELATED = (
     "The committee will vote on the new tax in March.",
     "My cat sleeps on the warm roof all day.",
@@ -33,7 +33,7 @@ UNRELATED = (
     "She lost the tennis match in three sets.",
     "Please restart the computer after the update.",
 )
-SCRIPTS = ("parts", "input", "answers", "attention", "page")
+SCRIPTS = ("parts", "input", "answers", "attention", "steps", "address")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ExplorerPage:
 
     def html(self) -> str:
         """Return the page."""
-        return _rendered(self.name, *self._packed())
+        return self._rendered(*self._packed())
 
     def save(self, path: str | Path) -> dict[str, Any]:
         """Write the page to an .html file and return its description."""
@@ -55,15 +55,17 @@ class ExplorerPage:
         if path.suffix not in (".html", ".htm"):
             raise BertsmithError(f"{path}: the explorer is an HTML file, such as page.html")
         settings, packed = self._packed()
-        html = _rendered(self.name, settings, packed)
+        html = self._rendered(settings, packed)
         write_text(path, html)
-        return {
+        done = {
             "out": str(path),
             "bytes": len(html.encode()),
             "dtype": self.dtype,
             "parameters": settings["parameters"],
             "panels": settings["panels"],
         }
+        film = settings.get("film")
+        return done | {"steps": [one["step"] for one in film["steps"]]} if film else done
 
     def _packed(self) -> tuple[dict[str, Any], Packed]:
         size = sum(one.numel() for one in self.bert.model.parameters())
@@ -72,10 +74,37 @@ class ExplorerPage:
                 f"the model has {size / 1e6:,.0f} M parameters: too many for a page in a browser"
             )
         settings = explorer_settings(self.bert)
-        packed = pack(self.bert.model.state_dict(keep_vars=True), self.dtype)
+        more, packed = self._weights()
         about = {"weights": packed.entries, "bytes": len(packed.data), "parameters": size}
         shown = {"dtype": self.dtype, "examples": self.examples}
-        return settings | about | shown, packed
+        return settings | about | shown | more, packed
+
+    def _weights(self) -> tuple[dict[str, Any], Packed]:
+        """The weights, with further settings that go with them."""
+        return {}, pack(self.bert.model.state_dict(keep_vars=True), self.dtype)
+
+    def _charts(self) -> list[str]:
+        """Charts of the training, of a film."""
+        return []
+
+    def _rendered(self, settings: dict[str, Any], packed: Packed) -> str:
+        config, count = settings["config"], settings["parameters"]
+        layers, heads = len(config["plan"]), config["attention_heads"]
+        family, size = settings["family"], _counted(count)
+        film = "film" in settings
+        scripts = (*SCRIPTS, *["film"] * film, "page")
+        workers = (*WORKER, *["vectors"] * film)
+        return page(
+            "explorer.html",
+            self.name,
+            styles=("explorer.css",),
+            scripts=("elements.js", *(f"explorer_{script}.js" for script in scripts)),
+            worker=tuple(f"explorer_{script}.js" for script in workers),
+            about=f"{family}, {layers} layers of {heads} heads, {size} parameters",
+            charts=self._charts(),
+            settings=settings,
+            parts=packed.parts(),
+        )
 
 
 def explorer(
@@ -129,7 +158,7 @@ def explorer_settings(bert: LoadedModel) -> dict[str, Any]:
             "plan": config.plan,
             "per_head": config.per_head,
             "bases": signal.bases if isinstance(signal, Rotary) else None,
-            "distances": _distances(signal, longest) if isinstance(signal, Disentangled) else None,
+            "distances": _distances(signal, longest),
         },
     }
 
@@ -141,8 +170,15 @@ def _unrelated(bert: LoadedModel) -> float | None:
     return float(alike.mean()) if np.isfinite(alike).all() else None
 
 
-def _distances(signal: Disentangled, longest: int) -> list[int]:
-    rows = distance_rows(longest, signal.span, signal.buckets, signal.furthest)
+def _distances(signal: object, longest: int) -> list[int] | None:
+    """The table row of each relative distance, if positions are relative."""
+    match signal:
+        case Disentangled(span, buckets, furthest):
+            rows = distance_rows(longest, span, buckets, furthest)
+        case DistanceBias(buckets, furthest):
+            rows = distance_rows(longest, 0, buckets, furthest, floored=True)
+        case _:
+            return None
     return [int(row) for row in rows]
 
 
@@ -151,22 +187,6 @@ def _panels(heads: list[str]) -> list[str]:
     order = ("classify", "tag", "answer", "masked_lm", "next_sentence", "sentence_order")
     vectors = [task.name for task in TASKS.values() if task.verb == "embed"]
     return [name for name in (*order, "replaced") if name in heads] + vectors
-
-
-def _rendered(name: str, settings: dict[str, Any], packed: Packed) -> str:
-    config, count = settings["config"], settings["parameters"]
-    layers, heads = len(config["plan"]), config["attention_heads"]
-    about = f"{settings['family']}, {layers} layers of {heads} heads, {_counted(count)} parameters"
-    return page(
-        "explorer.html",
-        name,
-        styles=("explorer.css",),
-        scripts=("elements.js", *(f"explorer_{script}.js" for script in SCRIPTS)),
-        worker=tuple(f"explorer_{script}.js" for script in WORKER),
-        about=about,
-        settings=settings,
-        parts=packed.parts(),
-    )
 
 
 def _counted(count: int) -> str:

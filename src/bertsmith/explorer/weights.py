@@ -19,7 +19,10 @@ PART = 3 * 2**20  # bytes in a part of base64; a multiple of 3, so that parts ne
 
 @dataclass(frozen=True)
 class Packed:
-    """Tensors end to end, each at a multiple of 4 bytes, with an entry for each name."""
+    """Tensors end to end, each at a multiple of 4 bytes, with an entry for each name.
+
+    Of a film, `data` has several sets of them, compressed.
+    """
 
     entries: dict[str, dict[str, Any]]
     data: bytes
@@ -30,10 +33,15 @@ class Packed:
         return [base64.b64encode(self.data[at : at + PART]).decode() for at in places]
 
 
-def pack(tensors: Mapping[str, Tensor], dtype: str = "int8") -> Packed:
+def pack(
+    tensors: Mapping[str, Tensor],
+    dtype: str = "int8",
+    scales: Mapping[str, np.ndarray[Any, np.dtype[np.float32]]] | None = None,
+) -> Packed:
     """Pack the tensors of a model; vectors (biases and norms) stay float32.
 
-    A tensor that several names share, such as a tied output matrix, is stored once.
+    A tensor that several names share, such as a tied output matrix, is stored once. `scales` are
+    those of int8 matrices by name; by default each has its own.
     """
     if dtype not in ("int8", "float16"):
         raise BertsmithError(f'dtype must be "int8" or "float16", not {dtype!r}')
@@ -62,8 +70,8 @@ def pack(tensors: Mapping[str, Tensor], dtype: str = "int8") -> Packed:
         values = values.reshape(len(values), -1)
         entry: dict[str, Any] = {"kind": dtype, "shape": list(values.shape)}
         if dtype == "int8":
-            codes, scales = quantise(values)
-            entry |= {"group": GROUP, "scales": place(scales), "at": place(codes)}
+            codes, own = quantise(values, scales=None if scales is None else scales[name])
+            entry |= {"group": GROUP, "scales": place(own), "at": place(codes)}
         elif np.abs(values).max(initial=0) > np.finfo(np.float16).max:
             entry |= {"kind": "float32", "at": place(values)}
         else:
@@ -73,13 +81,27 @@ def pack(tensors: Mapping[str, Tensor], dtype: str = "int8") -> Packed:
 
 
 def quantise(
-    values: np.ndarray[Any, np.dtype[np.float32]], group: int = GROUP
+    values: np.ndarray[Any, np.dtype[np.float32]],
+    group: int = GROUP,
+    scales: np.ndarray[Any, np.dtype[np.float32]] | None = None,
 ) -> tuple[np.ndarray[Any, np.dtype[np.int8]], np.ndarray[Any, np.dtype[np.float32]]]:
     """A matrix (R, C) as int8 codes (R, C), and scales (R, G) of each group of neighbours."""
     rows, columns = values.shape
-    gap = -columns % group
-    grid = np.pad(values, ((0, 0), (0, gap))).reshape(rows, -1, group)
-    scales = (np.abs(grid).max(-1) / 127).astype(np.float32)
+    grid = grouped(values, group)
+    scales = scales_of(values, group) if scales is None else scales
     safe = np.where(scales > 0, scales, 1)[..., None]
     codes = np.clip(np.rint(grid / safe), -127, 127).astype(np.int8)
     return codes.reshape(rows, -1)[:, :columns], scales
+
+
+def scales_of(
+    values: np.ndarray[Any, np.dtype[np.float32]], group: int = GROUP
+) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """The scales (R, G) with which the largest value of each group becomes 127."""
+    return (np.abs(grouped(values, group)).max(-1) / 127).astype(np.float32)
+
+
+def grouped(values: np.ndarray[Any, Any], group: int) -> np.ndarray[Any, Any]:
+    """A matrix (R, C) in groups of neighbours (R, G, group), with zeros after the last."""
+    gap = -values.shape[1] % group
+    return np.pad(values, ((0, 0), (0, gap))).reshape(len(values), -1, group)

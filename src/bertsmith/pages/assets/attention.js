@@ -202,8 +202,10 @@ class Pane {
     return this.refresh();
   }
 
+  // Its text; of a piece that continues a word the piece, as the vocabulary spells it.
   label(token) {
-    return this.tokens[token].text;
+    const { text, title } = this.tokens[token];
+    return title?.startsWith("##") ? title : text;
   }
 
   // ------------------------------------------------ tokens a person can reach
@@ -215,7 +217,7 @@ class Pane {
     const button = make("span", {
       role: "button", class: "token" + (source === null ? " special" : ""), title: title || "",
       tabIndex: token === (this.kept ?? 0) ? 0 : -1,
-    }, text);
+    }, state.view === "lines" ? this.label(token) : text);
     button.dataset.token = token;
     if (state.worth && this.worth[token]) {
       const share = this.worth[token] / Math.max(...this.worth.map(Math.abs));
@@ -370,7 +372,8 @@ class Pane {
       }
       rows.append(asks, asked);
     }
-    this.stage.append(rows);
+    this.stage.append(make("div", { class: "ends" }, make("span", {}, "from"), make("span", {}, "to")), rows);
+    for (const end of this.stage.querySelectorAll(".ends span")) end.style.width = side + "px";
     this.span = [side + 4, this.stage.clientWidth - side - 4];
     this.stage.onscroll = () => {
       this.waiting ||= requestAnimationFrame(() => { this.waiting = 0; this.strokes(); });
@@ -395,7 +398,9 @@ class Pane {
 
   strokes() {
     if (state.view !== "lines" || !this.canvas) return;
-    const height = this.stage.clientHeight, top = this.stage.scrollTop, bins = new Map();
+    const head = this.stage.querySelector(".ends").offsetHeight; // scrolls away before the tokens
+    const top = Math.max(0, this.stage.scrollTop - head), height = this.stage.clientHeight;
+    const bins = new Map();
     const drawing = surface(this.canvas, this.stage.clientWidth, Math.min(height, this.count * ROW));
     this.canvas.style.marginBottom = -this.canvas.clientHeight + "px";
     const [left, right] = this.span;
@@ -593,6 +598,8 @@ class Pane {
     drawing.strokeRect(left - 0.5, top - 0.5, across + 1, down + 1);
     drawing.font = "12px system-ui, sans-serif";
     drawing.textBaseline = "middle";
+    drawing.fillStyle = css("--soft");
+    drawing.fillText("from ↓  to →", 2, 8);
     const step = Math.max(1, Math.ceil(12 / cell)); // not every token has room for its name
     for (let t = 0; t < this.count; t++) {
       const x = left + (t + 0.5 - zoom.x) * cell, y = top + (t + 0.5 - zoom.y) * cell;

@@ -54,7 +54,7 @@ const ANSWERS = {
         const least = old && was === null ? `was < ${percent(old.best[old.best.length - 1].score)}` : null;
         return { name: guess.text, value: guess.score, was, before: least, mine: original && guess.text.replace(/^␣/, "").toLowerCase() === original.toLowerCase(), title: `Put “${guess.text}” in the place of ${MASK}` };
       });
-      return [masks.length > 1 ? make("h3", {}, `Mask ${number + 1}`) : null,
+      return [masks.length > 1 ? make("h3", {}, `Mask ${number}`) : null,
         bars(rows, (at) => change(row, best[at].text.replace(/^␣/, ""), `${MASK} filled in`))];
     }), masks.length > 4 ? make("p", { class: "soft" }, `and ${masks.length - 4} more masks`) : null,
     note(`The model learned to guess masked words from the words on both sides. Choose a guess to put it in the text.`)];

@@ -50,6 +50,9 @@ function chooseHead(layer, head) {
     one.tabIndex = own ? 0 : -1;
   }
   showHead();
+  showSteps();
+  showOverview();
+  remember();
 }
 
 // ------------------------------------------------------------------ one head
@@ -57,11 +60,11 @@ function chooseHead(layer, head) {
 function showHead() {
   const { layer, head } = state, target = find("head"), key = `${layer}.${head}`;
   if (!LAYERS) { target.replaceChildren(make("p", { class: "soft" }, "This model has no layers: it is a table of vectors.")); return; }
-  const views = make("span", { class: "buttons", role: "group", "aria-label": "View" }, ...["lines", "matrix"].map((view) => button(view, () => { state.view = view; showHead(); }, { "aria-pressed": String(state.view === view) })));
+  const views = make("span", { class: "buttons", role: "group", "aria-label": "View" }, ...["lines", "matrix"].map((view) => button(view, () => { state.view = view; showHead(); remember(); }, { "aria-pressed": String(state.view === view) })));
   const off = button(state.off.has(key) ? "Switch this head on" : "Switch this head off", () => toggle(state.off, key, `head ${layer}.${head}`), { id: "head-off", "aria-pressed": String(state.off.has(key)) });
   const skip = button(state.skipped.has(layer) ? `Switch layer ${layer} on` : `Switch layer ${layer} off`, () => toggle(state.skipped, layer, `layer ${layer}`), { id: "layer-off", "aria-pressed": String(state.skipped.has(layer)) });
   const stage = make("div", { id: "stage", class: state.view });
-  target.replaceChildren(make("h3", {}, `Layer ${layer}, head ${head}`), make("div", { class: "tools" }, views, off, skip), make("p", { id: "looks", class: "soft", role: "status" }), stage);
+  target.replaceChildren(make("h3", {}, `Layer ${layer}, head ${head}`), make("div", { class: "tools" }, views, off, skip, button("See the arithmetic", () => goToPart("steps-part"))), make("p", { id: "looks", class: "soft", role: "status" }), stage);
   if (state.view === "lines") buildLines(stage);
   else buildMatrix(stage);
   drawHead();
@@ -90,7 +93,7 @@ function buildMatrix(stage) {
     say();
   };
   canvas.addEventListener("pointermove", at);
-  canvas.addEventListener("click", (event) => { at(event); chooseToken(row); });
+  canvas.addEventListener("click", (event) => { at(event); state.cell = column; chooseToken(row); });
   canvas.addEventListener("keydown", (event) => {
     const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
     if (!step) return;

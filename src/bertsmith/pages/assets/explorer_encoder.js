@@ -188,18 +188,20 @@ class Encoder {
   }
 
   // One layer: attention and feed-forward, each with a residual path and a norm. With `queries`,
-  // those rows ask and the rows of x answer.
-  block(number, depth, x, count, gone, queries = x) {
+  // those rows ask and the rows of x answer. `seen` gets the steps in between, for `head` and `row`.
+  block(number, depth, x, count, gone, queries = x, seen = {}) {
     const { config } = this, convolves = config.convolution && number === config.plan[0];
     const name = `encoder.blocks.${number}${convolves ? ".block" : ""}`;
     const read = (rows) => (config.pre_norm ? this.norm(rows, count, `${name}.attention_norm`) : rows);
-    const { mixed, map } = this.attend(name, number, depth, read(x), queries === x ? null : read(queries), count, gone);
-    let y = add(queries, this.linear(mixed, count, `${name}.attention.output`));
-    if (config.pre_norm) y = add(y, this.feedforward(name, this.norm(y, count, `${name}.feedforward_norm`), count));
-    else {
-      y = this.norm(y, count, `${name}.attention_norm`);
-      y = this.norm(add(y, this.feedforward(name, y, count)), count, `${name}.feedforward_norm`);
-    }
+    const { mixed, map } = this.attend(name, number, depth, read(x), queries === x ? null : read(queries), count, gone, seen);
+    const attended = this.linear(mixed, count, `${name}.attention.output`);
+    let y = add(queries, attended);
+    if (!config.pre_norm) y = this.norm(y, count, `${name}.attention_norm`);
+    const middle = y, before = config.pre_norm ? this.norm(y, count, `${name}.feedforward_norm`) : y;
+    const fed = this.feedforward(name, before, count, seen);
+    y = add(y, fed);
+    if (!config.pre_norm) y = this.norm(y, count, `${name}.feedforward_norm`);
+    Object.assign(seen, { attended, middle, before, fed });
     if (convolves) {
       const home = `encoder.blocks.${number}`, near = this.convolve(home, x, count);
       y = this.norm(add(near, y), count, `${home}.norm`);
@@ -207,13 +209,13 @@ class Encoder {
     return { states: y, map };
   }
 
-  feedforward(name, x, count) {
+  feedforward(name, x, count, seen = {}) {
     const wide = this.linear(x, count, `${name}.feedforward.up`), size = this.config.feedforward, { act } = this;
-    if (!this.config.gated) return this.linear(wide.map(act), count, `${name}.feedforward.down`);
-    const bent = new Float64Array(count * size);
-    for (let token = 0; token < count; token++) {
+    const bent = this.config.gated ? new Float64Array(count * size) : wide.map(act);
+    for (let token = 0; this.config.gated && token < count; token++) {
       for (let k = 0; k < size; k++) bent[token * size + k] = act(wide[2 * token * size + k]) * wide[(2 * token + 1) * size + k];
     }
+    Object.assign(seen, { wide, bent });
     return this.linear(bent, count, `${name}.feedforward.down`);
   }
 
@@ -248,7 +250,7 @@ class Encoder {
     return linear(x, count, matrix, bias);
   }
 
-  attend(name, number, depth, x, queries, count, gone) {
+  attend(name, number, depth, x, queries, count, gone, seen = {}) {
     const { config } = this, heads = config.kept.length ? config.kept[number] : config.attention_heads;
     const d = config.per_head, inner = heads * d, scale = 1 / Math.sqrt(d * config.scale_terms);
     const joint = this.project(name, x, count), take = (rows, which) => {
@@ -271,10 +273,12 @@ class Encoder {
             const place = relative.place(i - j) * inner + at;
             if (relative.keys) sum += dot(q, i * inner + at, relative.keys, place, d);
             if (relative.queries) sum += dot(k, j * inner + at, relative.queries, place, d);
+            if (relative.levels) sum += relative.levels[relative.place(i - j) * heads + head] / scale;
           }
           const hidden = (window !== null && Math.abs(i - j) > window) || (config.causal && j > i);
           row[j] = hidden ? -Infinity : sum * scale;
         }
+        if (head === seen.head && i === seen.row) seen.scores = Float64Array.from(row);
         softmax(row);
         map.set(row, (head * count + i) * count);
         if (gone(head)) continue;
@@ -284,6 +288,7 @@ class Encoder {
         }
       }
     }
+    Object.assign(seen, { q, k, v, mixed, inner });
     return { mixed, map };
   }
 
@@ -293,9 +298,13 @@ class Encoder {
     const rows = [...new Set(distances.slice(middle - count + 1, middle + count))];
     const known = this.tables.get(name);
     if (known && rows.every((one) => known.at.has(one))) return known;
+    const at = new Map(rows.map((one, number) => [one, number])), place = (distance) => at.get(distances[middle + distance]);
+    if (!signal.span) { // MPNet's biases: a number for each head, the same in all layers
+      this.tables.set(name, { at, place, keys: null, queries: null, levels: this.rows("encoder.signals.0.table.weight", rows) });
+      return this.tables.get(name);
+    }
     const vectors = this.norm(this.rows("encoder.signals.0.table.weight", rows), rows.length, "encoder.signals.0.norm");
-    const table = { at: new Map(rows.map((one, at) => [one, at])), keys: null, queries: null };
-    table.place = (distance) => table.at.get(distances[middle + distance]);
+    const table = { at, place, keys: null, queries: null };
     if (signal.shared) {
       const joint = this.project(name, vectors, rows.length);
       const take = (which) => Float32Array.from({ length: rows.length * inner }, (_, at) => joint[(Math.floor(at / inner) * 3 + which) * inner + (at % inner)]);

@@ -57,7 +57,7 @@ function buildInput() {
 
 // ------------------------------------------------------------------ running
 
-let timer = 0, running = false, again = false;
+let timer = 0, round = 0, running = false, again = false;
 
 function typed(milliseconds = 220) {
   state.former = null;
@@ -66,37 +66,46 @@ function typed(milliseconds = 220) {
 
 function later(milliseconds = 0) {
   clearTimeout(timer);
-  timer = setTimeout(run, milliseconds);
+  timer = setTimeout(() => run().then(remember), milliseconds);
 }
 
-// Only the newest text counts: what is typed while the worker is busy waits for it.
+// Only the newest text counts: what is typed while the worker is busy waits for it. What is on the
+// screen is drawn first; `drawn` counts that, `runs` when all of the page is up to date.
 async function run() {
   if (running) { again = true; return; }
   running = true;
   find("try").setAttribute("aria-busy", "true");
-  const [first, second] = both();
+  const [first, second] = both(), marks = document.documentElement.dataset, own = ++round;
+  let rest = [];
   try {
-    const switches = { off: [...state.off], skipped: [...state.skipped] };
+    const switches = { off: [...state.off], skipped: [...state.skipped], ...(page.film ? { checkpoint: state.checkpoint } : {}) };
     const result = await ask("run", { first, second, ...switches });
     result.similarity = !second?.trim() || !first.trim() || page.panels.length > 1 && has("answer") ? null : (await ask("compare", { first, second, ...switches })).similarity;
     const chosen = state.token === null ? null : state.result.tokens[state.token].text;
     state.result = result;
     state.token = nextToken(result.tokens, chosen);
+    state.cell = state.wanted.cell ?? state.cell;
     if (state.layer === null) startHead(result);
     state.texts = [first, second];
-    await showAll();
+    state.wanted = { token: null, cell: null };
+    rest = await showAll();
   } catch (error) {
     find("answers").replaceChildren(make("p", { class: "problem", role: "alert" }, error.message));
   }
   running = false;
   find("try").setAttribute("aria-busy", "false");
-  document.documentElement.dataset.ready = "yes";
-  document.documentElement.dataset.runs = Number(document.documentElement.dataset.runs || 0) + 1;
-  if (again) { again = false; run(); }
+  marks.drawn = own;
+  if (again) { again = false; await run(); return; }
+  if (page.film) await new Promise((done) => setTimeout(done, 120)); // the next step may come first
+  for (const draw of rest) if (own === round) await draw();
+  if (own !== round) return;
+  marks.ready = "yes";
+  marks.runs = Number(marks.runs || 0) + 1;
 }
 
 // The piece that was chosen, if it is still there.
 function nextToken(tokens, text) {
+  if (state.wanted.token !== null && state.wanted.token < tokens.length) return state.wanted.token;
   if (text !== null && tokens[state.token]?.text === text) return state.token;
   const same = tokens.findIndex((token) => token.text === text);
   return same >= 0 ? same : startToken(tokens);
@@ -149,7 +158,9 @@ async function chooseToken(row) {
   }
   showEdit();
   drawHead();
+  await showSteps();
   await showLens();
+  remember();
 }
 
 // The characters of the word that a piece belongs to.

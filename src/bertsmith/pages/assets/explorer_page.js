@@ -66,22 +66,32 @@ async function showLens() {
 
 // ------------------------------------------------------------------ everything
 
-async function showAll() {
-  showAnswers();
-  showTokens();
-  showEmbeddings();
-  if (LAYERS) showGrid();
-  showHead();
-  await showLens();
+// The parts of the page, by their elements, and what draws them.
+const PARTS_SHOWN = [
+  ["overview", showOverview], ["pieces", showTokens], ["embeddings-part", showEmbeddings], ["attention-part", () => { if (LAYERS) showGrid(); showHead(); }],
+  ["steps-part", showSteps], ["layers-part", showLens],
+  ...(page.film ? [["training", showTraining], ["words-part", showWordsPart]] : []),
+];
+
+function onScreen(part) {
+  const { top, bottom } = part.getBoundingClientRect();
+  return bottom > -100 && top < window.innerHeight + 100;
 }
 
-function drawAgain() {
+// Draw what is on the screen; the parts above and below are returned for later.
+async function showAll() {
+  showAnswers();
+  const rest = [];
+  for (const [id, draw] of PARTS_SHOWN) {
+    if (onScreen(find(id))) await draw();
+    else rest.push(draw);
+  }
+  return rest;
+}
+
+async function drawAgain() {
   readColours();
-  if (!state.result) return;
-  showEmbeddings();
-  if (LAYERS) showGrid();
-  showHead();
-  showLens();
+  if (state.result) for (const draw of await showAll()) await draw();
 }
 
 find("theme").addEventListener("click", () => {
@@ -100,13 +110,17 @@ new ResizeObserver(() => {
 async function start() {
   readColours();
   buildInput();
+  recall();
+  roving(find("head-steps"));
   roving(find("grid"), () => Math.max(1, headsOf(0)));
   find("embeddings-about").textContent = embeddingsAbout();
   try {
     await openModel();
-    find("loading").remove();
-    find("app").hidden = false;
+    find("app").hidden = false; // laid out, but not seen until everything is drawn: nothing jumps
+    if (!LAYERS) for (const id of ["steps-part", "feed-part"]) find(id).hidden = true;
     await run();
+    find("loading").remove();
+    find("app").classList.remove("waiting");
   } catch (error) {
     find("loading").textContent = `The model could not be opened: ${error.message}`;
   }

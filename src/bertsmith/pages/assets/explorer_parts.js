@@ -7,7 +7,8 @@ const MASK = page.tokenizer.mask;
 // What is shown. The texts are what the fields hold; `former` is the answer before the last change.
 const state = {
   second: false, off: new Set(), skipped: new Set(), result: null, former: null, undo: [],
-  token: null, layer: null, head: 0, view: "lines",
+  token: null, layer: null, head: 0, cell: null, view: "lines",
+  wanted: { token: null, cell: null }, // what the address asks for, once the text is read
 };
 
 const button = (text, onclick, more = {}) => make("button", { type: "button", onclick, ...more }, text);

@@ -188,6 +188,20 @@ function vectorOf(model, text, off, skipped) {
 let model = null, latest = null;
 let bytes = null;
 
+// Compute with one of the sets of weights: a film has one for each step, a model has one.
+function use(number) {
+  if (number === model.used) return;
+  model.used = number;
+  model.weights = model.sets[number];
+  model.encoder = new Encoder(model.config, model.weights);
+}
+
+function within(number, job) {
+  const before = model.used;
+  use(number);
+  try { return job(); } finally { use(before); }
+}
+
 const ASKED = {
   // The settings come first, then the weights in parts of base64, then they are put together.
   open({ settings }) {
@@ -200,11 +214,12 @@ const ASKED = {
     for (let byte = 0; byte < binary.length; byte++) bytes[at + byte] = binary.charCodeAt(byte);
     return {};
   },
-  close() {
+  async close() {
     const { settings } = model;
     model.tokenizer = new Tokenizer(settings.tokenizer);
-    model.weights = new Weights(settings.weights, bytes.buffer);
-    model.encoder = new Encoder(settings.config, model.weights);
+    const buffers = settings.film ? await unrolled(settings.film, bytes) : [bytes.buffer];
+    model.sets = buffers.map((buffer) => new Weights(settings.weights, buffer));
+    use(model.sets.length - 1);
     bytes = null;
     settings.weights = null;
     return {};
@@ -212,7 +227,8 @@ const ASKED = {
   encode({ texts }) {
     return { texts: texts.map((text) => model.tokenizer.encode(text)) };
   },
-  run({ first, second = null, off = [], skipped = [] }) {
+  run({ first, second = null, off = [], skipped = [], checkpoint = model.used }) {
+    use(checkpoint);
     const { tokenizer, encoder, settings } = model, start = performance.now();
     const pair = second === null ? null : tokenizer.encode(second);
     const { tokens, left_out } = tokenizer.build(tokenizer.encode(first), pair, settings.longest);
@@ -254,7 +270,8 @@ const ASKED = {
     return { similarity: dot(a, 0, b, 0, size) / (length(a) * length(b)), vectors: [Float32Array.from(a), Float32Array.from(b)] };
   },
   // All outputs of a head, for tests and for those who want the numbers.
-  logits({ head, first, second = null, rows = null, ids = null }) {
+  logits({ head, first, second = null, rows = null, ids = null, checkpoint = model.used }) {
+    use(checkpoint);
     const { tokenizer, settings } = model;
     const tokens = ids ? ids.map((id) => ({ id, segment: 0, source: 0 }))
       : tokenizer.build(tokenizer.encode(first), second === null ? null : tokenizer.encode(second), settings.longest).tokens;
@@ -264,9 +281,9 @@ const ASKED = {
   },
 };
 
-self.onmessage = ({ data }) => {
+self.onmessage = async ({ data }) => {
   try {
-    self.postMessage({ id: data.id, ...ASKED[data.ask](data) });
+    self.postMessage({ id: data.id, ...await ASKED[data.ask](data) });
   } catch (error) {
     self.postMessage({ id: data.id, error: `${error.message}` });
   }

@@ -226,6 +226,37 @@ const OTHERS = [
   },
 ];
 
+OTHERS.push({
+  id: "drift", name: "Drift", get: true, path: "/drift", global: true,
+  about: "Do today's texts and predictions look like those of the evaluation data? Bars compare shares; the index above them is the population stability index.",
+  fields: () => [], body: () => ({}), ready: () => true,
+  python: () => `import requests\nrequests.get(${quote(location.origin + "/drift")}).json()`,
+  show(answer, target) {
+    const own = answer.models[model().id];
+    const soft = (words) => target.append(make("p", { class: "soft" }, words));
+    const count = (counts) => Object.values(counts).reduce((sum, one) => sum + one, 0);
+    const texts = own ? count(own.today.lengths) : 0;
+    if (!texts) return soft("No text was read today.");
+    soft(`${texts.toLocaleString("en")} texts on ${own.day} (UTC).`);
+    if (!own.stored) soft("The model has no figures of its evaluation data: bertsmith finetune stores them with --dev or --test.");
+    for (const [name, today] of Object.entries(own.today)) {
+      const before = own.stored?.[name] || {}, index = own.drift[name];
+      const bins = [...new Set([...Object.keys(before), ...Object.keys(today)])];
+      if (!bins.length) continue;
+      bins.sort((a, b) => (isNaN(a) ? a.localeCompare(b) : a - b));
+      const said = index == null ? (own.stored ? "too few to compare" : "") : `index ${index.toFixed(2)}${index > own.limit ? `, above ${own.limit}` : ""}`;
+      target.append(make("h3", { class: own.beyond.includes(name) ? "beyond" : null }, name.replace("_", " "), " ", make("small", {}, said)));
+      const share = (counts, bin) => (counts[bin] || 0) / Math.max(1, count(counts));
+      for (const bin of bins.slice(0, 30)) {
+        const rows = [{ name: `${name === "lengths" ? `≤ ${bin} tokens` : name === "confidence" ? `from ${bin}` : bin}: today`, value: share(today, bin) }];
+        if (own.stored) rows.push({ name: "evaluation", value: share(before, bin) });
+        target.append(bars(rows));
+      }
+    }
+    if (own.examples.length) target.append(make("h3", {}, "Uncertain texts"), bars(own.examples.map((one) => ({ name: `${one.text} → ${one.label ?? ""}`, value: one.score }))));
+  },
+});
+
 // ------------------------------------------------------------------ requests
 
 const select = find("model");
@@ -240,14 +271,31 @@ function snippets(task, values) {
   const curl = `curl ${location.origin}${task.path || "/" + task.id}${key} \\\n  -H 'Content-Type: application/json' \\\n  -d '${data}'`;
   const more = `${page.models.length > 1 && !task.global ? `, model=${quote(model().id)}` : ""}${page.key ? ', api_key="…"' : ""}`;
   const python = task.plain ? task.python(values) : `import bertsmith as bs\nbert = bs.connect(${quote(location.origin)}${more})\n${task.python(values)}`;
-  return { curl, python };
+  const authorized = page.key ? `,\n    Authorization: "Bearer …"` : "";
+  const address = quote(location.origin + (task.path || "/" + task.id));
+  const sent = `{\n  method: "POST",\n  headers: {\n    "Content-Type": "application/json"${authorized}\n  },\n  body: JSON.stringify(${JSON.stringify(body, null, 2).replaceAll("\n", "\n  ")})\n}`;
+  const got = `const answer = await response.json();`;
+  if (task.get) return { curl: `curl ${location.origin}${task.path}${key}`, python: task.python(values), javascript: `const response = await fetch(${address});\n${got}` };
+  return { curl, python, javascript: `const response = await fetch(${address}, ${sent});\n${got}` };
+}
+
+// The state of the page as its address: #task?model=NAME&field=text.
+function written(task, values) {
+  const own = new URLSearchParams({ ...(page.models.length > 1 ? { model: model().id } : {}), ...values });
+  return `#${task.id}${own.size ? `?${own}` : ""}`;
+}
+
+function stored() {
+  const [id, query] = location.hash.slice(1).split(/\?(.*)/s);
+  return { id, values: Object.fromEntries(new URLSearchParams(query || "")) };
 }
 
 async function ask(task, values, signal) {
   const headers = { "Content-Type": "application/json" };
   if (page.key && find("key").value) headers.Authorization = `Bearer ${find("key").value}`;
   const start = performance.now();
-  const response = await fetch(task.path || "/" + task.id, { method: "POST", headers, body: JSON.stringify(named(task, task.body(values))), signal });
+  const post = { method: "POST", body: JSON.stringify(named(task, task.body(values))) };
+  const response = await fetch(task.path || "/" + task.id, { ...(task.get ? {} : post), headers, signal });
   const answer = await response.json();
   if (!response.ok) throw new Error(typeof answer.error === "string" ? answer.error : answer.message || `status ${response.status}`);
   const count = response.headers.get("x-compute-tokens");
@@ -257,12 +305,12 @@ async function ask(task, values, signal) {
 
 // ------------------------------------------------------------------ panels
 
-function panel(task) {
+function panel(task, values = {}) {
   const inputs = {}, form = make("form", { class: "form", autocomplete: "off" });
   for (const field of task.fields()) {
     const id = `${task.id}-${field.name}`;
     const input = field.rows ? make("textarea", { id, rows: field.rows, spellcheck: "false" }) : make("input", { id, type: "text", spellcheck: "false" });
-    input.value = field.value;
+    input.value = values[field.name] ?? field.value;
     inputs[field.name] = input;
     form.append(make("label", { for: id }, field.label, input));
     if (field.insert) {
@@ -282,7 +330,7 @@ function panel(task) {
   }
   const result = make("div", { class: "result", role: "region", "aria-label": "Result", "aria-live": "polite" });
   const status = make("p", { class: "status", role: "status" });
-  const curl = make("pre", { tabindex: "0", "aria-label": "curl command" }), python = make("pre", { tabindex: "0", "aria-label": "Python code" });
+  const code = { curl: make("pre"), Python: make("pre"), JavaScript: make("pre") };
   const copy = (source) => make("button", { type: "button", onclick: async (event) => {
     await navigator.clipboard.writeText(source.textContent);
     const button = event.target;
@@ -290,14 +338,18 @@ function panel(task) {
     setTimeout(() => { button.textContent = "Copy"; }, 1200);
   } }, "Copy");
   const request = make("details", { class: "request" }, make("summary", {}, "The request behind this answer"),
-    make("h3", {}, "curl", copy(curl)), curl, make("h3", {}, "Python", copy(python)), python);
+    ...Object.entries(code).flatMap(([name, shown]) => {
+      shown.tabIndex = 0;
+      shown.setAttribute("aria-label", `The request in ${name}`);
+      return [make("h3", {}, name, copy(shown)), shown];
+    }));
   let timer = 0, running = null;
 
   async function run() {
     const values = Object.fromEntries(Object.entries(inputs).map(([name, input]) => [name, input.value]));
-    const written = snippets(task, values);
-    curl.textContent = written.curl;
-    python.textContent = written.python;
+    const sent = snippets(task, values);
+    for (const [name, shown] of Object.entries(code)) shown.textContent = sent[name.toLowerCase()];
+    history.replaceState(null, "", written(task, values));
     running?.abort();
     const ready = task.ready(values);
     if (ready !== true) {
@@ -348,17 +400,16 @@ function open(id, focus = false) {
     if (chosen && focus) tab.focus();
   }
   for (const [name, one] of Object.entries(panels)) one.section.hidden = name !== id;
-  history.replaceState(null, "", `#${id}`);
   panels[id].run();
 }
 
 function draw() {
-  const shown = [...page.forms.map(use), ...OTHERS].filter((task) => (task.needs === "index" ? page.index : model().can.includes(task.needs)));
-  const wanted = location.hash.slice(1);
+  const shown = [...page.forms.map(use), ...OTHERS].filter((task) => !task.needs || (task.needs === "index" ? page.index : model().can.includes(task.needs)));
+  const wanted = stored();
   panels = {};
   find("tabs").replaceChildren(...shown.map((task) => make("button", { type: "button", role: "tab", id: `tab-${task.id}`, "aria-controls": `panel-${task.id}`, onclick: () => open(task.id) }, task.name)));
-  find("panels").replaceChildren(...shown.map((task) => (panels[task.id] = panel(task)).section));
-  open(shown.some((task) => task.id === wanted) ? wanted : shown[0].id);
+  find("panels").replaceChildren(...shown.map((task) => (panels[task.id] = panel(task, task.id === wanted.id ? wanted.values : {})).section));
+  open(shown.some((task) => task.id === wanted.id) ? wanted.id : shown[0].id);
 }
 
 find("tabs").addEventListener("keydown", (event) => {
@@ -368,16 +419,24 @@ find("tabs").addEventListener("keydown", (event) => {
   event.preventDefault();
   open(all[(next + all.length) % all.length].id.slice(4), true);
 });
+// The page as its address says.
+function restore() {
+  const named = stored().values.model;
+  if (page.models.some((one) => one.id === named)) select.value = named;
+  draw();
+}
+
 function start() {
   select.append(...page.models.map((one) => make("option", { value: one.id }, `${one.id} (${one.family}, ${one.layers} × ${one.width})`)));
   select.addEventListener("change", draw);
-  find("key")?.addEventListener("change", () => open(location.hash.slice(1)));
+  find("key")?.addEventListener("change", () => open(stored().id));
+  addEventListener("hashchange", restore);
   find("theme").addEventListener("click", () => {
     const dark = getComputedStyle(document.documentElement).colorScheme === "dark" || (getComputedStyle(document.documentElement).colorScheme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
     document.documentElement.style.colorScheme = dark ? "light" : "dark";
   });
   find("setup").addEventListener("submit", (event) => event.preventDefault());
-  draw();
+  restore();
   document.documentElement.dataset.ready = "yes";
 }
 

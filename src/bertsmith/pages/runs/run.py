@@ -129,7 +129,7 @@ def read_run(path: str | Path) -> Run:
     run.recipe = _table(run, "recipe.toml") or {}
     run.summary = _table(run, "summary.json") or {}
     run.ledger = _table(run, "ledger.json")
-    for row in _rows(run, "log.jsonl"):
+    for row in rows(run, "log.jsonl"):
         _take(run, row)
     logged, timed = run.step, _read_timing(run)
     run.step = int(number(run.summary.get("steps")) or max(logged, timed))
@@ -174,7 +174,7 @@ def _changed(folder: Path) -> bool:
     return known is not None and log.is_file() and zlib.crc32(log.read_bytes()) != known
 
 
-def _rows(run: Run, name: str) -> Iterator[dict[str, Any]]:
+def rows(run: Run, name: str) -> Iterator[dict[str, Any]]:
     """The rows of a log; a last line that is cut off is normal, other bad ones are counted."""
     bad = 0
     try:
@@ -223,7 +223,7 @@ def _is_sample(value: object) -> bool:
 def _read_timing(run: Run) -> int:
     """Read how long steps took; returns the last of them."""
     speeds, step = array("d"), 0
-    for row in _rows(run, "timing.jsonl"):
+    for row in rows(run, "timing.jsonl"):
         step, seconds, tokens = row["step"], number(row.get("seconds")), number(row.get("tokens"))
         if seconds and tokens is not None and seconds > 0:
             run.speed.add(step, tokens / seconds, seconds)

@@ -1,0 +1,160 @@
+"""A film of a pre-training run: the weights of many steps in one page, with a slider over them."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertsmith.errors import BertsmithError
+from bertsmith.explorer.page import ExplorerPage
+from bertsmith.explorer.weights import Packed, pack, scales_of
+from bertsmith.infer.loaded import LoadedModel
+from bertsmith.infer.opening import open_model
+from bertsmith.pages.charts import Series, line_chart
+from bertsmith.pages.runs.page import term_name
+from bertsmith.pages.runs.run import HELD, Run, read_run, rows
+from bertsmith.train.pretraining import FILM
+from bertsmith.train.state import Checkpoints
+
+MEGABYTES = 25.0  # of the page: larger ones are slow to open
+POINTS = 6  # of a training curve, for each doubling of the steps
+BASE64 = 4 / 3
+
+
+@dataclass(frozen=True)
+class FilmPage(ExplorerPage):
+    """The explorer of a run: weights of several steps, and the curves of its log."""
+
+    run: Run = field(default_factory=lambda: Run(Path()))
+    megabytes: float = MEGABYTES
+
+    def _weights(self) -> tuple[dict[str, Any], Packed]:
+        """Weights as differences of one step from the one before, all compressed."""
+        checkpoints = Checkpoints(self.run.path / FILM)
+        steps = checkpoints.steps()
+        scales = _scales(checkpoints, steps, self.bert) if self.dtype == "int8" else None
+
+        @cache
+        def packed(step: int) -> Packed:
+            load_step(self.bert, checkpoints, step)
+            return pack(self.bert.model.state_dict(keep_vars=True), self.dtype, scales)
+
+        @cache
+        def difference(step: int, before: int | None) -> bytes:
+            data = np.frombuffer(packed(step).data, np.uint8)
+            if before is not None:
+                data = data - np.frombuffer(packed(before).data, np.uint8)
+            return zlib.compress(data.tobytes())
+
+        while True:
+            parts = list(map(difference, steps, [None, *steps[:-1]]))
+            if sum(map(len, parts)) * BASE64 < self.megabytes * 1e6 or len(steps) <= 2:
+                break
+            del steps[1]  # the first steps differ least
+        tokens = {one: checkpoints.read(one).numbers["tokens"] for one in steps}
+        film = {
+            "steps": [{"step": one, "tokens": tokens[one]} for one in steps],
+            "sizes": [len(part) for part in parts],
+            "left_out": len(checkpoints.steps()) - len(steps),
+        }
+        first = packed(steps[0])
+        return {"film": film | {"bytes": len(first.data)}}, Packed(first.entries, b"".join(parts))
+
+    def _charts(self) -> list[str]:
+        curves = _curves(self.run)
+        chart = partial(line_chart, x_label="step", log_x=True, x_end=self.run.step)
+        pair = partial(_pair, curves)
+        return [
+            one
+            for term in self.run.terms()
+            for one in (
+                chart(f"{term_name(term)}: loss", pair(term), y_label="nats"),
+                chart(f"{term_name(term)}: accuracy", pair(f"{term}_accuracy", 100), unit="%"),
+            )
+        ]
+
+
+def film(
+    run: str | Path,
+    path: str | Path,
+    *,
+    dtype: str = "int8",
+    name: str | None = None,
+    examples: Sequence[str] = (),
+    megabytes: float = MEGABYTES,
+) -> dict[str, Any]:
+    """Write a pre-training run as one HTML page with a slider over its steps.
+
+    The run's recipe needs `checkpoint.film = true`. Where the page would exceed `megabytes`, the
+    first steps after 0 are left out. The other arguments are those of `explorer`.
+    """
+    read, folder = read_run(run), Path(run)
+    if not Checkpoints(folder / FILM).steps():
+        raise BertsmithError(
+            f"{folder}: the run kept no weights for a film: pre-train with"
+            f" --set checkpoint.film=true; {folder / 'model'} can be exported alone"
+        )
+    if not read.finished:
+        raise BertsmithError(f"{folder}: the run has not ended; --resume continues it")
+    bert = open_model(folder / "model", device="cpu", dtype="float32")
+    return FilmPage(bert, name or read.name, dtype, tuple(examples), read, megabytes).save(path)
+
+
+def load_step(bert: LoadedModel, checkpoints: Checkpoints, step: int) -> None:
+    """Give the model of a run the weights that it had at a step."""
+    tensors = checkpoints.read(step).tensors["model"]
+    with torch.no_grad():
+        for name, parameter in bert.model.named_parameters():
+            parameter.copy_(_tensor(tensors, name, checkpoints.path(step)))
+
+
+def _tensor(tensors: Mapping[str, Tensor], name: str, place: Path) -> Tensor:
+    if f"model.{name}" not in tensors:
+        raise BertsmithError(f"{place}: no weights of {name}; the folder is of another run")
+    return tensors[f"model.{name}"]
+
+
+def _scales(
+    checkpoints: Checkpoints, steps: Sequence[int], bert: LoadedModel
+) -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]:
+    """The scales of all matrices, which fit every step: so differences of codes are small."""
+    scales: dict[str, np.ndarray[Any, np.dtype[np.float32]]] = {}
+    matrices = [name for name, one in bert.model.named_parameters() if one.ndim > 1]
+    for step in steps:
+        tensors = checkpoints.read(step).tensors["model"]
+        for name in matrices:
+            values = _tensor(tensors, name, checkpoints.path(step)).float().flatten(1).numpy()
+            own = scales_of(values)
+            scales[name] = np.maximum(scales.get(name, own), own)
+    return scales
+
+
+def _curves(run: Run) -> dict[str, list[tuple[float, float]]]:
+    """Every number of the log over steps; of training, means over steps that are neighbours."""
+    buckets: dict[str, dict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows(run, "log.jsonl"):
+        step = row["step"]
+        for key, value in row.items():
+            if step > 0 and isinstance(value, float) and math.isfinite(value):
+                bucket = step if key.startswith(HELD) else int(POINTS * math.log2(step))
+                buckets[key][bucket].append((step, value))
+    means = {key: [np.mean(one, 0) for one in found.values()] for key, found in buckets.items()}
+    return {key: [(float(x), float(y)) for x, y in points] for key, points in means.items()}
+
+
+def _pair(
+    curves: Mapping[str, list[tuple[float, float]]], key: str, scale: float = 1.0
+) -> list[Series]:
+    """The curves of a key in training and on held-out text."""
+    train, held = ([(x, y * scale) for x, y in curves.get(one, [])] for one in (key, HELD + key))
+    return [Series("training", train), Series("held-out", held, dots=True)]
