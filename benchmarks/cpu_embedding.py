@@ -52,9 +52,9 @@ import transformers  # noqa: E402
 
 from bertsmith.checkpoint import create  # noqa: E402
 from bertsmith.checkpoint.write import stored_tensors  # noqa: E402
+from bertsmith.cpu import prepare  # noqa: E402
 from bertsmith.infer.run import run  # noqa: E402
 from bertsmith.infer.windows import Window  # noqa: E402
-from bertsmith.model import prepare  # noqa: E402
 from bertsmith.model.pooling import mean  # noqa: E402
 
 torch.set_num_threads(options.threads)

@@ -69,8 +69,8 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
+from bertsmith.cpu import prepare  # noqa: E402
 from bertsmith.finetuning import Splits, finetune, settings_for, split_off  # noqa: E402
-from bertsmith.model import prepare  # noqa: E402
 from bertsmith.tasks.evaluate import score  # noqa: E402
 from bertsmith.tasks.glue import GLUE, glue_folders, read_glue  # noqa: E402
 from bertsmith.tasks.predict import predict  # noqa: E402

@@ -67,7 +67,9 @@ MODELS: dict[str, dict[str, Any]] = {
     "deberta-v1": {**RELATIVE, **V1},
     "deberta-v3": V3,
     "deberta-v2-convolution": {**V3, "conv_kernel_size": 3, "conv_act": "gelu"},
+    "mpnet": {**SHAPE, "model_type": "mpnet", "max_position_embeddings": 514},
 }
+HOST = {"mpnet"}  # attention needs the lengths on the host: steps are not replayed
 Gradients = dict[str, Tensor]
 
 
@@ -140,7 +142,8 @@ def distance(found: Gradients, exact: Gradients) -> float:
 def check_compiled(name: str, device: torch.device, check: Checks) -> None:
     """Gradients in bfloat16, compiled and not, beside float32."""
     fast, plain = (learner_of(MODELS[name], device) for _ in range(2))
-    check(f"{name}: attention reads boundaries on the device", reads_boundaries(fast))
+    on_device = reads_boundaries(fast)
+    check(f"{name}: attention reads boundaries on the device", on_device is (name not in HOST))
     half, eager = (Precision.of("bfloat16", device).wrap(part) for part in (fast, plain))
     compile_rows(fast)
     compiled = list[int]()
@@ -266,9 +269,9 @@ def main() -> None:
         check.run("fp8: copies", check_copies, device)
     for name in options.models:
         check.run(f"{name}: compiled", check_compiled, name, device)
-        if has_float8(device):
+        if has_float8(device) and name not in HOST:
             check.run(f"{name}: fp8", check_float8, name, device)
-        for precision in precisions:
+        for precision in precisions if name not in HOST else ():
             for dropout in (0.0, 0.1):
                 test = (check_replayed, name, device, precision, dropout)
                 check.run(f"{name}: {precision}, dropout {dropout}", *test)

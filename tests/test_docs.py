@@ -21,8 +21,8 @@ from rich.console import Console
 
 import bertsmith
 from bertsmith.cli.app import app, main
-from bertsmith.demo import journey
-from bertsmith.demo.pace import QUICK
+from bertsmith.demo import run as steps
+from bertsmith.demo.budget import QUICK
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -39,7 +39,7 @@ HASTE = replace(HASTE, few=24, few_epochs=1, few_tests=8)
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the demo leaves."""
     folder = tmp_path_factory.mktemp("docs") / "demo"
-    journey.run(folder, None, HASTE, Console(quiet=True))
+    steps.run(folder, None, HASTE, Console(quiet=True))
     return folder
 
 
@@ -47,8 +47,9 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def workplace(demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in which the demo was run, and nothing else: this is where a page is read."""
     shutil.copytree(demo, tmp_path / "demo")
-    for table in (ROOT / "docs" / "examples").glob("*.csv"):  # files that a page asks to save
-        shutil.copy(table, tmp_path)
+    for path in (ROOT / "docs" / "examples").glob("*.*"):  # files that a page asks to save
+        shutil.copy(path, tmp_path)
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))  # nanobert, which the guide reads
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -131,6 +132,34 @@ def run(command: str, monkeypatch: pytest.MonkeyPatch) -> str:
     with redirect_stdout(shown), redirect_stderr(shown), suppress(SystemExit):
         main()
     return shown.getvalue()
+
+
+def test_excerpts_of_nanobert_are_its_lines() -> None:
+    """The chapter that walks through nanobert.py quotes it as it is."""
+    lines = {
+        line.strip() for line in (ROOT / "examples/nanobert.py").read_text("utf-8").split("\n")
+    }
+    page = (ROOT / "docs/understand/nanobert.md").read_text("utf-8")
+    quoted = re.findall(r"```python\n((?!>>>).*?)```", page, re.DOTALL)
+    assert len(quoted) >= 4
+    for block in quoted:
+        for line in block.splitlines():
+            assert line.strip() in lines, line
+
+
+def test_pictures_of_the_guide_follow_the_scheme() -> None:
+    """Each is used, brings its style, and names no color elsewhere."""
+    folder = ROOT / "docs" / "understand"
+    pages = "".join(page.read_text("utf-8") for page in folder.glob("*.md"))
+    drawn = sorted((folder / "pictures").glob("*.svg"))
+    assert len(drawn) >= 20
+    for path in drawn:
+        text = path.read_text("utf-8")
+        rest = re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL)
+        assert rest != text, path.name
+        assert 'class="pic"' in text, path.name
+        assert re.findall(r"(?:fill|stroke)[=:]\W*(?:#|rgb)", rest) == [], path.name
+        assert f"](pictures/{path.name})" in pages, path.name
 
 
 LINK = re.compile(r"\]\(([\w/.-]*)(?:#([\w-]+))?\)")

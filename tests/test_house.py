@@ -21,17 +21,17 @@ LOCKS = ["requirements.lock", "requirements-torch.lock", "requirements-torch-cpu
 LOCKS += ["requirements-docs.lock", "requirements-uv.lock"]
 
 # Imports point one way: a room may import the rooms to its left, here spelled out. Neighbours
-# that stand side by side (examples and model; checkpoint and objectives; analysis, explorer,
+# that stand side by side (examples and model; checkpoint and objectives; label, analysis, explorer,
 # search, compare and serve) do not know each other. Every room may import `errors`, `files`,
 # `folders`, `foreign`, `ledger`, `numbers`, `settings` and `store`; `files` itself imports `errors`
 # alone.
 # There is no room `models`: what is in that folder is data, without a line of Python.
 DATA = {"batch", "tokenizer", "corpus", "examples"}
-MODEL = {"batch", "kernels", "model", "families"}
+MODEL = {"batch", "kernels", "model", "families", "cpu"}
 TRAIN = DATA | MODEL | {"checkpoint", "objectives", "pages", "train"}
 INFER = TRAIN | {"data", "metrics", "infer"}
 TASKS = INFER | {"tasks", "reports"}
-LEARN = {"finetuning", "distilling", "analysis", "explorer"}
+LEARN = {"finetuning", "distilling", "label", "analysis", "explorer"}
 USES = {"search", "compare", "serve"}
 WORK = TASKS | LEARN | USES
 MAY_IMPORT: dict[str, set[str]] = {
@@ -50,6 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "kernels": set(),
     "model": {"batch", "kernels"},
     "families": {"batch", "tokenizer", "model"},
+    "cpu": {"batch", "kernels", "model"},
     "checkpoint": {"tokenizer"} | MODEL,
     "objectives": DATA | MODEL,
     "pages": {"files"},
@@ -61,17 +62,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "reports": TASKS,
     "finetuning": TASKS,
     "distilling": TASKS | {"finetuning"},  # task distillation trains with the same loop
+    "label": TASKS | {"finetuning"},  # which trains between two batches
     "analysis": TASKS,
     "explorer": TASKS,
     "search": TASKS | LEARN,
     "compare": TASKS | LEARN,
     "serve": TASKS | LEARN,
     "bert": WORK,
+    "bulk": TASKS | {"bert"},  # verbs over folders of files
     "demo": WORK | {"bert"},
     "recipes": set(),
     "verbs": WORK | {"bert"},
     "bertsmith": WORK | {"bert", "verbs"},  # the front door, `import bertsmith`
-    "cli": WORK | {"bert", "demo", "recipes", "bertsmith"},
+    "cli": WORK | {"bert", "bulk", "demo", "recipes", "bertsmith"},
 }
 
 FAMILIES = ["bert", "roberta", "albert", "distilbert", "electra", "deberta", "modernbert"]
@@ -616,6 +619,8 @@ def test_every_extra_is_used() -> None:
         "tensorboard": "torch.utils.tensorboard",
     }
     modules |= {"python-docx": "docx", "faiss-cpu": "faiss"}
+    modules["opentelemetry-sdk"] = "opentelemetry.sdk.trace"
+    modules["opentelemetry-exporter-otlp-proto-http"] = "opentelemetry.exporter.otlp"
     modules |= {"charset-normalizer": "charset_normalizer"}
     # The site's packages are no modules of the house: mkdocs.yml names them.
     site = (ROOT / "mkdocs.yml").read_text("utf-8")

@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import notebooks  # noqa: E402 - a script, not a package
 
 PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-QUICK = ("1-", "6-")  # the others train or ablate, for up to two minutes
+QUICK = ("1-", "6-", "8-")  # the others train or ablate, for up to two minutes
 MARKS = [[] if path.name.startswith(QUICK) else [pytest.mark.slow] for path in PATHS]
 EACH = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 
@@ -27,8 +27,8 @@ def test_it_runs(path: Path) -> None:
     notebooks.run(notebook)  # its own assertions are part of it
 
 
-def test_there_are_seven() -> None:
-    assert [path.name[:2] for path in PATHS] == [f"{number}-" for number in range(1, 8)]
+def test_there_are_eight() -> None:
+    assert [path.name[:2] for path in PATHS] == [f"{number}-" for number in range(1, 9)]
 
 
 @EACH

@@ -11,10 +11,13 @@ if TYPE_CHECKING:
     from bertsmith.errors import BertsmithError
     from bertsmith.families import presets
     from bertsmith.finetuning.classifier import Classifier
+    from bertsmith.label import agreement, texts_to_label
+    from bertsmith.label.curve import learning_curve
+    from bertsmith.label.errors import find_wrong_labels
     from bertsmith.search import Index
     from bertsmith.serve.client import connect
     from bertsmith.tokenizer import Tokenizer
-    from bertsmith.verbs import distill, evaluate, finetune, pretrain
+    from bertsmith.verbs import distill, evaluate, finetune, pretrain, quantize
 
 # Found when first used, so that `import bertsmith` costs nothing.
 _HOMES = {
@@ -23,18 +26,24 @@ _HOMES = {
     "Classifier": "finetuning.classifier",
     "Index": "search",
     "Tokenizer": "tokenizer",
+    "agreement": "label",
     "connect": "serve.client",
     "create": "checkpoint",
     "distill": "verbs",
     "evaluate": "verbs",
+    "find_wrong_labels": "label.errors",
     "finetune": "verbs",
+    "learning_curve": "label.curve",
     "load": "bert",
     "predict": "bert",
     "presets": "families",
     "pretrain": "verbs",
+    "quantize": "verbs",
+    "texts_to_label": "label",
 }
 __all__ = ["Bert", "BertsmithError", "Classifier", "Index", "Tokenizer", "connect", "create"]
 __all__ += ["distill", "evaluate", "finetune", "load", "predict", "presets", "pretrain"]
+__all__ += ["agreement", "find_wrong_labels", "learning_curve", "quantize", "texts_to_label"]
 
 
 def __dir__() -> list[str]:

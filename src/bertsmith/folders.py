@@ -15,12 +15,23 @@ from typing import Any
 
 from bertsmith import __version__
 from bertsmith.errors import BertsmithError
-from bertsmith.files import digest, locked_file, one_line, sync, write_json, writing
+from bertsmith.files import digest, locked_file, one_line, reading, sync, write_json, writing
 from bertsmith.foreign import read_table
 
 MARKER = "bertsmith.json"  # in every directory that bertsmith writes; lists the files it wrote
 LARGEST_MARKER = 4 << 20
 IGNORED = {MARKER, ".lock"}
+# The files of a model that determine its results.
+HASHED: tuple[str, ...] = (
+    "*.safetensors",
+    "config.json",
+    "tokenizer.json",
+    "vocab.txt",
+    "*.model",
+    "modules.json",
+)
+HASHED += ("1_Pooling/config.json", "sentence_*_config.json", "config_sentence_transformers.json")
+HASHED += ("*_Dense/*",)
 SUMMED = 1 << 20  # bytes of a file of which a SHA-256 sum is kept
 
 
@@ -256,3 +267,14 @@ def _is_folder(path: Path) -> bool:
 def _sync_all(folder: Path) -> None:
     for entry in (*folder.rglob("*"), folder):
         sync(entry)
+
+
+def files_hash(folders: set[Path]) -> str:
+    """Return the SHA-256 sum of the files in a model's folders that determine its results."""
+    total = hashlib.sha256()
+    for folder in sorted(folders):
+        for path in sorted({path for pattern in HASHED for path in folder.glob(pattern)}):
+            with reading(path), path.open("rb") as stream:
+                total.update(f"{path.name}\0".encode())
+                total.update(hashlib.file_digest(stream, "sha256").digest())
+    return total.hexdigest()

@@ -1,4 +1,4 @@
-"""`bertsmith.evaluate`, `pretrain`, `finetune` and `distill`: the commands as Python functions."""
+"""`bertsmith.evaluate`, `pretrain`, `finetune`, `distill`, `quantize`: the verbs as functions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from typing import Any, ParamSpec, TypeVar
 
 from bertsmith import distilling, finetuning
 from bertsmith.bert import Bert, load
+from bertsmith.errors import BertsmithError
 from bertsmith.files import finite
+from bertsmith.finetuning.calibrate import promise
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.pages.results import framed, score_table
+from bertsmith.reports.quantize import quantize as quantize
 from bertsmith.tasks import evaluate as evaluation
 from bertsmith.tasks.read import read_data
 from bertsmith.tasks.registry import task_of
@@ -107,14 +110,31 @@ class Evaluated:
 
 
 def evaluate(
-    model: Model, data: Any, *, metric: str | None = None, device: str | None = None, **options: Any
+    model: Model,
+    data: Any,
+    *,
+    metric: str | None = None,
+    coverage: float | None = None,
+    abstain: float | None = None,
+    calibrate_on: Any = None,
+    device: str | None = None,
+    **options: Any,
 ) -> Evaluated:
     """Score a model on labelled data: a file, a table or a list of rows.
+
+    `coverage` is that of sets of labels, or of intervals. `calibrate_on` is labelled data that the
+    model was not trained on: what `coverage` and `abstain` need is fitted on it and stored in the
+    model's directory.
 
     `options` are those of `bertsmith.tasks.read.open_data`, such as `columns={"text": "review"}`.
     """
     bert = _opened(model, device)
-    dataset = read_data(data, task_of(bert).name, **{"usual": bert.columns, **options})
+    if isinstance(model, LoadedModel) and calibrate_on is not None:
+        raise BertsmithError("calibrate_on changes a model's directory: name that")
+    name = "" if isinstance(model, LoadedModel) else model
+    reading = {"usual": bert.columns, **options}
+    promise(bert, name, coverage=coverage, abstain=abstain, calibrate_on=calibrate_on, **reading)
+    dataset = read_data(data, task_of(bert).name, **reading)
     result = evaluation.evaluate(bert, dataset)
     if metric is not None:
         evaluation.check_score(result, metric)

@@ -15,6 +15,7 @@ from tasks.words import tokenizer
 
 TEXT = "The river Vltava flows through Prague; nobody could answer her question."
 KINDS = {
+    "NomicBert": "nomic_bert",
     "XLMRoberta": "roberta",
     "DistilBert": "bert",
     "Electra": "bert",

@@ -17,6 +17,7 @@ from analysis.browser import Watched, chromium
 from analysis.conftest import Small
 from bertsmith.analysis import AttentionView, attention
 from bertsmith.analysis.importance import for_label
+from bertsmith.analysis.maps import Token
 from bertsmith.analysis.pruning import pruned
 from tasks.models import Maker
 
@@ -63,9 +64,14 @@ def table(watched: Watched, number: int) -> list[tuple[str, str]]:
     ]
 
 
+def label(token: Token) -> str:
+    """A piece that continues a word keeps its ##."""
+    return token.token if token.token.startswith("##") else token.text
+
+
 def shares(view: AttentionView, weights: np.ndarray, count: int = 8) -> list[tuple[str, float]]:
     order = np.argsort(-weights)[:count]
-    return [(view.tokens[j].text, float(weights[j])) for j in order]
+    return [(label(view.tokens[j]), float(weights[j])) for j in order]
 
 
 def assert_same(shown: list[tuple[str, str]], expected: list[tuple[str, float]]) -> None:
@@ -136,7 +142,7 @@ def test_only_from_the_first_text_to_the_second(opened: Watched, view: Attention
     opened.chip("between", "AB")
     first = next(n for n, token in enumerate(view.tokens) if token.source == 0)
     opened.page.locator(f'.token[data-token="{first}"]').hover()
-    second = {token.text for token in view.tokens if token.source == 1}
+    second = {label(token) for token in view.tokens if token.source == 1}
     shown = [name for name, _ in table(opened, 0)]
     assert shown
     assert set(shown) <= second

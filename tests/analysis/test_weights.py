@@ -12,7 +12,8 @@ from torch.utils._pytree import tree_leaves
 from bertsmith.analysis import Weights
 from bertsmith.analysis import weights as module
 from bertsmith.batch import Batch
-from bertsmith.model import Model, Trace, rows
+from bertsmith.kernels import rows
+from bertsmith.model import Model, Trace
 from bertsmith.model.attend import written_out
 from model.tiny import TINY, difference, ragged, tiny
 

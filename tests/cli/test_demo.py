@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from bertsmith.demo import journey
-from bertsmith.demo.pace import FULL, QUICK
+from bertsmith.demo import run as steps
+from bertsmith.demo.budget import FULL, QUICK
 from bertsmith.errors import BertsmithError
 from cli.conftest import Run
 
 
 class Told:
-    """A story, for machines."""
+    """Results, for machines."""
 
     def described(self) -> dict[str, Any]:
         return {"finished": True}
@@ -21,14 +21,14 @@ class Told:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the journey is asked for, instead of being made."""
+    """What `run` is asked for, instead of being made."""
     asked: list[Any] = []
 
     def run(*words: Any) -> Told:
         asked.append(words)
         return Told()
 
-    monkeypatch.setattr(journey, "run", run)
+    monkeypatch.setattr(steps, "run", run)
     return asked
 
 
@@ -50,7 +50,7 @@ def test_interrupted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(journey, "run", interrupt)
+    monkeypatch.setattr(steps, "run", interrupt)
     shown = run("demo", "--out", "here")
     assert (shown.status, shown.out) == (130, "")
     assert shown.err == "stopped; the same command starts again in here\n"

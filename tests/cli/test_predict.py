@@ -196,9 +196,9 @@ def test_embed_reads_questions_and_tagged_words(run: Run, model: Path, tmp_path:
 
 def test_embed_holds_a_portion(run: Run, model: Path, tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     """Memory does not grow with the file."""
-    from bertsmith.tasks import read
+    from bertsmith.tasks import stream
 
-    monkeypatch.setattr(read, "PORTION", 64)
+    monkeypatch.setattr(stream, "PORTION", 64)
     peaks = []
     for count in (128, 1024):
         path = tmp_path / "lines.txt"

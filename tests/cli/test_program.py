@@ -118,7 +118,7 @@ def test_version(run: Run) -> None:
         ["nonsense"],
         ["embed", "--nonsense", "model", "text"],
         ["embed"],
-        ["embed", "model", "text", "--dtype", "int8"],
+        ["embed", "model", "text", "--dtype", "int4"],
         ["check", "file.csv", "--task", "poetry"],
         ["demo", "--nonsense"],
         ["heads", "model"],

@@ -160,3 +160,54 @@ def test_page(search_index: Path) -> None:
             urlopen(Request(address, headers={"Host": "evil.example:80"}))
         assert caught.value.code == 403
         one.shutdown()
+
+
+def judged(folder: Path, count: int) -> tuple[Path, Path]:
+    queries, grades = folder / "queries.tsv", folder / "qrels.tsv"
+    queries.write_text("".join(f"q{n}\tsea whales {n}\n" for n in range(count)))
+    grades.write_text("".join(f"q{n}\twhales\t1\n" for n in range(count)))
+    return queries, grades
+
+
+def test_weights_are_learned(run: Run, search_index: Path, tmp_path: Path) -> None:
+    queries, grades = judged(tmp_path, 20)
+    words = ["--queries", queries, "--judgements", grades, "--learn-weights", "--draws", 50]
+    result = run("evaluate-search", search_index, *words)
+    assert "cross-validated" in result.out
+    assert "no gain: 1,0.5 is kept" in result.out
+    [row] = run("evaluate-search", search_index, *words, "--json").rows
+    assert row["weights"]["stored"] is False
+    assert row["weights"]["queries"] == 20
+    with pytest.raises(BertsmithError, match="leave out --weights"):
+        run("evaluate-search", search_index, *words, "--weights", "1,1")
+    few, grades = judged(tmp_path, 2)
+    with pytest.raises(BertsmithError, match="20 judged queries or more; there are 2"):
+        run("evaluate-search", search_index, "--queries", few, "--judgements", grades,
+            "--learn-weights")  # fmt: skip
+
+
+def test_mine(run: Run, search_index: Path, tmp_path: Path) -> None:
+    queries, grades = judged(tmp_path, 2)
+    out = tmp_path / "pairs.jsonl"
+    words = ["--queries", queries, "--judgements", grades, "--out", out, "--negatives", 1]
+    said = run("mine", search_index, *words)
+    assert f"2 rows with 2 negatives in {out}" in said.out
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert rows[0]["anchor"] == "sea whales 0"
+    assert "Whales live" in rows[0]["positive"][0]
+    assert len(rows[0]["negative"]) == 1
+    [told] = run("mine", search_index, *words, "--json").rows
+    assert told == {"out": str(out), "rows": 2, "negatives": 2, "without": 0}
+    again = run("mine", search_index, "--queries", out, "--out", tmp_path / "more.jsonl", "--json")
+    assert again.rows[0]["rows"] == 2
+    with pytest.raises(BertsmithError, match="missing"):
+        run("mine", search_index, "--queries", tmp_path / "missing.tsv", "--out", out)
+
+
+def test_adapt_needs_documents(run: Run, search_index: Path, tmp_path: Path) -> None:
+    with pytest.raises(BertsmithError, match="too few documents to adapt to"):
+        run("adapt", search_index, "--out", tmp_path / "model", "--minutes", 0.1)
+    with pytest.raises(BertsmithError, match="go together"):
+        run("adapt", search_index, "--queries", tmp_path / "q")
+    with pytest.raises(BertsmithError, match=r"no such index|no index"):
+        run("adapt", tmp_path / "nowhere")

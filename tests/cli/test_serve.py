@@ -137,7 +137,7 @@ def test_workers_are_replaced_unless_none_can_start(monkeypatch: pytest.MonkeyPa
         (["a=x", "a=y"], {}, "two models are named a"),
         (["="], {}, "is not a model"),
         (["x"], {"long": "cut"}, "--long must be window or refuse"),
-        (["x"], {"host": "256.1.1.1"}, "cannot listen"),
+        (["x"], {"host": "256.1.1.1", "without_key": True}, "cannot listen"),
         (["x"], {"api_key_file": Path("/nowhere")}, "the API key cannot be read"),
         (["/nowhere/at/all"], {}, "nowhere"),
     ],
@@ -149,21 +149,38 @@ def test_mistakes_are_one_line(models: list[str], options: dict[str, Any], messa
 
 
 @pytest.mark.parametrize(
-    ("host", "key", "warned"),
-    [("0.0.0.0", False, True), ("0.0.0.0", True, False), ("127.0.0.1", False, False)],
+    ("host", "more", "refused"),
+    [
+        ("0.0.0.0", {}, True),
+        ("0.0.0.0", {"without_key": True}, False),
+        ("0.0.0.0", {"api_key_file": "key"}, False),
+        ("127.0.0.1", {}, False),
+    ],
 )
-def test_a_server_that_everyone_can_use_says_so(
+def test_a_server_that_everyone_can_use_has_a_key(
     host: str,
-    key: bool,
-    warned: bool,
+    more: dict[str, Any],
+    refused: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("bertsmith.serve.run.serve", lambda build, listener, **_: listener.close())
+    began: list[str] = []
+
+    def start(build: Any, listener: Any, **_: Any) -> None:
+        began.append(host)
+        listener.close()
+
+    monkeypatch.setattr("bertsmith.serve.run.serve", start)
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "key").write_text("secret")
-    serve(["x"], host=host, port=0, api_key_file=tmp_path / "key" if key else None)
-    assert ("no API key is set" in capsys.readouterr().err) is warned
+    if "api_key_file" in more:
+        more = {"api_key_file": tmp_path / "key"}
+    if refused:
+        with pytest.raises(BertsmithError, match=r"everyone who can reach 0\.0\.0\.0"):
+            serve(["x"], host=host, port=0, **more)
+    else:
+        serve(["x"], host=host, port=0, **more)
+    assert bool(began) is not refused
 
 
 def test_named_hosts_are_added_to_those_of_this_machine() -> None:

@@ -231,7 +231,7 @@ def test_doctor(run: Run) -> None:
     assert (shown.status, shown.err) == (0, "")
     keys = "bertsmith python platform libraries extras models threads cpu_capability"
     keys += " bf16_matrix_units gpus kernels kernel_disagreement kernels_agree bfloat16_speedup"
-    keys += " compile tokens_per_second"
+    keys += " compile tokens_per_second fastest_dtype"
     assert [*found] == keys.split()
     assert found["kernels_agree"] is True
     assert found["libraries"]["torch"]
@@ -263,4 +263,5 @@ def test_doctor_for_a_person(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "kernels           DISAGREE (largest difference in bfloat16 5.0e-01)" in lines
     assert 'bfloat16 on cpu   3.0 x float32: use dtype="bfloat16" for speed' in lines
     assert "torch.compile     needs a C++ compiler; all runs without" in lines
+    assert "fastest on cpu    dtype=float32" in lines
     assert "speed on cpu      a BERT-base, reading, float32: about 1,234 tokens/s" in lines

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.compare.budget import cost_of, with_steps
-from bertsmith.compare.spec import checked_spec, load_spec, spec_names, spec_text
+from bertsmith.compare.spec import SPECS, checked_spec, load_spec, spec_names
 from bertsmith.errors import BertsmithError
 from bertsmith.train import load_recipe
 
@@ -75,7 +75,7 @@ def test_unknown_names(tmp_path: Path) -> None:
     with pytest.raises(BertsmithError, match=r"variant bert: unknown key train.stepz"):
         load_spec("family", ["variants.bert.settings.train.stepz=1"]).recipe("bert")
     own = tmp_path / "own.toml"
-    own.write_text(spec_text("family").replace("[budget]", "[budget"))
+    own.write_text((SPECS / "family.toml").read_text("utf-8").replace("[budget]", "[budget"))
     with pytest.raises(BertsmithError, match="not TOML"):
         load_spec(own)
 

@@ -1,4 +1,4 @@
-"""One short journey that all tests of the demo look at."""
+"""One short run that all tests of the demo look at."""
 
 import io
 import time
@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bertsmith.demo.journey import run
-from bertsmith.demo.pace import Pace
-from bertsmith.demo.story import Story
+from bertsmith.demo.budget import Budget
+from bertsmith.demo.results import Results
+from bertsmith.demo.run import run
 from bertsmith.train.loop import Trainer
 from demo.library import write_library
 
-TINY = Pace(
+TINY = Budget(
     vocabulary=260,
     width=32,
     length=32,
@@ -34,10 +34,10 @@ TINY = Pace(
 
 @dataclass(frozen=True)
 class Made:
-    """A folder that the demo made, its story, and what a person saw."""
+    """A folder that the demo made, its results, and what a person saw."""
 
     out: Path
-    story: Story
+    results: Results
     shown: str
     trained: float  # seconds on the wall that pre-training took
 
@@ -66,7 +66,7 @@ def library(written: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def made(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """A journey as short as it can be."""
+    """A run as short as it can be."""
     out, shown = tmp_path_factory.mktemp("demo") / "demo", io.StringIO()
     loop, trained = Trainer.run, [0.0]
 
@@ -78,5 +78,5 @@ def made(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
 
     with small_library(written), pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "run", timed)
-        story = run(out, None, TINY, Console(file=shown, width=80))
-    return Made(out, story, shown.getvalue(), trained[0])
+        results = run(out, None, TINY, Console(file=shown, width=80))
+    return Made(out, results, shown.getvalue(), trained[0])

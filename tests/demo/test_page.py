@@ -4,52 +4,64 @@ import re
 from dataclasses import replace
 
 from analysis.browser import chromium
-from bertsmith.demo.forging import Lesson, Piece, Round
-from bertsmith.demo.meeting import Met, Near
+from bertsmith.demo.introduction import Introduction, Near
 from bertsmith.demo.page import page
-from bertsmith.demo.story import Story
-from bertsmith.demo.tuning import Shown, Words
+from bertsmith.demo.pretraining import Pretraining, Round
+from bertsmith.demo.results import Results
+from bertsmith.demo.vocabulary import Piece
+from bertsmith.tasks.task import Display, Mark, Passage
 from demo.conftest import Made
 
 EVIL = '<script>alert("1")</script>'
 
 
-def hostile(story: Story) -> Story:
-    """The story with a script in every text."""
-    lesson = story.pretraining.lesson
-    rounds = [Round(0.0, [[(EVIL, 0.5)]])]
-    bad = Lesson([f"{EVIL} [MASK]"], curve=lesson.curve, accuracy=lesson.accuracy, rounds=rounds)
-    looked = story.inside.looked
+def hostile(results: Results) -> Results:
+    """The results with a script in every text."""
+    run, head = results.pretraining, results.inspection.head
+    guesses = [[(EVIL, 0.5)]]
     return replace(
-        story,
-        met=Met(EVIL, 1, [f"{EVIL} [MASK]"], [[(EVIL, 0.5)]], [Near(EVIL, EVIL, 0.5)]),
-        reading=replace(story.reading, source=EVIL, areas={EVIL: 1}, pieces=[Piece(EVIL, 1, 0, 0)]),
-        pretraining=replace(story.pretraining, lesson=bad),
-        tuning=replace(
-            story.tuning,
-            classifier=replace(story.tuning.classifier, baseline_label=EVIL),
-            texts=[Shown(EVIL, EVIL, "x", 0.5)],
-            words=[Words([(EVIL, True, False), (EVIL, False, False)])],
+        results,
+        introduction=Introduction(EVIL, 1, [f"{EVIL} [MASK]"], guesses, [Near(EVIL, EVIL, 0.5)]),
+        reading=replace(
+            results.reading, source=EVIL, areas={EVIL: 1}, pieces=[Piece(EVIL, 1, 0, 0)]
         ),
-        inside=replace(
-            story.inside,
-            looked=replace(looked, tokens=[EVIL] * len(looked.tokens)),
+        pretraining=Pretraining(
+            [f"{EVIL} [MASK]"],
+            curve=run.curve,
+            accuracy=run.accuracy,
+            rounds=[Round(0.0, guesses)],
+            longer=guesses,
+        ),
+        classifier=replace(
+            results.classifier,
+            baseline_label=EVIL,
+            shown=[Display((Passage(EVIL),), EVIL, "x", 0.5)],
+        ),
+        tagger=replace(
+            results.tagger,
+            shown=[Display((Passage(EVIL + EVIL, (Mark(0, len(EVIL), "missed"),)),))],
+        ),
+        inspection=replace(
+            results.inspection,
+            head=replace(head, tokens=[EVIL] * len(head.tokens)),
             word=EVIL,
-            groups=[replace(one, words=[EVIL], examples=[EVIL]) for one in story.inside.groups],
+            groups=[
+                replace(one, words=[EVIL], examples=[EVIL]) for one in results.inspection.groups
+            ],
         ),
         commands=[EVIL],
     )
 
 
 def test_no_text_can_act(made: Made) -> None:
-    written = page(hostile(made.story))
+    written = page(hostile(made.results))
     assert written.count("<script") == 1  # the page's own, which its policy names
     assert "alert(" not in written.partition("<script>")[2]
     assert written.count("&lt;script&gt;") > 20
 
 
 def test_links_lead_to_what_was_made(made: Made) -> None:
-    links = re.findall(r'href="([^"]+)"', page(made.story))
+    links = re.findall(r'href="([^"]+)"', page(made.results))
     assert set(links) == {
         "data:,",
         "classifier/report.html",

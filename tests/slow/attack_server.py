@@ -1,6 +1,8 @@
-"""Attack a running server: malformed requests, known answers at scale, SIGTERM under load.
+"""Attack a running server: malformed requests, known answers at scale, SIGTERM under load, reloads
+under load, and clients that are slow, silent or broken.
 
     python tests/slow/attack_server.py [--malformed 50000] [--answers 100000] [--stops 10]
+        [--reloads 10] [--requests 100000] [--broken 30]
 
 The server is a process of its own with a tiny random model. Counts are written to
 benchmarks/results/serve_attacks.json.
@@ -13,6 +15,8 @@ import asyncio
 import json
 import random
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -21,6 +25,7 @@ import urllib.request
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import quantiles
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -194,10 +199,106 @@ async def ask_until_stopped(port: int, process: Any, seconds: float) -> Counter[
     return outcomes
 
 
+async def ask_while_reloading(
+    port: int, process: Any, file: Path, reloads: int, count: int
+) -> dict[str, Any]:
+    """Requests all the time, while a model's files and an alias change and SIGHUP is sent."""
+    outcomes, versions, memories = Counter[str](), Counter[str](), [memory(process)]
+    left, done = count, 0
+    body = json.dumps({"inputs": "a text", "model": "stable"}).encode()
+
+    async def client() -> None:
+        nonlocal left, done
+        streams = await connect(port)
+        while left > 0:
+            left -= 1
+            status, _, content = await send(streams, "/tag", body)
+            outcomes[str(status)] += 1
+            versions[json.loads(content).get("model", "none")] += 1
+            done += 1
+
+    async def reload() -> None:
+        for number in range(reloads):
+            while done < (number + 1) * count / (reloads + 1):
+                await asyncio.sleep(0.05)
+            text = file.read_text()
+            one, other = ("first", "second") if "= 'first'" in text else ("second", "first")
+            file.write_text(text.replace(f"= '{one}'", f"= '{other}'"))
+            process.send_signal(signal.SIGHUP)
+            memories.append(memory(process))
+
+    await asyncio.gather(reload(), *(client() for _ in range(16)))
+    return {
+        "requests": count,
+        "reloads": reloads,
+        "statuses": dict(outcomes),
+        "models": dict(versions),
+        "memory_mb": [round(one / 1e6) for one in memories],
+    }
+
+
+async def ask_beside_broken(port: int, seconds: float) -> dict[str, Any]:
+    """Latencies of 4 clients alone, then beside 1,000 idle connections, 100 half-sent requests,
+    20 clients that do not read, and connections that are reset.
+    """
+    body = json.dumps({"inputs": "a text"}).encode()
+    large = json.dumps({"inputs": "bees " * 2000}).encode()
+    head = b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Length: 50\r\n\r\n"
+
+    async def measure() -> dict[str, float]:
+        times: list[float] = []
+        end = time.perf_counter() + seconds
+
+        async def client() -> None:
+            streams = await connect(port)
+            while time.perf_counter() < end:
+                start = time.perf_counter()
+                status, _, _ = await send(streams, "/embed", body)
+                assert status == 200, status
+                times.append(time.perf_counter() - start)
+
+        await asyncio.gather(*(client() for _ in range(4)))
+        cuts = quantiles(times, n=100)
+        return {
+            "requests": len(times),
+            "p50_ms": round(1000 * cuts[49], 2),
+            "p99_ms": round(1000 * cuts[98], 2),
+        }
+
+    async def reset() -> None:
+        while True:
+            raw = socket.create_connection(("127.0.0.1", port))
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            raw.send(head[: random.randrange(1, len(head))])
+            raw.close()
+            await asyncio.sleep(0.05)
+
+    alone = await measure()
+    held = [await connect(port) for _ in range(1000)]
+    for number in range(100):
+        _, writer = await connect(port)
+        writer.write(head[: 20 + number % 40] if number % 2 else head + b'{"inp')
+        held.append((_, writer))
+    for _ in range(20):
+        raw = socket.socket()
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.connect(("127.0.0.1", port))
+        size = f"Content-Length: {len(large)}"
+        raw.sendall(f"POST /embed_all HTTP/1.1\r\nHost: a\r\n{size}\r\n\r\n".encode() + large)
+        held.append((raw, raw))
+    await asyncio.sleep(15)  # their answers are computed
+    resets = asyncio.ensure_future(reset())
+    beside = await measure()
+    resets.cancel()
+    for _, writer in held:
+        writer.close()
+    return {"alone": alone, "beside_broken_clients": beside}
+
+
 @contextmanager
 def server(model: Path, port: int, *options: str) -> Any:
     command = [sys.executable, "-m", "bertsmith.cli", "serve", "--port", str(port), *options]
-    command += [str(model.parent / name) for name in HEADS]
+    command += [] if "--config" in options else [str(model.parent / name) for name in HEADS]
     process = subprocess.Popen(command, cwd=ROOT / "src", stdout=subprocess.DEVNULL)
     try:
         for _ in range(300):
@@ -223,6 +324,9 @@ def main() -> None:
     parser.add_argument("--malformed", type=int, default=50_000)
     parser.add_argument("--answers", type=int, default=100_000)
     parser.add_argument("--stops", type=int, default=10)
+    parser.add_argument("--reloads", type=int, default=10)
+    parser.add_argument("--requests", type=int, default=100_000)
+    parser.add_argument("--broken", type=float, default=30, help="seconds of each measurement")
     parser.add_argument("--port", type=int, default=8977)
     chosen = parser.parse_args()
     from bertsmith import load
@@ -272,6 +376,21 @@ def main() -> None:
                 }
                 print(report["answers"], flush=True)
                 RESULTS.write_text(json.dumps(report, indent=1) + "\n")
+        if chosen.broken:
+            with server(model, chosen.port):
+                report["broken"] = asyncio.run(ask_beside_broken(chosen.port, chosen.broken))
+                print(report["broken"], flush=True)
+        if chosen.reloads:
+            for number, name in enumerate(("first", "second")):
+                tiny(("tag",), seed=number).save(model.parent / name)
+            file = model.parent / "site.toml"
+            models = "[models]\n'tagger@1' = 'tagger'\n'tagger@2' = 'first'\n"
+            shares = "[aliases]\nstable = { 'tagger@1' = 0.5, 'tagger@2' = 0.5 }\n"
+            file.write_text(models + shares)
+            with server(model, chosen.port, "--config", str(file)) as process:
+                how = (process, file, chosen.reloads, chosen.requests)
+                report["reloads"] = asyncio.run(ask_while_reloading(chosen.port, *how))
+                print(report["reloads"], flush=True)
         outcomes = Counter[str]()
         for number in range(chosen.stops):
             with server(model, chosen.port) as process:

@@ -110,7 +110,8 @@ def found(out: Path) -> dict[str, Any]:
     """The sum of the weights, and the report without the times that it took."""
     content = json.loads((out / "report.json").read_text())
     del content["examples_per_second"]
-    (content.get("baseline") or {}).pop("seconds", None)
+    for name in ("baseline", "vectors"):
+        (content.get(name) or {}).pop("seconds", None)
     return {"weights": digest(out / "model.safetensors"), "report": content}
 
 

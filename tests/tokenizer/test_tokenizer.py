@@ -69,7 +69,7 @@ def test_pairs_and_segments(trained: Trained, family: str) -> None:
     assert [number for number, source in zip(pair.ids, pair.sources, strict=True) if source] == b
     expected = [0] * (1 + len(a) + len(between)) + [1] * (len(b) + 1)
     assert pair.segments == (expected if FAMILIES[family].segments else [0] * len(pair))
-    assert len(between) == (2 if family == "roberta" else 1)
+    assert len(between) == (2 if family in ("roberta", "mpnet") else 1)
     assert tokenizer.encode("the world", "over a city", special=False).ids == a + b
 
 

@@ -29,6 +29,8 @@ LAYOUT = {  # (pad, unk, cls, sep, mask); -1 is the last id
     "deberta": (0, 3, 1, 2, -1),
     "deberta-v2": (0, 3, 1, 2, -1),
     "modernbert": (-2, -5, -4, -3, -1),
+    "mpnet": (1, 3, 0, 2, -1),
+    "nomic_bert": (0, 1, 2, 3, 4),
 }
 
 

@@ -287,3 +287,27 @@ def test_an_older_run_is_resumed(
     (run / "recipe.toml").write_text(tomli_w.dumps(dict(older(made))))
     assert pretrain(made, run, resume=True, show="none")["finished"]
     assert (run / "log.jsonl").read_bytes() == (tmp_path / "whole" / "log.jsonl").read_bytes()
+
+
+def test_lora_is_merged_and_resumed(recipe: Make, tmp_path: Path) -> None:
+    """Continued pre-training of low-rank updates: the stored model is a plain one."""
+    pretrain(recipe(), tmp_path / "first", show="none")
+    start = {"start": str(tmp_path / "first" / "model")}
+    one = recipe(model=start, train={"trained": "lora"}, lora={"rank": 2})
+    pretrain(one, tmp_path / "run", show="none")
+    before, after = (
+        load_file(tmp_path / name / "model" / "model.safetensors") for name in ("first", "run")
+    )
+    assert before.keys() == after.keys()
+    name = "bert.embeddings.word_embeddings.weight"
+    assert torch.equal(before[name], after[name])
+    name = "bert.encoder.layer.1.attention.self.value.weight"
+    assert torch.linalg.matrix_rank(after[name] - before[name], atol=1e-6) == 2
+    for train, match in (
+        ({"trained": "lora"}, "continues a model: name it with --from"),
+        ({"trained": "lora", "freeze": "1"}, "continues a model"),
+    ):
+        with pytest.raises(BertsmithError, match=match):
+            recipe(train=train)
+    with pytest.raises(BertsmithError, match=r"train.freeze needs train.trained"):
+        recipe(model=start, train={"trained": "biases", "freeze": "1"})

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertsmith.analysis.importance import explained
-from bertsmith.analysis.maps import AttentionMaps, Token, head_counts
+from bertsmith.analysis.maps import AttentionMaps, Token, encoded, head_counts
 from bertsmith.analysis.page import AttentionPage
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.spans import trimmed
@@ -57,12 +57,7 @@ def attention(
     """
     config = bert.checkpoint.config
     # Labels and answers are predicted from the text alone, so that they need the same tokens.
-    encoding = bert.tokenizer.encode(text, pair, spelled="text" if importance else "mask")
-    if len(encoding) > bert.max_length:
-        raise BertsmithError(
-            f"the text has {len(encoding):,} tokens, but the model reads {bert.max_length:,} at "
-            "once: shorten it"
-        )
+    encoding = encoded(bert, text, pair, masks=not importance)
     if not config.plan:
         raise BertsmithError("this model has static vectors: no layers and no attention")
     counts, shown = head_counts(bert), _chosen(layers, len(config.plan), "layer")

@@ -44,9 +44,9 @@ OFFSETS = [offset for offset in range(-8, 9) if offset]
 class Input:
     """The tokens of one input; for a parsed sentence, with the word of each."""
 
-    ids: list[int]
-    segments: list[int]
-    words: list[int] | None = None  # -1: of no word
+    ids: Sequence[int]
+    segments: Sequence[int]
+    words: Sequence[int] | None = None  # -1: of no word
     parsed: Treebank | None = None
 
 
@@ -81,6 +81,21 @@ class HeadNumbers:
                 numbers = {name: float(table[layer, head]) for name, table in self.metrics.items()}
                 if not np.isnan(numbers["entropy"]):
                     yield {"layer": layer, "head": head, **numbers}
+
+    def relation_rows(self) -> list[tuple[str, ...]]:
+        """Return a row for each relation: its count, best head, accuracy and baseline."""
+        return [
+            (
+                name,
+                f"{one.count:,}",
+                f"{one.layer}.{one.head}",
+                f"{one.accuracy:.1%}",
+                f"{one.offset:+d}",
+                f"{one.baseline:.1%}",
+                one.direction,
+            )
+            for name, one in self.relations.items()
+        ]
 
     def strongest(self, metric: str, most: int = 3) -> list[tuple[int, int, float]]:
         """Return the heads with the highest values of a metric: layer, head, value."""

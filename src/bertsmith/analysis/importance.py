@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING
 
 from torch.nn.functional import logsigmoid
 
+from bertsmith.analysis.maps import encoded
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.run import Compute
 from bertsmith.infer.spans import words
+from bertsmith.infer.states import tokens_inside
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden, Model
 from bertsmith.tasks.answering.task import Answer, find_answers
 from bertsmith.tasks.classifying import Classification, classify
 from bertsmith.tasks.registry import USES, task_of
-from bertsmith.tokenizer import Encoding
+from bertsmith.tokenizer import Encoding, Tokenizer
 
 if TYPE_CHECKING:
     from bertsmith.infer.loaded import LoadedModel
@@ -129,13 +131,8 @@ def _hidden_one_by_one(
     mask = tokenizer.mask_id if tokenizer.mask_id is not None else tokenizer.unk_id
     if mask is None:
         raise BertsmithError("this tokenizer has neither a mask nor an unknown token")
-    encoding = tokenizer.encode(*texts)
-    if len(encoding) > bert.max_length:
-        raise BertsmithError(
-            f"the text has {len(encoding):,} tokens, but the model reads {bert.max_length:,} at "
-            "once: shorten it"
-        )
-    found = _words(encoding, texts)
+    encoding = encoded(bert, *texts)
+    found = _words(tokenizer, encoding, texts)
     windows = [_window(encoding, encoding.ids)]
     for word in found:
         ids = [mask if row in word.tokens else id_ for row, id_ in enumerate(encoding.ids)]
@@ -148,20 +145,16 @@ def _window(encoding: Encoding, ids: list[int]) -> Window:
     return Window(0, ids, encoding.segments, range(len(ids)), 0)
 
 
-def _words(encoding: Encoding, texts: tuple[str, str | None]) -> list[WordImportance]:
+def _words(
+    tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, str | None]
+) -> list[WordImportance]:
     """Every word, of no importance yet."""
     found = []
-    for source, text in enumerate(texts):
-        own = [row for row, owner in enumerate(encoding.sources) if owner == source]
-        part = Encoding(
-            *([getattr(encoding, name)[row] for row in own] for name in Encoding.__slots__)
-        )
-        for _, start, end in words(text or "", part):
-            tokens = tuple(
-                row
-                for row in own
-                if encoding.offsets[row][0] < end and start < encoding.offsets[row][1]
-            )
-            shown = (text or "")[start:end]
-            found.append(WordImportance(shown, start, end, source, 0.0, tokens))
+    for source, text in enumerate(one for one in texts if one is not None):
+        rows = [row for row, owner in enumerate(encoding.sources) if owner == source]
+        alone = tokenizer.encode(text, special=False)
+        spans = [(start, end) for _, start, end in words(text, alone)]
+        for (start, end), inside in zip(spans, tokens_inside(alone, spans), strict=True):
+            tokens = tuple(rows[token] for token in inside)
+            found.append(WordImportance(text[start:end], start, end, source, 0.0, tokens))
     return found

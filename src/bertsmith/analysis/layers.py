@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from bertsmith.analysis.maps import Floats
+from bertsmith.analysis.maps import Floats, encoded
 from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.states import hidden_states
@@ -41,15 +41,11 @@ def lens(bert: LoadedModel, text: str, top: int = 5) -> list[DepthGuess]:
     USES["fill-mask"].demand(bert)
     if top < 1:
         raise BertsmithError(f"top must be a whole number of at least 1, not {top}")
-    encoding = bert.tokenizer.encode(text, spelled="mask")
+    encoding = encoded(bert, text, masks=True)
     masks = [row for row, id_ in enumerate(encoding.ids) if id_ == bert.tokenizer.mask_id]
     if not masks:
         raise BertsmithError(
             f"the text has no mask token: write {bert.tokenizer.mask_token} where a word is missing"
-        )
-    if len(encoding) > bert.max_length:
-        raise BertsmithError(
-            f"the text has {len(encoding):,} tokens, but the model reads {bert.max_length:,}"
         )
     batch = Batch.of([encoding.ids], [encoding.segments]).to(bert.device)
     rows = torch.tensor(masks, device=bert.device)

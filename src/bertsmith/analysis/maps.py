@@ -18,6 +18,7 @@ from bertsmith.batch import Batch
 from bertsmith.errors import BertsmithError
 from bertsmith.model import Scores, Trace
 from bertsmith.model.attention import Look
+from bertsmith.tokenizer import Encoding
 
 if TYPE_CHECKING:
     from bertsmith.infer.loaded import LoadedModel
@@ -34,6 +35,19 @@ class Token:
     token: str  # how the vocabulary spells it
     source: int | None  # 0 first text, 1 second text, None special token
     apart: bool  # does it begin a word, as the text is written?
+
+
+def encoded(
+    bert: LoadedModel, text: str, pair: str | None = None, *, masks: bool = False
+) -> Encoding:
+    """Encode a text or a pair that the model reads at once; with `masks`, [MASK] is a token."""
+    encoding = bert.tokenizer.encode(text, pair, spelled="mask" if masks else "text")
+    if len(encoding) > bert.max_length:
+        raise BertsmithError(
+            f"the text has {len(encoding):,} tokens, but the model reads {bert.max_length:,} at "
+            "once: shorten it"
+        )
+    return encoding
 
 
 def head_counts(bert: LoadedModel) -> list[int]:

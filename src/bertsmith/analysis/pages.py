@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from bertsmith.analysis.heads import METRICS, HeadNumbers
 from bertsmith.analysis.importance import Explained, WordImportance
@@ -33,18 +34,6 @@ def heads_page(numbers: HeadNumbers, model: str) -> str:
         (name, f"{meaning[0].upper()}{meaning[1:]}.", _by_head(numbers.metrics[name], name))
         for name, meaning in METRICS.items()
     ]
-    relations = [
-        (
-            name,
-            str(one.count),
-            f"{one.layer}.{one.head}",
-            f"{one.accuracy:.1%}",
-            f"{one.offset:+d}",
-            f"{one.baseline:.1%}",
-            one.direction,
-        )
-        for name, one in numbers.relations.items()
-    ]
     headings = ("relation", "words", "head", "accuracy", "distance", "accuracy", "direction")
     return page(
         "heads.html",
@@ -52,7 +41,7 @@ def heads_page(numbers: HeadNumbers, model: str) -> str:
         about=f"{numbers.inputs:,} inputs, {numbers.tokens:,} tokens. Rows are layers, columns are "
         "heads, both counted from 0.",
         metrics=metrics,
-        relations=table(headings, relations) if relations else "",
+        relations=table(headings, numbers.relation_rows()) if numbers.relations else "",
         relation_maps=[
             (
                 name,
@@ -64,15 +53,20 @@ def heads_page(numbers: HeadNumbers, model: str) -> str:
     )
 
 
+def _grid(values: Floats, label: str, most: float | None = None) -> str:
+    """A heat map whose rows and columns are numbered from 0."""
+    rows, columns = ([str(number) for number in range(size)] for size in values.shape)
+    return heat_map(values.tolist(), rows=rows, columns=columns, label=label, most=most)
+
+
 def _by_head(values: Floats, name: str, most: float | None = None) -> str:
-    layers, heads = values.shape
-    return heat_map(
-        values.tolist(),
-        rows=[str(layer) for layer in range(layers)],
-        columns=[str(head) for head in range(heads)],
-        label=f"{name}: layers by heads",
-        most=most,
-    )
+    return _grid(values, f"{name}: layers by heads", most)
+
+
+def _by_depth(title: str, series: Mapping[str, Sequence[float]], **more: Any) -> str:
+    """A chart of one or more values at every depth."""
+    lines = [Series(name, list(enumerate(values)), dots=True) for name, values in series.items()]
+    return line_chart(title, lines, x_label="depth", **more)
 
 
 def lens_page(text: str, guesses: Sequence[DepthGuess], model: str) -> str:
@@ -102,17 +96,11 @@ def lens_page(text: str, guesses: Sequence[DepthGuess], model: str) -> str:
 
 def _final_chart(guesses: Sequence[DepthGuess]) -> str:
     """The probability of the final predictions at every depth."""
-    series = [
-        Series(token, [(float(one.depth), 100 * one.final[rank]) for one in guesses], dots=True)
+    series = {
+        token: [100 * one.final[rank] for one in guesses]
         for rank, token in enumerate(guesses[-1].tokens[:FINAL])
-    ]
-    return line_chart(
-        "Probability of the final predictions",
-        series,
-        x_label="depth",
-        unit="%",
-        from_zero=True,
-    )
+    }
+    return _by_depth("Probability of the final predictions", series, unit="%", from_zero=True)
 
 
 def depth_name(depth: int) -> str:
@@ -130,13 +118,7 @@ def cka_page(values: Floats, models: Sequence[str], texts: int, notes: Sequence[
         about=f"Linear CKA over the mean states of {texts:,} texts, without special tokens.",
         notes=notes,
         axes=f"Rows are depths of {first}, columns depths of {last}; depth 0 is the embeddings.",
-        map=heat_map(
-            values.tolist(),
-            rows=[str(depth) for depth in range(len(values))],
-            columns=[str(depth) for depth in range(values.shape[1])],
-            label=f"CKA: depths of {first} by depths of {last}",
-            most=1.0,
-        ),
+        map=_grid(values, f"CKA: depths of {first} by depths of {last}", most=1.0),
     )
 
 
@@ -201,25 +183,12 @@ def senses_page(result: Senses, model: str, accuracies: Sequence[float] | None =
         (float(x), float(y), group, place.around(70))
         for (x, y), group, place in zip(result.plane, result.groups, result.places, strict=True)
     ]
-    cosines = [(float(depth), cosine) for depth, cosine in enumerate(result.alike)]
-    charts = [
-        line_chart(
-            "Mean cosine between two occurrences",
-            [Series("cosine", cosines, dots=True)],
-            x_label="depth",
-            from_zero=True,
-        )
-    ]
+    cosines = {"cosine": result.alike}
+    charts = [_by_depth("Mean cosine between two occurrences", cosines, from_zero=True)]
     if accuracies is not None:
-        scores = [(float(depth), 100 * share) for depth, share in enumerate(accuracies)]
-        charts.append(
-            line_chart(
-                "Accuracy: do two occurrences have the same sense?",
-                [Series("accuracy", scores, dots=True)],
-                x_label="depth",
-                unit="%",
-            )
-        )
+        scores = {"accuracy": [100 * share for share in accuracies]}
+        title = "Accuracy: do two occurrences have the same sense?"
+        charts.append(_by_depth(title, scores, unit="%"))
     return page(
         "senses.html",
         f"“{result.word}” in {model}",

@@ -28,15 +28,15 @@ COMPLETION = {"--install-completion", "--show-completion"}
 # The verbs in the order in which people need them.
 SECTIONS = {
     "Start": ["demo"],
-    "Data": ["tokenizer", "prepare", "check"],
+    "Data": ["tokenizer", "prepare", "check", "label", "learning-curve"],
     "Train": [
         *("recipes", "plan", "pretrain", "runs", "finetune", "evaluate", "distill"),
         *("glue", "squad", "conll", "compare"),
     ],
     "Use": ["predict", "fill-mask", "embed", "follows", "serve"],
-    "Search": ["index", "search", "evaluate-search"],
+    "Search": ["index", "search", "evaluate-search", "mine", "adapt", "mcp"],
     "Inspect": ["attention", "heads", "ablate", "importance", "lens", "probe", "cka", "senses"],
-    "System": ["doctor", "convert", "export", "verify-resume"],
+    "System": ["doctor", "convert", "quantize", "export", "verify-resume"],
 }
 # The file of each verb, which has a function of the verb's name.
 HOMES = {
@@ -44,6 +44,8 @@ HOMES = {
     "tokenizer": "tokenizer",
     "prepare": "prepare",
     "check": "check",
+    "label": "label",
+    "learning-curve": "learning_curve",
     "recipes": "pretrain",
     "plan": "pretrain",
     "pretrain": "pretrain",
@@ -63,6 +65,9 @@ HOMES = {
     "index": "index",
     "search": "search",
     "evaluate-search": "evaluate_search",
+    "mine": "mine",
+    "adapt": "adapt",
+    "mcp": "mcp",
     "attention": "attention",
     "heads": "heads",
     "ablate": "ablate",
@@ -73,6 +78,7 @@ HOMES = {
     "senses": "senses",
     "doctor": "doctor",
     "convert": "convert",
+    "quantize": "quantize",
     "export": "export",
     "verify-resume": "pretrain",
 }

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from bertsmith.cli import inspection, tasks
 from bertsmith.cli import options as shared
-from bertsmith.cli import tasks
 from bertsmith.cli.declare import option, takes
 from bertsmith.errors import BertsmithError
 
 if TYPE_CHECKING:
+    from bertsmith.label.errors import WrongLabels
     from bertsmith.tasks.check import Finding, Report
     from bertsmith.tasks.dataset import Dataset
 
@@ -27,22 +28,58 @@ def check(
     dev: Path | None = option(None, "Development data, compared with the training data."),
     test: Path | None = option(None, "Test data, compared with the training data."),
     task: tasks.Task = None,
-    model: str | None = option(None, "Check lengths and vocabulary for this model."),
+    model: str | None = option(
+        None,
+        "Check lengths and vocabulary for this model, and find labels that are probably wrong.",
+    ),
+    report: Path | None = option(
+        None, "With --model, write a page to decide about labels that are probably wrong."
+    ),
+    out: Path | None = option(
+        None, "With --model, write those rows as decisions to leave them out: .jsonl."
+    ),
+    device: shared.Device = None,
     label_names: tasks.LabelNames = None,
     as_json: shared.Json = False,
     columns: Any = None,
 ) -> None:
-    """Lint data files: labels, duplicates, leaks, lengths, tags."""
+    """Lint data files: labels, duplicates, leaks, lengths and tags.
+
+    With --model, labels that are probably wrong are listed, too.
+    """
     from bertsmith.tasks.check import check as lint
     from bertsmith.tasks.check import open_reader
     from bertsmith.tasks.splits import split_sources
 
     files = split_sources(train, dev, test)
     splits = _read(files, task, tasks.reading(columns), label_names)
-    report = lint(splits, None if model is None else open_reader(model))
-    shared.output(as_json, map(_plain, [report]), lambda: _show(report))
-    if report.errors:
+    if model is None and (report or out):
+        raise BertsmithError("--report and --out are for labels that --model finds")
+    checked = lint(splits, None if model is None else open_reader(model))
+    wrong = None if model is None else _wrong(model, splits["train"], device)
+    if wrong is not None and report is not None:
+        wrong.save(report)
+    if wrong is not None and out is not None:
+        wrong.write(out)
+    shared.output(
+        as_json,
+        [_plain(checked) | ({} if wrong is None else {"wrong_labels": wrong.rows()})],
+        lambda: _show(checked, wrong),
+    )
+    inspection.written(report)
+    if checked.errors:
         raise typer.Exit(1)
+
+
+def _wrong(model: str, train: Dataset[Any], device: str | None) -> WrongLabels | None:
+    """Labels that are probably wrong, where there are labels with names and enough of them."""
+    from bertsmith.label.errors import find_wrong_labels
+
+    try:
+        return find_wrong_labels(model, train, device=device)
+    except BertsmithError as error:
+        shared.note(f"wrong labels were not looked for: {error}")
+        return None
 
 
 def _read(
@@ -95,7 +132,7 @@ def _plain(report: Report) -> dict[str, Any]:
     return {"task": train.task, "guessed": guessed, "splits": splits, "findings": findings}
 
 
-def _show(report: Report) -> None:
+def _show(report: Report, wrong: WrongLabels | None) -> None:
     """Tables of splits and labels, then the findings, the worst first."""
     from rich.text import Text
 
@@ -121,9 +158,37 @@ def _show(report: Report) -> None:
         console.print(Text.assemble(mark, f"{finding.what}{advice}"))
         if finding.where:
             console.print(Text(f"        {_places(finding)}", style="dim"))
+    if wrong is not None:
+        _show_wrong(wrong)
     kinds = [finding.severity for finding in report.findings]
     total = ", ".join(f"{kind}s: {kinds.count(kind)}" for kind in colours)
     typer.echo(total if kinds else "no findings")
+
+
+def _show_wrong(wrong: WrongLabels) -> None:
+    """The labels that are the least probable, in a table."""
+    typer.echo(f"labels that are probably wrong: {len(wrong.suspects):,} of {wrong.labels:,}")
+    rows = [
+        (
+            one.example.where.number,
+            shared.clipped(" ".join(one.example.texts), 60),
+            shared.clipped(", ".join(one.words) or str(row["label"]), 40),
+            "" if one.words else shared.clipped(str(row["suggestion"]), 30),
+            f"{one.confidence:.2f}",
+        )
+        for one, row in zip(wrong.suspects[:MOST], wrong.rows(), strict=False)
+    ]
+    if rows:
+        heads = (
+            wrong.suspects[0].example.where.unit,
+            "text",
+            "label",
+            "likelier",
+            "probability of the label",
+        )
+        tasks.show_table(heads, rows, left=True)
+    if len(wrong.suspects) > MOST:
+        typer.echo(f"and {len(wrong.suspects) - MOST:,} more; --report writes a page with all")
 
 
 def _places(finding: Finding) -> str:

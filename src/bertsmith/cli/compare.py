@@ -30,6 +30,7 @@ def compare(
     static: bool = flag("--static", "Compare published sizes without training."),
     size: list[str] | None = option(None, "With --static: show this size; repeatable."),
     speed: bool = option(True, "With --static: measure speed on this machine."),
+    int8: bool = flag("--int8", "With --static: measure speed in int8, on the CPU."),
     html: Path | None = option(None, "With --static: write a page."),
     device: shared.Device = None,
     list_specs: bool = flag("--list", "List the specs that come with bertsmith."),
@@ -44,8 +45,10 @@ def compare(
     asked = [list_specs, print_spec is not None, static, spec is not None]
     if sum(asked) != 1:
         raise BertsmithError("compare needs one of SPEC, --static, --list and --print NAME")
-    if not static and (size or html or not speed):
-        raise BertsmithError("--size, --html and --no-speed are for --static")
+    if not static and (size or html or int8 or not speed):
+        raise BertsmithError("--size, --int8, --html and --no-speed are for --static")
+    if int8 and (device or "cpu") != "cpu":
+        raise BertsmithError("--int8 is for a CPU; leave out --device")
     if list_specs:
         from bertsmith.compare.spec import load_spec, spec_names
 
@@ -53,22 +56,27 @@ def compare(
     elif print_spec is not None:
         _print(print_spec, as_json)
     elif static:
-        _static(size or [], speed, html, device, as_json)
+        _static(size or [], speed, html, device, as_json, int8)
     else:
         assert spec is not None
         _run(spec, out, changes or [], {"corpus": data, "device": device}, own, as_json)
 
 
 def _print(name: str, as_json: bool) -> None:
-    from bertsmith.compare.spec import load_spec, spec_names, spec_text
+    from bertsmith.compare.spec import SPECS, load_spec, spec_names
 
     spec = load_spec(name)
-    text = spec_text(name) if name in spec_names() else spec.toml()
+    text = (SPECS / f"{name}.toml").read_text("utf-8") if name in spec_names() else spec.toml()
     shared.output(as_json, [spec.model_dump()], lambda: typer.echo(text, nl=False))
 
 
 def _static(
-    sizes: list[str], speed: bool, html: Path | None, device: str | None, as_json: bool
+    sizes: list[str],
+    speed: bool,
+    html: Path | None,
+    device: str | None,
+    as_json: bool,
+    int8: bool,
 ) -> None:
     inspection.check_out(html)
     from bertsmith.compare.static import compare_presets, count_preset
@@ -79,7 +87,7 @@ def _static(
         count_preset(name)  # unknown ones are found before anything is measured
     where = device or "cpu"
     done = []
-    for counts in compare_presets(sizes, speed=speed, device=where):
+    for counts in compare_presets(sizes, speed=speed, device=where, int8=int8):
         done.append(counts)
         if as_json:
             shared.print_json([asdict(counts)])

@@ -27,13 +27,13 @@ def demo(
     try:  # torch takes seconds to import, in which a person may change their mind too
         from rich.console import Console
 
-        from bertsmith.demo.journey import run
-        from bertsmith.demo.pace import FULL, QUICK
+        from bertsmith.demo.budget import FULL, QUICK
+        from bertsmith.demo.run import run
 
-        pace = QUICK if quick else FULL
-        story = run(out, text, pace, Console(highlight=False, quiet=as_json))
+        budget = QUICK if quick else FULL
+        results = run(out, text, budget, Console(highlight=False, quiet=as_json))
     except KeyboardInterrupt:
         typer.echo(f"stopped; the same command starts again in {out}", err=True)
         raise typer.Exit(130) from None
     if as_json:
-        shared.print_json([story.described()])
+        shared.print_json([results.described()])

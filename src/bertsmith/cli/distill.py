@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NAMES = (
     *("learning_rate", "epochs", "batch_size", "max_length", "seed", "warmup", "schedule"),
     *("optimizer", "matrix_learning_rate", "weight_decay", "layer_decay", "freeze", "patience"),
-    *("keep", "metric", "dtype", "spike", "ema", "parallel"),
+    *("keep", "metric", "dtype", "spike", "ema", "parallel", "matryoshka", "budget"),
 )
 
 

@@ -10,6 +10,7 @@ import typer
 
 from bertsmith import __version__
 from bertsmith.cli import options as shared
+from bertsmith.errors import BertsmithError
 
 LIBRARIES = ("torch", "tokenizers", "safetensors", "numpy", "huggingface_hub")
 EXTRAS = {
@@ -53,6 +54,7 @@ def examine() -> dict[str, Any]:
 
     cuda = torch.cuda.is_available()
     devices = ["cpu", *(["cuda"] if cuda else [])]
+    speeds = {device: _speed(device) for device in devices}
     largest = max(_disagreement(device) for device in devices)
     return {
         "bertsmith": __version__,
@@ -72,7 +74,8 @@ def examine() -> dict[str, Any]:
         "kernels_agree": largest < 0.02,
         "bfloat16_speedup": {device: round(_bfloat16_speedup(device), 2) for device in devices},
         "compile": _compiler(cuda),
-        "tokens_per_second": {device: _speed(device) for device in devices},
+        "tokens_per_second": speeds,
+        "fastest_dtype": {device: _fastest(speeds[device]) for device in devices},
     }
 
 
@@ -153,6 +156,7 @@ def _speed(device: str) -> dict[str, int]:
     from bertsmith.batch import Batch
     from bertsmith.checkpoint import create
     from bertsmith.compare.static import fastest
+    from bertsmith.cpu import to_int8
     from bertsmith.train import load_recipe, plan
 
     model = create("bert-base-uncased", heads=[], num_hidden_layers=1, vocab_size=1000).model.to(
@@ -164,10 +168,24 @@ def _speed(device: str) -> dict[str, int]:
         encoder = model.encoder.to(dtype)
         best = fastest(partial(encoder, batch), device)
         found[f"reading, {str(dtype).removeprefix('torch.')}"] = round(len(batch.ids) / best / 12)
+    if device == "cpu":
+        try:
+            to_int8(model.float())
+            with torch.inference_mode():
+                best = fastest(partial(model.encoder, batch), device)
+            found["reading, int8"] = round(len(batch.ids) / best / 12)
+        except BertsmithError:
+            pass  # the list of extras says what is missing
     found["pre-training, tiny-bert"] = round(
         plan(load_recipe("tiny-bert"), 8000, device)["tokens_per_second"]
     )
     return found
+
+
+def _fastest(speeds: dict[str, int]) -> str:
+    """The data type in which a model reads the most tokens a second."""
+    reading = {job: speed for job, speed in speeds.items() if job.startswith("reading")}
+    return max(reading, key=lambda job: reading[job]).removeprefix("reading, ")
 
 
 def _show(found: dict[str, Any]) -> None:
@@ -205,6 +223,7 @@ def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     missing = "needs triton" if found["gpus"] else "needs a C++ compiler; all runs without"
     yield "torch.compile", f"with {found['compile']}" if found["compile"] else missing
     for device, speeds in found["tokens_per_second"].items():
+        yield f"fastest on {device}", f"dtype={_fastest(speeds)}"
         for job, speed in speeds.items():
             model = "a BERT-base, " if job.startswith("reading") else ""
             yield f"speed on {device}", f"{model}{job}: about {speed:,.0f} tokens/s"

@@ -10,18 +10,22 @@ import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
-from bertsmith.cli.declare import option, takes
+from bertsmith.cli.declare import option, options_of, takes
+from bertsmith.settings.folders import FolderSettings
 
 SHOWN = 10  # texts that are compared on the screen
 
 
 @takes(tasks.COLUMNS, "columns")
 @takes(shared.LOADING, "loading")
+@takes(options_of(FolderSettings), "running")
 def embed(
     model: shared.Model,
     texts: shared.Texts = None,
     file: shared.File = None,
-    out: Path | None = option(None, "Write vectors to a .npy, .jsonl or .parquet file."),
+    out: Path | None = option(
+        None, "Write vectors to a .npy, .jsonl or .parquet file, or to a folder."
+    ),
     pooling: str | None = option(None, "Pooling: mean or cls [default: the model's]."),
     normalise: bool | None = option(None, "Normalise vectors to length 1 [default: the model's]."),
     long: str = option(
@@ -33,7 +37,13 @@ def embed(
     prompt_name: str | None = option(
         None, "Use the model's prompt of this name: query, document, ..."
     ),
+    width: int | None = option(
+        None,
+        "Keep this many elements of each vector, for models trained with --matryoshka.",
+        min=1,
+    ),
     loading: Any = None,
+    running: Any = None,
     as_json: shared.Json = False,
     columns: Any = None,
 ) -> None:
@@ -41,30 +51,30 @@ def embed(
 
     Files of any size are processed in chunks. A .npy file
     has a vector for each row; .jsonl and .parquet have the rows too.
+    If --file and --out are folders, each .parquet file of the first becomes one of the second;
+    the same command continues after an interruption.
     """
-    from bertsmith.data.tables import PORTION
     from bertsmith.data.vectors import check_ending, open_vectors
     from bertsmith.files import check_writable
+    from bertsmith.tasks.stream import embed_rows
 
+    options: dict[str, Any] = {"pooling": pooling, "normalise": normalise, "long": long}
+    options |= {"prompt": prompt, "prompt_name": prompt_name, "width": width}
+    if shared.is_folder_run(file, out, running):
+        more = {**loading, **options, **running, **tasks.reading(columns)}
+        shared.run_folder("embed", model, file, out, more, as_json)
+        return
     if out is not None:
         check_ending(out)
         check_writable(out)
     data = shared.open_texts(texts, file, columns)
     bert = shared.open_model(model, **loading)
     data.ledger = bert.ledger
-    count, width = 0, bert.vector_width
+    count = 0
     first: list[tuple[str, Any]] = []
     with nullcontext() if out is None else open_vectors(out) as writer:
-        for portion in data.portions(bert.portion(PORTION)):
-            listed = ["" if one is None else one.texts[0] for one in portion.examples]
-            vectors = bert.embed(
-                listed,
-                pooling=pooling,
-                normalise=normalise,
-                long=long,
-                prompt=prompt,
-                prompt_name=prompt_name,
-            )
+        for portion in embed_rows(bert, data, **options):
+            listed, vectors = portion.texts, portion.vectors
             count += len(listed)
             if writer is not None:
                 writer.write(portion.rows, vectors)
@@ -74,10 +84,10 @@ def embed(
             elif len(first) < SHOWN:
                 first += list(zip(listed, vectors, strict=True))[: SHOWN - len(first)]
     if out is not None and as_json:
-        shared.print_json([{"out": str(out), "texts": count, "width": width}])
+        shared.print_json([{"out": str(out), "texts": count, "width": width or bert.vector_width}])
     elif out is not None:
         many = "1 vector" if count == 1 else f"{count:,} vectors"
-        typer.echo(f"{many} of width {width} in {out}")
+        typer.echo(f"{many} of width {width or bert.vector_width} in {out}")
     elif not as_json:
         _show(first, count)
     shared.report_source(data)

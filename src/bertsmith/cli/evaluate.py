@@ -27,6 +27,17 @@ def evaluate(
     files: list[str] = argument(..., "A data file, or several plain-text files.", metavar="FILE"),
     against: str | None = option(None, "Another model, to compare with on the same data."),
     limit: int = option(0, "Score a random sample of this many examples; 0: all."),
+    coverage: float | None = option(
+        None, "Coverage of the sets of labels, or intervals: how often they hold the true one."
+    ),
+    abstain: float | None = option(
+        None, "With --calibrate-on: accuracy that predictions without abstention must have."
+    ),
+    calibrate_on: Path | None = option(
+        None,
+        "Rows that the model was not trained on: store in its directory what --coverage and "
+        "--abstain need, then score FILE.",
+    ),
     metric: str | None = option(None, "Metric by which the models are compared."),
     draws: int = option(1000, "Bootstrap samples for intervals and comparisons."),
     report: Path | None = option(None, "Write a report page: report.html."),
@@ -41,7 +52,7 @@ def evaluate(
     ),
     label_names: tasks.LabelNames = None,
     device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
+    dtype: shared.Dtype = None,
     as_json: shared.Json = False,
     columns: Any = None,
 ) -> None:
@@ -52,6 +63,7 @@ def evaluate(
     loss, accuracy and perplexity.
     """
     from bertsmith.files import finite
+    from bertsmith.finetuning.calibrate import promise
     from bertsmith.tasks.evaluate import compare, interval, sample_of
     from bertsmith.tasks.evaluate import evaluate as score
     from bertsmith.tasks.read import read_data
@@ -76,6 +88,17 @@ def evaluate(
     reading = {"usual": first.columns, **tasks.reading(columns)}
     if task.head is None and not task.scores(read_data(file, **reading)):
         raise no_task_head(first)
+    fitted = promise(
+        first,
+        names[0],
+        coverage=coverage,
+        abstain=abstain,
+        calibrate_on=calibrate_on,
+        **reading,
+    )
+    if fitted is not None:
+        rows_used = f"{fitted['kept_apart']:,} rows of {calibrate_on}"
+        shared.note(f"calibrated on {rows_used}; stored in {fitted['stored_in']}")
     whole = read_data(file, task.name, label_names=tasks.names_of(label_names), **reading)
     dataset, found = sample_of(whole, limit), []
     for name, bert in zip(names, models, strict=True):

@@ -16,10 +16,11 @@ from bertsmith.cli.terminal import progress
 from bertsmith.settings.search import SearchSettings
 
 if TYPE_CHECKING:
+    from bertsmith.search import LearnedWeights
     from bertsmith.search.evaluate import SearchScores
 
 
-@takes(options_of(SearchSettings, "weights", "fusion"), "ranking")
+@takes(options_of(SearchSettings, "weights", "fusion", "rerank", "rerank_top"), "ranking")
 def evaluate_search(
     index: Path = INDEX,
     queries: Path = option(..., "Queries: BEIR's jsonl, id<tab>text, TREC topics or SMART."),
@@ -36,6 +37,11 @@ def evaluate_search(
     ),
     per_query: bool = flag("--per-query", "With --json, include the scores of each query."),
     draws: int = option(1000, "Bootstrap samples for intervals.", min=1),
+    learn_weights: bool = flag(
+        "--learn-weights",
+        "Choose the weights of hybrid search on these queries, cross-validated; the index keeps "
+        "them if they are better.",
+    ),
     model: str | None = MOVED,
     device: shared.Device = None,
     as_json: shared.Json = False,
@@ -46,10 +52,15 @@ def evaluate_search(
     (their ids, or the names of files) by the best passage. Keyword, vector and hybrid search are
     compared with a paired bootstrap over queries.
     """
+    from bertsmith.errors import BertsmithError
     from bertsmith.files import check_writable
     from bertsmith.search import Index
     from bertsmith.search import evaluate as scoring
 
+    if learn_weights and (ranking["weights"] or ranking["fusion"] != "min-max"):
+        raise BertsmithError(
+            "--learn-weights chooses the weights: leave out --weights and --fusion"
+        )
     if run is not None:
         check_writable(run)
     texts = scoring.read_queries(queries)
@@ -57,8 +68,11 @@ def evaluate_search(
     ranking["weights"] = parse_weights(ranking["weights"])
     with Index.open(index, model=model, device=device) as opened:
         chosen = list(dict.fromkeys(mode or ["keywords", "vectors", "hybrid"]))
-        if mode is None and opened.about["model"] is None:
-            chosen = ["keywords"]
+        if opened.about["model"] is None:
+            if learn_weights:
+                raise BertsmithError(f"{index}: was built without vectors: no weights to learn")
+            chosen = chosen if mode else ["keywords"]
+        ranking["rerank"] = opened.reranker(ranking["rerank"] or None)
         results: list[SearchScores] = []
         for name in chosen:
             with progress(name) as show:
@@ -66,6 +80,12 @@ def evaluate_search(
                 results.append(
                     scoring.evaluate_search(opened, texts, grades, name, draws, report, **ranking)
                 )
+        learned = None
+        if learn_weights:
+            from bertsmith.search.weights import learn_weights as learn
+
+            with progress("weights") as show:
+                learned = learn(opened, texts, grades, draws, partial(show, "weights"))
     comparisons = [
         scoring.compare(one, results[-1], draws=draws)
         for one in results[:-1]
@@ -78,10 +98,13 @@ def evaluate_search(
         shared.note(f"judged queries that are not among the queries, not scored: {missing:,}")
     modes = [one.to_dict(per_query) for one in results]
     row = {"queries": len(results[0].queries), "modes": modes, "comparisons": comparisons}
-    shared.output(as_json, [row], lambda: _show(results, comparisons))
+    row |= {"weights": learned.to_dict()} if learned else {}
+    shared.output(as_json, [row], lambda: _show(results, comparisons, learned))
 
 
-def _show(results: list[SearchScores], comparisons: list[dict[str, Any]]) -> None:
+def _show(
+    results: list[SearchScores], comparisons: list[dict[str, Any]], learned: LearnedWeights | None
+) -> None:
     from bertsmith.search.evaluate import METRICS
 
     rows = []
@@ -98,3 +121,14 @@ def _show(results: list[SearchScores], comparisons: list[dict[str, Any]]) -> Non
             f"{two['second']} minus {two['first']}: {two['difference']:+.4f} {two['metric']} "
             f"(95%: {two['low']:+.4f} to {two['high']:+.4f}), p = {two['p_value']:.3g}"
         )
+    if learned is None:
+        return
+    best, former = (
+        ",".join(f"{one:g}" for one in pair) for pair in (learned.weights, learned.former)
+    )
+    typer.echo(
+        f"weights {best} instead of {former}: {learned.difference:+.4f} ndcg@10, cross-validated "
+        f"(95%: {learned.low:+.4f} to {learned.high:+.4f})"
+    )
+    kept = f"the index uses {best} from now on" if learned.gained else f"no gain: {former} is kept"
+    typer.echo(kept)

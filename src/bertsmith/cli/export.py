@@ -1,26 +1,39 @@
-"""`bertsmith export`: a model as an ONNX graph, or as a page that runs it in a browser."""
+"""`bertsmith export`: a model as an ONNX graph; a model or a run as a page for a browser."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from bertsmith.cli import options as shared
-from bertsmith.cli.declare import option
+from bertsmith.cli.declare import flag, option
 from bertsmith.errors import BertsmithError
 
 
 def export(
-    model: shared.Model,
+    model: Annotated[
+        str,
+        typer.Argument(
+            help=f"A model directory, {shared.OWN}, or a hub id; with --html also the folder of a"
+            " pre-training run."
+        ),
+    ],
     onnx: Path | None = option(None, "The directory to write the ONNX graph to."),
     html: Path | None = option(None, "The HTML file to write the explorer to."),
     dtype: Literal["int8", "float16"] | None = option(
         None, "With --html: how the page stores weights; int8 by default."
     ),
+    int8: bool = flag("--int8", "With --onnx: quantize the linear layers, for CPUs."),
     example: list[str] | None = option(
         None, "With --html: a text that the page offers to try; repeatable."
+    ),
+    megabytes: float | None = option(
+        None,
+        "With --html and a run: how large the page may be; the first steps after 0 are left out"
+        " [default: 25].",
+        min=0.0,
     ),
     family: shared.Family = None,
     overwrite: shared.Overwrite = False,
@@ -34,19 +47,36 @@ def export(
     With --html: one file with tokenizer, weights and inference, opened by double-click. It shows
     word pieces, embeddings, attention, layers and answers live while you type, and lets you
     mask words and switch heads and layers off. It needs no network and no server.
+
+    Of a pre-training run whose recipe has checkpoint.film = true, the page has a slider over the
+    steps of the run: it shows all of that at every one of them, with the loss and word neighbours.
     """
     if (onnx is None) == (html is None):
         raise BertsmithError("give --onnx DIRECTORY or --html FILE, one of the two")
     if html is None and example:
         raise BertsmithError("--example is for --html")
     if html is None and dtype is not None:
-        raise BertsmithError("--dtype is for --html; an ONNX graph has float32 weights")
+        raise BertsmithError(
+            "--dtype is for --html; --onnx has float32 weights, or with --int8 int8"
+        )
+    if html is not None and int8:
+        raise BertsmithError("--int8 is for --onnx; --html stores int8 weights by default")
     if html is not None and overwrite:
         raise BertsmithError("--overwrite is for --onnx; --html replaces the file that it names")
+    run = (Path(model) / "recipe.toml").is_file()
+    if megabytes is not None and (html is None or not run):
+        raise BertsmithError("--megabytes is for --html and the folder of a pre-training run")
+    title, kind, texts = Path(model).resolve().name, dtype or "int8", example or []
+    if html is not None and run:
+        from bertsmith.explorer import MEGABYTES, film
+
+        most = MEGABYTES if megabytes is None else megabytes
+        done = film(model, html, dtype=kind, name=title, examples=texts, megabytes=most)
+        shared.output(as_json, [done], lambda: _show(done))
+        return
     bert = shared.open_model(model, "cpu", "float32", family)
     if html is not None:
-        title = Path(model).resolve().name
-        done = bert.explorer(html, dtype=dtype or "int8", name=title, examples=example or [])
+        done = bert.explorer(html, dtype=kind, name=title, examples=texts)
     else:
         from bertsmith.checkpoint import export_model
 
@@ -57,6 +87,7 @@ def export(
             bert.tokenizer,
             bert.sentence,
             longest=bert.max_length,
+            int8=int8,
             overwrite=overwrite,
         )
     shared.output(as_json, [done], lambda: _show(done))
@@ -64,6 +95,8 @@ def export(
 
 def _show(done: dict[str, Any]) -> None:
     typer.echo(f"written to {done['out']}, {done['bytes'] / 2**20:.1f} MiB")
+    if "steps" in done:
+        typer.echo(f"steps: {', '.join(map(str, done['steps']))}")
     if "panels" in done:
         typer.echo(f"panels: {', '.join(done['panels'])}; open the file in a browser")
         return
@@ -71,3 +104,5 @@ def _show(done: dict[str, Any]) -> None:
     worst = max(done["differences"].values())
     lengths = ", ".join(map(str, done["lengths"]))
     typer.echo(f"largest difference from torch {worst:.1e}, at lengths {lengths}")
+    if "int8_cosine" in done:
+        typer.echo(f"int8: mean cosine {done['int8_cosine']:.4f} to float32 on random tokens")

@@ -12,7 +12,7 @@ import typer
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
-from bertsmith.cli.declare import option, options_of, takes
+from bertsmith.cli.declare import flag, option, options_of, takes
 from bertsmith.errors import BertsmithError
 from bertsmith.numbers import parse_number, parse_whole
 from bertsmith.settings.finetuning import FinetuningSettings, TrialSettings
@@ -39,8 +39,12 @@ def finetune(
     hold_out: float = option(
         0.1, "Fraction of the data held out as development data, without --dev."
     ),
+    corrections: Path | None = option(
+        None, "Rows to leave out and labels to correct: the decisions of `check --model`."
+    ),
     trials: Any = None,
     settings: Any = None,
+    adapter: bool = flag("--adapter", "Write what LoRA trained as an adapter, in PEFT's layout."),
     resume: shared.Resume = False,
     overwrite: shared.Overwrite = False,
     device: shared.Device = None,
@@ -66,7 +70,8 @@ def finetune(
         test,
         task=task,
         label_names=tasks.names_of(label_names),
-        hold_out=hold_out,
+        hold_out=0.0 if trials["auto"] or trials["folds"] else hold_out,
+        corrections=corrections,
         **tasks.reading(columns),
     )
     swept = bool(trials["sweep"] or trials["sweep_rates"] or trials["sweep_epochs"])
@@ -84,6 +89,7 @@ def finetune(
         device=device,
         overwrite=overwrite,
         resume=resume,
+        adapter=adapter,
         watch=progress,
         **settings,
     )
@@ -108,6 +114,7 @@ def _reading(model: str, splits: Splits, given: Mapping[str, Any], swept: bool) 
         yield f"check: {line}"
 
 
+SIMPLER = "use this simpler model"  # in notes that warn of a baseline
 WIDTH = 60  # of a line that replaces another on a terminal
 
 
@@ -140,6 +147,11 @@ class Progress:
             line = f"{self.which}step {done:,} of {total:,}, loss {loss:.4f}{left}"
             typer.echo(f"\r{line:<{WIDTH}}", err=True, nl=False)
 
+    def say(self, line: str) -> None:
+        """Show what `--auto` found."""
+        if not self.quiet:
+            typer.echo(line, err=True)
+
     def epoch(self, row: dict[str, Any]) -> None:
         """Show an epoch's scores."""
         if not self.quiet:
@@ -163,18 +175,20 @@ def _show(result: Result, told: Collection[str]) -> None:
     assert result.out is not None
     kept = result.kept
     columns = {split: kept.scores.get(split) for split in ("dev", "test")}
-    simple = result.extras.get("baseline") or {}
-    others = (simple.get("scores") or {}).items()
-    columns |= {f"{split} ({simple['short']})": scores for split, scores in others if scores}
+    for simple in (result.extras.get(name) or {} for name in ("baseline", "vectors")):
+        others = (simple.get("scores") or {}).items()
+        columns |= {f"{split} ({simple['short']})": scores for split, scores in others if scores}
     if any(columns.values()):
         tasks.show_scores(columns)
+    what = "folds" if result.folds else "seeds"
     for split in ("dev", "test"):
         summary = result.summary(split)
-        if summary is not None and len(result.seeds) > 1:
+        if summary is not None and summary.count > 1:
             typer.echo(
-                f"{split} {result.metric} over {summary.count} seeds: {summary.mean:.4f} ± "
+                f"{split} {result.metric} over {summary.count} {what}: {summary.mean:.4f} ± "
                 f"{summary.deviation:.4f} (95 %: {summary.interval})"
             )
     lines = [*result.notes, *kept.bert.ledger.lines()]
-    shared.notes(line for line in lines if line not in told)
+    for line in (line for line in lines if line not in told):
+        shared.note(line, colour="yellow" if SIMPLER in line else None)
     typer.echo(f"{result.task} model in {result.out}; see {result.out / 'report.html'}")

@@ -82,15 +82,6 @@ def _show(numbers: HeadNumbers) -> None:
     typer.echo()
     headings = ("relation", "words", "head", "accuracy", "distance", "baseline", "direction")
     relations = [
-        (
-            shared.clipped(name, 30),
-            f"{one.count:,}",
-            f"{one.layer}.{one.head}",
-            f"{one.accuracy:.1%}",
-            f"{one.offset:+d}",
-            f"{one.baseline:.1%}",
-            one.direction,
-        )
-        for name, one in numbers.relations.items()
+        (shared.clipped(name, 30), *numbers_of) for name, *numbers_of in numbers.relation_rows()
     ]
     tasks.show_table(headings, relations, left=True, gap=3)

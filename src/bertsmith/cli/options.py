@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -39,8 +39,14 @@ Device = Annotated[
     str | None,
     typer.Option(help="Device: cpu, or one GPU: cuda, cuda:1, ... [default: GPUs if available]."),
 ]
-Precision = Literal["float32", "bfloat16", "float16"]
-Dtype = Annotated[Precision, typer.Option(help="Data type of weights and activations.")]
+Precision = Literal["float32", "bfloat16", "float16", "int8"]
+Dtype = Annotated[
+    Precision | None,
+    typer.Option(
+        help="Data type of weights and activations; int8 is for CPUs"
+        " [default: float32, or int8 if the model is stored so]."
+    ),
+]
 Family = Annotated[
     str | None, typer.Option(help="The model's family, if config.json has no model_type.")
 ]
@@ -48,7 +54,7 @@ Corpus = Annotated[
     Path | None, typer.Option(help="The corpus: a folder written by `bertsmith prepare`.")
 ]
 # How a model is loaded: the arguments of `open_model` after its name.
-LOADING: Options = {"device": (Device, None), "dtype": (Dtype, "float32"), "family": (Family, None)}
+LOADING: Options = {"device": (Device, None), "dtype": (Dtype, None), "family": (Family, None)}
 
 
 def _show_help(context: typer.Context, wanted: bool) -> None:
@@ -141,7 +147,7 @@ def find_tokenizer(name: Path) -> Path:
 
 
 def open_model(
-    name: str, device: str | None, dtype: str = "float32", family: str | None = None
+    name: str, device: str | None, dtype: str | None = None, family: str | None = None
 ) -> Bert:
     """Load a model and say what did not fit."""
     from bertsmith.bert import load
@@ -149,6 +155,22 @@ def open_model(
     bert = load(name, device=device, dtype=dtype, family=family)
     notes([*bert.checkpoint.report.lines(), *bert.tokenizer.notes])
     return bert
+
+
+def named(arguments: Sequence[str]) -> dict[str, str]:
+    """Return names and places: NAME=PATH, or a path whose last part is the name."""
+    places: dict[str, str] = {}
+    for argument in arguments:
+        name, equals, place = argument.partition("=")
+        if not equals:
+            place = argument
+            name = place.rstrip("/").rsplit("/", 1)[-1] or place
+        if name in places:
+            raise BertsmithError(f"two models are named {name}: write NAME={place} for one of them")
+        if not name or not place:
+            raise BertsmithError(f"{argument!r} is not a model: write PATH or NAME=PATH")
+        places[name] = place
+    return places
 
 
 def close(bert: Bert) -> None:
@@ -165,12 +187,36 @@ def interruptible(state: str) -> Iterator[None]:
         raise KeyboardInterrupt(f"stopped; {state}") from None
 
 
-def note(message: str) -> None:
+def note(message: str, colour: str | None = None) -> None:
     """Tell a person something beside the result; of several processes the first one does."""
     if os.environ.get("RANK", "0") != "0":
         return
     line = " ".join(message.split())
-    typer.echo(f"note: {printable(line)}", err=True)
+    typer.secho(f"note: {printable(line)}", err=True, fg=colour, bold=bool(colour))
+
+
+def is_folder_run(source: Path | None, out: Path | None, running: Mapping[str, Any]) -> bool:
+    """Whether a folder of files becomes another folder; only then the options of workers count."""
+    folders = source is not None and source.is_dir() and out is not None and not out.suffix
+    if not folders and (running["workers"] is not None or running["engine"] != "local"):
+        raise BertsmithError("--workers and --engine need a folder of .parquet files and --out DIR")
+    return folders
+
+
+def run_folder(
+    verb: str, model: str, source: Any, out: Any, options: Mapping[str, Any], as_json: bool
+) -> None:
+    """Run a verb on all files of a folder, with progress, and report what was done."""
+    from bertsmith.bulk import run_folder as run
+    from bertsmith.cli.terminal import progress
+
+    with interruptible(f"the same command continues {out}"), progress("files") as show:
+        done = run(verb, model, source, out, progress=show, **options)
+    row = {"out": str(out), "files": done.files, "skipped": done.skipped, "rows": done.rows}
+    before = f"; {done.skipped:,} were there before" if done.skipped else ""
+    line = f"{done.rows:,} rows in {done.files:,} files written to {out}{before}"
+    output(as_json, [{**row, "failed": done.failed}], lambda: typer.echo(line))
+    done.check()
 
 
 def output(as_json: bool, rows: Iterable[Any], show: Callable[[], None]) -> None:

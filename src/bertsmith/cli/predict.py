@@ -8,18 +8,20 @@ from typing import Any
 
 from bertsmith.cli import options as shared
 from bertsmith.cli import tasks
-from bertsmith.cli.declare import argument, flag, option, takes
+from bertsmith.cli.declare import argument, flag, option, options_of, takes
 from bertsmith.cli.terminal import progress
 from bertsmith.errors import BertsmithError
+from bertsmith.settings.folders import FolderSettings
 
 
 @takes(tasks.COLUMNS, "columns")
+@takes(options_of(FolderSettings), "running")
 def predict(
     model: shared.Model,
     source: str = argument(..., "A file in any known format, - for standard input, or a text."),
     pair: str | None = option(None, "The second text, or the passage, where SOURCE is a text."),
     out: Path | None = option(
-        None, "A .jsonl, .csv, .tsv or .parquet file; standard output by default."
+        None, "A .jsonl, .csv, .tsv or .parquet file, or a folder; standard output by default."
     ),
     format: str | None = option(
         None,
@@ -31,17 +33,25 @@ def predict(
     labels: str | None = option(
         None, "Labels to choose from, between commas, of a model that takes any."
     ),
+    coverage: float | None = option(
+        None, "Coverage of the sets of labels, or intervals, that a calibrated model predicts."
+    ),
     device: shared.Device = None,
-    dtype: shared.Dtype = "float32",
+    dtype: shared.Dtype = None,
+    running: Any = None,
+    as_json: shared.Json = False,
     columns: Any = None,
 ) -> None:
     """Predict labels, tags, answers or scores for a file or a text.
 
     Each row is written with all of its columns and the prediction, in the same order. Files are
-    read and written in portions, so that they can be of any size.
+    read and written in portions, so that they can be of any size. If SOURCE and --out are folders,
+    each .parquet file of the first becomes one of the second; the same command continues after an
+    interruption.
     """
     from bertsmith.data.predictions import format_of, open_predictions
     from bertsmith.files import check_writable
+    from bertsmith.tasks.evaluate import state_coverage
     from bertsmith.tasks.read import known_records, open_data
     from bertsmith.tasks.registry import task_of
     from bertsmith.tasks.stream import predict_rows
@@ -50,12 +60,25 @@ def predict(
         raise BertsmithError(f"--top must be at least 1, not {top}")
     if not source.strip():  # Path("") is the current folder
         raise BertsmithError("the text is empty; give a text, a file, or - for standard input")
+    folder = Path(source) if format is None and is_source(source) else None
+    if shared.is_folder_run(folder, out, running):
+        more: dict[str, Any] = {
+            "top": top,
+            "explain": explain,
+            "labels": _names(labels),
+            "coverage": coverage,
+        }
+        more |= {"device": device, "dtype": dtype, **running, **tasks.reading(columns)}
+        shared.run_folder("predict", model, folder, out, more, as_json)
+        return
     records = known_records()
     format_of(out, format, records)
     if out is not None:
         check_writable(out)
     bert = shared.open_model(model, device, dtype)
     bert.progress = False
+    if coverage is not None:
+        state_coverage(bert, coverage)
     task = task_of(bert, _names(labels))
     if top > 1 and not task.ranked:
         raise BertsmithError(f"--top is for question answering; this model's task: {task.name}")
@@ -71,7 +94,9 @@ def predict(
             writer.write(portion.rows)
             written += len(portion.rows)
             show("examples", portion.share, 1.0, f"{written:,} examples")
-    if out is not None:
+    if out is not None and as_json:
+        shared.print_json([{"out": str(out), "rows": written}])
+    elif out is not None:
         shared.note(f"{written:,} {'row' if written == 1 else 'rows'} written to {out}")
     if data.columns and rows is source:
         shared.note(tasks.columns_line(data.columns))

@@ -40,6 +40,7 @@ def search(
     port: int = option(0, "Port of the page; 0: any free port.", min=0),
     model: str | None = MOVED,
     device: shared.Device = None,
+    dtype: shared.Dtype = None,
     as_json: shared.Json = False,
 ) -> None:
     """Search an index by keywords and vectors combined.
@@ -51,12 +52,12 @@ def search(
     if keywords and vectors:
         raise BertsmithError("--keywords and --vectors exclude each other; hybrid is the default")
     if page:
-        _serve(index, model, device, port)
+        _serve(index, port, model=model, device=device, dtype=dtype)
         return
     if query is None or not query.strip():
         raise BertsmithError("no query: give one after the index, or --page")
     mode = "keywords" if keywords else "vectors" if vectors else "hybrid"
-    with Index.open(index, model=model, device=device) as opened:
+    with Index.open(index, model=model, device=device, dtype=dtype) as opened:
         reranker = opened.reranker(ranking["rerank"] or None)
         pair = parse_weights(ranking["weights"]) or opened.weights
         mode = mode if opened.about["model"] or vectors else "keywords"
@@ -73,14 +74,14 @@ def search(
     shared.output(as_json, shown, lambda: show(hits, scale, extracted))
 
 
-def _serve(index: Path, model: str | None, device: str | None, port: int) -> None:
+def _serve(index: Path, port: int, **loading: str | None) -> None:
     """Serve the search page on this machine until Ctrl-C."""
     import webbrowser
 
     from bertsmith.search import Index
     from bertsmith.search.page import server
 
-    with Index.open(index, model=model, device=device) as opened, server(opened, port) as one:
+    with Index.open(index, **loading) as opened, server(opened, port) as one:
         address = f"http://127.0.0.1:{one.server_port}/"
         shared.note(f"search page at {address}; stop with Ctrl-C")
         webbrowser.open(address)

@@ -9,23 +9,23 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tomli_w
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
 from bertsmith.errors import BertsmithError, nearest
 from bertsmith.train.recipe import (
     MOST_MINUTES,
     Part,
     Recipe,
-    apply_change,
     checked,
-    complaint,
     load_recipe,
-    parsed,
-    read_toml,
+    load_values,
+    toml_names,
+    validated,
 )
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,60}")
 BUDGETS = ("tokens", "flops", "minutes")
+SPECS = files("bertsmith.compare") / "specs"
 QUARTERS = (0.25, 0.5, 0.75, 1.0)  # of the budget, after which variants are evaluated
 Rate = Annotated[float, Field(ge=1e-9, le=1)]
 
@@ -175,42 +175,20 @@ def load_spec(source: str | Path, changes: Iterable[str] = ()) -> Spec:
 
     `changes` are like "budget.tokens=1000000"; the value is TOML, or a string otherwise.
     """
-    path = Path(source)
-    if path.is_file():
-        text = read_toml(path)
-    elif str(source) in spec_names():
-        text = spec_text(str(source))
-    else:
-        near = nearest(str(source), spec_names())
-        raise BertsmithError(
-            f"{source}: no such spec file, and bertsmith has none of that name{near}"
-            " (bertsmith compare --list lists them)"
-        )
-    values = parsed(text, str(source))
-    for change in changes:
-        apply_change(values, change)
+    values = load_values(source, changes, SPECS, "spec", "bertsmith compare --list lists them")
     return checked_spec(values, str(source))
 
 
 def checked_spec(values: dict[str, Any], where: str) -> Spec:
     """A spec of plain values; a bad one is a one-line error."""
-    try:
-        spec = Spec.model_validate(values)
-    except ValidationError as error:
-        raise BertsmithError(f"{where}: {complaint(error, Spec)}") from error
+    spec = validated(Spec, values, where)
     _check(spec, where)
     return spec
 
 
 def spec_names() -> list[str]:
     """Return the names of the specs that come with bertsmith."""
-    names = (item.name for item in (files("bertsmith.compare") / "specs").iterdir())
-    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
-
-
-def spec_text(name: str) -> str:
-    """The file of a spec that comes with bertsmith."""
-    return (files("bertsmith.compare") / "specs" / f"{name}.toml").read_text("utf-8")
+    return toml_names(SPECS)
 
 
 def _check(spec: Spec, where: str) -> None:

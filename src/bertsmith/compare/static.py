@@ -13,6 +13,7 @@ import torch
 from bertsmith.batch import Batch, Layout
 from bertsmith.checkpoint import create
 from bertsmith.checkpoint.checkpoint import configure
+from bertsmith.cpu import to_int8
 from bertsmith.errors import BertsmithError, nearest
 from bertsmith.families import Settings, family_of, preset, presets
 from bertsmith.model import Model, build
@@ -63,12 +64,17 @@ def count_preset(name: str) -> Counts:
 
 
 def compare_presets(
-    names: Iterable[str] = (), *, speed: bool = True, device: str = "cpu", largest: float = LARGEST
+    names: Iterable[str] = (),
+    *,
+    speed: bool = True,
+    device: str = "cpu",
+    largest: float = LARGEST,
+    int8: bool = False,
 ) -> Iterator[Counts]:
     """Counts of published sizes, by default of all, one after the other.
 
     With `speed`, models of at most `largest` FLOPs per token run here with random weights; sizes
-    that differ only in their vocabulary are measured once.
+    that differ only in their vocabulary are measured once. With `int8`, they run in int8.
     """
     measured: dict[str, tuple[float, float]] = {}
     for counts in [count_preset(name) for name in (tuple(names) or presets())]:
@@ -78,7 +84,10 @@ def compare_presets(
         settings = {**preset(counts.name), "vocab_size": VOCABULARY}
         shape = repr(configure(family_of(settings), settings, {}))
         if shape not in measured:
-            measured[shape] = measure(_random(settings), device)
+            model = _random(settings)
+            if int8:
+                to_int8(model)
+            measured[shape] = measure(model, device)
         tokens_per_second, latency = measured[shape]
         yield replace(counts, tokens_per_second=tokens_per_second, latency=latency)
 

@@ -1,7 +1,7 @@
 """Where the work runs: in this process, in local workers, or on a Ray cluster.
 
 An engine takes pieces, reading a few ahead, and yields each with its outcome, in any
-order. The outcome of a piece does not depend on the engine.
+order. The outcome of a piece does not depend on the engine. What is computed is a `Work`.
 """
 
 from __future__ import annotations
@@ -14,18 +14,16 @@ from importlib import import_module
 from queue import SimpleQueue
 from typing import Any
 
-from bertsmith.corpus.pieces import Piece
-from bertsmith.corpus.worker import Worker
-from bertsmith.corpus.workshop import Job, Workshop
+from bertsmith.corpus.worker import Compute, Work, Worker
 from bertsmith.errors import BertsmithError
 
-Done = Generator[tuple[Piece, bytes]]
+Done = Generator[tuple[Any, bytes]]
 MOST_WORKERS = 1024
 AHEAD = 2  # pieces that are read ahead
 PATIENCE = 60  # seconds that a Ray cluster may take to give the first worker its CPU
 
 
-def run(pieces: Iterator[Piece], job: Job, engine: str, workers: int | None) -> Done:
+def run(pieces: Iterator[Any], job: Work, engine: str, workers: int | None) -> Done:
     """Process all pieces with an engine; with 0 local workers, in this process."""
     if engine not in ENGINES:
         raise BertsmithError(f"unknown engine {engine!r}; there are {', '.join(ENGINES)}")
@@ -34,29 +32,29 @@ def run(pieces: Iterator[Piece], job: Job, engine: str, workers: int | None) -> 
     return ENGINES[engine](pieces, job, workers)
 
 
-def local(pieces: Iterator[Piece], job: Job, workers: int | None) -> Done:
+def local(pieces: Iterator[Any], job: Work, workers: int | None) -> Done:
     """Process pieces in worker processes on this machine, by default one per core."""
     count = cores() if workers is None else workers
     if count == 0:
-        workshop = Workshop(job)
-        yield from ((piece, workshop.process(piece).to_bytes()) for piece in pieces)
+        compute = job.start()
+        yield from ((piece, compute(piece)) for piece in pieces)
         return
     team: list[Worker] = []
     idle: SimpleQueue[Worker] = SimpleQueue()
     threads = ThreadPoolExecutor(count)  # one waits for each worker
 
-    def task(piece: Piece) -> tuple[Piece, bytes]:
+    def task(piece: Any) -> tuple[Any, bytes]:
         worker = idle.get()
         try:
             return piece, worker.do(piece)
         finally:
             idle.put(worker)
 
-    pending: set[Future[tuple[Piece, bytes]]] = set()
+    pending: set[Future[tuple[Any, bytes]]] = set()
     try:
         for piece in pieces:
             if len(team) < count:
-                team.append(Worker(job))
+                team.append(Worker(job, len(team)))
                 idle.put(team[-1])
             pending.add(threads.submit(task, piece))
             full = len(pending) >= count + AHEAD
@@ -75,7 +73,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def on_ray(pieces: Iterator[Piece], job: Job, workers: int | None) -> Done:
+def on_ray(pieces: Iterator[Any], job: Work, workers: int | None) -> Done:
     """Process pieces on a Ray cluster: that of RAY_ADDRESS, or a local one."""
     try:
         ray: Any = import_module("ray")
@@ -86,9 +84,12 @@ def on_ray(pieces: Iterator[Piece], job: Job, workers: int | None) -> Done:
         ray.init(log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
     try:
         # Others may use the cluster too: an actor without a free CPU would never start.
-        count = workers or max(1, int(ray.available_resources().get("CPU", 1)))
+        free = ray.available_resources()
+        needs = job.needs(free)
+        shares = [free.get(name[4:-1].upper(), 1) / each for name, each in needs.items()]
+        count = workers or max(1, int(min(shares)))
         kind = ray.remote(
-            num_cpus=1, scheduling_strategy="SPREAD", max_restarts=3, max_task_retries=3
+            scheduling_strategy="SPREAD", max_restarts=3, max_task_retries=3, **needs
         )(_Actor)
         actors = [kind.remote(job) for _ in range(count)]
         yield from _feed(ray, pieces, actors)
@@ -100,25 +101,27 @@ def on_ray(pieces: Iterator[Piece], job: Job, workers: int | None) -> Done:
 class _Actor:
     """A worker in the cluster; bertsmith must be installed there."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Work) -> None:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
-        self.workshop = Workshop(job)
+        self.job = job
+        self.compute: Compute | None = None
 
     def ready(self) -> None:
         """Return once the actor has its CPU and runs."""
 
-    def do(self, piece: Piece) -> bytes | str:
+    def do(self, piece: Any) -> bytes | str:
         """Return the outcome of a piece as bytes, or the message of a BertsmithError."""
         try:
-            return self.workshop.process(piece).to_bytes()
+            self.compute = self.compute or self.job.start()
+            return self.compute(piece)
         except BertsmithError as error:
             return str(error)
 
 
-def _feed(ray: Any, pieces: Iterator[Piece], actors: list[Any]) -> Done:
+def _feed(ray: Any, pieces: Iterator[Any], actors: list[Any]) -> Done:
     """Keep every actor that runs busy with one piece, and one waiting."""
     starting = {actor.ready.remote(): actor for actor in actors}
-    pending: dict[Any, tuple[Piece, Any]] = {}
+    pending: dict[Any, tuple[Any, Any]] = {}
     free: list[Any] = []
 
     def collect() -> Done:
@@ -153,7 +156,7 @@ def _feed(ray: Any, pieces: Iterator[Piece], actors: list[Any]) -> Done:
         yield from collect()
 
 
-ENGINES: dict[str, Callable[[Iterator[Piece], Job, int | None], Done]] = {
+ENGINES: dict[str, Callable[[Iterator[Any], Work, int | None], Done]] = {
     "local": local,
     "ray": on_ray,
 }

@@ -12,16 +12,18 @@ import signal
 import subprocess
 import sys
 import traceback
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from bertsmith.corpus.pieces import Part, Piece
-from bertsmith.corpus.workshop import Job, Workshop
+from bertsmith.corpus.workshop import Job
 from bertsmith.errors import BertsmithError
 from bertsmith.settings.corpus import Settings
 
 Message = tuple[dict[str, Any], list[bytes]]
+Compute = Callable[[Any], bytes]  # a piece of work → its outcome
 # Ends a process whose parent was killed, also in the middle of a piece or of its imports.
 WATCH = """
 import os, sys, threading, time
@@ -31,34 +33,51 @@ def watch():
     os._exit(1)
 threading.Thread(target=watch, daemon=True).start()
 """
-MAIN = "from bertsmith.corpus.worker import main; main()"
+
+
+class Work(Protocol):
+    """What workers compute: a dataclass of plain values, of which each worker gets a copy."""
+
+    @property
+    def main(self) -> str:
+        """The Python code of a worker process; it calls `serve`."""
+
+    def start(self) -> Compute:
+        """Prepare a worker; returns what it does with each piece."""
+
+    def packed(self, piece: Any) -> Message:
+        """A piece as a message."""
+
+    def environment(self, number: int) -> Mapping[str, str]:
+        """Environment variables of the worker process with this number."""
+
+    def needs(self, free: Mapping[str, float]) -> dict[str, float]:
+        """The CPUs and GPUs of a worker in a Ray cluster with these free resources."""
 
 
 class Worker:
     """The parent's side: one process that does one piece at a time."""
 
-    def __init__(self, job: Job) -> None:
-        # One thread each: there are as many workers as cores.
-        quiet = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+    def __init__(self, job: Work, number: int = 0) -> None:
+        self.job = job
         self.process = subprocess.Popen(
-            [sys.executable, "-c", WATCH + MAIN, str(os.getpid())],
+            [sys.executable, "-c", WATCH + job.main, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, **quiet},
+            env={**os.environ, **job.environment(number)},
         )
         assert self.process.stdin
         assert self.process.stdout
         self.to, self.back = self.process.stdin, self.process.stdout
-        self.unsaid = [{"job": asdict(job)}]
+        self.unsaid = [{"job": asdict(job)}]  # type: ignore[call-overload]
 
-    def do(self, piece: Piece) -> bytes:
+    def do(self, piece: Any) -> bytes:
         """Process a piece of work; returns its outcome as bytes."""
-        parts = [asdict(part) for part in piece.parts]
-        data = [part.pop("data") for part in parts]
+        message = self.job.packed(piece)
         try:
             while self.unsaid:
                 send(self.to, self.unsaid.pop(), [])
-            send(self.to, {"number": piece.number, "parts": parts}, data)
+            send(self.to, *message)
             answer, outcome = receive(self.back)
         except (OSError, EOFError) as error:
             status = self.process.wait()
@@ -103,6 +122,13 @@ def receive(stream: IO[bytes]) -> Message:
 
 
 def main() -> None:
+    """Prepare text: the process of a `Job`."""
+    serve(lambda job: Job(**{**job, "settings": Settings(**job["settings"])}), _piece)
+
+
+def serve(
+    read_job: Callable[[dict[str, Any]], Work], read_piece: Callable[[dict[str, Any], Any], Any]
+) -> None:
     """Do pieces of work from standard input until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     source = sys.stdin.buffer
@@ -110,13 +136,12 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:
-        job = receive(source)[0]["job"]
-        workshop = Workshop(Job(**{**job, "settings": Settings(**job["settings"])}))
+        job, compute = read_job(receive(source)[0]["job"]), None
         while True:
             head, data = receive(source)
             try:
-                outcome = workshop.process(_piece(head, data)).to_bytes()
-                send(answers, {}, [outcome])
+                compute = compute or job.start()  # here, where its errors are reported
+                send(answers, {}, [compute(read_piece(head, data))])
             except BertsmithError as error:
                 send(answers, {"mistake": str(error)}, [])
             except Exception:  # noqa: BLE001 - the parent shows it

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -61,6 +61,30 @@ class Job:
     special: Sequence[str]  # those tokens
     unknown: int | None
     dtype: str
+
+    @property
+    def main(self) -> str:
+        """The Python code of a worker process."""
+        return "from bertsmith.corpus.worker import main; main()"
+
+    def start(self) -> Callable[[Piece], bytes]:
+        """Prepare a worker; returns what it does with each piece."""
+        workshop = Workshop(self)
+        return lambda piece: workshop.process(piece).to_bytes()
+
+    def packed(self, piece: Piece) -> tuple[dict[str, Any], list[bytes]]:
+        """A piece as a message: its description, and the bytes of its parts."""
+        parts = [asdict(part) for part in piece.parts]
+        data = [part.pop("data") for part in parts]
+        return {"number": piece.number, "parts": parts}, data
+
+    def environment(self, number: int) -> dict[str, str]:
+        """One thread each: there are as many workers as cores."""
+        return {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+
+    def needs(self, free: Mapping[str, float]) -> dict[str, float]:
+        """A CPU of a Ray cluster."""
+        return {"num_cpus": 1}
 
 
 class Workshop:

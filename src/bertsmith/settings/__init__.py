@@ -73,7 +73,7 @@ def picked(settings: type[Settings], given: dict[str, Any]) -> Settings:
         about = fields[name].metadata
         bounds = {side: about[key] for key, side in (("ge", "low"), ("le", "high")) if key in about}
         try:
-            if bounds:
+            if bounds and not (value is None and fields[name].default is None):
                 real_number(value, name, **bounds)
         except BertsmithError as error:
             raise SettingError(str(error)) from None

@@ -19,11 +19,21 @@ class DistillationSettings:
     )
     layers: int | Sequence[int] | None = setting(
         None,
-        "Layers that the student keeps: a number, or 0,2,4 [default: half of them].",
+        "Layers that the student keeps, of the teacher or of --student: a number, or 0,2,4 "
+        "[default: half of the teacher's, or all of the student's].",
         written=str | None,
     )
-    student: str | Path | None = setting(
-        None, "Another model as the student, instead of layers.", written=str | None
+    student: str | Path | None = setting(None, "Another model as the student.", written=str | None)
+    also: Sequence[str | Path] | None = setting(
+        None, "A further teacher of vectors; repeatable.", written=list[str] | None
+    )
+    combine: Literal["join", "average"] = setting(
+        "join", "How the vectors of several teachers become one: end to end, or their mean."
+    )
+    pieces: int | None = setting(
+        None,
+        "Learn the vectors of pieces of each text, of up to so many words: titles, sentences and "
+        "passages.",
     )
     learn: Literal["task", "vectors"] | None = setting(
         None, "What the student learns [default: the teacher's task, if it has a head for one]."
@@ -42,7 +52,11 @@ class DistillationSettings:
     hold_out: float = setting(
         0.1, "Fraction of the texts to choose the epoch on, without --dev.", ge=0, le=0.9
     )
-    width: int = setting(256, "Dimensions of static vectors (principal components).")
+    width: int | None = setting(
+        None,
+        "Dimensions of the student's vectors; fewer than the teacher's are its principal "
+        "components [default: the student's width; 256 for static vectors].",
+    )
     smoothing: float = setting(1e-4, "Constant a of the token weights a / (a + frequency).")
     recipe: str | Path | None = setting(
         None,

@@ -63,6 +63,22 @@ class FinetuningSettings:
     freeze: str = setting(
         "none", "Layers to freeze: none, embedding, encoder or a number of lower layers."
     )
+    trained: Literal["all", "lora", "biases"] = setting(
+        "all",
+        "Parameters to train: all, lora (low-rank updates of layers) or biases; always the head.",
+        option="--train",
+    )
+    lora_rank: int = setting(8, "Rank of the updates of LoRA.", ge=1, le=4096)
+    lora_alpha: float = setting(
+        16.0, "Scale of the updates of LoRA, times the rank.", ge=1e-3, le=1e6
+    )
+    lora_targets: str = setting(
+        "all",
+        "Layers that LoRA updates: all, attention, feedforward, or names such as query,value.",
+    )
+    rslora: bool = setting(
+        False, "Divide the scale of LoRA by the square root of the rank, not by the rank."
+    )
     head_epochs: int = setting(
         0,
         "Epochs in which only the new head is trained, before the whole model.",
@@ -99,7 +115,16 @@ class FinetuningSettings:
         "ddp", "With torchrun: each device has the whole model, or a shard of it."
     )
     temperature: float = setting(0.05, "Temperature of the contrastive loss.", ge=1e-4, le=100)
-    budget: int = setting(0, "Tokens in one pass of the model.", ge=0, le=MANY, usual="by device")
+    matryoshka: str = setting(
+        "", "Also train vectors that are cut to these widths, such as 64,128,256."
+    )
+    budget: int = setting(
+        0,
+        "Tokens in one pass of the model; contrastive steps of more tokens cache gradients.",
+        ge=0,
+        le=MANY,
+        usual="by device",
+    )
 
 
 @dataclass(frozen=True)
@@ -107,6 +132,13 @@ class TrialSettings:
     """How many runs `finetune` trains, which one it keeps, and what it fits on the dev data."""
 
     seeds: int = setting(1, "Number of training runs; reports mean ± standard deviation.")
+    folds: int = setting(
+        0,
+        "Cross-validate with this many folds, then train on all rows.",
+        ge=0,
+        le=100,
+        usual="none",
+    )
     sweep: bool = setting(False, "Try learning rates × epochs; keep the best.")
     sweep_rates: Sequence[float] = setting(
         "", "Learning rates to try, such as 1e-5,3e-5.", written=str
@@ -114,7 +146,12 @@ class TrialSettings:
     sweep_epochs: Sequence[int] = setting(
         "", "Numbers of epochs to try, such as 2,3,4.", written=str
     )
+    auto: bool = setting(False, "Compare quick ways to learn on held-out folds, and keep the best.")
+    minutes: float = setting(5.0, "Minutes that --auto may take.", ge=0.05, le=10_000)
     calibrate: bool = setting(False, "Fit temperature and thresholds on the dev data.")
     abstain: float | None = setting(
-        None, "Abstain on unsure inputs, so that accuracy is at least this: 0.95, ..."
+        None, "Abstain on unsure inputs, so that accuracy on new data is at least this: 0.95, ..."
+    )
+    coverage: float | None = setting(
+        None, "Predict sets of labels that hold the true one this often on new data: 0.9, ..."
     )

@@ -32,8 +32,15 @@ class IndexSettings:
     document_prompt: str | None = setting(
         None, 'Text that is put before passages, such as "passage: "; default: the model\'s.'
     )
-    dtype: Literal["float32", "float16"] | None = setting(
-        None, "Number format of stored vectors; default float32.", option="--vector-dtype"
+    width: int | None = setting(
+        None,
+        "Keep this many elements of each vector, for models trained with --matryoshka.",
+        ge=1,
+    )
+    dtype: Literal["float32", "float16", "int8"] | None = setting(
+        None,
+        "Number format of stored vectors; default float32. int8 takes a quarter of the space.",
+        option="--vector-dtype",
     )
     exclude: list[str] | None = setting(
         None,
@@ -43,8 +50,11 @@ class IndexSettings:
     include: list[str] | None = setting(
         None, "Index only files that match this pattern: *.md; repeatable; the index keeps it."
     )
-    precision: Literal["float32", "bfloat16", "float16"] = setting(
-        "float32", "Data type of weights and activations.", option="--dtype"
+    precision: Literal["float32", "bfloat16", "float16", "int8"] | None = setting(
+        None,
+        "Data type of weights and activations; int8 is for CPUs; default: float32, or int8 if the "
+        "model is stored so.",
+        option="--dtype",
     )
 
 
@@ -82,7 +92,50 @@ class SearchSettings:
     by_document: bool = setting(False, "Show the best passage of each document.")
     rerank: Any = setting(
         None,
-        "Reorder the best 50 passages with this model: a pair classifier, or any encoder "
+        "Reorder the best passages with this model: a pair classifier, or any encoder "
         "by late interaction; index: the model of the index.",
         written=str | None,
     )
+    rerank_top: int = setting(50, "How many passages --rerank reorders.", ge=1, le=10_000)
+
+
+@dataclass(frozen=True)
+class MiningSettings:
+    """Which passages are hard negatives of a query."""
+
+    mode: Literal["hybrid", "keywords", "vectors"] = setting(
+        "hybrid", "How passages are ranked for a query."
+    )
+    negatives: int = setting(5, "Most negatives for a query.", ge=1, le=1000)
+    depth: int = setting(100, "Negatives are among this many best passages.", ge=1, le=1000)
+    skip: int = setting(0, "Leave out this many best passages.", ge=0, le=999)
+    margin: float = setting(
+        0.0,
+        "Least difference from the score of the best positive: a cosine, or the teacher's score.",
+        ge=0,
+        le=1000,
+    )
+    relative_margin: float = setting(
+        0.05,
+        "Least difference from the cosine of the best positive, as a fraction of it.",
+        ge=0,
+        le=1,
+    )
+    teacher: Any = setting(
+        None,
+        "A reranker that scores positives and negatives; the scores are written, too.",
+        written=str | None,
+    )
+
+
+@dataclass(frozen=True)
+class AdaptationSettings:
+    """How the model of an index is adapted to its documents."""
+
+    minutes: float = setting(10.0, "Time for training and comparing, roughly.", ge=0.1, le=10_000)
+    learning_rate: float = setting(0.0, "Peak learning rate; 0: by the model's width.", ge=0, le=1)
+    seed: int = setting(0, "Seed of the pairs and of the training.", ge=0, le=10**9)
+    replace: bool = setting(
+        False, "Embed the index with the adapted model, if the search gains by it."
+    )
+    overwrite: bool = setting(False, "Replace a model directory of the same name.")

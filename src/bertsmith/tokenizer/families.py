@@ -247,6 +247,17 @@ MODERNBERT = replace(
     segments=False,
 )
 
+MPNET = replace(
+    BERT,
+    name="mpnet",
+    finish=roberta_pairs,
+    tokens=ANGLES | {"unk": "[UNK]"},
+    first=("cls", "pad", "sep", "unk"),
+    last=("mask",),
+    segments=False,
+    mask_takes_space=True,
+)
+
 # By the name that config.json calls model_type. The first of a kind stands for the kind.
 FAMILIES: dict[str, Family] = {
     family.name: family
@@ -259,6 +270,8 @@ FAMILIES: dict[str, Family] = {
         DEBERTA,
         DEBERTA_V2,
         MODERNBERT,
+        MPNET,
+        replace(BERT, name="nomic_bert"),
     )
 }
 # Static vectors keep the vocabulary of the model that they were made from.

@@ -39,6 +39,12 @@ def freeze(model: Model, which: str) -> None:
         module.requires_grad_(False)
 
 
+def train_biases(model: Model) -> None:
+    """Freeze all parameters of the encoder but its biases, those of norms included (BitFit)."""
+    for name, parameter in model.encoder.named_parameters():
+        parameter.requires_grad_(name.endswith("bias"))
+
+
 def blocks_of(module: nn.Module) -> list[Any]:
     """The layers of all encoders in a module."""
     return [block for one in module.modules() if isinstance(one, Encoder) for block in one.blocks]

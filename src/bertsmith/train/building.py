@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertsmith.checkpoint import Checkpoint, create, keep_layers, locate, read
+from bertsmith.checkpoint import Checkpoint, Lora, attach, create, keep_layers, locate, read
 from bertsmith.checkpoint.assemble import assemble, emptied
 from bertsmith.checkpoint.checkpoint import configure, entry_of
 from bertsmith.checkpoint.names import Translation
@@ -38,6 +38,7 @@ from bertsmith.objectives import (
 )
 from bertsmith.objectives.following import NOT_CAUSAL
 from bertsmith.tokenizer import Tokenizer
+from bertsmith.train.activations import freeze, train_biases
 from bertsmith.train.recipe import ModelPart, Recipe
 
 Known = dict[str, Any]
@@ -129,6 +130,11 @@ def built(
             made.append(Contrastive(recipe.contrastive.temperature))
         elif objective is not MaskedTokens or recipe.generator.fills == 1:
             made.append(objective())
+    freeze(model, recipe.train.freeze)
+    if recipe.train.trained == "lora":
+        attach(checkpoint, Lora(**recipe.lora.model_dump()), seed)
+    elif recipe.train.trained == "biases":
+        train_biases(model)
     learner = MultiObjective(model.train(), made, recipe.objectives)
     return Built(checkpoint, learner, generator, extra, ignored)
 

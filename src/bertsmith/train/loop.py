@@ -135,6 +135,7 @@ class Trainer:
         watch: Watcher,
         place: str,
         checkpoints: Checkpoints | None = None,
+        film: Checkpoints | None = None,
         keeping: Keeping = DEFAULT,
         scoring: Scoring | None = None,
         replay: Replay | None = None,
@@ -146,12 +147,14 @@ class Trainer:
     ) -> None:
         """`place` and `rate` are names in messages; `draw` is the seed of a step's random numbers.
 
-        `module` is the learner as it computes: wrapped for precision and ranks.
+        `film` gets the weights alone, at steps 0, 1, 2, 4, 8, ... and at the end. `module` is the
+        learner as it computes: wrapped for precision and ranks.
         """
         self.learner, self.module, self.optimizer = learner, module, optimizer
         self.train, self.keeping, self.ranks, self.record = train, keeping, ranks, record
         self.request, self.watch, self.workers, self.place = request, watch, workers, place
         self.scoring, self.checkpoints, self.rate = scoring, checkpoints, rate
+        self.film = film
         self.progress, self.ledger = Progress(), ledger or Ledger()
         self.named = dict(learner.named_parameters())
         self.averages = Averages(self.named, train.ema)
@@ -388,6 +391,8 @@ class Trainer:
                 return False
         if save and not self.guard.skipped and self._may_save():
             self.save()
+        if self.film is not None and (step & (step - 1) == 0 or self._over()):
+            self._add_to_film(self.film)
         if row is not None:
             self.watch.step(row, {})
         self.clock += time.monotonic() - began  # the time budget excludes evaluation
@@ -454,6 +459,15 @@ class Trainer:
         self.saved_at, self.saved_step = time.monotonic(), self.progress.step
         self.took = self.saved_at - began
 
+    def _add_to_film(self, film: Checkpoints) -> None:
+        """Keep the weights as they are now, in half precision."""
+        self._log_late()
+        with self.averages.swapped_in(self.module):
+            tensors = self.ranks.gather({n: p.detach().half() for n, p in self.named.items()})
+        progress = self.progress
+        numbers = {"step": progress.step, "tokens": progress.tokens}
+        self.ranks.run_on_first(lambda: film.save(progress.step, {"model": tensors}, numbers))
+
     def _save_alone(self) -> None:
         """Write a checkpoint on the first rank only, since others may wait for a lost step."""
         if self.ranks.first:
@@ -482,9 +496,9 @@ class Trainer:
 
     def _tidy(self) -> None:
         """Remove logs and checkpoints that are newer than the loaded checkpoint."""
-        assert self.checkpoints is not None
-        self.checkpoints.sweep()
-        self.checkpoints.forget_after(self.progress.step)
+        for kept in filter(None, (self.checkpoints, self.film)):
+            kept.sweep()
+            kept.forget_after(self.progress.step)
         notes, messages = self.record.cut(self.progress)
         for line, count in notes.items():
             self.ledger.note(line, count)

@@ -7,7 +7,7 @@ Element-wise operations use the local shard; functions that need the full tensor
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -437,3 +437,25 @@ OPTIMIZERS: dict[str, Any] = {  # for all parameters, or for those that Muon lea
     "stable_adamw": StableAdamW,
     "muon": torch.optim.AdamW,
 }
+
+
+def minimise(value: Callable[[], Tensor], parameters: Sequence[Tensor], steps: int) -> None:
+    """Minimise a small convex function of all its data with L-BFGS."""
+    search = torch.optim.LBFGS(
+        parameters,
+        max_iter=steps,
+        history_size=10,
+        tolerance_grad=1e-6,
+        tolerance_change=1e-8,
+        line_search_fn="strong_wolfe",
+    )
+
+    def evaluated() -> Tensor:
+        loss = value()
+        for parameter, gradient in zip(
+            parameters, torch.autograd.grad(loss, parameters), strict=True
+        ):
+            parameter.grad = gradient
+        return loss
+
+    search.step(evaluated)

@@ -28,7 +28,7 @@ from bertsmith.model import Model
 from bertsmith.objectives import Contrastive, MultiObjective
 from bertsmith.pages.runs import write_report
 from bertsmith.store import differences
-from bertsmith.train.activations import blocks_of, freeze
+from bertsmith.train.activations import blocks_of
 from bertsmith.train.building import Built, built, described, examples_of, hollow, open_corpus
 from bertsmith.train.busy import DRAWS, Draw, demand_busy, fill_of
 from bertsmith.train.compiling import compile_rows
@@ -38,7 +38,7 @@ from bertsmith.train.folder import RunFolder
 from bertsmith.train.loop import Keeping, Replay, Scoring, Trainer
 from bertsmith.train.optimizer import optimizer_for
 from bertsmith.train.precision import Precision, supported
-from bertsmith.train.recipe import Recipe, checked, load_recipe, parsed
+from bertsmith.train.recipe import MOST_STEPS, Recipe, checked, load_recipe, parsed
 from bertsmith.train.replayed import can_replay, inputs_of
 from bertsmith.train.state import Checkpoints
 from bertsmith.train.step import allow_signals
@@ -46,8 +46,10 @@ from bertsmith.train.watch import MakeWatch, Watch, check_view, watcher
 
 # Keys that older runs do not have; a teacher's objectives ask for one.
 LATER = {"teacher", "contrastive", "model.keep", "train.freeze", "train.layer_decay"}
-LATER |= {"train.checkpointing", "evaluate.keep", "evaluate.patience"}
+LATER |= {"train.checkpointing", "evaluate.keep", "evaluate.patience", "checkpoint.film"}
+LATER |= {"train.trained", "lora"}
 STORED = {"model": "model", "report": "report.html"}  # results of a finished run
+FILM = "film"  # the folder of weights at powers of two, if the recipe asks for them
 
 
 def pretrain(
@@ -86,7 +88,6 @@ def pretrain(
             torch.set_num_threads(recipe.train.threads)
         known = _known(folder) if resume else None
         made = built(recipe, corpus.tokenizer, known=known)
-        freeze(made.learner.model, recipe.train.freeze)
         request = _requests(recipe, corpus, made.checkpoint.config.segments, ranks.count)
         # Reject an unsuitable corpus, or one that leaves ranks idle, before writing anything.
         demand_busy(recipe, ranks.count, _step_lengths(recipe, corpus, request(0)))
@@ -151,6 +152,7 @@ def _train(
         watch=watch,
         place=str(folder.path),
         checkpoints=Checkpoints(folder.path / "checkpoints", recipe.checkpoint.keep),
+        film=Checkpoints(folder.path / FILM, MOST_STEPS) if recipe.checkpoint.film else None,
         keeping=Keeping(recipe.checkpoint.every, recipe.checkpoint.minutes),
         scoring=_scoring(recipe, held, learner, module, ranks, baseline),
         replay=Replay(inputs_of, advice="set train.graphs=false") if replay else None,

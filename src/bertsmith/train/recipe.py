@@ -6,8 +6,9 @@ import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -15,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from bertsmith.errors import BertsmithError, nearest
 from bertsmith.files import cause, one_line
 
+RECIPES = files("bertsmith.recipes")
 LONGEST, MOST_TOKENS, MOST_STEPS, MOST_MINUTES = 2**20, 2**31, 10**9, 10**7
 
 
@@ -22,6 +24,9 @@ class Part(BaseModel):
     """A table of a recipe. Unknown keys, infinity and NaN are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+Kind = TypeVar("Kind", bound=Part)
 
 
 class ModelPart(Part):
@@ -213,6 +218,11 @@ class TrainPart(Part):
     precision: Literal["float32", "bfloat16", "fp8"] = Field(
         default="float32", description="of the computation; fp8: matrix multiplications on new GPUs"
     )
+    trained: Literal["all", "lora", "biases"] = Field(
+        default="all",
+        description="which parameters are trained, beside those of heads; lora: low-rank updates"
+        " of linear layers, merged into the stored model",
+    )
     freeze: str = Field(
         default="none", description="not trained: embedding, encoder, or a number of lower layers"
     )
@@ -244,6 +254,19 @@ class TrainPart(Part):
     @classmethod
     def _freeze(cls, value: str) -> str:
         return freezable(value)
+
+
+class LoraPart(Part):
+    """The low-rank updates, for train.trained = "lora"."""
+
+    rank: int = Field(default=8, ge=1, le=4096)
+    alpha: float = Field(default=16.0, gt=0, le=1e6, description="scale, times the rank")
+    targets: str = Field(
+        default="all", description="all, attention, feedforward, or names such as query,value"
+    )
+    stabilised: bool = Field(
+        default=False, description="rsLoRA: alpha is divided by the square root of the rank"
+    )
 
 
 class EvaluatePart(Part):
@@ -285,6 +308,11 @@ class CheckpointPart(Part):
         default=0.0, ge=0, le=MOST_MINUTES, description="also so many minutes after the last one"
     )
     keep: int = Field(default=2, ge=1, le=10**4, description="how many checkpoints are kept")
+    film: bool = Field(
+        default=False,
+        description="also keep the weights of steps 0, 1, 2, 4, 8, ... and of the last one, for"
+        " `bertsmith export RUN --html`",
+    )
 
 
 Weight = Annotated[float, Field(ge=0, le=1e6)]
@@ -303,6 +331,7 @@ class Recipe(Part):
     contrastive: ContrastivePart = Field(default_factory=ContrastivePart)
     stages: tuple[Stage, ...] = ()
     train: TrainPart = Field(default_factory=TrainPart)
+    lora: LoraPart = Field(default_factory=LoraPart)
     evaluate: EvaluatePart = Field(default_factory=EvaluatePart)
     checkpoint: CheckpointPart = Field(default_factory=CheckpointPart)
 
@@ -325,21 +354,28 @@ def load_recipe(source: str | Path, changes: Iterable[str] = ()) -> Recipe:
 
     `changes` are like "train.learning_rate=1e-3"; the value is TOML, or else a plain string.
     """
-    path = Path(source)
+    values = load_values(source, changes, RECIPES, "recipe", "bertsmith recipes lists them")
+    return checked(values, str(source))
+
+
+def load_values(
+    source: str | Path, changes: Iterable[str], folder: Traversable, kind: str, hint: str
+) -> dict[str, Any]:
+    """The values of a TOML file, or of the one in a folder of the package that has this name."""
+    path, names = Path(source), toml_names(folder)
     if path.is_file():
         text = read_toml(path)
-    elif str(source) in recipe_names():
-        text = (files("bertsmith.recipes") / f"{source}.toml").read_text("utf-8")
+    elif str(source) in names:
+        text = (folder / f"{source}.toml").read_text("utf-8")
     else:
-        near = nearest(str(source), recipe_names())
+        near = nearest(str(source), names)
         raise BertsmithError(
-            f"{source}: no such recipe file, and bertsmith has none of that name{near}"
-            " (bertsmith recipes lists them)"
+            f"{source}: no such {kind} file, and bertsmith has none of that name{near} ({hint})"
         )
     values = parsed(text, str(source))
     for change in changes:
         apply_change(values, change)
-    return checked(values, str(source))
+    return values
 
 
 def parsed(text: str, where: str) -> dict[str, Any]:
@@ -355,19 +391,29 @@ def change(key: str, value: str) -> str:
     return f"{key}={tomli_w.dumps({'value': value}).removeprefix('value = ').strip()}"
 
 
+def validated(kind: type[Kind], values: Mapping[str, Any], where: str) -> Kind:
+    """Plain values as a model of this kind; a bad one is a one-line error."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise BertsmithError(f"{where}: {complaint(error, kind)}") from error
+
+
 def checked(values: Mapping[str, Any], where: str) -> Recipe:
     """A recipe of plain values; a bad one is a one-line error."""
-    try:
-        recipe = Recipe.model_validate(values)
-    except ValidationError as error:
-        raise BertsmithError(f"{where}: {complaint(error, Recipe)}") from error
+    recipe = validated(Recipe, values, where)
     _check(recipe, where)
     return recipe
 
 
 def recipe_names() -> list[str]:
     """The recipes that come with bertsmith."""
-    names = (item.name for item in files("bertsmith.recipes").iterdir())
+    return toml_names(RECIPES)
+
+
+def toml_names(folder: Traversable) -> list[str]:
+    """The TOML files of a folder of the package, by their names."""
+    names = (item.name for item in folder.iterdir())
     return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
 
 
@@ -392,6 +438,13 @@ def _check(recipe: Recipe, where: str) -> None:
         raise BertsmithError(f'{where}: masking.smoothing needs masking.unit = "token"')
     if train.precision == "fp8" and not train.compile:
         raise BertsmithError(f'{where}: train.precision = "fp8" needs train.compile = true')
+    if train.trained != "all" and not recipe.model.start:
+        raise BertsmithError(
+            f'{where}: train.trained = "{train.trained}" continues a model: name it with --from'
+        )
+    if train.trained != "all" and (train.freeze != "none" or train.precision == "fp8"):
+        key = "freeze" if train.freeze != "none" else 'precision = "fp8"'
+        raise BertsmithError(f'{where}: train.{key} needs train.trained = "all"')
     if train.checkpointing and train.compile:
         raise BertsmithError(f"{where}: train.checkpointing needs train.compile = false")
     held = recipe.evaluate

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from bertsmith.model.attention import Attention
+from bertsmith.model.attention import Attention, BiasedAttention
 from bertsmith.train.distributed import Ranks, assign, is_sharded
 from bertsmith.train.guard import Guard
 from bertsmith.train.optimizer import CompositeOptimizer, local_shard
@@ -154,16 +154,18 @@ class TrainingStep:
 
 
 class KeyBiases:
-    """The biases of keys in attention without relative or rotary positions.
+    """The biases of keys in attention whose positions do not meet keys.
 
     Such a bias adds the same number to all scores of a query, which softmax ignores. Its gradient
     is 0 but for rounding errors. Adam scales these up to full steps, which differ on each device.
     """
 
+    KINDS = (Attention, BiasedAttention)
+
     def __init__(self, module: nn.Module) -> None:
         self.parts: list[tuple[nn.Parameter, Tensor]] = []  # joint biases, and 0 where keys are
         for part in module.modules():
-            bias = getattr(part.qkv, "bias", None) if type(part) is Attention else None
+            bias = getattr(part.qkv, "bias", None) if type(part) in self.KINDS else None
             if isinstance(bias, nn.Parameter) and bias.requires_grad:
                 mask = torch.ones_like(bias.data)
                 whole = torch.ones(bias.shape)

@@ -1,4 +1,4 @@
-"""The demo's first step: bertsmith-small fills masks and compares sentences."""
+"""Step 1 of the demo: bertsmith-small predicts masked words and compares sentences."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertsmith.bert import load
+from bertsmith.bert import Bert, load
 
 MODEL = "bertsmith-small"
 MASKED = (
-    "The capital of Japan is [MASK].",
+    "Berlin is the capital of [MASK].",
     "She played the [MASK] in an orchestra.",
     "She poured a cup of hot [MASK].",
     "He was born in 1950 and [MASK] in 2001.",
@@ -25,6 +25,8 @@ PAIRS = (
 )
 TOP = 3  # guesses for each mask
 
+Guesses = list[list[tuple[str, float]]]  # for each sentence the best tokens
+
 
 @dataclass(frozen=True)
 class Near:
@@ -32,27 +34,26 @@ class Near:
 
     text: str
     nearest: str
-    cosine: float  # of what sets both apart from the mean of all
+    cosine: float  # after the mean of all vectors is subtracted
 
 
 @dataclass(frozen=True)
-class Met:
-    """What the model did."""
+class Introduction:
+    """What a trained model predicts."""
 
     name: str
     parameters: int
     sentences: list[str]
-    guesses: list[list[tuple[str, float]]]  # for each sentence the best tokens
+    guesses: Guesses
     near: list[Near]
 
 
-def meet() -> Met:
-    """Open the model and let it show what it can do."""
+def introduce() -> Introduction:
+    """Open the model and let it fill masks and compare sentences."""
     bert = load(MODEL, device="cpu", progress=False)
-    guesses = bert.fill_mask(list(MASKED), top=TOP)
     texts = [text for pair in PAIRS for text in pair]
     vectors = bert.embed(texts)
-    # All vectors of a model that was never taught sentences point much the same way.
+    # All vectors of a model that was never trained on sentences point much the same way.
     apart = vectors - vectors.mean(0)
     apart /= np.linalg.norm(apart, axis=1, keepdims=True)
     cosines = apart @ apart.T - 2 * np.eye(len(texts))  # none is its own neighbour
@@ -60,17 +61,15 @@ def meet() -> Met:
         Near(texts[place], texts[int(cosines[place].argmax())], float(cosines[place].max()))
         for place in range(0, len(texts), 2)
     ]
-    return Met(
-        name=MODEL,
-        parameters=sum(parameter.numel() for parameter in bert.model.parameters()),
-        sentences=list(MASKED),
-        guesses=[[(one.token, one.score) for one in row] for row in guesses],
-        near=near,
-    )
+    return Introduction(MODEL, size_of(bert), list(MASKED), guesses_of(bert, MASKED), near)
 
 
-def guesses_of(model: str, sentences: Sequence[str]) -> list[list[tuple[str, float]]]:
+def guesses_of(bert: Bert, sentences: Sequence[str]) -> Guesses:
     """The best tokens of a model for the mask of each sentence."""
-    bert = load(model, device="cpu", progress=False)
-    found = bert.fill_mask(list(sentences), top=TOP)
-    return [[(one.token, one.score) for one in row[:TOP]] for row in found]
+    rows = bert.fill_mask(list(sentences), top=TOP)
+    return [[(one.token, one.score) for one in row[:TOP]] for row in rows]
+
+
+def size_of(bert: Bert) -> int:
+    """The number of parameters of a model."""
+    return sum(parameter.numel() for parameter in bert.model.parameters())

@@ -5,11 +5,21 @@ import io
 import pytest
 from rich.console import Console, RenderableType
 
-from bertsmith.demo.forging import Lesson, Piece, Round
-from bertsmith.demo.meeting import Met, Near
-from bertsmith.demo.pictures import chart, embedding, filled, guesses, near, pretraining, tagged
-from bertsmith.demo.tuning import Words
-from bertsmith.demo.view import View
+from bertsmith.demo.introduction import Introduction, Near
+from bertsmith.demo.pretraining import Pretraining, Round
+from bertsmith.demo.terminal import (
+    Progress,
+    Terminal,
+    chart,
+    embedding,
+    filled,
+    guesses,
+    near,
+    pretraining,
+    tagged,
+)
+from bertsmith.demo.vocabulary import Piece
+from bertsmith.tasks.task import Display, Mark, Passage
 from demo.conftest import Made
 
 
@@ -44,43 +54,42 @@ def test_a_chart_of_nothing() -> None:
 def test_guesses_tell_their_history() -> None:
     words = ["a", "a", "the", "list", "list"]
     rounds = [Round(float(n), [[(word, 0.25)]]) for n, word in enumerate(words)]
-    (line,) = drawn(guesses(Lesson(["Return [MASK] now."], rounds=rounds), 78), 78)
+    (line,) = drawn(guesses(Pretraining(["Return [MASK] now."], rounds=rounds), 78), 78)
     assert line.split() == ["Return", "list", "now.", "25%", "←", "the", "←", "a"]
 
 
 def test_a_meeting_tells_guesses_and_neighbours() -> None:
     ranked = [("tea", 0.5), ("milk", 0.25), ("soup", 0.1)]
-    met = Met("a", 1, ["Hot [MASK]."], [ranked], [Near("One.", "Two.", 0.5)])
+    met = Introduction("a", 1, ["Hot [MASK]."], [ranked], [Near("One.", "Two.", 0.5)])
     assert drawn(filled(met, 78), 78)[0].split() == ["Hot", "tea.", "50%", "or", "milk,", "soup"]
     assert drawn(near(met, 78), 78) == ["One. → Two. 0.50"]
 
 
 def test_the_demos_own_sentences_stand_on_a_line_each(made: Made) -> None:
-    for picture in (filled(made.story.met, 78), near(made.story.met, 78)):
+    for picture in (filled(made.results.introduction, 78), near(made.results.introduction, 78)):
         assert len(drawn(picture, 78)) == 4
 
 
 def test_a_line_of_nothing_is_an_empty_line() -> None:
     stream = io.StringIO()
-    View(Console(file=stream, width=60), 1).say()
+    Terminal(Console(file=stream, width=60), 1).say()
     assert stream.getvalue().isspace()
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30)])
 def test_pretraining_fits_the_terminal(made: Made, width: int, height: int) -> None:
-    picture = pretraining(made.story.pretraining.lesson, width - 2, height)
+    picture = pretraining(made.results.pretraining, width - 2, height)
     lines = drawn(picture, width - 2)
     assert len(lines) <= height - 3
     assert all(len(line) <= width - 2 for line in lines)
 
 
 def test_names_are_marked_where_there_is_no_colour() -> None:
-    words = Words(
-        [("see", False, False), ("a_b", True, True), ("c_d", True, False), ("e", False, True)]
-    )
+    marks = (Mark(4, 7, "correct"), Mark(8, 11, "missed"), Mark(12, 13, "wrong"))
+    shown = Display((Passage("see a_b c_d e", marks),))
     expected = ["· see [a_b] <c_d> {e}", "[correct]  <missed>  {wrong}"]
-    assert drawn(tagged([words], coloured=False), 60) == expected
-    assert drawn(tagged([words], coloured=True), 60)[0] == "· see a_b c_d e"
+    assert drawn(tagged([shown], coloured=False), 60) == expected
+    assert drawn(tagged([shown], coloured=True), 60)[0] == "· see a_b c_d e"
 
 
 def test_tokens_wrap_where_the_terminal_ends() -> None:
@@ -95,7 +104,7 @@ def test_tokens_wrap_where_the_terminal_ends() -> None:
 
 def test_a_live_view_keeps_its_last_picture() -> None:
     stream = io.StringIO()
-    view = View(Console(file=stream, width=60, force_terminal=True), 1)
+    view = Terminal(Console(file=stream, width=60, force_terminal=True), 1)
     with view.moving("thinking") as update:
         update(lambda: "the first", "")
         update(lambda: "the last", "")  # too soon after the first to be drawn at once
@@ -104,8 +113,18 @@ def test_a_live_view_keeps_its_last_picture() -> None:
 
 def test_without_a_terminal_lines_come_seldom() -> None:
     stream = io.StringIO()
-    view = View(Console(file=stream, width=60), 1)
+    view = Terminal(Console(file=stream, width=60), 1)
     with view.moving("thinking") as update:
         for number in range(5):
             update(lambda: "picture", f"line {number}")
     assert stream.getvalue().split() == ["line", "0"]
+
+
+def test_the_last_picture_of_fine_tuning_has_the_scores_of_the_last_epoch() -> None:
+    stream = io.StringIO()
+    view = Terminal(Console(file=stream, width=100, force_terminal=True), 1)
+    with view.moving("training") as update:
+        progress = Progress(update)
+        progress.step(10, 10, 0.5)
+        progress.epoch({"epoch": 1, "accuracy": 0.25})
+    assert "epoch 1: accuracy 25.0%" in stream.getvalue()

@@ -9,7 +9,7 @@ import torch
 
 
 @dataclass(frozen=True)
-class Pace:
+class Budget:
     """Sizes and time budgets of one run."""
 
     vocabulary: int = 4000
@@ -29,8 +29,8 @@ class Pace:
     occurrences: int = 300  # of the word whose senses are shown
 
 
-FULL = Pace()
-QUICK = Pace(
+FULL = Budget()
+QUICK = Budget(
     minutes=0.3,
     classifier_seconds=15.0,
     tagger_seconds=6.0,

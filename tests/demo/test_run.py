@@ -1,4 +1,4 @@
-"""The whole journey, as short as it can be."""
+"""A whole run, as short as it can be."""
 
 import json
 import os
@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 import bertsmith as bs
+from bertsmith.demo.finetuning import affordable
 from bertsmith.demo.folder import MADE, MARK
-from bertsmith.demo.journey import run
-from bertsmith.demo.tuning import affordable
+from bertsmith.demo.run import run
 from demo.conftest import TINY, Made
 
 
@@ -33,12 +33,12 @@ def test_the_models_are_as_others(made: Made) -> None:
 
 
 def test_what_is_told_to_machines(made: Made) -> None:
-    told = made.story.described()
+    told = made.results.described()
     assert json.loads((made.out / MARK).read_text("utf-8")) == {"made_by": "bertsmith demo", **told}
     assert told["finished"] is True
     assert told["met"]["model"] == "bertsmith-small"
     best = [guess["best"] for guess in told["met"]["guesses"]]
-    assert best == [ranked[0][0] for ranked in made.story.met.guesses]
+    assert best == [ranked[0][0] for ranked in made.results.introduction.guesses]
     assert told["pretraining"]["steps"] == TINY.steps
     assert told["classifier"]["held_out"] == 30
     assert told["classifier"]["baseline"] < 0.6
@@ -51,7 +51,7 @@ def test_what_is_told_to_machines(made: Made) -> None:
         "bertsmith-small",
     ]
     assert all(0 <= one["f1"] <= 1 for one in told["few_labels"]["starts"])
-    assert [guess["text"] for guess in told["guesses"]] == made.story.pretraining.lesson.sentences
+    assert [guess["text"] for guess in told["guesses"]] == made.results.pretraining.sentences
     report = json.loads((made.out / "classifier" / "report.json").read_text("utf-8"))
     assert report["scores"]["test"]["accuracy"] == told["classifier"]["accuracy"]
     simple = report["baseline"]["scores"]["test"]["accuracy"]
@@ -70,15 +70,17 @@ def test_what_a_person_sees_without_a_terminal(made: Made) -> None:
     ]
     assert "\x1b" not in made.shown
     assert "step 1  loss" in made.shown
-    assert made.shown.rstrip().splitlines()[-3:] == [f"   {one}" for one in made.story.commands]
+    assert made.shown.rstrip().splitlines()[-3:] == [f"   {one}" for one in made.results.commands]
 
 
 def test_guesses_begin_before_training_and_end_after_it(made: Made) -> None:
-    lesson = made.story.pretraining.lesson
-    assert lesson.rounds[0].seconds == 0.0
-    assert lesson.rounds[-1].seconds == lesson.seconds
-    expected = bs.load(made.out / "model", device="cpu").fill_mask(lesson.sentences[0], top=1)[0]
-    token, score = lesson.rounds[-1].guesses[0][0]
+    pretraining = made.results.pretraining
+    assert pretraining.rounds[0].seconds == 0.0
+    assert pretraining.rounds[-1].seconds == pretraining.seconds
+    expected = bs.load(made.out / "model", device="cpu").fill_mask(pretraining.sentences[0], top=1)[
+        0
+    ]
+    token, score = pretraining.rounds[-1].guesses[0][0]
     assert (token, score) == (expected.token, pytest.approx(expected.score, abs=1e-5))
 
 
@@ -90,16 +92,16 @@ def test_again_in_the_same_folder(made: Made, library: Path, tmp_path: Path) -> 
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bertsmith.demo.journey.tune_tagger", stop)
+        patch.setattr("bertsmith.demo.finetuning.Tuning.tagger", stop)
         with pytest.raises(KeyboardInterrupt):
             run(out, None, replace(TINY, steps=1), Console(quiet=True))
     assert not (out / "index.html").exists()
     assert json.loads((out / MARK).read_text("utf-8"))["finished"] is False
     (out / "mine.txt").write_text("kept")
-    story = run(out, None, replace(TINY, steps=1), Console(quiet=True))
+    results = run(out, None, replace(TINY, steps=1), Console(quiet=True))
     assert (out / "mine.txt").read_text() == "kept"
     assert (out / "index.html").exists()
-    assert story.reading == made.story.reading
+    assert results.reading == made.results.reading
 
 
 def test_a_signal_during_pretraining_stops_everything(library: Path, tmp_path: Path) -> None:
@@ -107,7 +109,7 @@ def test_a_signal_during_pretraining_stops_everything(library: Path, tmp_path: P
         os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bertsmith.demo.pictures.line", interrupt)
+        patch.setattr("bertsmith.demo.terminal.line", interrupt)
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path / "demo", None, TINY, Console(quiet=True))
     assert not (tmp_path / "demo" / "classifier").exists()
@@ -116,11 +118,11 @@ def test_a_signal_during_pretraining_stops_everything(library: Path, tmp_path: P
 def test_slow_machines_learn_from_fewer_items(made: Made) -> None:
     tokenizer = bs.load(made.out / "model").tokenizer
     texts = ["the the"] * 1000  # four tokens each, with [CLS] and [SEP]
-    pace = replace(TINY, epochs=2)
-    read = [affordable(texts, tokenizer, tokens, pace) for tokens in (10, 4000, 1e9)]
+    budget = replace(TINY, epochs=2)
+    read = [affordable(texts, tokenizer, tokens, budget) for tokens in (10, 4000, 1e9)]
     assert read == [(200, 2), (500, 2), (1000, 15)]
-    assert affordable(texts, tokenizer, 1e9, replace(pace, most_items=300)) == (300, 15)
+    assert affordable(texts, tokenizer, 1e9, replace(budget, most_items=300)) == (300, 15)
 
 
 def test_a_clock_that_counts_once(made: Made) -> None:
-    assert 0 < 60 * made.story.pretraining.summary["minutes"] <= made.trained
+    assert 0 < 60 * made.results.pretraining.summary["minutes"] <= made.trained

@@ -2,7 +2,7 @@
 
 import torch
 
-from bertsmith.demo.beginning import LOOKS, neighbour_looks, waves
+from bertsmith.demo.initialization import LOOKS, neighbour_looks, waves
 
 
 def test_heads_begin_by_looking_at_neighbours() -> None:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from bertsmith.checkpoint import Sentence, create, save
 from bertsmith.corpus import Corpus
-from bertsmith.demo.pace import Pace
+from bertsmith.demo.budget import Budget
 from bertsmith.tokenizer import Tokenizer
 
 DEVIATION = 0.05  # standard deviation of random weights
@@ -31,17 +31,17 @@ LOOKS = (-1, 1, -2, 2)  # offsets to which the heads of a layer attend
 HEAD = 32  # width of a head
 
 
-def begin_model(tokenizer: Tokenizer, corpus: Path, out: Path, pace: Pace) -> None:
+def write_initial_model(tokenizer: Tokenizer, corpus: Path, out: Path, budget: Budget) -> None:
     """Write the model that pre-training on a corpus starts from."""
     checkpoint = create(
         "bert-tiny",
         heads=["masked_lm", "next_sentence"],
         vocab_size=tokenizer.size,
-        num_hidden_layers=pace.layers,
-        hidden_size=pace.width,
-        num_attention_heads=pace.width // HEAD,
-        intermediate_size=4 * pace.width,
-        max_position_embeddings=2 * pace.length,
+        num_hidden_layers=budget.layers,
+        hidden_size=budget.width,
+        num_attention_heads=budget.width // HEAD,
+        intermediate_size=4 * budget.width,
+        max_position_embeddings=2 * budget.length,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
         initializer_range=DEVIATION,
@@ -53,7 +53,7 @@ def begin_model(tokenizer: Tokenizer, corpus: Path, out: Path, pace: Pace) -> No
         parameters["heads.masked_lm.output.bias"].copy_(log_frequencies(corpus, tokenizer.size))
         for name, parameter in parameters.items():
             if name.endswith("attention.qkv.weight"):
-                parameter[: 2 * pace.width] = torch.cat(neighbour_looks(pace.width))
+                parameter[: 2 * budget.width] = torch.cat(neighbour_looks(budget.width))
     save(out, checkpoint, tokenizer, Sentence())
 
 
