@@ -84,11 +84,11 @@ def rounded(path: Path, queries: Any, report: Any) -> dict[str, Any]:
         with Index.open(path) as index:
             plain = evaluate_search(index, queries, report, mode)
             table = index._vectors()
-            size = sum(matrix.nbytes for matrix, *_ in table.parts)
-            table.parts = [
-                (stored(matrix, "int8").astype(np.int8), *rest) for matrix, *rest in table.parts
+            size = sum(matrix.nbytes for matrix, *_ in table.blocks)
+            table.blocks = [
+                (stored(matrix, "int8").astype(np.int8), *rest) for matrix, *rest in table.blocks
             ]
-            small = sum(matrix.nbytes for matrix, *_ in table.parts)
+            small = sum(matrix.nbytes for matrix, *_ in table.blocks)
             scores = evaluate_search(index, queries, report, mode)
         result[mode] = {"float32": plain.means["ndcg@10"], "int8": scores.means["ndcg@10"]}
         result[mode]["difference"] = compare(plain, scores)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bertsmith.errors import BertsmithError
-from bertsmith.search import update
+from bertsmith.search import embedding, update
 from bertsmith.search.build import Settings, update_folders
 from bertsmith.search.database import current
 from bertsmith.search.index import Index
@@ -238,8 +238,10 @@ def test_equal_passages_are_listed_once(index: Index, folder: Path, mode: str) -
 
 
 def test_an_interrupted_large_file_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("LARGE", 1000), ("BATCH", 10), ("STEP", 10), ("COMMIT_PASSAGES", 20)):
+    for name, value in (("LARGE", 1000), ("COMMIT_PASSAGES", 20)):
         monkeypatch.setattr(update, name, value)
+    for name in ("BATCH", "STEP"):
+        monkeypatch.setattr(embedding, name, 10)
     folder, root = tmp_path / "documents", tmp_path / "i"
     lines = [f"Sentence {number} of a large file about the sea." for number in range(200)]
     write(folder, large_dot_txt="\n\n".join(lines), small_dot_txt="A small file.")

@@ -7,7 +7,8 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from copy import copy
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -18,14 +19,10 @@ import numpy as np
 from bertsmith.data.tables import Where
 from bertsmith.errors import BertsmithError
 from bertsmith.examples.draw import shuffled
-from bertsmith.finetuning.defaults import chosen_settings
-from bertsmith.finetuning.plan import Plan
-from bertsmith.finetuning.run import carry_out
-from bertsmith.finetuning.setup import open_fresh
+from bertsmith.finetuning import finetune
 from bertsmith.folders import check_replaceable, replace_directory
-from bertsmith.infer.loaded import LoadedModel, pick_device
 from bertsmith.search.build import Settings, add_documents, re_embed
-from bertsmith.search.encoder import Encoder
+from bertsmith.search.encoder import Encoder, encoder_of
 from bertsmith.search.evaluate import Judgements, SearchScores, compare, evaluate_search
 from bertsmith.search.index import Index
 from bertsmith.search.mining import Question, mine
@@ -37,7 +34,6 @@ from bertsmith.tasks.dataset import Dataset
 from bertsmith.tasks.similarity.reading import Related
 from bertsmith.tasks.similarity.task import TASK
 from bertsmith.tasks.splits import Splits
-from bertsmith.train.distributed import Ranks
 
 MOST_PASSAGES = 50_000  # that pairs are made of
 HELD, MOST_HELD = 0.2, 400  # documents that are held out: a fraction, and the most
@@ -57,7 +53,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Proof:
-    """What was found with the old and the new model: `method` → scores, and paired differences."""
+    """Scores of the old and the new model by the name of the method, and paired differences."""
 
     queries: int
     of: str  # "held-out pairs" or "judged queries"
@@ -67,8 +63,7 @@ class Proof:
     @property
     def gained(self) -> bool:
         """Is hybrid search with the new model better, and by more than chance?"""
-        first = self.comparisons[0]
-        return bool(first["low"] > 0)
+        return bool(self.comparisons[0]["low"] > 0)
 
 
 @dataclass(frozen=True)
@@ -106,160 +101,127 @@ def adapt(
     written to `out`, and with `replace` the index is embedded with it. Judged queries decide where
     they are given.
     """
-    how, start = picked(AdaptationSettings, given), time.monotonic()
+    settings, start = picked(AdaptationSettings, given), time.monotonic()
     if given:
         raise BertsmithError(f"unknown setting {next(iter(given))!r}")
     if (queries is None) != (judgements is None):
         raise BertsmithError("queries and judgements go together: give both or neither")
     target = Path(out) if out is not None else Path(f"{Path(path)}-model")
-    check_replaceable(target, how.overwrite)
+    check_replaceable(target, settings.overwrite)
     with Index.open(path, device=device) as index, tempfile.TemporaryDirectory() as folder:
         if index.about["model"] is None:
             raise BertsmithError(f"{path}: was built without vectors: there is no model to adapt")
-        work = _Work(index, Path(folder), how, device, say, progress)
-        proofs, counts = work.run(queries, judgements)
+        work, model = Path(folder), Path(folder) / "model"
+        documents = _documents(index)
+        pairs = pairs_of(documents, settings.seed)
+        held, rest = _split(pairs, settings.seed)
+        say(f"{sum(map(len, rest)):,} pairs; {len(held):,} documents are held out")
+        held_out = _HeldOut(held, documents, settings.seed)
+        texts = [row["text"] for row in held_out.rows[-TIMED:]]
+        fitting = PROVING * settings.minutes * 60 / _seconds_to_embed(index, texts)
+        held_out.shorten(int(fitting))
+        each = _seconds_to_embed(index, [text[:CUT] for text in texts])
+        old = held_out.scores(work / "old", index.encoder, index.weights)
+        seconds = settings.minutes * 60 * (1 - OVERHEAD) - 2 * (time.monotonic() - start)
+        chosen, epochs = _affordable(rest, each, seconds, settings.seed)
+        say(f"searching hard negatives of {len(chosen):,} pairs")
+        examples = _examples(index, chosen, held_out.passages)
+        say(f"training on {len(examples):,} pairs, epochs: {epochs}")
+        encoder = index.encoder
+        finetune(
+            _with_prompts(encoder, work / "start"),
+            Splits(Dataset(index.path, TASK.name, examples)),
+            model,
+            device=device,
+            own_settings=False,
+            progress=progress,
+            epochs=epochs,
+            learning_rate=settings.learning_rate
+            or RATE * WIDTH / encoder.model.checkpoint.config.width,
+            seed=settings.seed,
+            batch_size=BATCH,
+        )
+        stamp = index.about["model"]  # its prompts, and its way with long passages
+        adapted = encoder_of(stamp, model, device)
+        new = held_out.scores(work / "new", adapted, index.weights)
+        proofs = [_proof("held-out pairs", old, new)]
+        if queries is not None and judgements is not None:
+            say("embedding all passages with the adapted model, for the judged queries")
+            old = _scored(index, queries, judgements, index.weights)
+            shutil.copytree(path, work / "copy")
+            re_embed(work / "copy", Settings(encoder=adapted))
+            with Index(work / "copy", model=adapted) as other:
+                new = _scored(other, queries, judgements, index.weights)
+            proofs.append(_proof("judged queries", old, new))
         gained = proofs[-1].gained
-        replaced = gained and how.replace
         if gained:
-            replace_directory(target, partial(_copy, work.model), how.overwrite)
-        if replaced:
+            replace_directory(target, partial(_copy, model), settings.overwrite)
+        if gained and settings.replace:
             say("embedding the index with the adapted model")
             weights = index.weights
-            re_embed(index.path, Settings(encoder=work.encoder(target)))
+            re_embed(index.path, Settings(encoder=encoder_of(stamp, target, device)))
             index.keep_weights(weights)
-    seconds = round(time.monotonic() - start, 1)
-    return Adapted(gained, proofs, counts, target if gained else None, replaced, seconds)
+    return Adapted(
+        gained,
+        proofs,
+        dict(Counter(pair.kind for pair in chosen)),
+        target if gained else None,
+        gained and settings.replace,
+        round(time.monotonic() - start, 1),
+    )
 
 
 def _copy(source: Path, target: Path) -> None:
     shutil.copytree(source, target, dirs_exist_ok=True)
 
 
-@dataclass
-class _Work:
-    """One adaptation, in a folder that is removed at its end."""
+def _seconds_to_embed(index: Index, texts: list[str]) -> float:
+    """How long the model of an index takes for one text, once it is loaded."""
+    index.encoder.embed(texts[:1])
+    began = time.monotonic()
+    index.encoder.embed(texts)
+    return (time.monotonic() - began) / len(texts)
 
-    index: Index
-    folder: Path
-    how: AdaptationSettings
-    device: str | None
-    say: Say
-    progress: bool | None
-    begun: float = field(default_factory=time.monotonic)
 
-    @property
-    def model(self) -> Path:
-        """The directory of the adapted model."""
-        return self.folder / "model"
+def _affordable(
+    pairs: list[list[Pair]], each: float, seconds: float, seed: int
+) -> tuple[list[Pair], int]:
+    """As many pairs as can be trained on, where embedding a passage takes `each` seconds.
 
-    def encoder(self, directory: Path) -> Encoder:
-        """A model as the encoder of this index: with its prompts and its way with long passages."""
-        stamp = self.index.about["model"]
-        prompts = stamp.get("query_prompt"), stamp.get("document_prompt")
-        long, width = stamp.get("long", "window"), stamp.get("width")
-        return Encoder(directory, self.device, long=long, prompts=prompts, width=width)
+    First one of each document, of different kinds, then another, and so on; then several
+    epochs.
+    """
+    order = np.argsort(shuffled(np.arange(len(pairs)), len(pairs), seed, "order"))
+    turned = [(pairs[place], turn % len(pairs[place])) for turn, place in enumerate(order)]
+    rounds = zip_longest(*(own[first:] + own[:first] for own, first in turned))
+    listed = [pair for pair in chain.from_iterable(rounds) if pair is not None]
+    count = max(FEWEST, int(seconds / (each * PASSES * (1 + NEGATIVES))))
+    return listed[:count], min(MOST_EPOCHS, max(1, count // len(listed)))
 
-    def run(
-        self, queries: Mapping[str, str] | None, judgements: Judgements | None
-    ) -> tuple[list[Proof], dict[str, int]]:
-        """Train a model, and compare it with the old one."""
-        documents = _documents(self.index)
-        pairs = pairs_of(documents, self.how.seed)
-        held, rest = _split(pairs, self.how.seed)
-        self.say(f"{sum(map(len, rest)):,} pairs; {len(held):,} documents are held out")
-        proving = _Held(held, documents, self.how.seed)
-        texts = [row["text"] for row in proving.rows[-TIMED:]]
-        whole = self._seconds_to_embed(texts)
-        proving.shorten(int(PROVING * self.how.minutes * 60 / whole))
-        each = self._seconds_to_embed([text[:CUT] for text in texts])
-        old = proving.scores(self.folder / "old", self.index.encoder, self.index.weights)
-        chosen, epochs = self._affordable(rest, each)
-        self._train(chosen, epochs, proving.passages)
-        encoder = self.encoder(self.model)
-        new = proving.scores(self.folder / "new", encoder, self.index.weights)
-        proofs = [_proof("held-out pairs", old, new)]
-        if queries is not None and judgements is not None:
-            self.say("embedding all passages with the adapted model, for the judged queries")
-            proofs.append(self._judged(encoder, queries, judgements))
-        return proofs, dict(Counter(one.kind for one in chosen))
 
-    def _seconds_to_embed(self, texts: list[str]) -> float:
-        """How long the old model takes for one text, once it is loaded."""
-        self.index.encoder.embed(texts[:1])
-        began = time.monotonic()
-        self.index.encoder.embed(texts)
-        return (time.monotonic() - began) / len(texts)
+def _examples(index: Index, pairs: list[Pair], held: frozenset[int]) -> list[Related]:
+    """Pairs with their hard negatives, none of which is of a `held` passage."""
+    questions = [Question(pair.query, (pair.text,), (), pair.passages | held) for pair in pairs]
+    examples = []
+    for number, row in enumerate(mine(index, questions, negatives=NEGATIVES), 1):
+        near, *far = (text[:CUT] for text in (*row["positive"], *row["negative"]))
+        where = Where(str(index.path), number, "pair")
+        first = far[0] if far else None
+        examples.append(Related(row["anchor"], near, first, where, (), tuple(far[1:])))
+    return examples
 
-    def _affordable(self, pairs: list[list[Pair]], each: float) -> tuple[list[Pair], int]:
-        """As many pairs as the minutes allow, where embedding a passage takes `each` seconds.
 
-        First one of each document, of different kinds, then another, and so on; then several
-        epochs.
-        """
-        order = np.argsort(shuffled(np.arange(len(pairs)), len(pairs), self.how.seed, "order"))
-        turned = [(pairs[place], turn % len(pairs[place])) for turn, place in enumerate(order)]
-        rounds = zip_longest(*(own[first:] + own[:first] for own, first in turned))
-        listed = [one for one in chain.from_iterable(rounds) if one is not None]
-        row = each * PASSES * (1 + NEGATIVES)
-        seconds = self.how.minutes * 60 * (1 - OVERHEAD) - 2 * (time.monotonic() - self.begun)
-        count = max(FEWEST, int(seconds / row))
-        return listed[:count], min(MOST_EPOCHS, max(1, count // len(listed)))
-
-    def _train(self, pairs: list[Pair], epochs: int, held: frozenset[int]) -> None:
-        """Train on pairs and their hard negatives, none of which is of a `held` passage."""
-        self.say(f"searching hard negatives of {len(pairs):,} pairs")
-        questions = [Question(one.query, (one.text,), (), one.passages | held) for one in pairs]
-        examples = []
-        for number, row in enumerate(mine(self.index, questions, negatives=NEGATIVES), 1):
-            where = Where(str(self.index.path), number, "pair")
-            near, *far = (text[:CUT] for text in (*row["positive"], *row["negative"]))
-            first = far[0] if far else None
-            examples.append(Related(row["anchor"], near, first, where, (), tuple(far[1:])))
-        splits = Splits(Dataset(self.index.path, TASK.name, examples))
-        old = self.index.encoder.model
-        rate = self.how.learning_rate or RATE * WIDTH / old.checkpoint.config.width
-        given = {
-            "epochs": epochs,
-            "learning_rate": rate,
-            "seed": self.how.seed,
-            "batch_size": BATCH,
-        }
-        settings, _ = chosen_settings(self.index.encoder.name, splits, given, own=False)
-        ranks = Ranks(pick_device(self.device))
-
-        def opened(training: Any, one: Any) -> LoadedModel:
-            bert = open_fresh(self.index.encoder.name, training, one, ranks.device)
-            query, document = self.index.encoder.prompts
-            prompts = {**bert.sentence.prompts, "query": query or "", "document": document or ""}
-            if query or document:
-                bert.sentence = replace(
-                    bert.sentence, more={**bert.sentence.more, "prompts": prompts}
-                )
-            return bert
-
-        plan = Plan(
-            self.index.encoder.name,
-            splits,
-            settings,
-            learn=lambda train, one: TASK.training(train, one),
-            open=opened,
-            ranks=ranks,
-            progress=self.progress,
-        )
-        self.say(f"training on {len(examples):,} pairs, epochs: {epochs}")
-        carry_out(plan, self.model, overwrite=False, resume=False)
-
-    def _judged(
-        self, encoder: Encoder, queries: Mapping[str, str], judgements: Judgements
-    ) -> Proof:
-        """The proof by judged queries, on a copy of the index."""
-        copy = self.folder / "copy"
-        shutil.copytree(self.index.path, copy)
-        re_embed(copy, Settings(encoder=encoder))
-        weights = self.index.weights
-        with Index(copy, model=encoder) as index:
-            new = _scored(index, queries, judgements, weights)
-        return _proof("judged queries", _scored(self.index, queries, judgements, weights), new)
+def _with_prompts(encoder: Encoder, folder: Path) -> str | Path:
+    """The model of an index, or a copy in a folder if the index has prompts of its own."""
+    sentence = encoder.model.sentence
+    if not any(encoder.prompts) or encoder.prompts == sentence.search_prompts:
+        return encoder.name
+    query, document = (prompt or "" for prompt in encoder.prompts)
+    prompts = {**sentence.prompts, "query": query, "document": document}
+    bert = copy(encoder.model)
+    bert.sentence = replace(sentence, more={**sentence.more, "prompts": prompts})
+    bert.save(folder)
+    return folder
 
 
 def _documents(index: Index) -> list[list[Stored]]:
@@ -289,7 +251,7 @@ def _split(pairs: list[list[Pair]], seed: int) -> tuple[list[list[Pair]], list[l
     return held, rest
 
 
-class _Held:
+class _HeldOut:
     """Documents that are held out: one text of each is to be found by its query, among others."""
 
     def __init__(self, held: list[list[Pair]], documents: list[list[Stored]], seed: int) -> None:
@@ -330,19 +292,19 @@ def _scored(
 
 def _proof(of: str, old: Mapping[str, SearchScores], new: Mapping[str, SearchScores]) -> Proof:
     """The new model beside keywords and the old one."""
-    named = {
+    scores = {
         "keywords": old["keywords"],
         "old vectors": old["vectors"],
         "old hybrid": old["hybrid"],
         "new vectors": new["vectors"],
         "new hybrid": new["hybrid"],
     }
-    renamed = {name: replace(one, mode=name) for name, one in named.items()}
+    scores = {name: replace(one, mode=name) for name, one in scores.items()}
     versus = (
         ("old hybrid", "new hybrid"),
         ("old vectors", "new vectors"),
         ("keywords", "new hybrid"),
     )
-    comparisons = [compare(renamed[one], renamed[two]) for one, two in versus]
-    scores = {name: one.to_dict() for name, one in renamed.items()}
-    return Proof(len(old["hybrid"].queries), of, scores, comparisons)
+    comparisons = [compare(scores[first], scores[second]) for first, second in versus]
+    count = len(old["hybrid"].queries)
+    return Proof(count, of, {name: one.to_dict() for name, one in scores.items()}, comparisons)

@@ -12,17 +12,28 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import BertsmithError
-from bertsmith.files import sync, writing
+from bertsmith.files import locked, sweep, sync, write_json, writing
 from bertsmith.ledger import Ledger
-from bertsmith.search.database import DATABASE, connect, damage_named, is_index
-from bertsmith.search.documents import HALVES, Document
-from bertsmith.search.encoder import DEFAULT_MODEL, Encoder, encoder_of
+from bertsmith.search.database import (
+    DATABASE,
+    FORMAT,
+    POINTER,
+    connect,
+    damage_named,
+    is_index,
+    is_leftover,
+    is_state,
+    pointed,
+    remove_folder,
+)
+from bertsmith.search.documents import HALVES
+from bertsmith.search.encoder import DEFAULT_MODEL, Encoder, another_model, encoder_of
+from bertsmith.search.formats import Document
 from bertsmith.search.passages import Chunking
-from bertsmith.search.scan import resolved_roots
+from bertsmith.search.scan import resolved_roots, text_key, under
 from bertsmith.search.segments import DTYPES
 from bertsmith.search.store import Store
 from bertsmith.search.update import ADDED, Report, Update, Updater, silent
-from bertsmith.search.writer import writer
 from bertsmith.settings.search import IndexSettings
 
 
@@ -86,24 +97,71 @@ def _patterns(
 
 
 def move_folder(root: Path, old: str | Path, new: str | Path) -> Update:
-    """Record that a folder of an index has another place now; no file is read."""
+    """Record that a folder, or what is above some folders, has another place now.
+
+    No file is read.
+    """
     [target] = resolved_roots([new])
-    with writer(root), closing(Store.open(root, write=True)) as store:
-        return Updater(store, None, Ledger()).move(_full_path(store, old), target)
+    with stored_settings(root) as store:
+        source, update = _full_path(store, old), Update()
+
+        def moved(path: str) -> str:
+            return text_key(target) + path[len(text_key(source)) :] if under(path, source) else path
+
+        meta = store.meta()
+        roots = [moved(path) for path in meta.get("roots", [])]
+        if not any(under(text_key(target), path) for path in roots):
+            roots.append(text_key(target))
+        for number, path in _files_below(store, source):
+            values = (moved(path), number)
+            if store.database.execute("SELECT 1 FROM files WHERE path = ?", values[:1]).fetchone():
+                store.remove_file(number)  # the new folder was indexed too
+                update.removed += 1
+            else:
+                store.database.execute("UPDATE files SET path = ? WHERE id = ?", values)
+                update.moved += 1
+        patterns = {moved(path): value for path, value in meta.get("patterns", {}).items()}
+        store.set_meta(roots=list(dict.fromkeys(roots)), patterns=patterns)
+    return update
 
 
 def drop_folder(root: Path, folder: str | Path) -> Update:
     """Remove a folder from an index, with its files."""
+    with stored_settings(root) as store:
+        path, update = _full_path(store, folder), Update()
+        for number, _ in _files_below(store, path):
+            store.remove_file(number)
+            update.removed += 1
+        roots = store.meta().get("roots", [])
+        store.set_meta(roots=[one for one in roots if not under(one, path)])
+    return update
+
+
+def _files_below(store: Store, folder: Path) -> list[tuple[int, str]]:
+    """The files of a folder; an error if the index has none and was not built from it."""
+    rows = store.database.execute("SELECT id, path FROM files WHERE kind != ?", (ADDED,)).fetchall()
+    below = [(number, path) for number, path in rows if under(path, folder)]
+    roots = store.meta().get("roots", [])
+    if not below and not any(under(root, folder) for root in roots):
+        raise BertsmithError(
+            f"{folder}: not in the index {store.root}; its folders: {', '.join(roots)}"
+        )
+    return below
+
+
+@contextmanager
+def stored_settings(root: Path) -> Iterator[Store]:
+    """A store whose settings or files are changed, in a transaction, without reading any file."""
     with writer(root), closing(Store.open(root, write=True)) as store:
-        return Updater(store, None, Ledger()).drop(_full_path(store, folder))
+        with store.transaction():
+            yield store
+        store.seal()
 
 
 def store_weights(root: Path, weights: Mapping[str, Any]) -> None:
     """Store the weights of keywords and vectors in hybrid search, and the hash of their model."""
-    with writer(root), closing(Store.open(root, write=True)) as store:
-        with store.transaction():
-            store.set_meta(weights=weights)
-        store.seal()
+    with stored_settings(root) as store:
+        store.set_meta(weights=weights)
 
 
 def _full_path(store: Store, folder: str | Path) -> Path:
@@ -142,6 +200,42 @@ def _document(value: str | Mapping[str, Any]) -> tuple[str, Document]:
     name = str(value.get("id") or value.get("_id") or text[:200])
     texts = [HALVES.sub("\N{REPLACEMENT CHARACTER}", one) for one in (name, text, title)]
     return texts[0], Document(texts[1], texts[0], texts[2])
+
+
+# ------------------------------------------------------------------ the single writer
+
+
+@contextmanager
+def writer(root: Path) -> Iterator[None]:
+    """Hold the writer's lock of an index; remove leftovers of killed writers."""
+    with writing(root):
+        if root.exists() and not root.is_dir():
+            raise BertsmithError(f"{root}: a file of this name exists; name a folder")
+        strange = root.is_dir() and any(entry.name != ".lock" for entry in root.iterdir())
+    if strange and not is_index(root) and not is_leftover(root):
+        raise BertsmithError(f"{root}: holds other files; name a new folder for the index")
+    with locked(root):
+        with writing(root):
+            sweep(root)
+            kept = pointed(root) if is_index(root) else _found_again(root)
+            for entry in root.iterdir():
+                if entry.is_dir() and entry.name != kept and is_state(entry):
+                    remove_folder(entry)
+        yield
+
+
+def _found_again(root: Path) -> str:
+    """Restore the missing pointer to the only state in a folder; "" if there is none."""
+    names = [entry.name for entry in root.iterdir() if is_state(entry)]
+    if len(names) != 1:
+        return ""
+    write_json(root / POINTER, {"format": FORMAT, "current": names[0]})
+    try:
+        Store.open(root).close()
+    except BertsmithError:  # a first run was killed before it wrote anything
+        (root / POINTER).unlink()
+        return ""
+    return names[0]
 
 
 # ------------------------------------------------------------------ opening
@@ -242,14 +336,6 @@ def _fitting(root: Path, store: Store, settings: Settings) -> Encoder | None:
         with store.transaction():
             store.set_meta(model={**stamp, "query_prompt": settings.query_prompt})
     return encoder
-
-
-def another_model(path: Path, stamp: Mapping[str, Any], name: str) -> BertsmithError:
-    """Return the error for a model other than the one that embedded the index."""
-    return BertsmithError(
-        f"{path}: its vectors were computed with {stamp['name']}; {name} is another model (or its"
-        f" files changed). To change it: bertsmith index --out {path} --model {name} --re-embed"
-    )
 
 
 def _copied(store: Store, settings: Settings) -> tuple[Store, Encoder | None]:

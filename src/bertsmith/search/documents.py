@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.files import PACKED, open_bytes, read_whole, reading
 from bertsmith.ledger import Ledger
 from bertsmith.search.encodings import decode, encoding_of, is_text
-from bertsmith.search.formats import read_docx, read_html, read_pdf
+from bertsmith.search.formats import Blocks, Document, read_docx, read_html, read_pdf
 from bertsmith.tasks.read import open_data
 
 LARGEST_WHOLE = 64 << 20  # bytes of a file that is read at once
@@ -61,31 +58,6 @@ TEXTS: tuple[str, ...] = (
 TEXTS += ("message", "article", "summary", "question", "answer", "sentence", "comment", "review")
 
 
-@dataclass(frozen=True)
-class Document:
-    """A text of a file: all of it, or one record of a table."""
-
-    text: str
-    id: str = ""  # of a record; "" where the file is the document
-    title: str = ""
-    line: int = 1  # first line of the text
-    unit: str = "line"  # or "row", "page", "paragraph", "cell"
-    lines: list[tuple[int, int]] | None = None  # (character, line); None: line feeds are counted
-    headings: list[tuple[int, int, str]] = field(default_factory=list)  # (character, level, text)
-    offset: int = 0  # characters of the file before the text, where it is a part of a large one
-
-    @cached_property
-    def _feeds(self) -> list[int]:
-        return [match.start() for match in re.finditer("\n", self.text)]
-
-    def line_at(self, place: int) -> int:
-        """The line (or row, page, paragraph) of a character."""
-        if self.lines is None:
-            return self.line + bisect_left(self._feeds, place)
-        at = bisect_right(self.lines, (place, 1 << 60)) - 1
-        return self.lines[at][1] if at >= 0 else self.line
-
-
 def kind_of(path: Path) -> str:
     """Return the kind of a file by its name; "text" if the name is unknown."""
     return KINDS.get(suffix_of(path), "text")
@@ -97,9 +69,9 @@ def read_documents(path: Path, ledger: Ledger) -> Iterator[Document]:
     if kind in TABLES:
         yield from _records(path, kind, ledger)
         return
-    readers: dict[str, Callable[[Path], Document]] = {"pdf": read_pdf_file, "docx": read_docx_file}
-    if kind in readers:
-        yield readers[kind](path)
+    if kind in ("pdf", "docx"):
+        read = read_pdf if kind == "pdf" else read_docx
+        yield read(path, read_whole(path, LARGEST_WHOLE))
         return
     if kind != "html" and path.stat().st_size > LARGEST_WHOLE // (8 if packed(path) else 1):
         yield from _portions(path, ledger)
@@ -116,7 +88,7 @@ def read_documents(path: Path, ledger: Ledger) -> Iterator[Document]:
     if kind == "notebook":
         yield _notebook(text, path, ledger)
     elif kind == "html":
-        yield _placed(*read_html(text, path))
+        yield read_html(text, path)
     elif text.startswith(".I ") and "\n.W" in text:
         yield from _smart(text)
     else:
@@ -147,24 +119,6 @@ def packed(path: Path) -> bool:
     return path.suffix in PACKED
 
 
-def read_pdf_file(path: Path) -> Document:
-    """The text of a PDF; its unit is the page."""
-    text, pages, title = read_pdf(path, read_whole(path, LARGEST_WHOLE))
-    return Document(text, title=title, lines=pages, unit="page")
-
-
-def read_docx_file(path: Path) -> Document:
-    """The text of a Word document; its unit is the paragraph."""
-    text, lines, headings, title = read_docx(path, read_whole(path, LARGEST_WHOLE))
-    return Document(text, title=title, lines=lines, unit="paragraph", headings=headings)
-
-
-def _placed(
-    text: str, lines: list[tuple[int, int]], headings: list[tuple[int, int, str]], title: str
-) -> Document:
-    return Document(text, title=title, lines=lines, headings=headings)
-
-
 def _notebook(text: str, path: Path, ledger: Ledger) -> Document:
     """The cells of a Jupyter notebook with the text that they print; its unit is the cell."""
     try:
@@ -172,20 +126,12 @@ def _notebook(text: str, path: Path, ledger: Ledger) -> Document:
         contents = [_cell_text(cell, ledger) for cell in cells]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise BertsmithError(f"{path}: not a notebook that can be read ({error!r})") from None
-    parts: list[str] = []
-    lines: list[tuple[int, int]] = []
-    headings: list[tuple[int, int, str]] = []
-    length = 0
+    blocks = Blocks()
     for number, (cell, content) in enumerate(zip(cells, contents, strict=True), 1):
         if content.strip():
-            lines.append((length, number))
-            if cell["cell_type"] == "markdown":
-                found = _markdown_headings(content)
-                headings += [(length + place, level, name) for place, level, name in found]
-            parts.append(f"{content}\n\n")
-            length += len(parts[-1])
-    title = headings[0][2] if headings else ""
-    return Document("".join(parts), title=title, unit="cell", lines=lines, headings=headings)
+            headings = _markdown_headings(content) if cell["cell_type"] == "markdown" else []
+            blocks.add(f"{content}\n\n", number, headings)
+    return blocks.document("cell")
 
 
 def _cell_text(cell: dict[str, Any], ledger: Ledger) -> str:

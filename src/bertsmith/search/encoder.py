@@ -132,3 +132,11 @@ def encoder_of(
     encoder.prompts = stamp.get("query_prompt"), stamp.get("document_prompt")
     encoder.width = stamp.get("width")
     return encoder
+
+
+def another_model(path: Path, stamp: Mapping[str, Any], name: str) -> BertsmithError:
+    """Return the error for a model other than the one that embedded the index."""
+    return BertsmithError(
+        f"{path}: its vectors were computed with {stamp['name']}; {name} is another model (or its"
+        f" files changed). To change it: bertsmith index --out {path} --model {name} --re-embed"
+    )

@@ -76,17 +76,14 @@ def _guess(sample: bytes, ledger: Ledger) -> str:
     ledger.note(GUESSED)
     try:
         from charset_normalizer import from_bytes
+
+        best = from_bytes(sample).best()
     except ImportError:
-        return "cp1252" if _decodes(sample, "cp1252") else "latin-1"
-    best = from_bytes(sample).best()
-    if best is None or best.encoding in ("utf_8", "ascii"):
-        return "cp1252" if _decodes(sample, "cp1252") else "latin-1"
-    return best.encoding
-
-
-def _decodes(sample: bytes, encoding: str) -> bool:
+        best = None
+    if best is not None and best.encoding not in ("utf_8", "ascii"):
+        return best.encoding
     try:
-        sample.decode(encoding)
+        sample.decode("cp1252")
     except UnicodeDecodeError:
-        return False
-    return True
+        return "latin-1"
+    return "cp1252"

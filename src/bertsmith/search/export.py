@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -14,12 +14,10 @@ from urllib.request import Request, urlopen
 from bertsmith.errors import BertsmithError
 from bertsmith.files import atomic, one_line
 from bertsmith.search.index import Index
-from bertsmith.search.store import Stored
 
-PORTION = 1024  # passages at once
 TIMEOUT = 60.0  # seconds to wait for a response
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-Portion = tuple[list[Stored], Any]
+FIELDS = ("file", "document", "title", "heading", "line", "start", "end", "text")
 
 
 def export(index: Index, out: Path, table: str = "passages") -> int:
@@ -28,11 +26,6 @@ def export(index: Index, out: Path, table: str = "passages") -> int:
     if out.suffix not in writers:
         raise BertsmithError(f"{out}: export to a .parquet or .sql file")
     return writers[out.suffix](index, out, table)
-
-
-def portions(index: Index) -> Iterator[Portion]:
-    """All passages with their vectors (N, D), in order of their ids."""
-    yield from index.portions(PORTION)
 
 
 # ------------------------------------------------------------------ parquet
@@ -47,17 +40,9 @@ def _parquet(index: Index, out: Path, table: str) -> int:
     count = 0
     writer = None
     with atomic(out) as stream:
-        for passages, vectors in portions(index):
+        for passages, vectors in index.portions():
             columns: dict[str, Any] = {
-                "id": [one.id for one in passages],
-                "file": [one.file for one in passages],
-                "document": [one.document for one in passages],
-                "title": [one.title for one in passages],
-                "heading": [one.heading for one in passages],
-                "line": [one.line for one in passages],
-                "start": [one.start for one in passages],
-                "end": [one.end for one in passages],
-                "text": [one.text for one in passages],
+                name: [getattr(one, name) for one in passages] for name in ("id", *FIELDS)
             }
             flat = pyarrow.array(vectors.reshape(-1), pyarrow.float32())
             columns["vector"] = pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
@@ -81,7 +66,7 @@ def _sql(index: Index, out: Path, table: str) -> int:
         raise BertsmithError(f"{table[:40]!r} is not a valid table name: use letters, digits and _")
     count = 0
     with atomic(out, "w") as stream:
-        for passages, vectors in portions(index):
+        for passages, vectors in index.portions():
             if not count:
                 stream.write(
                     "CREATE EXTENSION IF NOT EXISTS vector;\nBEGIN;\n"
@@ -92,10 +77,8 @@ def _sql(index: Index, out: Path, table: str) -> int:
                     f"COPY {table} FROM stdin;\n"
                 )
             for one, vector in zip(passages, vectors.tolist(), strict=True):
-                texts = (one.file, one.document, one.title, one.heading)
-                numbers = (one.line, one.start, one.end)
-                cells = [one.id, *map(_copied, texts), *numbers, _copied(one.text)]
-                stream.write("\t".join(map(str, cells)))
+                cells = [_copied(getattr(one, name)) for name in FIELDS]
+                stream.write("\t".join([str(one.id), *cells]))
                 stream.write("\t[" + ",".join(f"{value:.8g}" for value in vector) + "]\n")
             count += len(passages)
         if not count:
@@ -106,16 +89,10 @@ def _sql(index: Index, out: Path, table: str) -> int:
     return count
 
 
-def _copied(text: str) -> str:
-    """Escape a text for COPY; PostgreSQL cannot store NUL."""
-    escapes: dict[str, str | int | None] = {
-        "\\": "\\\\",
-        "\t": "\\t",
-        "\n": "\\n",
-        "\r": "\\r",
-        "\0": "",
-    }
-    return text.translate(str.maketrans(escapes))
+def _copied(value: str | int) -> str:
+    """Escape a value for COPY; PostgreSQL cannot store NUL."""
+    text = str(value).replace("\\", "\\\\").replace("\0", "")
+    return text.replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
 
 
 # ------------------------------------------------------------------ Qdrant
@@ -129,7 +106,7 @@ def send_to_qdrant(index: Index, address: str, collection: str, key: str | None 
         )
     base = f"{address.rstrip('/')}/collections/{quote(collection, safe='')}"
     count = 0
-    for passages, vectors in portions(index):
+    for passages, vectors in index.portions():
         if not count:
             size = {"size": int(vectors.shape[1]), "distance": "Cosine"}
             _put(base, {"vectors": size}, key)
@@ -137,16 +114,7 @@ def send_to_qdrant(index: Index, address: str, collection: str, key: str | None 
             {
                 "id": one.id,
                 "vector": vector,
-                "payload": {
-                    "file": one.file,
-                    "document": one.document,
-                    "title": one.title,
-                    "heading": one.heading,
-                    "line": one.line,
-                    "start": one.start,
-                    "end": one.end,
-                    "text": one.text,
-                },
+                "payload": {name: getattr(one, name) for name in FIELDS},
             }
             for one, vector in zip(passages, vectors.tolist(), strict=True)
         ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,62 +12,45 @@ from bertsmith.search.documents import KINDS
 KNOWN = (*dict.fromkeys(KINDS.values()), "added")
 
 
-@dataclass(frozen=True)
-class Filters:
-    """Which files are searched."""
-
-    files: tuple[str, ...] = ()
-    kinds: tuple[str, ...] = ()
-    after: int | None = None  # nanoseconds since 1970
-    before: int | None = None
-
-    @classmethod
-    def of(
-        cls,
-        files: str | Sequence[str],
-        kinds: str | Sequence[str],
-        after: str | float | None,
-        before: str | float | None,
-    ) -> Filters:
-        """Parse filters as the command line takes them."""
-        patterns = (files,) if isinstance(files, str) else tuple(files)
-        named = (kinds,) if isinstance(kinds, str) else tuple(kinds)
-        for kind in named:
-            if kind not in KNOWN:
-                raise BertsmithError(
-                    f"unknown kind {kind!r}; known: {', '.join(KNOWN)}{nearest(kind, KNOWN)}"
-                )
-        return cls(patterns, named, _time(after, "after", False), _time(before, "before", True))
-
-    def condition(self) -> tuple[str, list[Any]]:
-        """The condition on the table of files `f` in SQL, and its values."""
-        parts: list[str] = []
-        values: list[Any] = []
-        if self.files:
-            globs = ["*" + p.lstrip("*") if not p.startswith("/") else p for p in self.files]
-            parts.append("(" + " OR ".join("f.path GLOB ?" for _ in globs) + ")")
-            values += [glob.encode("utf-8", "backslashreplace").decode() for glob in globs]
-        if self.kinds:
-            parts.append(f"f.kind IN ({', '.join('?' for _ in self.kinds)})")
-            values += self.kinds
-        if self.after is not None:
-            parts.append("f.modified >= ?")
-            values.append(self.after)
-        if self.before is not None:
-            parts.append("f.modified < ?")
-            values.append(self.before)
-        return " AND ".join(parts), values
+def condition(
+    files: str | Sequence[str],
+    kinds: str | Sequence[str],
+    after: str | float | None,
+    before: str | float | None,
+) -> tuple[str, list[Any]]:
+    """Filters as the command line takes them → a condition on files `f` in SQL, and its values."""
+    patterns = [files] if isinstance(files, str) else list(files)
+    names = [kinds] if isinstance(kinds, str) else list(kinds)
+    for kind in names:
+        if kind not in KNOWN:
+            raise BertsmithError(
+                f"unknown kind {kind!r}; known: {', '.join(KNOWN)}{nearest(kind, KNOWN)}"
+            )
+    conditions: list[str] = []
+    values: list[Any] = []
+    if patterns:
+        globs = [p if p.startswith("/") else "*" + p.lstrip("*") for p in patterns]
+        conditions.append("(" + " OR ".join("f.path GLOB ?" for _ in globs) + ")")
+        values += [glob.encode("utf-8", "backslashreplace").decode() for glob in globs]
+    if names:
+        conditions.append(f"f.kind IN ({', '.join('?' for _ in names)})")
+        values += names
+    if after is not None:
+        conditions.append("f.modified >= ?")
+        values.append(_time(after, "after"))
+    if before is not None:
+        conditions.append("f.modified < ?")
+        values.append(_time(before, "before"))
+    return " AND ".join(conditions), values
 
 
-def _time(value: str | float | None, name: str, end: bool) -> int | None:
-    """A date or time in nanoseconds; the day that is named `before` is included."""
-    if value is None:
-        return None
+def _time(value: str | float, name: str) -> int:
+    """A date or time in nanoseconds; the day of `before` is included."""
     try:
         if not isinstance(value, str):
             return int(value * 1e9)
         moment = datetime.fromisoformat(value.strip())
-        if end and len(value.strip()) <= 10:
+        if name == "before" and len(value.strip()) <= 10:
             moment += timedelta(days=1)
         return int(moment.timestamp()) * 1_000_000_000
     except (ValueError, OverflowError, TypeError, OSError):

@@ -1,4 +1,4 @@
-"""HTML, PDF and Word documents → text with lines, pages or paragraphs, and headings."""
+"""Documents with lines, pages or paragraphs, and headings: of HTML, PDF and Word files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import io
 import logging
 import re
 import zipfile
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -24,15 +28,65 @@ _INLINE += " time u var wbr font tt big label del ins img input button"
 INLINE = frozenset(_INLINE.split())
 
 
+@dataclass(frozen=True)
+class Document:
+    """A text of a file: all of it, or one record of a table."""
+
+    text: str
+    id: str = ""  # of a record; "" where the file is the document
+    title: str = ""
+    line: int = 1  # first line of the text
+    unit: str = "line"  # or "row", "page", "paragraph", "cell"
+    lines: list[tuple[int, int]] | None = None  # (character, line); None: line feeds are counted
+    headings: list[tuple[int, int, str]] = field(default_factory=list)  # (character, level, text)
+    offset: int = 0  # characters of the file before the text, where it is a part of a large one
+
+    @cached_property
+    def _feeds(self) -> list[int]:
+        return [match.start() for match in re.finditer("\n", self.text)]
+
+    def line_at(self, place: int) -> int:
+        """The line (or row, page, paragraph) of a character."""
+        if self.lines is None:
+            return self.line + bisect_left(self._feeds, place)
+        at = bisect_right(self.lines, (place, 1 << 60)) - 1
+        return self.lines[at][1] if at >= 0 else self.line
+
+
+class Blocks:
+    """Blocks of text that become a document, each with its line, page or paragraph."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.length = 0
+        self.lines: Lines = []
+        self.headings: Headings = []
+
+    def add(self, text: str, line: int, headings: Sequence[tuple[int, int, str]] = ()) -> None:
+        """Add a block; its headings are placed from its beginning."""
+        self.lines.append((self.length, line))
+        self.headings += [(self.length + place, level, name) for place, level, name in headings]
+        self.append(text)
+
+    def append(self, text: str) -> None:
+        """Continue the block."""
+        self.texts.append(text)
+        self.length += len(text)
+
+    def document(self, unit: str, title: str = "") -> Document:
+        """The document; without a title its first heading."""
+        if not title and self.headings:
+            title = self.headings[0][2]
+        text = "".join(self.texts)
+        return Document(text, title=title, unit=unit, lines=self.lines, headings=self.headings)
+
+
 class _Reader(HTMLParser):
     """Collects the visible text; each block begins on a new line."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self.parts: list[str] = []
-        self.length = 0
-        self.lines: Lines = []
-        self.headings: Headings = []
+        self.blocks = Blocks()
         self.title: list[str] = []
         self.hidden: list[str] = []  # open elements whose text is not shown
         self.in_title = False
@@ -65,8 +119,9 @@ class _Reader(HTMLParser):
         if self.level and tag == f"h{self.level}":
             text = " ".join("".join(self.heading).split())
             if text:
-                place = self.length - len("".join(self.heading))
-                self.headings.append((max(0, place), self.level, text[:LONGEST_TITLE]))
+                place = self.blocks.length - len("".join(self.heading))
+                heading = (max(0, place), self.level, text[:LONGEST_TITLE])
+                self.blocks.headings.append(heading)
             self.level = 0
         if tag == "pre":
             self.preformatted = max(0, self.preformatted - 1)
@@ -79,28 +134,32 @@ class _Reader(HTMLParser):
         elif not self.hidden:
             self._add(data if self.preformatted else re.sub(r"\s+", " ", data))
 
+    @property
+    def begins(self) -> bool:
+        """Does the next text begin a block?"""
+        return not self.blocks.texts or self.blocks.texts[-1].endswith("\n\n")
+
     def _break(self) -> None:
-        if self.parts and not self.parts[-1].endswith("\n\n"):
+        if not self.begins:
             self._append("\n\n")
 
     def _add(self, text: str) -> None:
-        fresh = not self.parts or self.parts[-1].endswith("\n\n")
-        if fresh and not self.preformatted:
+        begins = self.begins
+        if begins and not self.preformatted:
             text = text.lstrip()
         if text:
-            if fresh:
-                self.lines.append((self.length, self.getpos()[0]))
+            if begins:
+                self.blocks.lines.append((self.blocks.length, self.getpos()[0]))
             self._append(text)
 
     def _append(self, text: str) -> None:
         if self.level:
             self.heading.append(text)
-        self.parts.append(text)
-        self.length += len(text)
+        self.blocks.append(text)
 
 
-def read_html(text: str, path: Path) -> tuple[str, Lines, Headings, str]:
-    """The visible text of a page, the source line of each block, its headings and title."""
+def read_html(text: str, path: Path) -> Document:
+    """The visible text of a page, with the source line of each block."""
     reader = _Reader()
     try:
         reader.feed(text)
@@ -108,13 +167,11 @@ def read_html(text: str, path: Path) -> tuple[str, Lines, Headings, str]:
     except (AssertionError, ValueError) as error:  # malformed declarations
         raise BertsmithError(f"{path}: not HTML that can be read ({one_line(error)})") from None
     title = " ".join("".join(reader.title).split())[:LONGEST_TITLE]
-    if not title and reader.headings:
-        title = reader.headings[0][2]
-    return "".join(reader.parts), reader.lines, reader.headings, title
+    return reader.blocks.document("line", title)
 
 
-def read_pdf(path: Path, data: bytes) -> tuple[str, Lines, str]:
-    """The text of a PDF, where each page begins, and its title."""
+def read_pdf(path: Path, data: bytes) -> Document:
+    """The text of a PDF; its unit is the page."""
     try:
         import pypdf
     except ImportError:
@@ -123,9 +180,7 @@ def read_pdf(path: Path, data: bytes) -> tuple[str, Lines, str]:
         ) from None
     # Its warnings do not name the file; unreadable files are errors below.
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
-    parts: list[str] = []
-    pages: Lines = []
-    length = 0
+    blocks = Blocks()
     try:
         reader = pypdf.PdfReader(io.BytesIO(data))
         if reader.is_encrypted and not reader.decrypt(""):
@@ -133,23 +188,21 @@ def read_pdf(path: Path, data: bytes) -> tuple[str, Lines, str]:
         if len(reader.pages) > MOST_PAGES:
             raise BertsmithError(f"{path}: has more than {MOST_PAGES:,} pages")
         for number, page in enumerate(reader.pages, 1):
-            text = (page.extract_text() or "").encode("utf-8", "replace").decode() + "\n\n"
-            pages.append((length, number))
-            parts.append(text)
-            length += len(text)
+            text = (page.extract_text() or "").encode("utf-8", "replace").decode()
+            blocks.add(f"{text}\n\n", number)
         title = str(reader.metadata.get("/Title") or "") if reader.metadata else ""
     except BertsmithError:
         raise
     except Exception as error:  # pypdf raises exceptions of any type for damaged files
         raise BertsmithError(f"{path}: not a PDF that can be read ({one_line(error)})") from error
-    text = "".join(parts)
-    if not text.strip():
+    document = blocks.document("page", title.encode("utf-8", "replace").decode()[:LONGEST_TITLE])
+    if not document.text.strip():
         raise BertsmithError(f"{path}: a PDF without text (scanned pages need text recognition)")
-    return text, pages, title.encode("utf-8", "replace").decode()[:LONGEST_TITLE]
+    return document
 
 
-def read_docx(path: Path, data: bytes) -> tuple[str, Lines, Headings, str]:
-    """The paragraphs and tables of a Word document, its headings and title."""
+def read_docx(path: Path, data: bytes) -> Document:
+    """The paragraphs and tables of a Word document; its unit is the paragraph."""
     try:
         import docx
     except ImportError:
@@ -161,7 +214,7 @@ def read_docx(path: Path, data: bytes) -> tuple[str, Lines, Headings, str]:
             if sum(entry.file_size for entry in archive.infolist()) > LARGEST_DOCX:
                 raise BertsmithError(f"{path}: unpacks to more than {LARGEST_DOCX >> 20} MiB")
         document = docx.Document(io.BytesIO(data))
-        blocks = [_block(block) for block in document.iter_inner_content()]
+        contents = [_block(block) for block in document.iter_inner_content()]
         title = document.core_properties.title or ""
     except BertsmithError:
         raise
@@ -169,19 +222,12 @@ def read_docx(path: Path, data: bytes) -> tuple[str, Lines, Headings, str]:
         raise BertsmithError(
             f"{path}: not a Word document that can be read ({one_line(error)})"
         ) from error
-    parts: list[str] = []
-    lines: Lines = []
-    headings: Headings = []
-    length = 0
-    for number, (text, level) in enumerate(blocks, 1):
-        if not text.strip():
-            continue
-        lines.append((length, number))
-        if level:
-            headings.append((length, level, " ".join(text.split())[:LONGEST_TITLE]))
-        parts.append(f"{text}\n\n")
-        length += len(parts[-1])
-    return "".join(parts), lines, headings, title or (headings[0][2] if headings else "")
+    blocks = Blocks()
+    for number, (text, level) in enumerate(contents, 1):
+        if text.strip():
+            heading = (0, level, " ".join(text.split())[:LONGEST_TITLE])
+            blocks.add(f"{text}\n\n", number, [heading] if level else [])
+    return blocks.document("paragraph", title)
 
 
 def _block(block: Any) -> tuple[str, int]:

@@ -1,9 +1,13 @@
-"""Fusion: two rankings → one, by scores on a common scale."""
+"""Rankings of passages, and their fusion: two → one, by scores on a common scale."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+
+Ids = np.ndarray[Any, np.dtype[np.int64]]  # of passages
 Ranking = Sequence[tuple[int, float]]
 
 

@@ -110,21 +110,7 @@ def distinct(hits: Iterable[Hit]) -> list[Hit]:
 
 def hit_of(passage: Stored, score: float, scores: tuple[dict[int, float], dict[int, float]]) -> Hit:
     """A hit of a stored passage: its score, and those of both methods by the passage's id."""
-    words, near = scores
-    return Hit(
-        file=passage.file,
-        line=passage.line,
-        unit=passage.unit,
-        start=passage.start,
-        end=passage.end,
-        document=passage.document,
-        title=passage.title,
-        heading=passage.heading,
-        kind=passage.kind,
-        modified=max(0, passage.modified) / 1e9,
-        text=passage.text,
-        score=score,
-        keywords=words.get(passage.id),
-        vectors=near.get(passage.id),
-        passage=passage.id,
-    )
+    values = vars(passage) | {"modified": max(0, passage.modified) / 1e9}
+    number = values.pop("id")
+    keywords, vectors = (ranking.get(number) for ranking in scores)
+    return Hit(**values, score=score, keywords=keywords, vectors=vectors, passage=number)

@@ -15,43 +15,23 @@ import numpy as np
 from bertsmith.errors import BertsmithError
 from bertsmith.ledger import Ledger
 from bertsmith.numbers import real_number, whole_number
-from bertsmith.search.build import (
-    Settings,
-    add_documents,
-    another_model,
-    drop_folder,
-    move_folder,
-    remove_documents,
-    store_weights,
-    update_folders,
-)
+from bertsmith.search import build
 from bertsmith.search.database import DamagedIndexError, current
-from bertsmith.search.encoder import DEFAULT_MODEL, Encoder, encoder_of
-from bertsmith.search.filters import Filters
-from bertsmith.search.fuse import SCALES, Ranking, fuse
+from bertsmith.search.encoder import Encoder
+from bertsmith.search.filters import condition
+from bertsmith.search.fuse import Ids, Ranking, fuse
 from bertsmith.search.hits import Hit, best_of_documents, distinct, hit_of
-from bertsmith.search.keywords import (
-    MOST_COMPLETIONS,
-    TITLE_WEIGHT,
-    Analyzer,
-    Query,
-    counted,
-    expression,
-    marked,
-    parse,
-    quoted,
-    without_accents,
-)
+from bertsmith.search.keywords import KeywordSearch, Query, parse
+from bertsmith.search.queries import IndexModel
 from bertsmith.search.segments import DamagedSegmentError, open_segment
 from bertsmith.search.store import Store, Stored
 from bertsmith.search.update import Report, Update, silent
 from bertsmith.search.vectors import GRAPH_FROM, VectorTable
-from bertsmith.settings import taking
+from bertsmith.settings import picked, taking
 from bertsmith.settings.search import IndexSettings, SearchSettings
 
 if TYPE_CHECKING:
     from bertsmith.search.encoder import Vectors
-    from bertsmith.search.queries import QueryEncoder
     from bertsmith.search.rerank import Reranker
 
 MODES = ("hybrid", "keywords", "vectors")
@@ -83,19 +63,15 @@ class Index:
         self.path = Path(path)
         self.ledger = Ledger()
         self._lock = threading.RLock()
-        self._embedding = threading.Lock()  # readers share the model
-        self._device, self._dtype, self._graph_from = device, dtype, graph_from
+        self._graph_from = graph_from
         self._store = Store.open(self.path)
-        self._folder = self._store.folder
-        self._failure: tuple[Any, str] = (None, "")  # a state of the index, and what is wrong
+        self._keywords = KeywordSearch(self._store.database)
         self._table: VectorTable | None = None
-        self._analyzer = Analyzer()
-        self._queries: QueryEncoder | None = None
+        self._failure: tuple[Any, str] = (None, "")  # a state of the index, and what is wrong
         self._rerankers: dict[str | Path, Reranker] = {}
-        self._encoder = model if isinstance(model, Encoder) else None
-        self._model = None if isinstance(model, Encoder) else model
-        if self._encoder is not None:
-            self._check(self._encoder.hash, self._encoder.name)
+        self._model = IndexModel(self.path, model, device, dtype, self.ledger)
+        if isinstance(model, Encoder):
+            self._model.check(self._stamp(), model, model.name)
 
     @classmethod
     def open(
@@ -123,22 +99,18 @@ class Index:
         **given: Any,
     ) -> Index:
         """Create an empty index, to which documents are added; prompts default to the model's."""
-        add_documents(Path(path), [], Settings(model=model, device=device, **given))
+        settings = build.Settings(model=model, device=device, **given)
+        build.add_documents(Path(path), [], settings)
         return cls.open(path, device=device)
 
     def reader(self) -> Index:
         """Return another handle of the index, with the same model: both search at the same time."""
         with self._latest():
-            quick = self._quickly_embedded("") is not None
-            shared = None if quick or self._meta_model() is None else self._model_of_index()
-        other = Index(
-            self.path,
-            model=shared or self._model,
-            device=self._device,
-            dtype=self._dtype,
-            graph_from=self._graph_from,
-        )
-        other._embedding = self._embedding
+            stamp = self._stamp()
+            if stamp and self._model.embed_quickly(stamp, "") is None:
+                self._model.load(stamp)  # once
+        other = Index(self.path, graph_from=self._graph_from)
+        other._model = self._model.shared()
         return other
 
     def __len__(self) -> int:
@@ -190,9 +162,9 @@ class Index:
             return None  # it is being searched
         try:
             with self._latest() as store:
-                if self._meta_model() is not None:
+                if stamp := self._stamp():
                     self._vectors()
-                    self._model_of_index()
+                    self._model.load(stamp)
                 state, reason = self._failure
                 return reason if state == (store.folder, store.generation()) else None
         except BertsmithError as error:
@@ -209,12 +181,12 @@ class Index:
         """
         if isinstance(documents, str | Mapping):
             raise BertsmithError("add takes a list of documents; update reads folders of files")
-        return self._changed(add_documents(self.path, documents, self._settings()))
+        return self._changed(build.add_documents(self.path, documents, self._settings()))
 
     def remove(self, names: str | Sequence[str]) -> Update:
         """Remove documents by their ids, or files by their paths."""
         listed = [names] if isinstance(names, str) else list(names)
-        return self._changed(remove_documents(self.path, listed, self._settings()))
+        return self._changed(build.remove_documents(self.path, listed, self._settings()))
 
     def update(
         self,
@@ -229,21 +201,22 @@ class Index:
         `exclude` and `include` are patterns as in .gitignore; the index keeps them for next time.
         """
         settings = replace(self._settings(), exclude=exclude, include=include)
-        return self._changed(update_folders(self.path, folders, settings, self.ledger, report))
+        update = build.update_folders(self.path, folders, settings, self.ledger, report)
+        return self._changed(update)
 
     def move(self, old: str | Path, new: str | Path) -> Update:
         """Record that a folder of the index was moved; the next update reads it there."""
-        return self._changed(move_folder(self.path, old, new))
+        return self._changed(build.move_folder(self.path, old, new))
 
     def drop(self, folder: str | Path) -> Update:
         """Remove a folder from the index, with its files; they are not indexed again."""
-        return self._changed(drop_folder(self.path, folder))
+        return self._changed(build.drop_folder(self.path, folder))
 
-    def _settings(self) -> Settings:
+    def _settings(self) -> build.Settings:
         """Settings with the model that is already loaded."""
         with self._latest():
-            encoder = self._model_of_index() if self._meta_model() is not None else None
-        return Settings(encoder=encoder)
+            stamp = self._stamp()
+            return build.Settings(encoder=self._model.load(stamp) if stamp else None)
 
     def _changed(self, update: Update) -> Update:
         self._refresh()
@@ -252,14 +225,12 @@ class Index:
     def _refresh(self) -> None:
         """Switch to the newest state of the index."""
         with self._lock:
-            if current(self.path) != self._folder or self._store.outdated():
+            if current(self.path) != self._store.folder or self._store.outdated():
                 store = Store.open(self.path)
                 self._store.close()
-                self._store, self._folder, self._table = store, store.folder, None
-                former, stamp = self._encoder, self._meta_model() or {}
-                own = (stamp.get("hash"), stamp.get("long", "window"), stamp.get("width"))
-                if former is not None and (former.hash, former.long, former.width) != own:
-                    self._encoder = None
+                self._store, self._table = store, None
+                self._keywords = KeywordSearch(store.database)
+                self._model.follow(self._stamp())
 
     @contextmanager
     def _latest(self) -> Iterator[Store]:
@@ -292,23 +263,29 @@ class Index:
         model of the index) or a `Reranker`; further passages follow in their old order with their
         old scores. `highlight` marks the words that match.
         """
-        wanted = SearchSettings(**given)
-        weights, fusion = wanted.weights or self.weights, wanted.fusion
-        asked = self._asked(query, mode, weights, fusion)
+        wanted = picked(SearchSettings, given)
+        if given:
+            raise BertsmithError(f"unknown setting {next(iter(given))!r}")
+        if not isinstance(query, str):
+            raise BertsmithError(f"a query is a text, not a {type(query).__name__}")
+        if mode not in MODES:
+            raise BertsmithError(f"unknown mode {mode!r}; known: {', '.join(MODES)}")
+        for weight in wanted.weights or ():
+            real_number(weight, "a weight", 0.0)
         top = whole_number(top, "top", 1, MOST)
-        filters = Filters.of(wanted.files, wanted.kinds, wanted.after, wanted.before)
+        filters = condition(wanted.files, wanted.kinds, wanted.after, wanted.before)
+        asked, reranker = parse(query), self.reranker(wanted.rerank)
         if asked.blank:
             return []
-        options = (mode, weights, fusion, filters, max(DEPTH, 2 * top))
-        depth = whole_number(wanted.rerank_top, "rerank_top", 1, MOST)
-        reranker = (self.reranker(wanted.rerank), depth)
         with self._lock:
             for attempt in range(3):
                 self._refresh()
                 try:
                     with self._store.snapshot():
-                        hits = self._search(asked, top, options, wanted.by_document, reranker)
-                        return self._highlighted(hits, asked) if highlight else hits
+                        completed = self._keywords.completed(asked)
+                        rankings = self._rankings(completed, mode, filters, max(DEPTH, 2 * top))
+                        hits = self._hits(completed, mode, rankings, top, wanted, reranker)
+                        return self._highlighted(hits, completed) if highlight else hits
                 except BertsmithError as error:
                     # The index may have changed in the meantime: retry with the newer state.
                     if attempt == 2 or not self._superseded(error):
@@ -323,18 +300,19 @@ class Index:
 
         with self._lock:
             if model == "index":
-                if self._meta_model() is None:
+                stamp = self._stamp()
+                if not stamp:
                     raise BertsmithError(f"{self.path}: was built without a model to rerank with")
-                return Reranker(self._model_of_index().model)
+                return Reranker(self._model.load(stamp).model)
             if not isinstance(model, str | Path):
-                return Reranker(model, self._device)
+                return Reranker(model, self._model.device)
             if model not in self._rerankers:
-                self._rerankers[model] = Reranker(model, self._device)
+                self._rerankers[model] = Reranker(model, self._model.device)
             return self._rerankers[model]
 
     def _superseded(self, error: BertsmithError) -> bool:
         """Whether an error concerns a state of the index that another process has replaced."""
-        if current(self.path) != self._folder or self._store.outdated():
+        if current(self.path) != self._store.folder or self._store.outdated():
             return True
         if not isinstance(error, DamagedSegmentError):
             return False
@@ -344,7 +322,8 @@ class Index:
         """Remember damage; add the way out to an error about vectors, which are computed again."""
         if isinstance(error, DamagedIndexError):
             with suppress(sqlite3.Error):
-                self._failure = (self._folder, self._store.generation()), str(error)
+                state = self._store.folder, self._store.generation()
+                self._failure = state, str(error)
         if not isinstance(error, DamagedSegmentError):
             return error
         return BertsmithError(
@@ -352,180 +331,64 @@ class Index:
             " search --keywords needs no vectors"
         )
 
-    def _search(
-        self, query: Query, top: int, options: tuple[Any, ...], by_document: bool, reranker: Any
-    ) -> list[Hit]:
-        rerank, deep = reranker
-        query = self._completed(query)
-        ranking, scores = self._ranked(query, *options)
-        hits: list[Hit] = []
-        while ranking and len(hits) < top:
-            step = max(FIRST, top, deep if rerank is not None else 0)
-            part, ranking = ranking[:step], ranking[step:]
-            passages = self._store.passages([number for number, _ in part])
-            pairs = zip(passages, part, strict=True)
-            more = [hit_of(passage, score, scores) for passage, (_, score) in pairs]
-            if not by_document:  # copies of a document are documents
-                more = distinct(more)
-            if rerank is not None and not hits:
-                more = [*rerank.rerank(query.text, more[:deep]), *more[deep:]]
-            hits = (best_of_documents if by_document else distinct)([*hits, *more])
-        return hits[:top]
+    def _rankings(
+        self, query: Query, mode: str, filters: tuple[str, list[Any]], depth: int
+    ) -> tuple[list[tuple[int, float]], list[tuple[int, float]]]:
+        """The passages that match a query by keywords, and by vectors; empty if not of the mode."""
+        allowed = self._keywords.allowed(query, *filters)
+        words: list[tuple[int, float]] = []
+        near: list[tuple[int, float]] = []
+        without = mode == "hybrid" and not self._stamp()  # an index without vectors
+        if mode != "vectors":
+            words = self._keywords.ranking(query, depth, allowed)
+        if mode != "keywords" and not without:
+            near = self._nearest(query, depth, allowed)
+        return words, near
 
-    def _highlighted(self, hits: list[Hit], query: Query) -> list[Hit]:
-        query = self._completed(query)
-        clauses = marked(query, self._frequencies(query.words), self._store.count())
-        marks = [tuple(self._analyzer.highlights(hit.text, query, clauses)) for hit in hits]
-        return [replace(hit, highlights=m) for hit, m in zip(hits, marks, strict=True)]
+    def _nearest(self, query: Query, depth: int, allowed: Ids | None) -> list[tuple[int, float]]:
+        table = self._vectors()
+        return table.nearest(self.embed(query.text), depth, allowed) if len(table) else []
 
-    def _asked(self, query: str, mode: str, weights: tuple[float, float], fusion: str) -> Query:
-        if not isinstance(query, str):
-            raise BertsmithError(f"a query is a text, not a {type(query).__name__}")
-        if mode not in MODES:
-            raise BertsmithError(f"unknown mode {mode!r}; known: {', '.join(MODES)}")
-        if fusion not in SCALES:
-            raise BertsmithError(f"unknown fusion {fusion!r}; known: {', '.join(SCALES)}")
-        for weight in weights:
-            real_number(weight, "a weight", 0.0)
-        return parse(query)
-
-    def _completed(self, query: Query) -> Query:
-        """The query with words for its prefixes, where FTS5's own prefix search is wrong.
-
-        FTS5 stems the prefix too: it looks for gas* as ga*, which garden begins with, and for lady*
-        as ladi*, which ladybird does not begin with. Such a prefix is replaced by words. To others
-        the words are added whose stem is shorter than the prefix.
-        """
-        kept, added = [], []
-        prefixes = [without_accents(prefix) for prefix in query.prefixes]
-        for prefix, parts in zip(prefixes, self._analyzer.stems(prefixes), strict=True):
-            named = self._stemmed(self._store.completions(prefix))
-            if parts == [prefix]:
-                kept.append(prefix)
-                named = {stem: word for stem, word in named.items() if not stem.startswith(prefix)}
-            added += self._most_frequent(list(named.values()))
-        return replace(query, prefixes=tuple(kept), completions=tuple(added))
-
-    def _stemmed(self, words: list[str]) -> dict[str, str]:
-        """A word for each stem."""
-        return {
-            parts[0]: word
-            for word, parts in zip(words, self._analyzer.stems(words), strict=True)
-            if parts
-        }
-
-    def _most_frequent(self, words: list[str]) -> list[str]:
-        """The words that most passages contain, if there are many."""
-        if len(words) <= MOST_COMPLETIONS:
-            return words
-        frequency = self._frequencies(words)
-        return sorted(words, key=lambda word: -frequency[quoted(word)])[:MOST_COMPLETIONS]
-
-    def _ranked(
+    def _hits(
         self,
         query: Query,
         mode: str,
-        weights: tuple[float, float],
-        fusion: str,
-        filters: Filters,
-        depth: int,
-    ) -> tuple[list[tuple[int, float]], tuple[dict[int, float], dict[int, float]]]:
-        """Passages by score, and the scores of each method."""
-        allowed = self._allowed(query, filters)
-        words: list[tuple[int, float]] = []
-        near: list[tuple[int, float]] = []
-        if self._meta_model() is None and mode == "hybrid":
-            mode = "keywords"  # an index without vectors
-        if mode != "vectors":
-            words = self._by_keywords(query, depth, allowed)
-        if mode != "keywords":
-            near = self._by_vectors(query, depth, allowed)
-        ranking = fuse(words, near, weights, fusion) if mode == "hybrid" else words or near
-        return ranking, (dict(words), dict(near))
+        rankings: tuple[Ranking, Ranking],
+        top: int,
+        wanted: SearchSettings,
+        reranker: Reranker | None,
+    ) -> list[Hit]:
+        words, near = rankings
+        ranking = words or near
+        if mode == "hybrid" and self._stamp():
+            ranking = fuse(words, near, wanted.weights or self.weights, wanted.fusion)
+        scores, depth = (dict(words), dict(near)), wanted.rerank_top
+        hits: list[Hit] = []
+        while ranking and len(hits) < top:
+            step = max(FIRST, top, depth if reranker is not None else 0)
+            first, ranking = ranking[:step], ranking[step:]
+            passages = self._store.passages([number for number, _ in first])
+            pairs = zip(passages, first, strict=True)
+            more = [hit_of(passage, score, scores) for passage, (_, score) in pairs]
+            if not wanted.by_document:  # copies of a document are documents
+                more = distinct(more)
+            if reranker is not None and not hits:
+                more = [*reranker.rerank(query.text, more[:depth]), *more[depth:]]
+            hits = (best_of_documents if wanted.by_document else distinct)([*hits, *more])
+        return hits[:top]
 
-    def _allowed(self, query: Query, filters: Filters) -> Any:
-        """Return the sorted ids that filters and phrases allow; None for all."""
-        where, values = filters.condition()
-        if not where and not query.required:
-            return None
-        sql = "SELECT p.id FROM passages p"
-        if where:
-            sql += f" JOIN files f ON f.id = p.file WHERE {where}"
-        if query.required:
-            sql += (" AND" if where else " WHERE") + (
-                " p.id IN (SELECT rowid FROM words WHERE words MATCH ?)"
-            )
-            values = [*values, query.required]
-        rows = self._store.database.execute(sql, values).fetchall()
-        return np.sort(np.array([row[0] for row in rows], dtype=np.int64))
-
-    def _by_keywords(self, query: Query, depth: int, allowed: Any) -> list[tuple[int, float]]:
-        clauses = counted(query, self._frequencies(query.words), self._store.count())
-        if not clauses or (allowed is not None and not len(allowed)):
-            return []
-        asked = expression(query, clauses)
-        limit = depth if allowed is None else -1
-        rows = self._store.database.execute(
-            f"SELECT rowid, bm25(words, {TITLE_WEIGHT}, 1.0) AS score FROM words"
-            " WHERE words MATCH ? ORDER BY score, rowid LIMIT ?",
-            (asked, limit),
-        )
-        if allowed is None:
-            return [(number, -score) for number, score in rows]
-        permitted = set(allowed.tolist())
-        ranking = [(number, -score) for number, score in rows if number in permitted]
-        return ranking[:depth]
-
-    def _frequencies(self, words: list[str]) -> dict[str, int]:
-        """Return the number of passages that contain each word, by the word in quotes."""
-        stems = self._analyzer.stems(words)
-        frequency = {}
-        for word, parts in zip(words, stems, strict=True):
-            counts = [
-                self._store.database.execute(
-                    "SELECT doc FROM frequency WHERE term = ?", (stem,)
-                ).fetchone()
-                for stem in parts
-            ]
-            frequency[quoted(word)] = min((row[0] if row else 0 for row in counts), default=0)
-        return frequency
-
-    def _by_vectors(self, query: Query, depth: int, allowed: Any) -> list[tuple[int, float]]:
-        table = self._vectors()
-        if not len(table):
-            return []
-        return table.nearest(self.embed(query.text), depth, allowed)
+    def _highlighted(self, hits: list[Hit], query: Query) -> list[Hit]:
+        spans = self._keywords.highlights([hit.text for hit in hits], query)
+        return [replace(hit, highlights=tuple(s)) for hit, s in zip(hits, spans, strict=True)]
 
     def embed(self, query: str) -> Vectors:
         """Return the unit vector (D,) of a query, computed with the model of the index."""
         with self._lock:
-            quick = self._quickly_embedded(query) if self._encoder is None else None
-            if quick is not None:
-                return quick
-            with self._embedding:
-                return self._model_of_index().embed_query(query)
-
-    def _quickly_embedded(self, query: str) -> Vectors | None:
-        """Embed a query with the default model in NumPy, unless another one was asked for."""
-        stamp = self._meta_model() or {}
-        if (
-            stamp.get("width")
-            or stamp.get("name") != DEFAULT_MODEL
-            or self._model
-            or self._device not in (None, "cpu")
-        ):
-            return None
-        if self._queries is None:
-            from bertsmith.search.queries import QueryEncoder
-
-            self._queries = QueryEncoder()
-        if self._queries.hash != stamp["hash"] or self._dtype not in (None, "float32"):
-            return None
-        return self._queries.embed((stamp.get("query_prompt") or "") + query)
+            return self._model.embed(self._stamp(), query)
 
     def _vectors(self) -> VectorTable:
         """Return the vectors of the current state."""
-        if self._meta_model() is None:
+        if not self._stamp():
             raise BertsmithError(
                 f"{self.path}: was built without vectors; search it with --keywords, or build it"
                 " again with a model"
@@ -540,11 +403,8 @@ class Index:
         An index without vectors has an empty second ranking.
         """
         with self._latest():
-            asked = self._completed(parse(query))
-            allowed = self._allowed(asked, Filters.of((), (), None, None))
-            words = self._by_keywords(asked, DEPTH, allowed)
-            near = self._by_vectors(asked, DEPTH, allowed) if self._meta_model() else []
-            return words, near
+            completed = self._keywords.completed(parse(query))
+            return self._rankings(completed, "hybrid", ("", []), DEPTH)
 
     def passages(self, ids: Sequence[int]) -> list[Stored]:
         """Passages by their ids, in this order."""
@@ -563,9 +423,10 @@ class Index:
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """Return unit vectors (N, D) of texts, as the index embeds passages; (N, 0) without one."""
         with self._lock:
-            if self._meta_model() is None:
+            stamp = self._stamp()
+            if not stamp:
                 return np.zeros((len(texts), 0), np.float32)
-            return self._model_of_index().embed(texts)
+            return self._model.load(stamp).embed(texts)
 
     def places(self) -> dict[int, tuple[str, str]]:
         """The document and the file of every passage, by its id."""
@@ -591,49 +452,27 @@ class Index:
     def weights(self) -> tuple[float, float]:
         """The default weights of keywords and vectors in hybrid search: learned, or the model's."""
         with self._latest() as store:
-            stamp, learned = self._meta_model(), store.meta().get("weights")
+            stamp, learned = self._stamp(), store.meta().get("weights")
         if stamp and learned and learned["model"] == stamp["hash"]:
             return learned["keywords"], learned["vectors"]
-        return OWN_WEIGHTS.get(stamp["name"], WEIGHTS) if stamp else WEIGHTS
+        return OWN_WEIGHTS.get(stamp.get("name", ""), WEIGHTS)
 
     def keep_weights(self, weights: tuple[float, float]) -> None:
         """Store the default weights of hybrid search, for as long as the model is the same."""
         with self._latest():
-            stamp = self._meta_model()
-        if stamp is None:
+            stamp = self._stamp()
+        if not stamp:
             raise BertsmithError(f"{self.path}: has no vectors, and needs no weights")
         keywords, vectors = weights
-        store_weights(self.path, {"model": stamp["hash"], "keywords": keywords, "vectors": vectors})
+        learned = {"model": stamp["hash"], "keywords": keywords, "vectors": vectors}
+        build.store_weights(self.path, learned)
 
-    def _meta_model(self) -> dict[str, Any] | None:
-        model: dict[str, Any] | None = self._store.meta().get("model")
-        return model
+    def _stamp(self) -> dict[str, Any]:
+        """The description of the model that embedded the index; empty without vectors."""
+        return self._store.meta().get("model") or {}
 
     @property
     def encoder(self) -> Encoder:
         """The model of the index."""
         with self._latest():
-            return self._model_of_index()
-
-    def _model_of_index(self) -> Encoder:
-        if self._encoder is None:
-            stamp = self._meta_model() or {}
-            name = str(self._model or stamp.get("name"))
-            try:
-                encoder = encoder_of(stamp, name, self._device, self._dtype)
-                self._check(encoder.hash, name)
-            except BertsmithError as error:
-                if "another model" in str(error):
-                    raise
-                raise BertsmithError(
-                    f"{self.path}: its model cannot be opened ({error}); say where it is with"
-                    " --model, or search with --keywords"
-                ) from error
-            encoder.ledger = self.ledger
-            self._encoder = encoder
-        return self._encoder
-
-    def _check(self, other: str, name: str) -> None:
-        stamp = self._meta_model()
-        if stamp is not None and stamp["hash"] != other:
-            raise another_model(self.path, stamp, name)
+            return self._model.load(self._stamp())

@@ -6,8 +6,13 @@ import re
 import sqlite3
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bertsmith.search.fuse import Ids
 
 # Words are letters, numbers and marks (which Indic scripts write vowels with); English endings
 # are stripped, accents too.
@@ -171,46 +176,155 @@ def _asked(word: str) -> Iterable[str]:
     return [part for part in parts if part]
 
 
-class Analyzer:
-    """FTS5 in memory: stems of words, and positions of query words in a text."""
+class KeywordSearch:
+    """Keyword search in the database of an index, and FTS5 in memory for what it says of texts."""
 
-    def __init__(self) -> None:
-        self.database = sqlite3.connect(":memory:", check_same_thread=False)
-        quoted = TOKENIZER.replace("'", "''")
-        self.database.execute(f"CREATE VIRTUAL TABLE t USING fts5(x, tokenize='{quoted}')")
-        self.database.execute("CREATE VIRTUAL TABLE v USING fts5vocab(t, instance)")
+    def __init__(self, index: sqlite3.Connection) -> None:
+        self.index = index
+        self.memory = sqlite3.connect(":memory:", check_same_thread=False)
+        tokenizer = TOKENIZER.replace("'", "''")
+        self.memory.execute(f"CREATE VIRTUAL TABLE t USING fts5(x, tokenize='{tokenizer}')")
+        self.memory.execute("CREATE VIRTUAL TABLE v USING fts5vocab(t, instance)")
 
-    def stems(self, words: Sequence[str]) -> list[list[str]]:
-        """Return the stems of each word, as stored in the index."""
-        self.database.execute("DELETE FROM t")
+    def completed(self, query: Query) -> Query:
+        """The query with words for its prefixes, where FTS5's own prefix search is wrong.
+
+        FTS5 stems the prefix too: it looks for gas* as ga*, which garden begins with, and for lady*
+        as ladi*, which ladybird does not begin with. Such a prefix is replaced by words. To others
+        the words are added whose stem is shorter than the prefix.
+        """
+        kept, added = [], []
+        prefixes = [without_accents(prefix) for prefix in query.prefixes]
+        for prefix, stems in zip(prefixes, self._stems(prefixes), strict=True):
+            words = self._words_of(prefix)
+            by_stem = {s[0]: word for word, s in zip(words, self._stems(words), strict=True) if s}
+            if stems == [prefix]:
+                kept.append(prefix)
+                by_stem = {s: word for s, word in by_stem.items() if not s.startswith(prefix)}
+            added += self._most_frequent(list(by_stem.values()))
+        return replace(query, prefixes=tuple(kept), completions=tuple(added))
+
+    def _words_of(self, prefix: str) -> list[str]:
+        """Words of the index that begin with a prefix."""
+        rows = self.index.execute(
+            "SELECT word FROM vocabulary WHERE word >= ? AND word < ? LIMIT ?",
+            (prefix, prefix + "\U0010ffff", MOST_CANDIDATES),
+        )
+        return [word for (word,) in rows]
+
+    def _most_frequent(self, words: list[str]) -> list[str]:
+        """The words that most passages contain, if there are many."""
+        if len(words) <= MOST_COMPLETIONS:
+            return words
+        frequency = self._frequencies(words)
+        return sorted(words, key=lambda word: -frequency[quoted(word)])[:MOST_COMPLETIONS]
+
+    def _stems(self, words: Sequence[str]) -> list[list[str]]:
+        """The stems of each word, as stored in the index."""
+        self.memory.execute("DELETE FROM t")
         rows = list(enumerate(words, 1))
-        self.database.executemany("INSERT INTO t(rowid, x) VALUES (?, ?)", rows)
+        self.memory.executemany("INSERT INTO t(rowid, x) VALUES (?, ?)", rows)
         stems: list[list[str]] = [[] for _ in words]
-        for term, row in self.database.execute("SELECT term, doc FROM v ORDER BY doc, offset"):
+        for term, row in self.memory.execute("SELECT term, doc FROM v ORDER BY doc, offset"):
             stems[row - 1].append(term)
         return stems
 
-    def highlights(self, text: str, query: Query, clauses: list[str]) -> list[tuple[int, int]]:
-        """The spans of a text that match clauses of a query, in order, not overlapping."""
-        spans = [
-            (match.start(), match.end())
-            for run in {run for run in RUNS.findall(query.text) if run}
-            for part in ([run] if run in text else _asked(run))
-            for match in re.finditer(re.escape(part), text)
-        ]
+    def _frequencies(self, words: list[str]) -> dict[str, int]:
+        """The number of passages that contain each word, by the word in quotes."""
+        frequency = {}
+        for word, stems in zip(words, self._stems(words), strict=True):
+            sql = "SELECT doc FROM frequency WHERE term = ?"
+            rows = [self.index.execute(sql, (stem,)).fetchone() for stem in stems]
+            frequency[quoted(word)] = min((row[0] if row else 0 for row in rows), default=0)
+        return frequency
+
+    def allowed(self, query: Query, condition: str, values: list[Any]) -> Ids | None:
+        """The sorted ids of passages that match a condition on files `f`, and the query's phrases.
+
+        None stands for all.
+        """
+        conditions = [condition] if condition else []
+        if query.required:
+            conditions.append("p.id IN (SELECT rowid FROM words WHERE words MATCH ?)")
+            values = [*values, query.required]
+        if not conditions:
+            return None
+        sql = "SELECT p.id FROM passages p JOIN files f ON f.id = p.file WHERE "
+        rows = self.index.execute(sql + " AND ".join(conditions), values).fetchall()
+        return np.sort(np.array([number for (number,) in rows], dtype=np.int64))
+
+    def ranking(self, query: Query, depth: int, allowed: Ids | None) -> list[tuple[int, float]]:
+        """The passages with the highest BM25, at most `depth` of those that are allowed."""
+        clauses, _ = self._clauses(query)
+        if not clauses or (allowed is not None and not len(allowed)):
+            return []
+        chosen = " OR ".join(clauses)
+        rows = self.index.execute(
+            f"SELECT rowid, -bm25(words, {TITLE_WEIGHT}, 1.0) AS score FROM words"
+            " WHERE words MATCH ? ORDER BY score DESC, rowid LIMIT ?",
+            # Phrases count for the score too.
+            (
+                f"({query.required}) AND ({chosen})" if query.required else chosen,
+                depth if allowed is None else -1,
+            ),
+        )
+        if allowed is None:
+            return rows.fetchall()
+        permitted = set(allowed.tolist())
+        return [row for row in rows if row[0] in permitted][:depth]
+
+    def _clauses(self, query: Query) -> tuple[list[str], list[str]]:
+        """The clauses of a query that are searched, without very frequent ones.
+
+        Then those whose matches are highlighted.
+        """
+        frequency = self._frequencies(query.words)
+        (passages,) = self.index.execute("SELECT count(*) FROM passages").fetchone()
+        rare = sorted(query.clauses, key=lambda clause: frequency.get(clause, 0))[:MOST_TERMS]
+        if passages >= FEW:
+            kept = [clause for clause in rare if frequency.get(clause, 0) <= COMMON * passages]
+            rare = kept or rare[:1]
+        searched = [clause for clause in query.clauses if clause in set(rare)]
+        most = MOST * passages if passages >= SOME else passages
+        telling = [c for c in searched if c not in UNMARKED and frequency.get(c, 0) <= most]
+        return searched, telling or searched
+
+    def highlights(self, texts: Sequence[str], query: Query) -> list[list[tuple[int, int]]]:
+        """The spans of each text that match a query, in order, not overlapping."""
+        _, clauses = self._clauses(query)
         plain = [part for clause in clauses for part in _without_runs(clause)]
-        if plain:
-            self.database.execute("DELETE FROM t")
-            clean = text.replace("\1", " ").replace("\2", " ").replace("\0", " ")
-            apart, spaces = _apart(clean)
-            self.database.execute("INSERT INTO t(rowid, x) VALUES (1, ?)", (apart,))
-            row = self.database.execute(
-                "SELECT highlight(t, 0, char(1), char(2)) FROM t WHERE t MATCH ?",
-                (" OR ".join(plain[: 2 * MOST_TERMS]),),
-            ).fetchone()
-            for start, end in _spans(row[0]) if row else ():
-                spans.append((start - bisect_left(spaces, start), end - bisect_left(spaces, end)))
-        return _merged(spans)
+        wanted = " OR ".join(plain[: 2 * MOST_TERMS])
+        return [_merged([*_run_spans(text, query), *self._spans(text, wanted)]) for text in texts]
+
+    def _spans(self, text: str, wanted: str) -> Iterator[tuple[int, int]]:
+        """The spans that match an FTS5 expression."""
+        if not wanted:
+            return
+        self.memory.execute("DELETE FROM t")
+        clean = text.replace("\1", " ").replace("\2", " ").replace("\0", " ")
+        apart, spaces = _apart(clean)
+        self.memory.execute("INSERT INTO t(rowid, x) VALUES (1, ?)", (apart,))
+        row = self.memory.execute(
+            "SELECT highlight(t, 0, char(1), char(2)) FROM t WHERE t MATCH ?", (wanted,)
+        ).fetchone()
+        place = start = 0
+        for part in re.split("([\1\2])", row[0]) if row else ():
+            if part == "\1":
+                start = place
+            elif part == "\2":
+                yield start - bisect_left(spaces, start), place - bisect_left(spaces, place)
+            else:
+                place += len(part)
+
+
+def _run_spans(text: str, query: Query) -> list[tuple[int, int]]:
+    """Where a text has the query's words in scripts without spaces, or pairs of their letters."""
+    return [
+        match.span()
+        for run in set(RUNS.findall(query.text))
+        for part in ([run] if run in text else _asked(run))
+        for match in re.finditer(re.escape(part), text)
+    ]
 
 
 def _without_runs(clause: str) -> list[str]:
@@ -229,19 +343,6 @@ def _apart(text: str) -> tuple[str, list[int]]:
     return " ".join(parts), [place + number for number, place in enumerate(borders)]
 
 
-def _spans(text: str) -> list[tuple[int, int]]:
-    """Return the spans between the marks that highlight() inserted."""
-    spans, place, start = [], 0, 0
-    for part in re.split("([\1\2])", text):
-        if part == "\1":
-            start = place
-        elif part == "\2":
-            spans.append((start, place))
-        else:
-            place += len(part)
-    return spans
-
-
 def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     merged: list[tuple[int, int]] = []
     for start, end in sorted(spans):
@@ -250,31 +351,3 @@ def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
         elif start < end:
             merged.append((start, end))
     return merged
-
-
-def counted(query: Query, frequency: dict[str, int], passages: int) -> list[str]:
-    """Return the clauses of a query that are searched, without very frequent ones.
-
-    `frequency` is the number of passages that contain each clause.
-    """
-    rare = sorted(query.clauses, key=lambda clause: frequency.get(clause, 0))[:MOST_TERMS]
-    if passages >= FEW:
-        kept = [clause for clause in rare if frequency.get(clause, 0) <= COMMON * passages]
-        rare = kept or rare[:1]
-    return [clause for clause in query.clauses if clause in set(rare)]
-
-
-def marked(query: Query, frequency: dict[str, int], passages: int) -> list[str]:
-    """Return the clauses of a query whose matches are highlighted."""
-    clauses = counted(query, frequency, passages)
-    most = MOST * passages if passages >= SOME else passages
-    telling = [c for c in clauses if c not in UNMARKED and frequency.get(c, 0) <= most]
-    return telling or clauses
-
-
-def expression(query: Query, clauses: list[str]) -> str:
-    """Return the FTS5 expression: any of the clauses, and all phrases."""
-    chosen = " OR ".join(clauses)
-    if query.required:  # phrases count for the score too
-        return f"({query.required}) AND ({chosen})"
-    return chosen

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from bertsmith.errors import BertsmithError
-from bertsmith.search.documents import Document
+from bertsmith.search.formats import Document
 
 # The end of a sentence: punctuation (with closing quotes) before a space, or that of scripts
 # without spaces; a line feed ends a unit too, so that verse, lists and code are cut at lines,

@@ -1,27 +1,114 @@
-"""Vectors of queries by bertsmith-embed in NumPy, so that a search need not wait for PyTorch."""
+"""Vectors of queries by the model of an index; by bertsmith-embed in NumPy, without PyTorch."""
 
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import safe_open
 
+from bertsmith.errors import BertsmithError
 from bertsmith.folders import files_hash
 from bertsmith.foreign import read_json
-from bertsmith.search.encoder import DEFAULT_MODEL, Vectors
-from bertsmith.tokenizer import Tokenizer
+from bertsmith.ledger import Ledger
+from bertsmith.search.encoder import (
+    DEFAULT_MODEL,
+    Encoder,
+    Vectors,
+    another_model,
+    encoder_of,
+)
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "models" / DEFAULT_MODEL
 ERF = np.vectorize(math.erf, otypes=[np.float32])
+
+
+class IndexModel:
+    """The model of the index at `path`, which is loaded when it is first needed.
+
+    Queries of the default model need no PyTorch, unless something else was asked for.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        model: str | Path | Encoder | None,
+        device: str | None,
+        dtype: str | None,
+        ledger: Ledger,
+    ) -> None:
+        """`model` is the encoder, or its new location."""
+        self.path, self.device, self.dtype, self.ledger = path, device, dtype, ledger
+        self.encoder = model if isinstance(model, Encoder) else None
+        self.place = None if isinstance(model, Encoder) else model
+        self.lock = threading.Lock()  # readers share the encoder
+        self._queries: QueryEncoder | None = None
+
+    def load(self, stamp: Mapping[str, Any]) -> Encoder:
+        """The encoder that an index with this stamp was embedded with."""
+        if self.encoder is None:
+            name = str(self.place or stamp.get("name"))
+            try:
+                encoder = encoder_of(stamp, name, self.device, self.dtype)
+            except BertsmithError as error:
+                raise BertsmithError(
+                    f"{self.path}: its model cannot be opened ({error}); say where it is with"
+                    " --model, or search with --keywords"
+                ) from error
+            self.check(stamp, encoder, name)
+            encoder.ledger = self.ledger
+            self.encoder = encoder
+        return self.encoder
+
+    def shared(self) -> IndexModel:
+        """The same model for another reader, which uses it in turn."""
+        other = copy(self)
+        other._queries = None
+        return other
+
+    def check(self, stamp: Mapping[str, Any], encoder: Encoder, name: str) -> None:
+        """Refuse a model that did not embed the index."""
+        if stamp and stamp["hash"] != encoder.hash:
+            raise another_model(self.path, stamp, name)
+
+    def follow(self, stamp: Mapping[str, Any]) -> None:
+        """Let go of an encoder that the index was embedded without by another process."""
+        own = (stamp.get("hash"), stamp.get("long", "window"), stamp.get("width"))
+        if self.encoder and (self.encoder.hash, self.encoder.long, self.encoder.width) != own:
+            self.encoder = None
+
+    def embed(self, stamp: Mapping[str, Any], query: str) -> Vectors:
+        """The unit vector (D,) of a query."""
+        quick = self.embed_quickly(stamp, query) if self.encoder is None else None
+        if quick is not None:
+            return quick
+        with self.lock:
+            return self.load(stamp).embed_query(query)
+
+    def embed_quickly(self, stamp: Mapping[str, Any], query: str) -> Vectors | None:
+        """The vector of a query by the default model in NumPy; None if that is not possible."""
+        default = stamp.get("name") == DEFAULT_MODEL and not stamp.get("width") and not self.place
+        if not default or self.device not in (None, "cpu") or self.dtype not in (None, "float32"):
+            return None
+        if self._queries is None:
+            self._queries = QueryEncoder()
+        if self._queries.hash != stamp["hash"]:
+            return None
+        return self._queries.embed((stamp.get("query_prompt") or "") + query)
 
 
 class QueryEncoder:
     """The one ModernBERT layer of bertsmith-embed, for texts that fit into it."""
 
     def __init__(self) -> None:
+        from safetensors import safe_open
+
+        from bertsmith.tokenizer import Tokenizer
+
         self.hash = files_hash({DIRECTORY})
         self.settings = read_json(DIRECTORY / "config.json")
         self.tokenizer = Tokenizer.load(DIRECTORY, family=self.settings["model_type"])
@@ -46,14 +133,14 @@ class QueryEncoder:
         """(T, D) → (T, D): softmax attention with rotary positions."""
         heads = self.settings["num_attention_heads"]
         width = x.shape[1] // heads
-        parts = self._linear(x, "attn.Wqkv").reshape(len(x), 3, heads, width)
-        q, k, v = parts.transpose(1, 2, 0, 3)  # (H, T, d) each
+        projected = self._linear(x, "attn.Wqkv").reshape(len(x), 3, heads, width)
+        q, k, v = projected.transpose(1, 2, 0, 3)  # (H, T, d) each
         speeds = self.settings["global_rope_theta"] ** (-np.arange(0, width, 2) / width)
         angles = np.tile(np.outer(np.arange(len(x)), speeds), 2)
         cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
         q, k = (
-            one * cos + np.concatenate([-one[..., width // 2 :], one[..., : width // 2]], -1) * sin
-            for one in (q, k)
+            x * cos + np.concatenate([-x[..., width // 2 :], x[..., : width // 2]], -1) * sin
+            for x in (q, k)
         )
         scores = q @ k.transpose(0, 2, 1) / np.float32(math.sqrt(width))
         weights = np.exp(scores - scores.max(-1, keepdims=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from pathspec import GitIgnoreSpec
@@ -40,14 +40,6 @@ class SourceFile:
     modified: int  # nanoseconds since 1970
 
 
-@dataclass
-class Scan:
-    """The files of some folders; `unread` says why a folder or file could not be looked at."""
-
-    files: list[SourceFile] = field(default_factory=list)
-    unread: dict[str, str] = field(default_factory=dict)
-
-
 def resolved_roots(folders: Sequence[str | Path]) -> list[Path]:
     """Return the full paths of folders and files to index; a missing one is an error."""
     roots = []
@@ -76,16 +68,17 @@ def under(key: str, root: Path | str) -> bool:
 
 def scan(
     roots: Sequence[Path], ledger: Ledger, patterns: Mapping[str, Mapping[str, list[str]]]
-) -> Scan:
+) -> tuple[list[SourceFile], dict[str, str]]:
     """List every regular file of the roots once, in order, and count what is left out.
 
-    `patterns` has the patterns `exclude` and `include` of each root, as .gitignore writes them.
+    Also returns why folders and files could not be read. `patterns` has the patterns `exclude` and
+    `include` of each root, as .gitignore writes them.
     """
-    result = Scan()
-    seen: set[str] = set()
+    files: dict[str, SourceFile] = {}
+    unread: dict[str, str] = {}
     for root in roots:
         own = patterns.get(str(root), {})
-        for path in [root] if root.is_file() else _walk(root, own, ledger, result):
+        for path in [root] if root.is_file() else _walk(root, own, ledger, unread):
             key = text_key(path)
             try:
                 state = path.stat()
@@ -93,23 +86,24 @@ def scan(
                 if error.errno in GONE:
                     ledger.note("links that lead nowhere, left out")
                 else:
-                    result.unread[key] = f"cannot be read ({cause(error)})"
+                    unread[key] = f"cannot be read ({cause(error)})"
                 continue
             if not path.is_file():
                 ledger.note("devices and pipes, left out")
-            elif key not in seen:
-                seen.add(key)
-                result.files.append(SourceFile(path, key, state.st_size, state.st_mtime_ns))
-    return result
+            else:
+                files.setdefault(key, SourceFile(path, key, state.st_size, state.st_mtime_ns))
+    return list(files.values()), unread
 
 
-def _walk(root: Path, own: Mapping[str, list[str]], ledger: Ledger, result: Scan) -> Iterator[Path]:
+def _walk(
+    root: Path, own: Mapping[str, list[str]], ledger: Ledger, unread: dict[str, str]
+) -> Iterator[Path]:
     """Yield the files of a folder that no rule leaves out."""
 
     def unreadable(error: OSError) -> None:
         if error.errno not in GONE:
             key = text_key(Path(error.filename))
-            result.unread[key] = f"cannot be read ({cause(error)})"
+            unread[key] = f"cannot be read ({cause(error)})"
 
     last = [(what, str(root), patterns(lines)) for what, lines in DEFAULTS.items()]
     last += [("files and folders of --exclude", str(root), patterns(own.get("exclude", [])))]
@@ -139,8 +133,8 @@ def _walk(root: Path, own: Mapping[str, list[str]], ledger: Ledger, result: Scan
         folders[:] = [name.rstrip(os.sep) for name in kept if name.endswith(os.sep)]
         rules |= {str(Path(folder, name)): inherited for name in folders}
         yield from (Path(folder, name) for name in kept if not name.endswith(os.sep))
-    if empty and text_key(root) not in result.unread:
-        result.unread[text_key(root)] = "holds no files (is its disk mounted?)"
+    if empty and text_key(root) not in unread:
+        unread[text_key(root)] = "holds no files (is its disk mounted?)"
 
 
 def left_out(path: str, rules: Sequence[Rule]) -> str | None:

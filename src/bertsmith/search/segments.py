@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bertsmith.files import UNREADABLE, atomic, cause, digest, sync, writing
+from bertsmith.files import UNREADABLE, cause, digest, sync, write_bytes, writing
 from bertsmith.search.database import DamagedIndexError
 
 Matrix = np.ndarray[Any, np.dtype[Any]]
 DTYPES = ("float32", "float16", "int8")
-BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
 class Segment:
     """A file of vectors (rows, dimension) as recorded in the database."""
 
-    id: int
+    id: int  # 0 before it is recorded
     name: str
     sha256: str
     rows: int
@@ -39,33 +38,18 @@ class DamagedSegmentError(DamagedIndexError):
         self.segment = segment
 
 
-def write_segment(folder: Path, parts: Iterable[Matrix], dtype: str) -> tuple[str, str, int, int]:
-    """Write vectors to a new file and flush it to the disk.
-
-    Returns its name, SHA-256 sum, rows and dimension. `parts` are matrices of one width.
-    """
-    blocks = [np.ascontiguousarray(stored(part, dtype), dtype=np.dtype(dtype)) for part in parts]
-    rows, dimension = sum(len(block) for block in blocks), blocks[0].shape[1]
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        header,
-        {
-            "descr": np.lib.format.dtype_to_descr(np.dtype(dtype)),
-            "fortran_order": False,
-            "shape": (rows, dimension),
-        },
-    )
-    total = hashlib.sha256(header.getvalue())
-    for block in blocks:
-        total.update(block.data)
-    name = f"{total.hexdigest()[:24]}.npy"
-    with atomic(folder / name) as stream:
-        stream.write(header.getvalue())
-        for block in blocks:
-            stream.write(block.data)
+def write_segment(folder: Path, matrices: Sequence[Matrix], dtype: str) -> Segment:
+    """Write vectors to a new file, named by its sum, and flush it to the disk."""
+    vectors = np.concatenate([stored(matrix, dtype) for matrix in matrices]).astype(dtype)
+    content = io.BytesIO()
+    np.save(content, vectors)
+    sha256 = hashlib.sha256(content.getbuffer()).hexdigest()
+    name = f"{sha256[:24]}.npy"
+    write_bytes(folder / name, content.getvalue())
     with writing(folder):
         sync(folder)
-    return name, total.hexdigest(), rows, dimension
+    rows, dimension = vectors.shape
+    return Segment(0, name, sha256, rows, dimension, dtype)
 
 
 def stored(vectors: Matrix, dtype: str) -> Matrix:

@@ -10,7 +10,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from bertsmith.search.database import (
     pointed,
     remove_folder,
 )
-from bertsmith.search.keywords import MOST_CANDIDATES, TOKENIZER, distinct_words, spaced
+from bertsmith.search.keywords import TOKENIZER, distinct_words, spaced
 from bertsmith.search.segments import Segment
 
 MOST_SEEN = 500_000  # words in memory
@@ -307,26 +307,33 @@ class Store:
         """Forget which words are known, since some were added by the changes rolled back."""
         self._seen.clear()
 
-    def add_segment(self, name: str, sha256: str, rows: int, dimension: int, dtype: str) -> int:
+    def add_segment(self, segment: Segment) -> int:
         """Add a segment whose file is on the disk; equal content is stored once."""
-        row = self.database.execute("SELECT id FROM segments WHERE name = ?", (name,)).fetchone()
-        if row:
-            return int(row[0])
-        written = self.database.execute(
-            "INSERT INTO segments (name, sha256, rows, dimension, dtype) VALUES (?, ?, ?, ?, ?)",
-            (name, sha256, rows, dimension, dtype),
+        _, *values = astuple(segment)
+        self.database.execute(
+            "INSERT OR IGNORE INTO segments (name, sha256, rows, dimension, dtype)"
+            " VALUES (?, ?, ?, ?, ?)",
+            values,
         )
-        assert written.lastrowid is not None
-        return written.lastrowid
+        row = self.database.execute("SELECT id FROM segments WHERE name = ?", (segment.name,))
+        return int(row.fetchone()[0])
 
-    def set_vectors(self, rows: Iterable[tuple[int, int, int]]) -> None:
-        """Record where the vectors of passages are: (passage, segment, row)."""
-        self.database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
+    def remove_segment(self, segment: int) -> None:
+        """Remove a segment and what is recorded of its vectors; its file is swept later."""
+        for table, column in (("vectors", "segment"), ("pending", "segment"), ("segments", "id")):
+            self.database.execute(f"DELETE FROM {table} WHERE {column} = ?", (segment,))
 
-    def set_pending(self, key: bytes, segment: int, row: int) -> None:
-        """Record the vector of a passage that will be stored later."""
-        values = (key, segment, row)
-        self.database.execute("INSERT OR REPLACE INTO pending VALUES (?, ?, ?)", values)
+    def set_vectors(self, rows: Iterable[tuple[int, int, int, bytes]]) -> None:
+        """Record vectors of passages that are still stored: (segment, row, passage, its key)."""
+        self.database.executemany(
+            "INSERT OR REPLACE INTO vectors (passage, segment, row)"
+            " SELECT id, ?, ? FROM passages WHERE id = ? AND key = ?",
+            rows,
+        )
+
+    def set_pending(self, rows: Iterable[tuple[bytes, int, int]]) -> None:
+        """Record vectors of passages that will be stored later: (key, segment, row)."""
+        self.database.executemany("INSERT OR REPLACE INTO pending VALUES (?, ?, ?)", rows)
 
     def vector_of(self, key: bytes) -> tuple[int, int] | None:
         """Return the segment and row of a passage with the same content, if any."""
@@ -346,14 +353,6 @@ class Store:
             "SELECT id, name, sha256, rows, dimension, dtype FROM segments ORDER BY id"
         )
         return [Segment(*row) for row in rows]
-
-    def completions(self, prefix: str) -> list[str]:
-        """Return words of the index that begin with a prefix."""
-        rows = self.database.execute(
-            "SELECT word FROM vocabulary WHERE word >= ? AND word < ? LIMIT ?",
-            (prefix, prefix + "\U0010ffff", MOST_CANDIDATES),
-        )
-        return [word for (word,) in rows]
 
     def count(self, table: str = "passages") -> int:
         """The number of passages, files or vectors."""

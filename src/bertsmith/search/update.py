@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bertsmith.errors import BertsmithError
 from bertsmith.files import digest, open_bytes, reading
@@ -16,29 +16,24 @@ from bertsmith.ledger import Ledger
 from bertsmith.search.documents import (
     BINARY,
     MINIFIED,
-    Document,
     kind_of,
     packed,
     read_documents,
 )
+from bertsmith.search.embedding import VectorWriter
 from bertsmith.search.encoder import Encoder
 from bertsmith.search.encodings import is_text
+from bertsmith.search.formats import Document
 from bertsmith.search.passages import READING, Chunking, Passage, cut, joined_text
 from bertsmith.search.scan import SourceFile, scan, text_key, under
-from bertsmith.search.segments import DamagedSegmentError, Matrix, open_segment, write_segment
 from bertsmith.search.store import Store, sweep_segments
 
 ADDED = "added"  # the kind of documents that were added from Python
-BATCH = 256  # passages that are sorted by length before they are embedded
-STEP, STEP_SECONDS = 16, 0.5  # passages between two reports; more where they take less time
 PACKING = 4  # characters to a byte of a compressed file, roughly
-SEGMENT_ROWS = 16_384  # vectors of a segment while it is written
 COMMIT_PASSAGES, COMMIT_SECONDS = 8192, 60.0  # after which a transaction ends, at a file's end
 LARGE = 1 << 20  # bytes of text from which a file is embedded in parts
 LEFT_OUT = {BINARY: "files that hold no text (binary)", MINIFIED: "minified files and source maps"}
 FRESH = 2_000_000_000  # nanoseconds; a file this young may change without a new time
-MOST_SEGMENTS = 8  # small ones, before they are merged
-MERGED_BYTES = 128 << 20
 
 
 @dataclass
@@ -51,7 +46,7 @@ class Update:
     moved: int = 0  # by `Index.move`
     unchanged: int = 0
     passages: int = 0  # written
-    embedded: int = 0  # of them; the others had vectors already
+    embedded: int = 0  # texts; passages of equal texts share a vector
     repaired: list[str] = field(default_factory=list)  # segments that were damaged
     problems: list[dict[str, str]] = field(default_factory=list)  # files that could not be read
     seconds: float = 0.0
@@ -68,31 +63,33 @@ def silent(done: int, total: int, update: Update) -> None:
     """Report nothing."""
 
 
+class StoredFile(NamedTuple):
+    """A file or document of the index."""
+
+    id: int
+    path: str
+    kind: str
+    size: int
+    modified: int
+    sha256: str
+
+
 class Updater:
     """Updates of a store by the process that holds its lock."""
 
     def __init__(
-        self,
-        store: Store,
-        encoder: Encoder | None,
-        ledger: Ledger,
-        report: Report = silent,
+        self, store: Store, encoder: Encoder | None, ledger: Ledger, report: Report = silent
     ) -> None:
         self.store, self.encoder, self.ledger, self.report = store, encoder, ledger, report
-        meta = store.meta()
-        self.chunking = Chunking(**meta["chunking"])
-        self.dtype = str(meta["dtype"])
+        self.chunking = Chunking(**store.meta()["chunking"])
         self.update = Update()
-        # Passages that have no vector yet: their numbers, or keys where they are not stored yet.
-        self.texts: list[tuple[int | bytes, str]] = []
-        self.rows: list[int | bytes] = []  # the passages of the segment that is being filled
-        self.vectors: list[Matrix] = []
-        # Segments on the disk that are not in the database yet, and the passages of their rows.
-        self.ready: list[tuple[tuple[str, str, int, int], list[int | bytes]]] = []
+        self.vectors = VectorWriter(store, encoder, self._progress)
         self.written = 0  # passages since the last commit
-        self.since = time.monotonic()
-        self.read = self.file_end = self.done = self.total = 0  # bytes of text
-        self.step, self.batch = STEP, BATCH
+        self.committed = time.monotonic()
+
+    def _progress(self, done: int, total: int) -> None:
+        self.update.embedded = self.vectors.embedded
+        self.report(done, total, self.update)
 
     # -------------------------------------------------------------- folders
 
@@ -106,59 +103,53 @@ class Updater:
 
         Files of `missing` folders, and of those that cannot be read, stay in the index.
         """
-        start = time.monotonic()
-        self._repair()
-        checked = int(self.store.meta().get("checked", 0))
-        now = time.time_ns()
-        known = self._known()
-        self._remember(roots, patterns or {})  # now, so that a run that is killed can be resumed
-        found = scan(roots, self.ledger, patterns or {})
-        files = found.files
-        found.unread |= {text_key(path): "no such file or folder" for path in missing}
-        self._keep(found.unread, list(known))
-        seen = {file.key for file in files}
-        fresh = checked - FRESH
-        work = [file for file in files if not _same(file, known.get(file.key), fresh)]
-        self.update.unchanged = len(files) - len(work)
-        self.read, self.done, self.total = 0, 0, sum(map(_weight, work))
-        self.report(0, self.total, self.update)
-        gone = [key for key in known if key not in seen and any(under(key, r) for r in roots)]
-        gone = [key for key in gone if not any(under(key, path) for path in found.unread)]
-        with self._portions() as end_of_file:
-            for file in work:
-                self.file_end = self.read + _weight(file)
-                self._one_file(file, known.get(file.key))
-                self.read = self.file_end
-                self._report()
-                end_of_file()
-            for key in gone:  # last, so that vectors of moved files can be reused
-                self.store.remove_file(known[key][0])
-                self.update.removed += 1
-            self.store.database.execute("DELETE FROM pending")
-            meta = self.store.meta()
-            if meta.get("reading") != READING and set(meta["roots"]) == set(map(str, roots)):
-                self.store.set_meta(reading=READING)
-        self._warn_of_copies(roots)
-        self.store.set_meta(checked=now)
-        self._finish()
-        self.update.seconds = round(time.monotonic() - start, 3)
+        checked, now = int(self.store.meta().get("checked", 0)), time.time_ns()
+        with self._running():
+            former = self._former_files()
+            self._remember(roots, patterns or {})  # now, so that a killed run can be resumed
+            files, unread = scan(roots, self.ledger, patterns or {})
+            unread |= {text_key(path): "no such file or folder" for path in missing}
+            self._report_unread(unread, list(former))
+            work = [
+                file for file in files if not _same(file, former.get(file.key), checked - FRESH)
+            ]
+            self.update.unchanged = len(files) - len(work)
+            self.vectors.begin(sum(map(_weight, work)))
+            with self._portions() as end_of_file:
+                for file in work:
+                    end = self.vectors.read + _weight(file)
+                    self._one_file(file, former.get(file.key), end)
+                    self.vectors.read = end
+                    self.vectors.show_progress()
+                    end_of_file()
+                # Last, so that vectors of files that moved can be used again.
+                seen = {file.key for file in files}
+                for key in former.keys() - seen:
+                    kept = any(under(key, path) for path in unread)
+                    if not kept and any(under(key, root) for root in roots):
+                        self.store.remove_file(former[key].id)
+                        self.update.removed += 1
+                self.store.database.execute("DELETE FROM pending")
+                if {*self.store.meta()["roots"]} == {*map(str, roots)}:
+                    self._set_meta(reading=READING)
+            self._report_copies(roots)
+            self.store.set_meta(checked=now)
         return self.update
 
-    def _known(self) -> dict[str, tuple[int, int, int, str]]:
+    def _former_files(self) -> dict[str, StoredFile]:
         """The files of the index; those that an earlier version read look changed."""
-        same = self.store.meta().get("reading") == READING
         rows = self.store.database.execute(
-            "SELECT path, id, size, modified, sha256 FROM files WHERE kind != ?", (ADDED,)
+            "SELECT id, path, kind, size, modified, sha256 FROM files WHERE kind != ?", (ADDED,)
         )
-        return {
-            path: (number, size, modified if same else -1, sha256 if same else "")
-            for path, number, size, modified, sha256 in rows
-        }
+        files = map(StoredFile._make, rows)
+        if self.store.meta().get("reading") == READING:
+            return {file.path: file for file in files}
+        return {file.path: file._replace(modified=-1, sha256="") for file in files}
 
-    def _keep(self, unread: Mapping[str, str], known: Sequence[str]) -> None:
+    def _report_unread(self, unread: Mapping[str, str], former: Sequence[str]) -> None:
         """Report folders that cannot be read, and that their files stay in the index."""
         for path, reason in unread.items():
-            kept = sum(under(key, path) for key in known)
+            kept = sum(under(key, path) for key in former)
             if kept:
                 reason += f"; what the index has of it is kept (files: {kept:,}); --drop removes"
                 reason += " it, --move OLD NEW follows a folder that was moved"
@@ -169,156 +160,85 @@ class Updater:
         self, roots: Sequence[Path], patterns: Mapping[str, Mapping[str, list[str]]]
     ) -> None:
         meta = self.store.meta()
-        former = meta.get("roots", [])
-        listed = list(dict.fromkeys([*former, *map(str, roots)]))
-        values = {"roots": listed, "patterns": {**meta.get("patterns", {}), **patterns}}
+        listed = list(dict.fromkeys([*meta.get("roots", []), *map(str, roots)]))
         with self.store.transaction():
-            for key, value in values.items():
-                if meta.get(key) != value:
-                    self.store.set_meta(**{key: value})
+            self._set_meta(roots=listed, patterns={**meta.get("patterns", {}), **patterns})
 
-    def _warn_of_copies(self, roots: Sequence[Path]) -> None:
+    def _set_meta(self, **values: object) -> None:
+        """Store settings that changed; others would count as a change of the index."""
+        meta = self.store.meta()
+        self.store.set_meta(**{key: one for key, one in values.items() if meta.get(key) != one})
+
+    def _report_copies(self, roots: Sequence[Path]) -> None:
         """Report folders that are gone and whose files are also in the folders just read."""
         listed = map(Path, self.store.meta().get("roots", []))
-        for former in [one for one in listed if one not in roots and not one.exists()]:
+        for gone in [path for path in listed if path not in roots and not path.exists()]:
             rows = self.store.database.execute("SELECT path, sha256 FROM files").fetchall()
-            sums = {sha256 for path, sha256 in rows if under(path, former)}
+            sums = {sha256 for path, sha256 in rows if under(path, gone)}
             for root in roots:
                 copies = sum(sha256 in sums and under(path, root) for path, sha256 in rows)
                 if copies:
                     reason = f"no longer exists, and {root} holds copies (files: {copies:,}); if it"
-                    reason += f" was moved: bertsmith index --out {self.store.root} --move {former}"
+                    reason += f" was moved: bertsmith index --out {self.store.root} --move {gone}"
                     reason += f" {root}"
-                    self.update.problems.append({"file": str(former), "reason": reason})
+                    self.update.problems.append({"file": str(gone), "reason": reason})
 
-    # -------------------------------------------------------------- folders that moved
-
-    def move(self, old: Path, new: Path) -> Update:
-        """Record that a folder, or what is above some folders, has another place now."""
-        meta = self.store.meta()
-
-        def moved(path: str) -> str:
-            return text_key(new) + path[len(text_key(old)) :] if under(path, old) else path
-
-        roots = [moved(root) for root in meta.get("roots", [])]
-        if not any(under(text_key(new), root) for root in roots):
-            roots.append(text_key(new))
-        kept = {moved(root): value for root, value in meta.get("patterns", {}).items()}
-        with self.store.transaction():
-            for number, path in self._below(old):
-                target = moved(path)
-                row = self.store.database.execute("SELECT 1 FROM files WHERE path = ?", (target,))
-                if row.fetchone():  # the new folder was indexed too
-                    self.store.remove_file(number)
-                    self.update.removed += 1
-                else:
-                    values = (target, number)
-                    self.store.database.execute("UPDATE files SET path = ? WHERE id = ?", values)
-                    self.update.moved += 1
-            self.store.set_meta(roots=list(dict.fromkeys(roots)), patterns=kept)
-        self.store.seal()
-        return self.update
-
-    def drop(self, folder: Path) -> Update:
-        """Remove a folder and its files from the index."""
-        with self.store.transaction():
-            for number, _ in self._below(folder):
-                self.store.remove_file(number)
-                self.update.removed += 1
-            roots = self.store.meta().get("roots", [])
-            self.store.set_meta(roots=[root for root in roots if not under(root, folder)])
-        self.store.seal()
-        return self.update
-
-    def _below(self, folder: Path) -> list[tuple[int, str]]:
-        """The files of a folder; an error if the index has none and was not built from it."""
-        rows = self.store.database.execute(
-            "SELECT id, path FROM files WHERE kind != ?", (ADDED,)
-        ).fetchall()
-        below = [(number, path) for number, path in rows if under(path, folder)]
-        roots = self.store.meta().get("roots", [])
-        if not below and not any(under(root, folder) for root in roots):
-            raise BertsmithError(
-                f"{folder}: not in the index {self.store.root}; its folders: {', '.join(roots)}"
-            )
-        return below
-
-    def _one_file(self, file: SourceFile, known: tuple[int, int, int, str] | None) -> None:
+    def _one_file(self, file: SourceFile, former: StoredFile | None, end: int) -> None:
         """Read a file again; if that fails, keep its old passages."""
-        kept, floor = self.store.database, 1 << 62
-        counts = self.update.passages, self.update.embedded, self.written
+        execute = self.store.database.execute
         try:
             if kind_of(file.path) in ("text", "code") and not _holds_text(file.path):
                 raise BertsmithError(BINARY)
             with reading(file.path):
                 sha256 = digest(file.path)
-            if known is None and self._is_added(file.key):
+            added = self._stored(file.key) if former is None else None
+            if added is not None and added.kind == ADDED:
                 raise BertsmithError("a document of this id was added from Python")
-            if known and known[3] == sha256:
-                kept.execute(
-                    "UPDATE files SET size = ?, modified = ? WHERE id = ?",
-                    (file.size, file.modified, known[0]),
-                )
+            if former and former.sha256 == sha256:
+                seen = (file.size, file.modified, former.id)
+                execute("UPDATE files SET size = ?, modified = ? WHERE id = ?", seen)
                 self.update.unchanged += 1
                 return
-            self._embed_ahead(file)
-            kept.execute("SAVEPOINT one_file")
-            try:
-                former = self._take_vectors(known[0]) if known else {}
-                if known:
-                    self.store.remove_file(known[0])
-                floor = kept.execute("SELECT coalesce(max(id), 0) FROM passages").fetchone()[0]
-                number = self.store.add_file(
-                    file.key, kind_of(file.path), file.size, file.modified, sha256
-                )
-                for document in read_documents(file.path, self.ledger):
-                    self._passages(number, document, former)
+            self._embed_ahead(file, end)
+            values = (file.key, kind_of(file.path), file.size, file.modified, sha256)
+            with self._savepoint():
+                number = self._store(former, values, read_documents(file.path, self.ledger), end)
                 with reading(file.path):
                     state = file.path.stat()
                 if (state.st_size, state.st_mtime_ns) != (file.size, file.modified):
-                    kept.execute("UPDATE files SET modified = -1 WHERE id = ?", (number,))
-            except BaseException:
-                kept.execute("ROLLBACK TO one_file")
-                raise
-            finally:
-                kept.execute("RELEASE one_file")
+                    execute("UPDATE files SET modified = -1 WHERE id = ?", (number,))
         except BertsmithError as error:
-            self._forget_above(floor)
-            self.store.rolled_back()
-            self.update.passages, self.update.embedded, self.written = counts
-            if known and MINIFIED in str(error):  # written by an earlier version
-                self.store.remove_file(known[0])
+            if former and MINIFIED in str(error):  # written by an earlier version
+                self.store.remove_file(former.id)
                 self.update.removed += 1
-                known = None
-            self._problem(file, error, known is not None)
-            return
-        if known:
-            self.update.changed += 1
-        else:
-            self.update.added += 1
+                former = None
+            self._report_problem(file, error, former is not None)
 
-    def _is_added(self, key: str) -> bool:
-        row = self.store.database.execute("SELECT kind FROM files WHERE path = ?", (key,))
-        return row.fetchone() == (ADDED,)
+    @contextmanager
+    def _savepoint(self) -> Iterator[None]:
+        """Changes that are undone after an error, while the transaction goes on."""
+        waiting = len(self.vectors.passages)
+        counts = self.update.added, self.update.changed, self.update.passages, self.written
+        self.store.database.execute("SAVEPOINT one_file")
+        try:
+            yield
+        except BaseException:
+            self.store.database.execute("ROLLBACK TO one_file")
+            self.store.rolled_back()
+            del self.vectors.passages[waiting:]
+            self.update.added, self.update.changed, self.update.passages, self.written = counts
+            raise
+        finally:
+            self.store.database.execute("RELEASE one_file")
 
-    def _forget_above(self, floor: int) -> None:
-        """Drop pending passages with ids above `floor`, those of a file that failed."""
-
-        def kept(number: int | bytes) -> bool:
-            return isinstance(number, bytes) or number <= floor
-
-        self.texts = [(number, text) for number, text in self.texts if kept(number)]
-        for passages in (self.rows, *(passages for _, passages in self.ready)):
-            passages[:] = [number if kept(number) else -1 for number in passages]
-
-    def _problem(self, file: SourceFile, error: BertsmithError, known: bool) -> None:
+    def _report_problem(self, file: SourceFile, error: BertsmithError, kept: bool) -> None:
         for reason, what in LEFT_OUT.items():
             if reason in str(error):
                 self.ledger.note(f"{what}, left out")
-                if not known:
+                if not kept:
                     return
         reason = str(error).removeprefix(f"{file.path}: ")
-        if known:
+        if kept:
             reason += "; its former content is kept"
         self.update.problems.append({"file": file.key, "reason": reason})
 
@@ -326,80 +246,77 @@ class Updater:
 
     def documents(self, documents: Iterable[tuple[str, Document]], finish: bool = True) -> Update:
         """Add documents by id; existing ones are replaced."""
-        start = time.monotonic()
-        self._repair()
-        with self._portions() as end_of_file:
+        with self._running(finish), self._portions() as end_of_file:
             for name, document in documents:
                 content = f"{document.title}\0{document.text}".encode("utf-8", "replace")
                 sha256 = hashlib.sha256(content).hexdigest()
-                row = self.store.database.execute(
-                    "SELECT id, sha256, kind FROM files WHERE path = ?", (name,)
-                ).fetchone()
-                if row and row[2] != ADDED:
+                former = self._stored(name)
+                if former and former.kind != ADDED:
                     raise BertsmithError(f"{name}: is the path of an indexed file, not an id")
-                if row and row[1] == sha256:
+                if former and former.sha256 == sha256:
                     self.update.unchanged += 1
                     continue
-                former = self._take_vectors(row[0]) if row else {}
-                if row:
-                    self.store.remove_file(row[0])
-                    self.update.changed += 1
-                else:
-                    self.update.added += 1
-                now = time.time_ns()
-                number = self.store.add_file(name, ADDED, len(content), now, sha256)
-                self._passages(number, document, former)
+                values = (name, ADDED, len(content), time.time_ns(), sha256)
+                self._store(former, values, [document])
                 end_of_file()
-        if finish:
-            self._finish()
-        self.update.seconds = round(time.monotonic() - start, 3)
         return self.update
 
     def remove(self, names: Sequence[str]) -> Update:
         """Remove files by path, or added documents by id."""
-        self._repair()
-        with self._portions():
+        with self._running(), self._portions():
             for name in names:
-                row = self.store.database.execute(
-                    "SELECT id FROM files WHERE path = ?", (name,)
-                ).fetchone()
-                if row is None:
+                former = self._stored(name)
+                if former is None:
                     raise BertsmithError(f"{name}: no such file or document in the index")
-                self.store.remove_file(row[0])
+                self.store.remove_file(former.id)
                 self.update.removed += 1
-        self._finish()
         return self.update
 
-    # -------------------------------------------------------------- passages and vectors
+    def _stored(self, path: str) -> StoredFile | None:
+        row = self.store.database.execute(
+            "SELECT id, path, kind, size, modified, sha256 FROM files WHERE path = ?", (path,)
+        ).fetchone()
+        return row and StoredFile._make(row)
 
-    def _passages(
-        self, file: int, document: Document, former: dict[bytes, tuple[int, int]]
-    ) -> None:
-        for passage in cut(document, self.chunking):
-            text, key = _content(document, passage)
-            place = former.get(key) or self.store.vector_of(key)
-            values = (
-                document.id,
-                document.title,
-                passage.heading,
-                passage.line,
-                document.unit,
-                passage.start,
-                passage.end,
-                passage.text,
-            )
-            number = self.store.add_passage(file, values, key)
-            self.update.passages += 1
-            self.written += 1
-            if place is not None:
-                self.store.set_vectors([(number, *place)])
-            elif self.encoder is not None:
-                self.texts.append((number, text))
-                if len(self.texts) >= self.batch:
-                    self._embed()
-            self.read = min(self.read + len(passage.text), self.file_end)
+    # -------------------------------------------------------------- passages
 
-    def _embed_ahead(self, file: SourceFile) -> None:
+    def _store(
+        self,
+        former: StoredFile | None,
+        values: tuple[str, str, int, int, str],
+        documents: Iterable[Document],
+        end: int = 0,
+    ) -> int:
+        """Store a file in the place of its `former` content; `end` is the progress at its end."""
+        if former is not None:  # its vectors are used again: it is removed afterwards
+            renamed = "UPDATE files SET path = path || char(0) WHERE id = ?"
+            self.store.database.execute(renamed, (former.id,))
+        file = self.store.add_file(*values)
+        for document in documents:
+            for passage in cut(document, self.chunking):
+                text, key = _content(document, passage)
+                cells = (
+                    document.id,
+                    document.title,
+                    passage.heading,
+                    passage.line,
+                    document.unit,
+                    passage.start,
+                    passage.end,
+                    passage.text,
+                )
+                self.vectors.add(self.store.add_passage(file, cells, key), key, text)
+                self._count_read(passage, end)
+                self.update.passages += 1
+                self.written += 1
+        if former is None:
+            self.update.added += 1
+        else:
+            self.store.remove_file(former.id)
+            self.update.changed += 1
+        return file
+
+    def _embed_ahead(self, file: SourceFile, end: int) -> None:
         """Embed a large file in parts, and commit the vectors of each by the keys of passages.
 
         The file itself is written afterwards, in one transaction: readers see all of it or nothing,
@@ -411,66 +328,31 @@ class Updater:
         for document in read_documents(file.path, Ledger()):
             for passage in cut(document, self.chunking):
                 text, key = _content(document, passage)
-                self.read = min(self.read + len(passage.text), self.file_end)
+                self._count_read(passage, end)
                 if self.store.vector_of(key) is None:
-                    self.texts.append((key, text))
-                if len(self.texts) >= self.batch:
-                    self._embed()
-                    if self._late() or len(self.rows) >= COMMIT_PASSAGES:
-                        self._commit()
-        self._commit()
+                    self.vectors.want(key, text)
+                if self._late() or len(self.vectors.keys) >= COMMIT_PASSAGES:
+                    self._commit(ahead=True)
+        self._commit(ahead=True)
 
-    def _take_vectors(self, file: int) -> dict[bytes, tuple[int, int]]:
-        """Return where the vectors of a file's passages are, before the file is read again."""
-        rows = self.store.database.execute(
-            "SELECT p.key, v.segment, v.row FROM passages p JOIN vectors v ON v.passage = p.id"
-            " WHERE p.file = ?",
-            (file,),
-        )
-        return {key: (segment, row) for key, segment, row in rows}
+    def _count_read(self, passage: Passage, end: int) -> None:
+        self.vectors.read = min(self.vectors.read + len(passage.text), end)
 
-    def _embed(self) -> None:
-        """Embed the pending passages."""
-        if not self.texts or self.encoder is None:
-            return
-        self.texts.sort(key=lambda pair: -len(pair[1]))
-        while self.texts:
-            begin = time.monotonic()
-            part, self.texts = self.texts[: self.step], self.texts[self.step :]
-            self.vectors.append(self.encoder.embed([text for _, text in part]))
-            self.batch = self.encoder.portion(BATCH)
-            if time.monotonic() - begin < STEP_SECONDS:
-                self.step = min(2 * self.step, self.batch)
-            self.rows += [number for number, _ in part]
-            self.update.embedded += len(part)
-            self._report()
-        if len(self.rows) >= SEGMENT_ROWS:
-            self._write_segment()
+    # -------------------------------------------------------------- transactions
 
-    def _report(self) -> None:
-        """Report how much of the text has been read and embedded."""
-        waiting = sum(len(text) for _, text in self.texts)
-        self.done = max(self.done, self.read - waiting)
-        self.report(self.done, self.total, self.update)
-
-    def _write_segment(self) -> None:
-        if self.rows:
-            written = write_segment(self.store.folder, self.vectors, self.dtype)
-            self.ready.append((written, self.rows))
-            self.rows, self.vectors = [], []
-
-    def _flush(self) -> None:
-        """Embed the pending passages, and record all segments in the database."""
-        self._embed()
-        self._write_segment()
-        for (name, sha256, rows, dimension), passages in self.ready:
-            segment = self.store.add_segment(name, sha256, rows, dimension, self.dtype)
-            for row, number in enumerate(passages):
-                if isinstance(number, bytes):
-                    self.store.set_pending(number, segment, row)
-                elif number >= 0:
-                    self.store.set_vectors([(number, segment, row)])
-        self.ready = []
+    @contextmanager
+    def _running(self, finish: bool = True) -> Iterator[None]:
+        """Repair the index before an update; embed, merge and seal what it left afterwards."""
+        start = time.monotonic()
+        self.update.repaired = self.vectors.repair()
+        yield
+        if finish:
+            with self.store.transaction():
+                self.vectors.fill()
+            self.vectors.merge()
+            sweep_segments(self.store)
+            self.store.seal()
+        self.update.seconds = round(time.monotonic() - start, 3)
 
     @contextmanager
     def _portions(self) -> Iterator[Callable[[], None]]:
@@ -482,110 +364,17 @@ class Updater:
 
         with self.store.transaction():  # the last transaction is committed or rolled back
             yield end_of_file
-            self._flush()
+            self.vectors.flush()
 
     def _late(self) -> bool:
-        return time.monotonic() - self.since > COMMIT_SECONDS
+        return time.monotonic() - self.committed > COMMIT_SECONDS
 
-    def _commit(self) -> None:
+    def _commit(self, ahead: bool = False) -> None:
         """Commit all that was done, and begin the next transaction."""
-        self._flush()
+        self.vectors.flush(ahead)
         self.store.commit()
-        self.written, self.since = 0, time.monotonic()
+        self.written, self.committed = 0, time.monotonic()
         self.store.begin()
-
-    # -------------------------------------------------------------- repair and merging
-
-    def _repair(self) -> None:
-        """Rebuild damaged segments and missing vectors from the text."""
-        sweep_segments(self.store)
-        damaged = []
-        for segment in self.store.segments():
-            try:
-                open_segment(self.store.folder, segment, verify=True)
-            except DamagedSegmentError as error:
-                damaged.append(error)
-        if damaged:
-            with self.store.transaction():
-                for one in damaged:
-                    number = (one.segment.id,)
-                    for table in ("vectors", "pending"):
-                        sql = f"DELETE FROM {table} WHERE segment = ?"
-                        self.store.database.execute(sql, number)
-                    self.store.database.execute("DELETE FROM segments WHERE id = ?", number)
-                # A new file of the same content takes the place of the damaged one.
-                self._fill()
-            self.update.repaired = [one.segment.name for one in damaged]
-
-    def _fill(self) -> None:
-        """Embed every passage that has no vector, within a transaction."""
-        if self.encoder is None:
-            return
-        missing = self.store.count() - self.store.count("vectors")
-        last = 0
-        lengths = "SELECT coalesce(sum(length(text)), 0) FROM passages WHERE id NOT IN"
-        lengths += " (SELECT passage FROM vectors)"
-        self.read, self.done, (self.total,) = 0, 0, self.store.database.execute(lengths).fetchone()
-        while missing:
-            rows = self.store.database.execute(
-                "SELECT id, title, heading, text FROM passages WHERE id > ? AND id NOT IN"
-                " (SELECT passage FROM vectors) ORDER BY id LIMIT ?",
-                (last, self.batch),
-            ).fetchall()
-            if not rows:
-                break
-            last = rows[-1][0]
-            self.texts += [(n, joined_text(*parts)) for n, *parts in rows]
-            self.read += sum(len(parts[-1]) for _, *parts in rows)
-            self._embed()
-        self._flush()
-
-    def _finish(self) -> None:
-        if self.encoder is not None and self.store.count() > self.store.count("vectors"):
-            with self.store.transaction():
-                self._fill()
-        self.merge()
-        sweep_segments(self.store)
-        self.store.seal()
-
-    def merge(self) -> None:
-        """Merge small segments and segments with few rows in use."""
-        used = dict(
-            self.store.database.execute(
-                "SELECT segment, count(DISTINCT row) FROM vectors GROUP BY segment"
-            )
-        )
-        rows = self.store.database.execute("SELECT DISTINCT segment FROM pending")
-        pending = {segment for (segment,) in rows}
-        segments = [one for one in self.store.segments() if one.id not in pending]
-        unused = [one for one in segments if not used.get(one.id)]
-        small = [one for one in segments if used.get(one.id) and one.rows < SEGMENT_ROWS]
-        sparse = [one for one in segments if 0 < 2 * used.get(one.id, 0) < one.rows]
-        chosen = sparse + (
-            [one for one in small if one not in sparse] if len(small) > MOST_SEGMENTS else []
-        )
-        if not chosen and not unused:
-            return
-        with self.store.transaction():
-            for segment in unused:
-                self.store.database.execute("DELETE FROM segments WHERE id = ?", (segment.id,))
-            for segment in chosen:
-                self._move(segment)
-            self._flush()
-            for segment in chosen:
-                self.store.database.execute("DELETE FROM segments WHERE id = ?", (segment.id,))
-
-    def _move(self, segment: Any) -> None:
-        """Copy the vectors in use from a segment to the one that is being filled."""
-        rows = self.store.database.execute(
-            "SELECT passage, row FROM vectors WHERE segment = ? ORDER BY row", (segment.id,)
-        ).fetchall()
-        matrix = open_segment(self.store.folder, segment, verify=True)
-        self.vectors.append(matrix[[row for _, row in rows]])
-        self.rows += [passage for passage, _ in rows]
-        width = segment.dimension * matrix.itemsize
-        if len(self.rows) * width >= MERGED_BYTES:
-            self._write_segment()
 
 
 def _content(document: Document, passage: Passage) -> tuple[str, bytes]:
@@ -599,11 +388,11 @@ def _weight(file: SourceFile) -> int:
     return file.size * (PACKING if packed(file.path) else 1)
 
 
-def _same(file: SourceFile, known: tuple[int, int, int, str] | None, fresh: int) -> bool:
+def _same(file: SourceFile, former: StoredFile | None, fresh: int) -> bool:
     """Whether size and time show that a file is unchanged; very recent ones are read again."""
     return (
-        known is not None
-        and (known[1], known[2]) == (file.size, file.modified)
+        former is not None
+        and (former.size, former.modified) == (file.size, file.modified)
         and file.modified < fresh
     )
 

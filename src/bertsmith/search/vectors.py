@@ -10,10 +10,10 @@ from bertsmith.errors import BertsmithError
 from bertsmith.files import atomic, write_json
 from bertsmith.foreign import read_json
 from bertsmith.search.database import DATABASE, damaged, file_sum
+from bertsmith.search.fuse import Ids
 from bertsmith.search.segments import DamagedSegmentError, Matrix, open_segment, unit_vectors
 from bertsmith.search.store import Store
 
-Ids = np.ndarray[Any, np.dtype[np.int64]]
 BLOCK_BYTES = 32 << 20  # of float32 vectors that are multiplied at once
 GRAPH_FROM = 1_000_000  # passages from which an HNSW graph is used, if faiss is installed
 LARGEST_COSINE = 1.01  # of unit vectors, in half precision; larger ones show damage
@@ -27,7 +27,7 @@ class VectorTable:
         self.generation = store.generation()
         self.folder = store.folder
         self.segments = store.segments()
-        self.parts: list[tuple[Matrix, Any, Ids]] = []  # vectors, rows in use, their passages
+        self.blocks: list[tuple[Matrix, Ids, Ids]] = []  # vectors, rows in use, their passages
         rows = store.database.execute("SELECT segment, row, passage FROM vectors").fetchall()
         try:
             table = np.array(rows, dtype=np.int64).reshape(-1, 3)
@@ -42,9 +42,8 @@ class VectorTable:
             matrix = open_segment(store.folder, segment)
             if mine[0, 1] < 0 or mine[-1, 1] >= len(matrix):
                 raise DamagedSegmentError(segment, f"{store.folder / segment.name}: is too short")
-            whole = len(mine) == len(matrix) and np.array_equal(mine[:, 1], np.arange(len(mine)))
-            self.parts.append((matrix, None if whole else mine[:, 1], mine[:, 2]))
-        ids = [part[2] for part in self.parts]
+            self.blocks.append((matrix, mine[:, 1], mine[:, 2]))
+        ids = [passages for _, _, passages in self.blocks]
         self.ids: Ids = np.concatenate(ids) if ids else np.zeros(0, np.int64)
         self.graph_from = graph_from
         self._graph: Any = None
@@ -55,18 +54,18 @@ class VectorTable:
     @property
     def dimension(self) -> int:
         """The width of the vectors."""
-        return int(self.parts[0][0].shape[1]) if self.parts else 0
+        return int(self.blocks[0][0].shape[1]) if self.blocks else 0
 
     def scores(self, query: Matrix) -> Matrix:
         """The cosine of a query with every passage, in the order of `ids`."""
         scores = np.zeros(len(self.ids), np.float32)
         place = 0
-        for matrix, rows, ids in self.parts:
-            alone = np.empty(len(matrix), np.float32)
+        for matrix, rows, ids in self.blocks:
+            every = np.empty(len(matrix), np.float32)
             step = max(1, BLOCK_BYTES // (4 * matrix.shape[1]))
             for start in range(0, len(matrix), step):
-                alone[start : start + step] = unit_vectors(matrix[start : start + step]) @ query
-            scores[place : place + len(ids)] = alone if rows is None else alone[rows]
+                every[start : start + step] = unit_vectors(matrix[start : start + step]) @ query
+            scores[place : place + len(ids)] = every[rows]
             place += len(ids)
         return scores
 
@@ -74,10 +73,10 @@ class VectorTable:
         """Return the vectors at some positions of `ids`, as float32 (N, D)."""
         vectors = np.empty((len(places), self.dimension), np.float32)
         start = 0
-        for matrix, rows, ids in self.parts:
+        for matrix, rows, ids in self.blocks:
             inside = np.flatnonzero((places >= start) & (places < start + len(ids)))
             chosen = places[inside] - start
-            vectors[inside] = unit_vectors(matrix[chosen if rows is None else rows[chosen]])
+            vectors[inside] = unit_vectors(matrix[rows[chosen]])
             start += len(ids)
         return vectors
 
@@ -136,11 +135,10 @@ class VectorTable:
         """Build the graph, and cache it if the folder is writable."""
         graph = faiss.IndexHNSWFlat(self.dimension, NEIGHBOURS, faiss.METRIC_INNER_PRODUCT)
         graph.hnsw.efSearch = BREADTH
-        for matrix, rows, _ in self.parts:
+        for matrix, rows, _ in self.blocks:
             step = max(1, BLOCK_BYTES // (4 * matrix.shape[1]))
-            chosen = np.arange(len(matrix)) if rows is None else rows
-            for start in range(0, len(chosen), step):
-                graph.add(unit_vectors(matrix[chosen[start : start + step]]))
+            for start in range(0, len(rows), step):
+                graph.add(unit_vectors(matrix[rows[start : start + step]]))
         path = self.folder / "neighbours.faiss"
         try:
             with atomic(path) as stream:

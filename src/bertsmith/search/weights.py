@@ -68,13 +68,13 @@ def learn_weights(
         )
     former = index.weights
     grid = [former, *(pair for pair in GRID if pair != former)]  # of equals, the first is kept
-    names = {one: document_name(*place) for one, place in index.places().items()}
+    names = {number: document_name(*place) for number, place in index.places().items()}
     scores = np.empty((len(asked), len(grid)))
     for row, name in enumerate(asked):
         words, near = index.rankings(queries[name])
         for column, pair in enumerate(grid):
-            found = _documents(fuse(words, near, pair, FUSION), names)
-            scores[row, column] = ndcg(ordered(found), judgements[name])
+            documents = _documents(fuse(words, near, pair, FUSION), names)
+            scores[row, column] = ndcg(ordered(documents), judgements[name])
         report(row + 1, len(asked))
     result = _compared(grid, scores, draws)
     if result.gained:
@@ -101,16 +101,11 @@ def _compared(grid: list[Pair], scores: Any, draws: int) -> LearnedWeights:
         held_out[own] = scores[own, scores[~own].mean(0).argmax()]
     first, second = (partial(weighted_mean, one) for one in (scores[:, 0], held_out))
     gain = resample_pair(first, second, len(scores), draws=draws)
-    assert gain.low is not None
-    assert gain.high is not None
     return LearnedWeights(
         weights=grid[int(scores.mean(0).argmax())],
         former=grid[0],
         queries=len(scores),
         ndcg=float(held_out.mean()),
         former_ndcg=float(scores[:, 0].mean()),
-        difference=gain.difference,
-        low=gain.low,
-        high=gain.high,
-        p_value=gain.p_value,
+        **asdict(gain),
     )
