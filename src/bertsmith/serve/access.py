@@ -87,12 +87,16 @@ class Caller:
                 headers={"Retry-After": wait},
             )
 
-    def check_model(self, *names: str) -> None:
-        """Raise an error unless the caller may use a model with one of these names."""
-        allowed = None if self.key is None else self.key.models
-        if allowed is not None and not {*names} & {*allowed}:
-            message = f"the key {self.name} may not use the model {names[0]}"
-            raise ServeError(403, f"{message}; it may use: {', '.join(allowed)}", param="model")
+    def may_use(self, model: str) -> bool:
+        """Whether the caller may use a model of this name."""
+        return self.key is None or self.key.models is None or model in self.key.models
+
+    def check_model(self, model: str) -> None:
+        """Raise an error unless the caller may use a model of this name."""
+        if not self.may_use(model):
+            allowed = ", ".join(self.key.models or ()) if self.key else ""
+            message = f"the key {self.name} may not use the model {model}"
+            raise ServeError(403, f"{message}; it may use: {allowed}", param="model")
 
 
 class Access:

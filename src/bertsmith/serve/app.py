@@ -26,13 +26,13 @@ from bertsmith.serve.hub import hub_routes
 from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.models import Launcher, Models, Shares
 from bertsmith.serve.openai import openai_routes
-from bertsmith.serve.own import own_routes
+from bertsmith.serve.own import Dialects, own_routes
 from bertsmith.serve.playground import playground_routes
 from bertsmith.serve.route import answer, failure
 from bertsmith.serve.search import Index, Readers, search_routes
-from bertsmith.serve.tei import TEI_EMBED, tei_routes
+from bertsmith.serve.tei import TeiEmbed, tei_routes
 from bertsmith.serve.traces import Traces
-from bertsmith.serve.vllm import VLLM_CLASSIFY, vllm_routes
+from bertsmith.serve.vllm import VllmClassify, vllm_routes
 from bertsmith.serve.work import Work
 from bertsmith.settings.serving import Settings
 
@@ -102,8 +102,13 @@ def application(
         # The button "Authorize" of /docs; the gate is what asks for the key.
         dependencies=[Security(HTTPBearer(auto_error=False))] if work.keys else [],
     )
+    shared: Dialects = {
+        "classify": (lambda keys: "input" in keys, VllmClassify),
+        # our own requests say whether vectors are normalised
+        "embed": (lambda keys: "normalise" not in keys, TeiEmbed),
+    }
     routers = (
-        own_routes(work, {"classify": VLLM_CLASSIFY, "embed": TEI_EMBED}),
+        own_routes(work, shared),
         hub_routes(work),
         tei_routes(work),
         openai_routes(work),

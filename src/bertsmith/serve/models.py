@@ -77,10 +77,22 @@ class ServedModel:
         except ServeError:
             return False
 
+    def prompt(self, name: str | None) -> str | None:
+        """The model's prompt of this name."""
+        return None if name is None else self.bert.sentence.named_prompt(name)
+
     @property
     def max_length(self) -> int:
         """The maximum number of tokens per window for embeddings."""
         return min(self.bert.max_length, self.bert.sentence.max_length or self.bert.max_length)
+
+    def gives(self, dimensions: int) -> bool:
+        """Whether the model has vectors of this width, or was trained for such (Matryoshka)."""
+        settings, width = self.bert.checkpoint.settings, self.bert.vector_width
+        trained = settings.get("matryoshka_dimensions")
+        if dimensions == width or (isinstance(trained, list) and dimensions in trained):
+            return True
+        return settings.get("is_matryoshka") is True and dimensions < width
 
     def for_request(self, long: str) -> LoadedModel:
         """Return the model with a separate ledger and a rule for long texts."""
@@ -216,6 +228,40 @@ class Models:
             can = ", ".join(served.can)
             raise ServeError(424, f"the model {name} cannot {ability}; it can {can}", param="model")
         return served
+
+    def reranker(self, name: str | None) -> ServedModel:
+        """Return the model of this name; without a name, the one that suits best.
+
+        That is a cross-encoder, else a model without labels, whose vectors are compared, else a
+        classifier with a label that may mean relevant.
+        """
+
+        def order(one: ServedModel) -> int:
+            try:
+                if one.pair_scores is None:
+                    return 1 if one.task.head is None else 2
+            except ServeError:
+                return 4
+            return 0 if one.cross_encoder else 3
+
+        served = self.named(name) if name else min(self, key=order)
+        _ = served.pair_scores  # an error where the model cannot rank texts
+        return served
+
+    def check_dimensions(self, served: ServedModel, dimensions: int) -> None:
+        """Refuse shorter vectors than a model was trained for, and name those that were."""
+        if served.gives(dimensions):
+            return
+        able = [one.name for one in self.current if one.gives(dimensions)]
+        instead = f"{', '.join(able)} can" if able else "no model here can"
+        width = served.bert.vector_width
+        raise ServeError(
+            422,
+            f"the vectors of {served.name} have {width} dimensions, and it was not trained for "
+            f"{dimensions}: {instead}",
+            param="dimensions",
+            code="invalid_value",
+        )
 
     @property
     def current(self) -> list[ServedModel]:

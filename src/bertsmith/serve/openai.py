@@ -9,12 +9,17 @@ from fastapi import APIRouter
 from pydantic import AliasChoices, Field
 
 from bertsmith.serve.address import NAMED
-from bertsmith.serve.errors import ServeError
 from bertsmith.serve.models import ServedModel
-from bertsmith.serve.route import Filled, JsonRoute, Loose, Read, Truncate
+from bertsmith.serve.route import Filled, Loose, Read, Truncate, routes
 from bertsmith.serve.work import USAGE, Work
+from bertsmith.tasks.embedding import Vectors
 
 Ids = Filled[int]
+
+
+def as_base64(vector: Vectors) -> str:
+    """A vector as base64 of little-endian float32."""
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
 
 
 class EmbeddingsBody(Loose):
@@ -30,34 +35,28 @@ class EmbeddingsBody(Loose):
     truncate: Truncate = False
     read: Read = False
 
-
-def openai_routes(work: Work) -> APIRouter:
-    """/v1/embeddings, /v1/models and /v1/models/NAME."""
-    router = APIRouter(route_class=JsonRoute, tags=["OpenAI"])
-
-    @router.post("/v1/embeddings")
-    @router.post("/infinity/embeddings")
-    async def embeddings(body: EmbeddingsBody) -> dict[str, Any]:
-        """A vector for every input, as floats or base64 of little-endian float32."""
-        served = work.models.pick(body.model, "embed")
-        check_dimensions(work, served, body.dimensions)
-        several = not isinstance(body.input, str) and not isinstance(body.input[0], int)
+    async def respond(self, work: Work) -> dict[str, Any]:
+        """A vector for every input, as floats or base64."""
+        served = work.models.pick(self.model, "embed")
         vectors = await work.embed(
             served,
-            await work.texts(served, body.input if several else [body.input], whole=True),
+            await work.texts(served, self.input, framed=True),
             normalise=True,
-            long="cut" if body.truncate else None,
-            dimensions=body.dimensions,
+            long="cut" if self.truncate else None,
+            dimensions=self.dimensions,
         )
         usage, data = USAGE.get(), []
         for index, vector in enumerate(vectors):
-            content: Any = vector
-            if body.encoding_format == "base64":
-                content = base64.b64encode(vector.astype("<f4").tobytes()).decode()
-            read = {"read": usage.read[index]} if body.read else {}
+            content = as_base64(vector) if self.encoding_format == "base64" else vector
+            read = {"read": usage.read[index]} if self.read else {}
             data.append({"object": "embedding", "index": index, "embedding": content, **read})
-        counts = {"prompt_tokens": usage.tokens, "total_tokens": usage.tokens}
-        return {"object": "list", "data": data, "model": served.name, "usage": counts}
+        return {"object": "list", "data": data, "model": served.name, "usage": usage.counts}
+
+
+def openai_routes(work: Work) -> APIRouter:
+    """/v1/embeddings, also under infinity's name, /v1/models and /v1/models/NAME."""
+    paths = ("/v1/embeddings", "/infinity/embeddings")
+    router = routes("OpenAI", work, dict.fromkeys(paths, EmbeddingsBody))
 
     @router.get("/v1/models")
     async def models() -> dict[str, Any]:
@@ -81,27 +80,3 @@ def _listed(served: ServedModel) -> dict[str, Any]:
         "owned_by": "bertsmith",
         "max_model_len": served.bert.max_length,
     }
-
-
-def check_dimensions(work: Work, served: ServedModel, dimensions: int | None) -> None:
-    """Refuse shorter vectors than a model was trained for, and name those that were."""
-    if dimensions is None or _gives(served, dimensions):
-        return
-    able = [one.name for one in work.models.current if _gives(one, dimensions)]
-    instead = f"{', '.join(able)} can" if able else "no model here can"
-    raise ServeError(
-        400,
-        f"the vectors of {served.name} have {served.bert.vector_width} dimensions, and it was not "
-        f"trained for {dimensions}: {instead}",
-        param="dimensions",
-        code="invalid_value",
-    )
-
-
-def _gives(served: ServedModel, dimensions: int) -> bool:
-    """Whether a model has vectors of this width, or was trained for such (Matryoshka)."""
-    settings, width = served.bert.checkpoint.settings, served.bert.vector_width
-    trained = settings.get("matryoshka_dimensions")
-    if dimensions == width or (isinstance(trained, list) and dimensions in trained):
-        return True
-    return settings.get("is_matryoshka") is True and dimensions < width

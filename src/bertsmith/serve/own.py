@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Container, Generator, Mapping
-from typing import Annotated, Any, Literal, NamedTuple, TypedDict
+from collections.abc import Callable, Container, Generator
+from typing import Annotated, Any, ClassVar, Literal, TypedDict
 
+import numpy as np
 from fastapi import APIRouter
-from pydantic import BaseModel, Discriminator, Field, Tag, create_model
+from pydantic import Field, create_model
 from starlette.responses import HTMLResponse
 
 from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.states import all_depths, hidden_state_steps
 from bertsmith.serve.address import NAMED
+from bertsmith.serve.errors import ServeError
 from bertsmith.serve.read import Spans
-from bertsmith.serve.route import Body, JsonRoute, ModelName, Read
+from bertsmith.serve.route import Body, Loose, ModelName, Read, either, post, routes
+from bertsmith.serve.tokens import TokenVectors
 from bertsmith.serve.work import USAGE, Work
 from bertsmith.tasks.registry import USES
 from bertsmith.tasks.use import Texts, Use, as_json, listed
@@ -22,24 +25,48 @@ Long = Annotated[
     Literal["window", "refuse", "cut"] | None,
     Field(description="Texts beyond the model's length; None: the server's setting."),
 ]
+MOST_PAIRS = 250_000  # of tokens, in a comparison of two texts
+Dialects = dict[str, tuple[Callable[[Container[str]], bool], type[Loose]]]
 
 
 class OwnBody(Body):
     """The fields that all routes of the server accept."""
 
+    verb: ClassVar[str]  # of the use
     model: ModelName = None
     long: Long = None
     read: Read = False
 
+    async def respond(self, work: Work) -> dict[str, Any]:
+        """The answer of a use, as `Bert` gives it."""
+        served = work.models.pick(self.model, self.verb)
+        return result(as_json(await work.ask(served, self.verb, self, self.long)), self.read)
 
-class StatesBody(Body):
-    """Hidden states at some depths."""
 
-    model: ModelName = None
-    inputs: Texts
-    depths: Annotated[list[int], Field(min_length=1, max_length=64)] | None = None
-    pool: Literal["words", "mean"] | None = None
-    special: bool = False
+class TokenSimilarityBody(OwnBody):
+    """Two texts to compare token by token."""
+
+    first: str
+    second: str
+
+    async def respond(self, work: Work) -> dict[str, Any]:
+        """The cosine of two texts, and of each token of one with each of the other."""
+        served, texts = work.models.pick(self.model, "embed"), [self.first, self.second]
+        vectors, tokens = await work.gather(
+            work.embed(served, texts, normalise=True, long=self.long),
+            work.tokens(served, texts, self.long),
+        )
+        rows = [one.vectors[[not special for special in one.special]] for one in tokens]
+        if rows[0].shape[0] * rows[1].shape[0] > MOST_PAIRS:
+            raise ServeError(422, "the texts have too many tokens to compare one by one")
+        unit = [one / np.maximum(np.linalg.norm(one, axis=1, keepdims=True), 1e-12) for one in rows]
+        return {
+            "model": served.name,
+            "similarity": float(vectors[0] @ vectors[1]),
+            "first": _spelled(self.first, tokens[0]),
+            "second": _spelled(self.second, tokens[1]),
+            "tokens": (unit[0] @ unit[1].T).round(5),
+        }
 
 
 class StatesRow(TypedDict):
@@ -49,8 +76,34 @@ class StatesRow(TypedDict):
     vectors: Any
 
 
+class StatesBody(Body):
+    """Hidden states of tokens, words or texts at any depth."""
+
+    model: ModelName = None
+    inputs: Texts
+    depths: Annotated[list[int], Field(min_length=1, max_length=64)] | None = None
+    pool: Literal["words", "mean"] | None = None
+    special: bool = False
+
+    async def respond(self, work: Work) -> dict[str, Any]:
+        """Hidden states, text by text."""
+        served, texts = work.models.pick(self.model, "embed"), listed(self.inputs)
+        depths = self.depths or [all_depths(served.bert)[-1]]
+
+        def steps(bert: LoadedModel) -> Generator[None, None, list[StatesRow]]:
+            rows = []
+            for one in hidden_state_steps(bert, texts, depths, self.pool, self.special):
+                if one is None:
+                    yield
+                else:
+                    rows.append(StatesRow(spans=one.spans, vectors=one.vectors))
+            return rows
+
+        return result(await work.alone(served, texts, steps, len(depths)), read=False)
+
+
 class AttentionBody(Body):
-    """The attention of some layers and heads in a text or pair."""
+    """A text or pair whose attention weights are asked for, or the page that shows them."""
 
     model: ModelName = None
     text: str
@@ -59,22 +112,32 @@ class AttentionBody(Body):
     heads: Annotated[list[int], Field(min_length=1, max_length=256)] | None = None
     format: Literal["json", "html"] = "json"
 
-
-class Dialect(NamedTuple):
-    """Another server's request on the path of one of our routes."""
-
-    Body: type[BaseModel]
-    meant: Callable[[Container[str]], bool]  # by the keys of a body
-    answer: Callable[[Work, Any], Awaitable[Any]]
-    Answer: Any
+    async def respond(self, work: Work) -> Any:
+        """Attention weights of every layer and head, or the page that shows them."""
+        served = work.models.pick(self.model, "embed")
+        show = _page if self.format == "html" else _weights
+        return await work.attention(served, self.text, self.pair, show, self.layers, self.heads)
 
 
-def own_routes(work: Work, dialects: Mapping[str, Dialect]) -> APIRouter:
-    """Return the routes of what at least one model can do; some paths are shared with dialects."""
-    router = APIRouter(route_class=JsonRoute, tags=["bertsmith"])
+def own_routes(work: Work, dialects: Dialects) -> APIRouter:
+    """Return the routes of what at least one model can do.
+
+    Some paths are shared with requests of another server, which are told by their keys.
+    """
+    router = routes("bertsmith", work, {"/states": StatesBody, "/attention": AttentionBody})
     for verb in work.models.can:
-        use_route(router, work, USES[verb], dialects.get(verb))
-    state_routes(router, work)
+        use, body = USES[verb], use_body(USES[verb])
+        answer: Any = create_model(
+            body.__name__.replace("Body", "Answer"),
+            model=str,
+            results=use.Answer,
+            tokens=int,
+            read=(list[Spans] | None, None),
+        )
+        accepted: Any = either(*dialects[verb], body) if verb in dialects else body
+        if verb in dialects:
+            answer |= dict[str, Any] | list[list[float]]
+        post(router, work, f"/{verb}", accepted, response_model=answer)
 
     @router.get("/models")
     async def models() -> dict[str, Any]:
@@ -90,80 +153,19 @@ def own_routes(work: Work, dialects: Mapping[str, Dialect]) -> APIRouter:
     async def drift() -> dict[str, Any]:
         """Today's inputs and predictions beside those of each model's evaluation data."""
         own = [work.models.named(named)] if (named := NAMED.get()) else work.models
-        return {"models": work.drift.describe(own)}
+        caller = USAGE.get().caller  # examples are texts of others, who may use other models
+        return {"models": work.drift.describe(one for one in own if caller.may_use(one.base))}
 
     return router
 
 
-def use_route(router: APIRouter, work: Work, use: Use, dialect: Dialect | None) -> None:
-    """Add the route of a use: its request with the fields of all routes, and its answer."""
-    name = use.verb.replace("-", "_")
-    title = name.title().replace("_", "")
-    own = create_model(f"{title}Body", __base__=(OwnBody, use.Request), __doc__=use.Request.__doc__)
-    answer: Any = create_model(
-        f"{title}Answer", model=str, results=use.Answer, tokens=int, read=(list[Spans] | None, None)
-    )
-
-    async def endpoint(body: Any) -> Any:
-        if dialect is not None and isinstance(body, dialect.Body):
-            return await dialect.answer(work, body)
-        served = work.models.pick(body.model, use.verb)
-        return result(as_json(await work.ask(served, use.verb, body, body.long)), body.read)
-
-    accepted: Any = own
-    if dialect is not None:
-        answer |= dialect.Answer
-        accepted = Annotated[
-            Annotated[own, Tag("own")] | Annotated[dialect.Body, Tag("dialect")],
-            kind_by(dialect.meant, "dialect", "own"),
-        ]
-    endpoint.__annotations__ = {"body": accepted, "return": Any}
-    router.add_api_route(
-        f"/{use.verb}",
-        endpoint,
-        methods=["POST"],
-        name=name,
-        description=type(use).__doc__,
-        response_model=answer,
-    )
-
-
-def kind_by(meant: Callable[[Container[str]], bool], one: str, other: str) -> Discriminator:
-    """Return what chooses between two kinds of bodies by their keys."""
-
-    def kind(value: Any) -> str:
-        keys = value if isinstance(value, dict) else getattr(value, "__dict__", {})
-        return one if meant(keys) else other
-
-    return Discriminator(kind)
-
-
-def state_routes(router: APIRouter, work: Work) -> None:
-    """Add the routes of hidden states and attention."""
-
-    @router.post("/states")
-    async def states(body: StatesBody) -> dict[str, Any]:
-        """Hidden states of tokens, words or texts at any depth."""
-        served, texts = work.models.pick(body.model, "embed"), listed(body.inputs)
-        depths = body.depths or [all_depths(served.bert)[-1]]
-
-        def steps(bert: LoadedModel) -> Generator[None, None, list[StatesRow]]:
-            rows = []
-            for one in hidden_state_steps(bert, texts, depths, body.pool, body.special):
-                if one is None:
-                    yield
-                else:
-                    rows.append(StatesRow(spans=one.spans, vectors=one.vectors))
-            return rows
-
-        return result(await work.alone(served, texts, steps, len(depths)), read=False)
-
-    @router.post("/attention")
-    async def attention(body: AttentionBody) -> Any:
-        """Attention weights of every layer and head, or the page that shows them."""
-        served = work.models.pick(body.model, "embed")
-        show = _page if body.format == "html" else _weights
-        return await work.attention(served, body.text, body.pair, show, body.layers, body.heads)
+def use_body(use: Use) -> type[OwnBody]:
+    """The body of the route of a use: its request, with the fields of all routes."""
+    title = use.verb.title().replace("-", "")
+    about = type(use).__doc__
+    body = create_model(f"{title}Body", __base__=(OwnBody, use.Request), __doc__=about)
+    body.verb = use.verb
+    return body
 
 
 def result(value: Any, read: bool) -> dict[str, Any]:
@@ -171,6 +173,14 @@ def result(value: Any, read: bool) -> dict[str, Any]:
     usage = USAGE.get()
     answer = {"model": usage.model, "results": value, "tokens": usage.tokens}
     return {**answer, "read": usage.read} if read else answer
+
+
+def _spelled(text: str, tokens: TokenVectors) -> list[dict[str, Any]]:
+    return [
+        {"text": text[start:end], "start": start, "end": end}
+        for (start, end), special in zip(tokens.spans, tokens.special, strict=True)
+        if not special
+    ]
 
 
 def _page(view: Any) -> HTMLResponse:

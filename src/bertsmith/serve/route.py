@@ -4,13 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import (
+    Callable,
+    Container,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from itertools import islice
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import numpy as np
+from fastapi import APIRouter
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic_core import to_json
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -27,7 +44,7 @@ from bertsmith.serve.errors import (
     tei_shape,
 )
 from bertsmith.serve.validation import invalid, members
-from bertsmith.serve.work import USAGE, Usage
+from bertsmith.serve.work import USAGE, Usage, Work
 
 ModelName = Annotated[str | None, Field(description="Which of the server's models.")]
 Read = Annotated[bool, Field(description="Also say which characters were read.")]
@@ -43,23 +60,20 @@ CHUNK = 1 << 18  # bytes of an answer that are sent at once
 NESTED = (dict, list, tuple, np.ndarray)
 
 
-class Body(BaseModel):
-    """A request of the server's own routes: unknown keys are an error."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-
-
 class Loose(BaseModel):
     """A request of a dialect that ignores unknown keys."""
 
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
+    async def respond(self, work: Work) -> Any:
+        """Return the answer to the request, in its dialect."""
+        raise NotImplementedError
 
-class Error(BaseModel):
-    """An error of TEI, and of the server's own routes."""
 
-    error: str
-    error_type: str
+class Body(Loose):
+    """A request of the server's own routes: unknown keys are an error."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 class JsonRoute(APIRoute):
@@ -100,6 +114,43 @@ class JsonRoute(APIRoute):
                 return Response(status_code=499)
 
         return handle
+
+
+def routes(tag: str, work: Work, bodies: Mapping[str, Any]) -> APIRouter:
+    """Return a router that answers these paths, each with its kind of body."""
+    router = APIRouter(route_class=JsonRoute, tags=[tag])
+    for path, body in bodies.items():
+        post(router, work, path, body)
+    return router
+
+
+def post(router: APIRouter, work: Work, path: str, body: Any, response_model: Any = None) -> None:
+    """Add a route whose answer the body of the request makes."""
+
+    async def endpoint(body: Any) -> Any:
+        return await body.respond(work)
+
+    endpoint.__annotations__ = {"body": body, "return": Any}
+    *_, (_, own) = members(body).items()
+    router.add_api_route(
+        path,
+        endpoint,
+        methods=["POST"],
+        name=path.strip("/") or "any task",
+        description=own.__doc__,
+        response_model=response_model,
+    )
+
+
+def either(meant: Callable[[Container[str]], bool], one: Any, other: Any) -> Any:
+    """A body of two kinds: the first one, if it is meant by the keys that were sent."""
+
+    def kind(value: Any) -> str:
+        keys = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+        return "one" if meant(keys) else "other"
+
+    both = Annotated[one, Tag("one")] | Annotated[other, Tag("other")]
+    return Annotated[both, Discriminator(kind)]
 
 
 async def _attended(request: Request, work: Coroutine[Any, Any, Any], usage: Usage) -> Any:

@@ -3,150 +3,173 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from typing import Annotated, Any, Literal
 
-import numpy as np
 import torch
 from fastapi import APIRouter
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from bertsmith import __version__
 from bertsmith.cpu import int8_weights
 from bertsmith.serve.address import NAMED
-from bertsmith.serve.cohere import CohereRerank, cohere_rerank, reranker
-from bertsmith.serve.errors import ServeError
+from bertsmith.serve.cohere import CohereRerank
 from bertsmith.serve.models import ServedModel
-from bertsmith.serve.own import Dialect
-from bertsmith.serve.route import JsonRoute
-from bertsmith.serve.tei_bodies import (
-    DecodeBody,
-    EmbedAllBody,
-    EmbedBody,
-    PredictBody,
-    Rerank,
-    RerankBody,
-    Similarity,
-    SimilarityBody,
-    SimilarityParameters,
-    TokenizeBody,
-    TokenSimilarityBody,
-)
+from bertsmith.serve.own import TokenSimilarityBody
+from bertsmith.serve.route import Body, Filled, Loose, ModelName, Read, Truncate, either, routes
 from bertsmith.serve.work import USAGE, Work
 from bertsmith.tasks.classifying import activation, raw, softmax, vote
 from bertsmith.tasks.use import Call, listed
 
 ACTIVATIONS = {"sigmoid": torch.sigmoid, "softmax": softmax, "none": raw}
+Ids = Filled[int]
+Input = str | Ids | Filled[str | Ids]
+Pair = Annotated[list[str], Field(min_length=1, max_length=2)]
 
 
-class SimilarityAnswer(TypedDict):
-    """An answer of /similarity."""
+class Truncation(BaseModel):
+    """The fields that say how long texts are handled."""
 
-    model: str
-    similarity: float
-    first: Any
-    second: Any
-    tokens: Any
+    truncate: Truncate | None = None
+    truncation_direction: Literal["right", "left", "Right", "Left"] = "right"
+
+    @property
+    def long(self) -> str | None:
+        """How long texts are handled; None selects the server's setting."""
+        if not self.truncate:
+            return None
+        return "cut" if self.truncation_direction.lower() == "right" else "cut_left"
 
 
-class Tei:
-    """The routes of TEI without HTTP: from request bodies to results."""
+class TeiBody(Truncation, Loose):
+    """The fields that most routes of TEI accept; `model` and `read` are additions."""
 
-    def __init__(self, work: Work) -> None:
-        self.work = work
+    model: ModelName = None
+    prompt_name: str | None = None
 
-    async def texts(self, served: ServedModel, inputs: Any) -> list[str]:
-        """Return inputs as texts; token ids are decoded, or an error if they are not a text."""
-        several = not isinstance(inputs, str) and not isinstance(inputs[0], int)
-        rows = inputs if several else [inputs]
-        return await self.work.texts(served, rows, whole=False)
 
-    async def embed(self, body: EmbedBody) -> Any:
-        """A vector for every input; with `read`, an object with `embeddings` and `read`."""
-        served = self.work.models.pick(body.model, "embed")
-        texts = await self.texts(served, body.inputs)
-        vectors = await self.work.embed(
+class TeiEmbed(TeiBody):
+    """Texts to embed: a vector for each; with `read`, an object with `embeddings` and `read`."""
+
+    inputs: Input
+    normalize: bool | None = None
+    dimensions: Annotated[int, Field(ge=1)] | None = None
+    pooling: Literal["mean", "cls"] | None = None
+    read: Read = False
+
+    async def respond(self, work: Work) -> Any:
+        """A vector for every input."""
+        served = work.models.pick(self.model, "embed")
+        vectors = await work.embed(
             served,
-            texts,
-            pooling=body.pooling,
-            normalise=True if body.normalize is None else body.normalize,
-            long=body.long,
-            dimensions=body.dimensions,
-            prompt=prompt(served, body.prompt_name),
+            await work.texts(served, self.inputs),
+            pooling=self.pooling,
+            normalise=self.normalize is not False,
+            long=self.long,
+            dimensions=self.dimensions,
+            prompt=served.prompt(self.prompt_name),
         )
-        return {"embeddings": vectors, "read": USAGE.get().read} if body.read else vectors
+        return {"embeddings": vectors, "read": USAGE.get().read} if self.read else vectors
 
-    async def embed_all(self, body: EmbedAllBody) -> list[list[list[float]]]:
+
+class TeiEmbedAll(TeiBody):
+    """Texts to embed: a vector for each of their tokens."""
+
+    inputs: Input
+
+    async def respond(self, work: Work) -> Any:
         """A vector for every token of every input."""
-        served = self.work.models.pick(body.model, "embed")
-        texts = await self.texts(served, body.inputs)
-        rows = await self.work.tokens(served, texts, body.long)
-        return [one.vectors for one in rows]  # type: ignore[misc]
+        served = work.models.pick(self.model, "embed")
+        rows = await work.tokens(served, await work.texts(served, self.inputs), self.long)
+        return [one.vectors for one in rows]
 
-    async def predict(self, body: PredictBody) -> Any:
+
+class TeiPredict(TeiBody):
+    """A text, a pair of texts, or a batch of lists of one or two texts: labels, best first."""
+
+    inputs: str | Pair | Filled[Pair]
+    raw_scores: bool = False
+
+    async def respond(self, work: Work) -> Any:
         """Labels with scores, best first."""
-        served = self.work.models.pick(body.model, "classify")
-        single = isinstance(body.inputs, str) or isinstance(body.inputs[0], str)
-        rows: Any = [listed(body.inputs)] if single else body.inputs  # type: ignore[arg-type]
-        how = "none" if body.raw_scores else None
-        ranked = await label_scores(self.work, served, rows, how, body.long)
+        served = work.models.pick(self.model, "classify")
+        single = isinstance(self.inputs, str) or isinstance(self.inputs[0], str)
+        rows: Any = [listed(self.inputs)] if single else self.inputs  # type: ignore[arg-type]
+        how = "none" if self.raw_scores else None
+        ranked = await label_scores(work, served, rows, how, self.long)
         return ranked[0] if single else ranked
 
-    async def rerank(self, body: RerankBody) -> Any:
+
+class TeiRerank(TeiBody):
+    """A query and texts to order by relevance; with `documents`, as Cohere and Jina ask."""
+
+    query: str
+    texts: Filled[str]
+    raw_scores: bool = False
+    return_text: bool = False
+    read: Read = False
+
+    async def respond(self, work: Work) -> Any:
         """Texts by relevance, best first."""
-        served = reranker(self.work, body.model)
-        scores = await self.work.relevance(
-            served,
-            [body.query] * len(body.texts),
-            body.texts,
-            long=body.long,
-            raw_scores=body.raw_scores,
+        served, texts = work.models.reranker(self.model), self.texts
+        queries = [self.query] * len(texts)
+        scores = await work.relevance(
+            served, queries, texts, long=self.long, raw_scores=self.raw_scores
         )
         ranked = []
         for n in sorted(range(len(scores)), key=lambda n: -scores[n]):
-            text = {"text": body.texts[n]} if body.return_text else {}
+            text = {"text": texts[n]} if self.return_text else {}
             ranked.append({"index": n, **text, "score": scores[n]})
-        return {"results": ranked, "read": USAGE.get().read} if body.read else ranked
+        return {"results": ranked, "read": USAGE.get().read} if self.read else ranked
 
-    async def similarity(self, body: SimilarityBody) -> list[float]:
+
+class Sentences(Loose):
+    """A sentence and those that it is compared with."""
+
+    source_sentence: str
+    sentences: Filled[str]
+
+
+class SimilarityParameters(Truncation, Body):
+    """How sentences are read."""
+
+    prompt_name: str | None = None
+
+
+class TeiSimilarity(Loose):
+    """Sentences to compare by the cosine of their vectors; `first` and `second`: token by token."""
+
+    model: ModelName = None
+    inputs: Sentences
+    parameters: SimilarityParameters | None = None
+
+    async def respond(self, work: Work) -> list[float]:
         """Cosines of a sentence and others."""
-        served = self.work.models.pick(body.model, "embed")
-        texts = [body.inputs.source_sentence, *body.inputs.sentences]
-        how = body.parameters or SimilarityParameters()
-        start = prompt(served, how.prompt_name)
-        vectors = await self.work.embed(served, texts, normalise=True, long=how.long, prompt=start)
+        served = work.models.pick(self.model, "embed")
+        texts = [self.inputs.source_sentence, *self.inputs.sentences]
+        how = self.parameters or SimilarityParameters()
+        start = served.prompt(how.prompt_name)
+        vectors = await work.embed(served, texts, normalise=True, long=how.long, prompt=start)
         return [float(one) for one in vectors[1:] @ vectors[0]]
 
-    async def token_similarity(self, body: TokenSimilarityBody) -> SimilarityAnswer:
-        """The cosine of two texts, and of each token of one with each of the other."""
-        work, served = self.work, self.work.models.pick(body.model, "embed")
-        texts = [body.first, body.second]
-        vectors, tokens = await work.gather(
-            work.embed(served, texts, normalise=True, long=body.long),
-            work.tokens(served, texts, body.long),
-        )
-        rows = [one.vectors[[not special for special in one.special]] for one in tokens]
-        if rows[0].shape[0] * rows[1].shape[0] > 250_000:
-            raise ServeError(422, "the texts have too many tokens to compare one by one")
-        unit = [one / np.maximum(np.linalg.norm(one, axis=1, keepdims=True), 1e-12) for one in rows]
-        return SimilarityAnswer(
-            model=served.name,
-            similarity=float(vectors[0] @ vectors[1]),
-            first=_spelled(body.first, tokens[0]),
-            second=_spelled(body.second, tokens[1]),
-            tokens=(unit[0] @ unit[1].T).round(5),
-        )
 
-    async def tokenize(self, body: TokenizeBody) -> list[list[dict[str, Any]]]:
+class TeiTokenize(Loose):
+    """Texts to split into tokens, with the characters that these stand for."""
+
+    model: ModelName = None
+    inputs: str | Filled[str]
+    add_special_tokens: bool = True
+    prompt_name: str | None = None
+
+    async def respond(self, work: Work) -> list[list[dict[str, Any]]]:
         """Tokens with the characters that they stand for."""
-        served = self.work.models.pick(body.model, "embed")
-        texts = listed(body.inputs)
-        self.work.check(texts)
-        start = prompt(served, body.prompt_name) or ""
-        tokenizer = served.bert.tokenizer
+        served, texts = work.models.pick(self.model, "embed"), listed(self.inputs)
+        work.check(texts)
+        start, tokenizer = served.prompt(self.prompt_name) or "", served.bert.tokenizer
 
         def tokens(text: str) -> list[dict[str, Any]]:
-            encoding = tokenizer.encode(start + text, special=body.add_special_tokens)
-            parts = zip(encoding.ids, encoding.offsets, encoding.sources, strict=True)
+            encoding = tokenizer.encode(start + text, special=self.add_special_tokens)
+            rows = zip(encoding.ids, encoding.offsets, encoding.sources, strict=True)
             return [
                 {
                     "id": number,
@@ -155,56 +178,29 @@ class Tei:
                     "start": None if source is None else begin,
                     "stop": None if source is None else end,
                 }
-                for number, (begin, end), source in parts
+                for number, (begin, end), source in rows
             ]
 
-        rows = await self.work.call(sum(map(len, texts)), lambda: [*map(tokens, texts)])
+        rows = await work.call(sum(map(len, texts)), lambda: [*map(tokens, texts)])
         USAGE.get().tokens += sum(map(len, rows))
         return rows
 
-    async def decode(self, body: DecodeBody) -> list[str]:
-        """The texts of token ids."""
-        served = self.work.models.pick(body.model, "embed")
-        rows: Any = [body.ids] if isinstance(body.ids[0], int) else body.ids
-        self.work.check([""] * len(rows))
-        decode, skip = served.bert.tokenizer.decode, body.skip_special_tokens
-        size = sum(map(len, rows))
-        return await self.work.call(size, lambda: [decode(row, skip_special=skip) for row in rows])
 
-    async def info(self) -> dict[str, Any]:
-        """The model of the address, else the first one, and the server's limits."""
-        models, settings = self.work.models, self.work.settings
-        served = models.named(named) if (named := NAMED.get()) else next(iter(models))
-        bert = served.bert
-        labels = dict(enumerate(bert.checkpoint.labels))
-        names = {
-            "id2label": {str(n): one for n, one in labels.items()},
-            "label2id": {one: n for n, one in labels.items()},
-        }
-        if served.cross_encoder:
-            kind: dict[str, Any] = {"reranker": names}
-        elif "classify" in served.can:
-            kind = {"classifier": names}
-        else:
-            kind = {"embedding": {"pooling": served.describe()["pooling"]}}
-        dtype = str(next(bert.model.parameters()).dtype).removeprefix("torch.")
-        dtype = "int8" if int8_weights(bert.model) else dtype
-        return {
-            "model_id": served.name,
-            "model_sha": served.sha,
-            "model_dtype": dtype,
-            "model_type": kind,
-            "max_concurrent_requests": 512,
-            "max_input_length": served.max_length,
-            "max_batch_tokens": served.batcher.budget,
-            "max_batch_requests": None,
-            "max_client_batch_size": settings.max_inputs,
-            "auto_truncate": False,
-            "tokenization_workers": 2,
-            "version": __version__,
-            "sha": None,
-            "docker_label": None,
-        }
+class TeiDecode(Loose):
+    """Token ids to turn into text."""
+
+    model: ModelName = None
+    ids: Ids | Filled[Ids]
+    skip_special_tokens: bool = True
+
+    async def respond(self, work: Work) -> list[str]:
+        """The texts of token ids."""
+        served = work.models.pick(self.model, "embed")
+        rows: Any = [self.ids] if isinstance(self.ids[0], int) else self.ids
+        work.check([""] * len(rows))
+        decode, skip = served.bert.tokenizer.decode, self.skip_special_tokens
+        size = sum(map(len, rows))
+        return await work.call(size, lambda: [decode(row, skip_special=skip) for row in rows])
 
 
 async def label_scores(
@@ -224,59 +220,31 @@ async def label_scores(
         call = Call(vote, (texts, second, activate), texts, second or ())
         jobs.append(work.run(served, call, long))
     ranked: dict[int, list[dict[str, Any]]] = {}
-    for numbers, found in zip(groups, await work.gather(*jobs), strict=True):
-        for number, scores in zip(numbers, found, strict=True):
+    for numbers, results in zip(groups, await work.gather(*jobs), strict=True):
+        for number, scores in zip(numbers, results, strict=True):
             named = [{"score": s, "label": name} for s, name in zip(scores, labels, strict=True)]
             ranked[number] = sorted(named, key=lambda one: -one["score"])
     return [ranked[number] for number in range(len(rows))]
 
 
-def prompt(served: ServedModel, name: str | None) -> str | None:
-    """The model's prompt of this name."""
-    return None if name is None else served.bert.sentence.named_prompt(name)
-
-
-def _spelled(text: str, tokens: Any) -> list[dict[str, Any]]:
-    return [
-        {"text": text[start:end], "start": start, "end": end}
-        for (start, end), special in zip(tokens.spans, tokens.special, strict=True)
-        if not special
-    ]
-
-
-TEI_EMBED = Dialect(
-    EmbedBody,
-    lambda keys: "normalise" not in keys,  # our own requests say whether vectors are normalised
-    lambda work, body: Tei(work).embed(body),
-    list[list[float]],
-)
-
-
 def tei_routes(work: Work) -> APIRouter:
-    """Return the routes of TEI that the models support."""
-    router = APIRouter(route_class=JsonRoute, tags=["text-embeddings-inference"])
-    tei = Tei(work)
-    router.post("/embed_all")(tei.embed_all)
-    if "classify" in work.models.can:
-        router.post("/predict", response_model=None)(tei.predict)
+    """Return the routes of TEI that the models support; /embed is shared with our own."""
+    bodies = {
+        "/embed_all": TeiEmbedAll,
+        "/rerank": either(lambda keys: "documents" in keys, CohereRerank, TeiRerank),
+        "/similarity": either(lambda keys: "inputs" in keys, TeiSimilarity, TokenSimilarityBody),
+        "/tokenize": TeiTokenize,
+        "/decode": TeiDecode,
+        **({"/predict": TeiPredict} if "classify" in work.models.can else {}),
+    }
+    router = routes("text-embeddings-inference", work, bodies)
 
-    @router.post("/rerank", response_model=None)
-    async def rerank(body: Rerank) -> Any:
-        """Texts by relevance; with `documents`, as Cohere and Jina ask and answer."""
-        if isinstance(body, CohereRerank):
-            return await cohere_rerank(work, body)
-        return await tei.rerank(body)
-
-    @router.post("/similarity", response_model=None)
-    async def similarity(body: Similarity) -> Any:
-        """Cosines of a sentence and others; with `first` and `second`, token by token."""
-        if isinstance(body, SimilarityBody):
-            return await tei.similarity(body)
-        return await tei.token_similarity(body)
-
-    router.post("/tokenize")(tei.tokenize)
-    router.post("/decode")(tei.decode)
-    router.get("/info")(tei.info)
+    @router.get("/info")
+    async def info() -> dict[str, Any]:
+        """The model of the address, else the first one, and the server's limits."""
+        models = work.models
+        served = models.named(named) if (named := NAMED.get()) else next(iter(models))
+        return _described(served, work.settings.max_inputs)
 
     @router.get("/metrics", response_model=None)
     async def metrics() -> Response:
@@ -285,3 +253,31 @@ def tei_routes(work: Work) -> APIRouter:
         return Response(content, media_type=kind)
 
     return router
+
+
+def _described(served: ServedModel, most: int) -> dict[str, Any]:
+    bert = served.bert
+    labels = {str(number): label for number, label in enumerate(bert.checkpoint.labels)}
+    numbers = {label: number for number, label in enumerate(bert.checkpoint.labels)}
+    if served.cross_encoder or "classify" in served.can:
+        kind = "reranker" if served.cross_encoder else "classifier"
+        content: Any = {"id2label": labels, "label2id": numbers}
+    else:
+        kind, content = "embedding", {"pooling": served.describe()["pooling"]}
+    dtype = str(next(bert.model.parameters()).dtype).removeprefix("torch.")
+    return {
+        "model_id": served.name,
+        "model_sha": served.sha,
+        "model_dtype": "int8" if int8_weights(bert.model) else dtype,
+        "model_type": {kind: content},
+        "max_concurrent_requests": 512,
+        "max_input_length": served.max_length,
+        "max_batch_tokens": served.batcher.budget,
+        "max_batch_requests": None,
+        "max_client_batch_size": most,
+        "auto_truncate": False,
+        "tokenization_workers": 2,
+        "version": __version__,
+        "sha": None,
+        "docker_label": None,
+    }

@@ -8,85 +8,75 @@ from uuid import uuid4
 
 from fastapi import APIRouter
 
-from bertsmith.serve.cohere import reranker
 from bertsmith.serve.errors import ServeError
-from bertsmith.serve.own import Dialect
-from bertsmith.serve.route import JsonRoute, Loose, ModelName, Read, Truncate
+from bertsmith.serve.route import Loose, ModelName, Read, Truncate, routes
 from bertsmith.serve.work import USAGE, Work
 from bertsmith.tasks.classifying import ClassifyRequest
 from bertsmith.tasks.use import Texts, listed
 
 
-class VllmClassify(Loose):
+class VllmBody(Loose):
+    """The fields of both routes."""
+
+    model: ModelName = None
+    truncate: Truncate = False
+    read: Read = False
+
+    @property
+    def long(self) -> str | None:
+        """How long texts are handled; None selects the server's setting."""
+        return "cut" if self.truncate else None
+
+    def answer(self, kind: str, model: str, data: list[dict[str, Any]]) -> dict[str, Any]:
+        """An answer of either route."""
+        usage = USAGE.get()
+        return {
+            "id": f"{kind}-{uuid4().hex}",
+            "object": "list",
+            "created": int(time()),
+            "model": model,
+            "data": data,
+            "usage": usage.counts,
+            **({"read": usage.read} if self.read else {}),
+        }
+
+
+class VllmClassify(VllmBody):
     """Texts to classify."""
 
-    model: ModelName = None
     input: Texts
-    truncate: Truncate | None = None
-    read: Read = False
+
+    async def respond(self, work: Work) -> dict[str, Any]:
+        """The label of every text and the probabilities of all labels, in their order."""
+        served = work.models.pick(self.model, "classify")
+        rows = await work.ask(served, "classify", ClassifyRequest(inputs=self.input), self.long)
+        labels = served.bert.checkpoint.labels
+        data = []
+        for index, row in enumerate(rows):
+            probabilities = [row.scores[label] for label in labels]
+            data.append({"index": index, "label": row.label, "probs": probabilities})
+            data[-1]["num_classes"] = len(labels)
+        return self.answer("classify", served.name, data)
 
 
-class VllmScore(Loose):
-    """One text and many, or the same number on both sides."""
+class VllmScore(VllmBody):
+    """One text and many, or the same number on both sides: how relevant the second ones are."""
 
-    model: ModelName = None
     text_1: Texts
     text_2: Texts
-    truncate: Truncate | None = None
-    read: Read = False
 
-
-async def vllm_classify(work: Work, body: VllmClassify) -> dict[str, Any]:
-    """The label of every text and the probabilities of all labels, in their order."""
-    served = work.models.pick(body.model, "classify")
-    long = "cut" if body.truncate else None
-    rows = await work.ask(served, "classify", ClassifyRequest(inputs=body.input), long)
-    labels = served.bert.checkpoint.labels
-    data = [
-        {
-            "index": index,
-            "label": one.label,
-            "probs": [one.scores[label] for label in labels],
-            "num_classes": len(labels),
-        }
-        for index, one in enumerate(rows)
-    ]
-    return _answer("classify", served.name, data, body.read)
-
-
-VLLM_CLASSIFY = Dialect(VllmClassify, lambda keys: "input" in keys, vllm_classify, dict[str, Any])
-
-
-def _answer(kind: str, model: str, data: list[dict[str, Any]], read: bool) -> dict[str, Any]:
-    usage = USAGE.get()
-    tokens = usage.tokens
-    return {
-        "id": f"{kind}-{uuid4().hex}",
-        "object": "list",
-        "created": int(time()),
-        "model": model,
-        "data": data,
-        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-        **({"read": usage.read} if read else {}),
-    }
+    async def respond(self, work: Work) -> dict[str, Any]:
+        """How relevant the second texts are to the first."""
+        served = work.models.reranker(self.model)
+        one, two = listed(self.text_1), listed(self.text_2)
+        one = one * len(two) if len(one) == 1 else one
+        if len(one) != len(two):
+            raise ServeError(400, f"{len(one)} texts cannot be scored with {len(two)}")
+        scores = await work.relevance(served, one, two, long=self.long)
+        data = [{"index": n, "object": "score", "score": s} for n, s in enumerate(scores)]
+        return self.answer("score", served.name, data)
 
 
 def vllm_routes(work: Work) -> APIRouter:
     """/score; /classify is shared with the server's own route."""
-    router = APIRouter(route_class=JsonRoute, tags=["vLLM"])
-
-    @router.post("/score")
-    @router.post("/v1/score")
-    async def score(body: VllmScore) -> dict[str, Any]:
-        """How relevant the second texts are to the first."""
-        served = reranker(work, body.model)
-        one, two = listed(body.text_1), listed(body.text_2)
-        one = one * len(two) if len(one) == 1 else one
-        if len(one) != len(two):
-            raise ServeError(400, f"{len(one)} texts cannot be scored with {len(two)}")
-        long = "cut" if body.truncate else None
-        scores = await work.relevance(served, one, two, long=long)
-        data = [{"index": n, "object": "score", "score": s} for n, s in enumerate(scores)]
-        return _answer("score", served.name, data, body.read)
-
-    return router
+    return routes("vLLM", work, dict.fromkeys(("/score", "/v1/score"), VllmScore))

@@ -22,7 +22,7 @@ from bertsmith.serve.access import Caller, Key
 from bertsmith.serve.batcher import Job, NotFinite, once
 from bertsmith.serve.drift import Drift
 from bertsmith.serve.errors import ServeError
-from bertsmith.serve.ids import cl100k, cl100k_text
+from bertsmith.serve.ids import ids_to_text
 from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.models import Models, ServedModel
 from bertsmith.serve.read import Spans, read_spans
@@ -31,7 +31,6 @@ from bertsmith.settings.serving import Settings
 from bertsmith.tasks.embedding import EmbedRequest, Vectors
 from bertsmith.tasks.registry import USES
 from bertsmith.tasks.use import Call, Request
-from bertsmith.tokenizer import Tokenizer
 
 Result = TypeVar("Result")
 INLINE = 4000  # characters tokenized on the event loop: faster than a thread switch
@@ -58,6 +57,11 @@ class Usage:
     read: list[Spans] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)  # if they are logged
     phases: list[tuple[str, float, float]] = field(default_factory=list)  # for traces
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The tokens, as OpenAI and others count them."""
+        return {"prompt_tokens": self.tokens, "total_tokens": self.tokens}
 
     def phase(self, name: str, start: float, end: float) -> float:
         """Note what was done from when to when; return the seconds."""
@@ -184,18 +188,21 @@ class Work:
             return call()
         return await asyncio.get_running_loop().run_in_executor(self.threads, call)
 
-    async def texts(self, served: ServedModel, inputs: Sequence[Any], *, whole: bool) -> list[str]:
-        """Return inputs as texts; see `tokens_to_text` for token ids, which may be cl100k's too."""
-        self.check([""] * len(inputs))
+    async def texts(self, served: ServedModel, inputs: Any, *, framed: bool = False) -> list[str]:
+        """Return one input or several as texts; see `ids_to_text` for token ids."""
+        several = not isinstance(inputs, str) and not isinstance(inputs[0], int)
+        rows = inputs if several else [inputs]
+        self.check([""] * len(rows))
         tokenizer = served.bert.tokenizer
-        size = sum(INLINE + len(one) for one in inputs if not isinstance(one, str))
-        return await self.call(
-            size,
-            lambda: [
-                one if isinstance(one, str) else _ids_to_text(tokenizer, one, whole=whole)
-                for one in inputs
-            ],
-        )
+        size = sum(INLINE + len(row) for row in rows if not isinstance(row, str))
+
+        def texts() -> list[str]:
+            return [
+                row if isinstance(row, str) else ids_to_text(tokenizer, row, framed=framed)
+                for row in rows
+            ]
+
+        return await self.call(size, texts)
 
     def check(self, texts: Sequence[str], prompt: int = 0) -> None:
         """Raise an error for too many texts or characters, with a prompt before each text."""
@@ -223,13 +230,10 @@ class Work:
     ) -> Vectors:
         """A vector for every text; `prompt` replaces the model's own."""
         bert = served.bert
-        width = bert.vector_width
-        if dimensions is not None and not 1 <= dimensions <= width:
-            raise ServeError(
-                422, f"dimensions must be from 1 to {width}, not {dimensions}", param="dimensions"
-            )
+        if dimensions is not None:
+            self.models.check_dimensions(served, dimensions)
         unit = bert.sentence.normalise if normalise is None else normalise
-        cut = dimensions is not None and dimensions < width
+        cut = dimensions is not None and dimensions < bert.vector_width
         # A vector that is cut is normalised afterwards.
         asked = EmbedRequest.model_construct(
             inputs=list(texts), pooling=pooling, normalise=unit and not cut, prompt=prompt
@@ -317,54 +321,6 @@ class Work:
         finally:
             for task in tasks:
                 task.cancel()
-
-
-def _ids_to_text(tokenizer: Tokenizer, ids: Sequence[int], *, whole: bool) -> str:
-    try:
-        return tokens_to_text(tokenizer, ids, whole=whole)
-    except ServeError:
-        if not whole or cl100k() is None:
-            raise
-    return cl100k_text(ids)
-
-
-def tokens_to_text(tokenizer: Tokenizer, ids: Sequence[int], *, whole: bool) -> str:
-    """Return the text of token ids; ids that are not a text of this tokenizer are an error.
-
-    With `whole`, ids must have this model's special tokens around them: those of another
-    tokenizer, which may well be in the range of this one, never do.
-    """
-    hint = (
-        "send text instead (langchain: OpenAIEmbeddings(check_embedding_ctx_length=False)); only "
-        "ids that this server's /tokenize returns are accepted"
-    )
-
-    def refused(why: str) -> ServeError:
-        return ServeError(422, f"{why}: {hint}", param="input")
-
-    wrong, size = [number for number in ids if not 0 <= number < tokenizer.size], tokenizer.size
-    if wrong:
-        why = f"token id {wrong[0]} is not in the model's vocabulary of {size:,}"
-        raise refused(f"{why}, so these are ids of another tokenizer")
-    before, after = _around(tokenizer)
-    inner = list(ids)
-    framed = inner[: len(before)] == before and inner[len(inner) - len(after) :] == after
-    if framed and len(inner) >= len(before) + len(after) and before + after:
-        inner = inner[len(before) : len(inner) - len(after)]
-    elif whole:
-        why = "these token ids do not begin and end with the model's special tokens"
-        raise refused(f"{why}, so they may be ids of another tokenizer")
-    text = tokenizer.decode(inner, skip_special=False)
-    if tokenizer.encode_ids([text])[0] != inner:
-        raise refused("these token ids are not those of any text with this model")
-    return text
-
-
-def _around(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-    """The special tokens before and after a text."""
-    ids, _ = tokenizer.build([-1])
-    place = ids.index(-1)
-    return ids[:place], ids[place + 1 :]
 
 
 def _finish(steps: Steps[Result], results: list[Any]) -> Result:
