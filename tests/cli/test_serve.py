@@ -80,7 +80,7 @@ def test_several_processes_share_a_port(folder: Path) -> None:
     url = ready[0]["url"]
     for _ in range(40):  # a connection each: whichever process is free takes it
         assert httpx.post(f"{url}/embed", json={"inputs": "a"}, timeout=60).is_success
-    assert 'te_request_count_total{route="/embed",status="200"} 40.0' in _metrics(url)
+    assert 'te_request_count_total{model="a",route="/embed",status="200"} 40.0' in _metrics(url)
     os.kill(one, signal.SIGKILL)
     third = json.loads(process.stdout.readline())["pid"]  # another takes its place
     assert third not in (one, two)

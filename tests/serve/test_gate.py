@@ -232,7 +232,7 @@ def test_metrics_and_request_ids(http: httpx.Client) -> None:
     assert {"x-total-time", "x-queue-time", "x-inference-time"} <= {*response.headers}
     assert http.get("/live", headers={"X-Request-ID": "a b"}).headers["x-request-id"] != "a b"
     text = http.get("/metrics").text
-    assert 'te_request_count_total{route="/embed",status="200"}' in text
+    assert 'te_request_count_total{model="tiny",route="/embed",status="200"}' in text
     assert 'te_request_inference_duration_count{model="tiny",route="/embed"}' in text
     assert 'te_queue_size{model="tiny"} 0.0' in text
     assert 'te_batch_next_tokens_count{model="tiny"}' in text
@@ -296,7 +296,7 @@ def test_the_documentation_is_open_and_asks_for_the_key(bert: Bert) -> None:
         assert http.post("/embed", json={"inputs": "a"}).status_code == 401
         assert http.get("/live").is_success
         assert (
-            'te_request_count_total{route="/embed",status="401"} 1.0' in http.get("/metrics").text
+            'te_request_count_total{model="",route="/embed",status="401"} 1.0' in http.get("/metrics").text
         )
 
 
@@ -313,8 +313,8 @@ def test_refusals_are_counted_by_route(bert: Bert) -> None:
         finally:
             batcher.waiting -= 1000
         text = http.get("/metrics").text
-        assert 'te_request_count_total{route="/v1/embeddings",status="429"} 2.0' in text
-        assert 'te_request_count_total{route="other",status="429"} 1.0' in text
+        assert 'te_request_count_total{model="",route="/v1/embeddings",status="429"} 2.0' in text
+        assert 'te_request_count_total{model="",route="other",status="429"} 1.0' in text
 
 
 def test_large_answers_are_encoded_beside_the_event_loop(

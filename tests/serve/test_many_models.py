@@ -141,6 +141,8 @@ def test_openai(address: str, server: httpx.Client, berts: dict[str, Bert]) -> N
     cut = top.embeddings.create(input=TEXTS, model="nested", dimensions=32).data[0].embedding
     short = expected[0, :32] / np.linalg.norm(expected[0, :32])
     assert np.abs(np.asarray(cut) - short).max() < 1e-5
+    tei = server.post("/embed", json={"inputs": TEXTS, "model": "nested", "dimensions": 32}).json()
+    assert np.abs(np.asarray(tei[0]) - short).max() < 1e-5
     with pytest.raises(openai.BadRequestError, match="not trained for 32: nested can"):
         top.embeddings.create(input="a", model="vectors", dimensions=32)
     with pytest.raises(openai.BadRequestError, match="not trained for 33: no model here can"):

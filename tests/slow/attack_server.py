@@ -1,7 +1,7 @@
 """Attack a running server: malformed requests, known answers at scale, SIGTERM under load, reloads
 under load, and clients that are slow, silent or broken.
 
-    python tests/slow/attack_server.py [--malformed 50000] [--answers 100000] [--stops 10]
+    python tests/slow/attack_server.py [--malformed 50000] [--answers 200000] [--stops 10]
         [--reloads 10] [--requests 100000] [--broken 30]
 
 The server is a process of its own with a tiny random model. Counts are written to
@@ -38,7 +38,7 @@ HEADS: dict[str, tuple[str, ...]] = {
 }
 GOOD: dict[str, Any] = {
     "/": {"inputs": "a text"},
-    "/embed": {"inputs": ["a", "b"], "truncate": True, "normalize": False, "dimensions": 8},
+    "/embed": {"inputs": ["a", "b"], "truncate": True, "normalize": False, "dimensions": 128},
     "/embed_all": {"inputs": "a"},
     "/predict": {"inputs": [["a"], ["b", "c"]], "raw_scores": True},
     "/rerank": {"query": "a", "texts": ["b"], "return_text": True},
@@ -56,9 +56,45 @@ GOOD: dict[str, Any] = {
     "/v1/embeddings": {"input": ["a"], "model": "model", "encoding_format": "base64"},
     "/v1/rerank": {"query": "a", "documents": ["b", {"text": "c"}], "top_n": 1},
     "/score": {"text_1": "a", "text_2": ["b", "c"]},
+    "/v1/embed": {"texts": ["a"], "model": "model", "input_type": "search_query"},
+    "/v2/embed": {
+        "inputs": [{"content": [{"type": "text", "text": "a"}]}],
+        "embedding_types": ["float", "base64", "ubinary"],
+        "output_dimension": 128,
+        "truncate": "END",
+    },
+    "/v1/classify": {
+        "inputs": ["a"],
+        "examples": [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}],
+    },
+    "/infinity/rerank": {"query": "a", "documents": ["b"], "return_documents": True},
+    "/infinity/embeddings": {"input": ["a"], "model": "model", "dimensions": 128},
+    "/pipeline/text-classification": {
+        "inputs": "a",
+        "parameters": {"top_k": 1, "function_to_apply": "sigmoid"},
+    },
+    "/pipeline/token-classification": {
+        "inputs": "a",
+        "parameters": {"aggregation_strategy": "first", "ignore_labels": ["O"]},
+    },
+    "/pipeline/fill-mask": {"inputs": "a [MASK]", "parameters": {"top_k": 2}},
+    "/pipeline/zero-shot-classification": {
+        "inputs": "a",
+        "parameters": {"candidate_labels": ["x", "y"], "hypothesis_template": "This is {}."},
+    },
+    "/pipeline/question-answering": {
+        "inputs": {"question": "a", "context": "b c"},
+        "parameters": {"top_k": 2, "max_answer_len": 3, "handle_impossible_answer": True},
+    },
+    "/pipeline/sentence-similarity": {"inputs": {"source_sentence": "a", "sentences": ["b"]}},
+    "/pipeline/feature-extraction": {"inputs": "a", "parameters": {"normalize": True}},
+    "/models/model/embed": {"inputs": ["a", [5, 6]]},
+    "/models/tagger": {"inputs": "a", "parameters": {}},
 }
 ODD: list[Any] = [None, True, -1, 0, 10**30, 1.5, 1e308, "", "\ud800", "\0", "x" * 3000, [], {}]
 ODD += [[[]], [None], ["a", 1], {"text": 1}, "../../etc/passwd", [[1, 2], ["a"]], "[MASK] " * 80]
+ODD += ["{label}{label}", "{}", "{0}", "{label.__class__}", "{label:>9999999999}", "%s", "{label"]
+ODD += [["a"] * 2049, 2**63, [[2**40]], "START", {"question": "", "context": ""}, {"content": []}]
 RAW = [
     b"",
     b"{",
@@ -127,10 +163,16 @@ async def send_malformed(port: int, count: int, seed: int) -> Counter[str]:
     return statuses
 
 
-async def ask_known(port: int, known: list[tuple[str, bytes, Any]], count: int) -> dict[str, int]:
-    """Requests in random order; every answer is compared with the expected one."""
+async def ask_known(
+    port: int, process: Any, known: list[tuple[str, bytes, Any]], count: int
+) -> dict[str, Any]:
+    """Requests in random order; every answer is compared with the expected one.
+
+    `memory_mb` is that of the server after each tenth of the requests.
+    """
     draw, left = random.Random(1), count
     result = {"equal": 0, "different": 0, "refused_and_asked_again": 0}
+    memories: list[float] = []
 
     async def client() -> None:
         nonlocal left
@@ -146,9 +188,12 @@ async def ask_known(port: int, known: list[tuple[str, bytes, Any]], count: int) 
                 await asyncio.sleep(0.05)
             same = status == 200 and alike(json.loads(content), expected)
             result["equal" if same else "different"] += 1
+            if result["equal"] % max(1, count // 10) == 0:
+                memories.append(round(memory(process) / 1e6, 1))
 
     await asyncio.gather(*(client() for _ in range(128)))
-    return result
+    drift = round(max(abs(one / memories[0] - 1) for one in memories), 4)
+    return {**result, "memory_mb": memories, "memory_drift": drift}
 
 
 def alike(one: Any, other: Any) -> bool:
@@ -322,7 +367,7 @@ def memory(process: Any) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--malformed", type=int, default=50_000)
-    parser.add_argument("--answers", type=int, default=100_000)
+    parser.add_argument("--answers", type=int, default=200_000)
     parser.add_argument("--stops", type=int, default=10)
     parser.add_argument("--reloads", type=int, default=10)
     parser.add_argument("--requests", type=int, default=100_000)
@@ -367,7 +412,7 @@ def main() -> None:
                 known.append(("/predict", json.dumps({"inputs": text}).encode(), rows))
             with server(model, chosen.port, "--queue-batches", "64") as process:
                 start = time.time()
-                result = asyncio.run(ask_known(chosen.port, known, chosen.answers))
+                result = asyncio.run(ask_known(chosen.port, process, known, chosen.answers))
                 report["answers"] = {
                     "requests": chosen.answers,
                     "connections": 128,
@@ -391,6 +436,7 @@ def main() -> None:
                 how = (process, file, chosen.reloads, chosen.requests)
                 report["reloads"] = asyncio.run(ask_while_reloading(chosen.port, *how))
                 print(report["reloads"], flush=True)
+                RESULTS.write_text(json.dumps(report, indent=1) + "\n")
         outcomes = Counter[str]()
         for number in range(chosen.stops):
             with server(model, chosen.port) as process:

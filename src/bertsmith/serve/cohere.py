@@ -13,7 +13,7 @@ from pydantic import Field
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.openai import as_base64
 from bertsmith.serve.route import Filled, Loose, ModelName, Read, Truncate, routes
-from bertsmith.serve.work import USAGE, Work
+from bertsmith.serve.work import USAGE, Work, unit_vectors
 from bertsmith.tasks.classifying import ClassifyRequest
 from bertsmith.tasks.embedding import Vectors
 
@@ -144,8 +144,7 @@ class CohereClassify(CohereBody):
         vectors = await work.embed(served, texts, normalise=True, long=self.long)
         own = np.array([names.index(one.label) for one in examples])
         means = np.stack([vectors[count:][own == n].mean(0) for n in range(len(names))])
-        means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
-        scores = np.exp((vectors[:count] @ means.T - 1) * SHARPNESS)
+        scores = np.exp((vectors[:count] @ unit_vectors(means).T - 1) * SHARPNESS)
         scores /= scores.sum(1, keepdims=True)
         return [dict(zip(names, row, strict=True)) for row in scores.tolist()]
 

@@ -12,7 +12,6 @@ from typing import Any
 from uuid import uuid4
 
 from fastapi import FastAPI
-from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from bertsmith.serve.access import Access, Caller, scope_of
@@ -145,21 +144,12 @@ class Admission:
         if self.state.received > BODIES * self.settings.max_body:
             raise Overloaded(1.0)
 
-    def note(
-        self,
-        method: str,
-        path: str,
-        usage: Usage,
-        status: int,
-        start: float,
-        number: bytes,
-        headers: Mapping[bytes, bytes],
-    ) -> None:
+    def note(self, usage: Usage, status: int, headers: Mapping[bytes, bytes]) -> None:
         """Count, trace and log a finished request."""
-        metrics, seconds = self.work.metrics, perf_counter() - start
-        route = usage.route or (path if path in self.routes else "other")
-        metrics.requests.labels(route, str(status)).inc()
-        metrics.duration.labels(route).observe(seconds)
+        metrics, seconds = self.work.metrics, perf_counter() - usage.start
+        route = usage.route or (usage.path if usage.path in self.routes else "other")
+        metrics.requests.labels(route, usage.model, str(status)).inc()
+        metrics.duration.labels(route, usage.model).observe(seconds)
         if usage.model:
             metrics.tokenise.labels(route, usage.model).observe(usage.tokenise)
             metrics.wait.labels(route, usage.model).observe(usage.wait)
@@ -168,10 +158,10 @@ class Admission:
         if not self.settings.json_logs and self.traces is None:
             return
         entry: dict[str, Any] = {
-            "request_id": number.decode(),
+            "request_id": usage.number,
             "client": usage.caller.name,
-            "method": method,
-            "path": path[:200],
+            "method": usage.method,
+            "path": usage.path[:200],
             "status": status,
             "model": usage.model or None,
             "model_sha": usage.sha,
@@ -182,7 +172,7 @@ class Admission:
             "inference_ms": round(1000 * usage.compute, 2),
         }
         if self.traces is not None:
-            entry["trace_id"] = self.traces.write(usage, entry, headers, start)
+            entry["trace_id"] = self.traces.write(usage, entry, headers)
         if self.settings.log_texts:
             entry["texts"] = usage.texts
         if self.settings.json_logs:
@@ -201,20 +191,21 @@ class Gate:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        start, headers, admission = perf_counter(), dict(scope["headers"]), self.admission
-        until = asyncio.get_running_loop().time() + admission.settings.timeout
+        headers, admission = dict(scope["headers"]), self.admission
+        method, path, timeout = scope["method"], scope["path"], admission.settings.timeout
+        if method == "HEAD":  # the answer to GET, whose body the protocol leaves out
+            scope = {**scope, "method": "GET"}
         address = (scope["client"] or ("",))[0]
-        usage = Usage(Caller(address), until=until, seconds=admission.settings.timeout)
+        usage = Usage(Caller(address), method, path, request_id(headers), seconds=timeout)
+        usage.until = asyncio.get_running_loop().time() + timeout
         USAGE.set(usage)
-        number = request_id(headers)
-        status = 500
-        size, whole = 0, False
+        status, size, complete = 0, 0, False
 
         async def counted() -> Message:
-            nonlocal size, whole
-            message = await (receive() if whole else self.state.read(receive, until))
+            nonlocal size, complete
+            message = await (receive() if complete else self.state.read(receive, usage.until))
             if message["type"] == "http.request":
-                whole = not message.get("more_body", False)
+                complete = not message.get("more_body", False)
                 more = len(message.get("body", b""))
                 size += more
                 admission.receive(more)
@@ -226,47 +217,30 @@ class Gate:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                more = [(b"x-request-id", number), *_usage_headers(usage, start)]
+                message["headers"] = [*message["headers"], *_headers(usage)]
                 if self.state.draining:
-                    more.append((b"connection", b"close"))
-                message["headers"] = [*message["headers"], *more]
+                    message["headers"].append((b"connection", b"close"))
             await send(message)
 
         request = object()
         self.state.requests.add(request)
-        method, path = scope["method"], scope["path"]
+        error: ServeError | None = None
         try:
             try:
                 usage.caller = admission.caller(method, path, headers, address)
                 usage.caller.spend("requests", 1)
-            except ServeError as error:
+                await (admission.app or self.app)(scope, counted, labelled)
+            except ServeError as refusal:
+                error = refusal
+            except Exception:  # noqa: BLE001 - only the request that caused it fails
+                LOG.exception("a request failed: %s", path)
+                error = ServeError(500, "the server failed")
+            if error is not None and not status:
                 await failure(error, shape_of(path))(scope, counted, labelled)
-            else:
-                await self._answered(admission.app or self.app, scope, counted, labelled)
         finally:
             self.state.requests.discard(request)
             self.state.received -= size
-            admission.note(method, path, usage, status, start, number, headers)
-
-    async def _answered(self, app: ASGIApp, scope: Any, receive: Receive, send: Send) -> None:
-        started = False
-
-        async def watched(message: Message) -> None:
-            nonlocal started
-            started = True
-            await send(message)
-
-        response: Response
-        try:
-            await app(scope, receive, watched)
-            return
-        except ServeError as error:
-            response = failure(error, shape_of(scope["path"]))
-        except Exception:  # noqa: BLE001 - only the request that caused it fails
-            LOG.exception("a request failed: %s", scope["path"])
-            response = failure(ServeError(500, "the server failed"), shape_of(scope["path"]))
-        if not started:
-            await response(scope, receive, send)
+            admission.note(usage, status or 500, headers)
 
 
 def _name(host: bytes) -> bytes:
@@ -274,23 +248,20 @@ def _name(host: bytes) -> bytes:
     return host[: host.rfind(b"]") + 1] or host.split(b":")[0]
 
 
-def request_id(headers: Mapping[bytes, bytes]) -> bytes:
+def request_id(headers: Mapping[bytes, bytes]) -> str:
     """Return the id of a request from its header, or a new one."""
     own = headers.get(b"x-request-id", b"")
-    return own if REQUEST_ID.fullmatch(own) else uuid4().hex.encode()
+    return own.decode() if REQUEST_ID.fullmatch(own) else uuid4().hex
 
 
-def _usage_headers(usage: Usage, start: float) -> list[tuple[bytes, bytes]]:
-    def milliseconds(seconds: float) -> bytes:
-        return str(round(1000 * seconds)).encode()
-
-    total = (b"x-total-time", milliseconds(perf_counter() - start))
-    if not usage.model:
-        return [total]
-    return [
-        total,
-        (b"x-compute-tokens", str(usage.tokens).encode()),
-        (b"x-tokenization-time", milliseconds(usage.tokenise)),
-        (b"x-queue-time", milliseconds(usage.wait)),
-        (b"x-inference-time", milliseconds(usage.compute)),
-    ]
+def _headers(usage: Usage) -> list[tuple[bytes, bytes]]:
+    """The headers that every answer has."""
+    values: dict[bytes, Any] = {b"x-request-id": usage.number}
+    seconds = {b"x-total-time": perf_counter() - usage.start}
+    if usage.model:
+        values[b"x-compute-tokens"] = usage.tokens
+        seconds[b"x-tokenization-time"] = usage.tokenise
+        seconds[b"x-queue-time"] = usage.wait
+        seconds[b"x-inference-time"] = usage.compute
+    values |= {name: round(1000 * value) for name, value in seconds.items()}
+    return [(name, str(value).encode()) for name, value in values.items()]

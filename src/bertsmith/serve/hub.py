@@ -15,10 +15,10 @@ from bertsmith.serve.errors import ServeError
 from bertsmith.serve.models import Models, ServedModel
 from bertsmith.serve.route import Body, Filled, ModelName, routes
 from bertsmith.serve.tei import (
-    TeiEmbed,
     Input,
     Pair,
     Sentences,
+    TeiEmbed,
     TeiSimilarity,
     Truncation,
     label_scores,

@@ -1,4 +1,4 @@
-"""Log lines: plain, or JSON with the time, the level and what is known about a request."""
+"""Log lines with time and level; as JSON also with what is known about a request."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ class JsonLines(logging.Formatter):
 
 
 def log_to_stderr(*, as_json: bool) -> None:
-    """Write the server's log lines to standard error."""
+    """Write log lines to standard error: the server's, and warnings of its libraries."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if as_json else logging.Formatter("%(message)s"))
-    LOG.handlers = [handler]
+    plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    handler.setFormatter(JsonLines() if as_json else plain)
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    logging.captureWarnings(capture=True)
     LOG.setLevel(logging.INFO)
-    LOG.propagate = False

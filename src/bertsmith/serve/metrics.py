@@ -43,9 +43,9 @@ class Metrics:
         def gauge(name: str, about: str) -> Gauge:
             return Gauge(name, about, own, registry=registry, multiprocess_mode="livesum")
 
-        requests = ("te_request_count", "Requests", ("route", "status"))
+        requests = ("te_request_count", "Requests", (*route, "status"))
         self.requests = Counter(*requests, registry=registry)
-        self.duration = histogram("te_request_duration", "Seconds of a request", ("route",))
+        self.duration = histogram("te_request_duration", "Seconds of a request", route)
         tokenised = ("te_request_tokenization_duration", "Seconds of tokenization")
         self.tokenise = histogram(*tokenised, route)
         self.wait = histogram("te_request_queue_duration", "Seconds in the queue", route)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Generator
-from typing import Annotated, Any, ClassVar, Literal, TypedDict
+from collections.abc import Callable, Container
+from typing import Annotated, Any, ClassVar, Literal
 
-import numpy as np
 from fastapi import APIRouter
 from pydantic import Field, create_model
 from starlette.responses import HTMLResponse
 
-from bertsmith.infer.loaded import LoadedModel
-from bertsmith.infer.states import all_depths, hidden_state_steps
+from bertsmith.infer.states import TextStates
 from bertsmith.serve.address import NAMED
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.read import Spans
 from bertsmith.serve.route import Body, Loose, ModelName, Read, either, post, routes
-from bertsmith.serve.tokens import TokenVectors
-from bertsmith.serve.work import USAGE, Work
+from bertsmith.serve.work import USAGE, Work, unit_vectors
 from bertsmith.tasks.registry import USES
 from bertsmith.tasks.use import Texts, Use, as_json, listed
 
@@ -52,28 +49,20 @@ class TokenSimilarityBody(OwnBody):
     async def respond(self, work: Work) -> dict[str, Any]:
         """The cosine of two texts, and of each token of one with each of the other."""
         served, texts = work.models.pick(self.model, "embed"), [self.first, self.second]
-        vectors, tokens = await work.gather(
+        vectors, (first, second) = await work.gather(
             work.embed(served, texts, normalise=True, long=self.long),
-            work.tokens(served, texts, self.long),
+            work.states(served, texts, long=self.long),
         )
-        rows = [one.vectors[[not special for special in one.special]] for one in tokens]
-        if rows[0].shape[0] * rows[1].shape[0] > MOST_PAIRS:
+        if len(first.spans) * len(second.spans) > MOST_PAIRS:
             raise ServeError(422, "the texts have too many tokens to compare one by one")
-        unit = [one / np.maximum(np.linalg.norm(one, axis=1, keepdims=True), 1e-12) for one in rows]
+        one, two = unit_vectors(first.vectors[0]), unit_vectors(second.vectors[0])
         return {
             "model": served.name,
             "similarity": float(vectors[0] @ vectors[1]),
-            "first": _spelled(self.first, tokens[0]),
-            "second": _spelled(self.second, tokens[1]),
-            "tokens": (unit[0] @ unit[1].T).round(5),
+            "first": _spelled(first),
+            "second": _spelled(second),
+            "tokens": (one @ two.T).round(5),
         }
-
-
-class StatesRow(TypedDict):
-    """The states of one text, and the characters that each row stands for."""
-
-    spans: Any
-    vectors: Any
 
 
 class StatesBody(Body):
@@ -88,18 +77,9 @@ class StatesBody(Body):
     async def respond(self, work: Work) -> dict[str, Any]:
         """Hidden states, text by text."""
         served, texts = work.models.pick(self.model, "embed"), listed(self.inputs)
-        depths = self.depths or [all_depths(served.bert)[-1]]
-
-        def steps(bert: LoadedModel) -> Generator[None, None, list[StatesRow]]:
-            rows = []
-            for one in hidden_state_steps(bert, texts, depths, self.pool, self.special):
-                if one is None:
-                    yield
-                else:
-                    rows.append(StatesRow(spans=one.spans, vectors=one.vectors))
-            return rows
-
-        return result(await work.alone(served, texts, steps, len(depths)), read=False)
+        rows = await work.states(served, texts, self.depths, self.pool, self.special)
+        value = [{"spans": one.spans, "vectors": one.vectors} for one in rows]
+        return result(value, read=False)
 
 
 class AttentionBody(Body):
@@ -175,12 +155,9 @@ def result(value: Any, read: bool) -> dict[str, Any]:
     return {**answer, "read": usage.read} if read else answer
 
 
-def _spelled(text: str, tokens: TokenVectors) -> list[dict[str, Any]]:
-    return [
-        {"text": text[start:end], "start": start, "end": end}
-        for (start, end), special in zip(tokens.spans, tokens.special, strict=True)
-        if not special
-    ]
+def _spelled(states: TextStates) -> list[dict[str, Any]]:
+    text = states.text
+    return [{"text": text[start:end], "start": start, "end": end} for start, end in states.spans]
 
 
 def _page(view: Any) -> HTMLResponse:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from time import perf_counter
 from typing import Any
 
 import h11
@@ -92,7 +91,6 @@ def refusing(admission: Admission) -> type[H11Protocol]:
 
         def _refusal(self, data: bytes) -> bytes | None:
             """Return the response to a request that is certainly refused; else None."""
-            start = perf_counter()
             between = self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
             plain = between and not admission.state.draining and not admission.settings.proxies
             request = parse(data) if plain else None
@@ -103,9 +101,9 @@ def refusing(admission: Admission) -> type[H11Protocol]:
             try:
                 admission.caller("POST", path, headers, address)
             except Overloaded as error:
-                number, usage = request_id(headers), Usage(Caller(address))
-                admission.note("POST", path, usage, error.status, start, number, headers)
-                return response(error, path, number)
+                usage = Usage(Caller(address), "POST", path, request_id(headers))
+                admission.note(usage, error.status, headers)
+                return response(error, path, usage.number)
             except ServeError:
                 pass
             return None
@@ -134,13 +132,13 @@ def parse(data: bytes) -> tuple[str, dict[bytes, bytes]] | None:
     return target.decode("ascii"), headers
 
 
-def response(error: Overloaded, path: str, number: bytes) -> bytes:
+def response(error: Overloaded, path: str, number: str) -> bytes:
     """An error as the bytes of a response."""
     body = json.dumps(shape_of(path)(error), separators=(",", ":")).encode()
     fields: list[tuple[str, Any]] = [
         ("content-type", "application/json"),
         ("content-length", len(body)),
-        ("x-request-id", number.decode()),
+        ("x-request-id", number),
         *((name.lower(), value) for name, value in error.headers.items()),
     ]
     lines = "".join(f"{name}: {value}\r\n" for name, value in fields)

@@ -232,6 +232,7 @@ def work(
 ) -> None:
     """Run one process: create the application and serve requests."""
     log_to_stderr(as_json=json_logs)
+    _open_more_files()
     state = State()
     try:
         app = build(state)
@@ -251,6 +252,15 @@ def work(
     Server(settled, state, drain, listener, timeout).run(sockets=[listener])
 
 
+def _open_more_files() -> None:
+    """Raise the number of connections that may be open to what the system allows."""
+    with suppress(ImportError, ValueError, OSError):
+        import resource  # not on Windows
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def config(app: Any, log_level: str = "warning", tls: Files = None) -> uvicorn.Config:
     """Return the uvicorn configuration of an application."""
     certificate, key = tls or (None, None)
@@ -262,6 +272,7 @@ def config(app: Any, log_level: str = "warning", tls: Files = None) -> uvicorn.C
         ssl_keyfile=key,
         proxy_headers=bool(proxies),
         forwarded_allow_ips=list(proxies),
+        log_config=None,  # see logs.py
         log_level=log_level,
         access_log=False,
         server_header=False,

@@ -80,8 +80,9 @@ class TeiEmbedAll(TeiBody):
     async def respond(self, work: Work) -> Any:
         """A vector for every token of every input."""
         served = work.models.pick(self.model, "embed")
-        rows = await work.tokens(served, await work.texts(served, self.inputs), self.long)
-        return [one.vectors for one in rows]
+        texts = await work.texts(served, self.inputs)
+        rows = await work.states(served, texts, special=True, long=self.long)
+        return [one.vectors[0] for one in rows]
 
 
 class TeiPredict(TeiBody):

@@ -28,10 +28,8 @@ class Traces:
         self._provider = provider
         self._tracer = provider.get_tracer("bertsmith.serve", __version__)
 
-    def write(
-        self, usage: Usage, entry: Mapping[str, Any], headers: Mapping[bytes, bytes], start: float
-    ) -> str:
-        """Write the spans of a request that began at `start`; return the id of its trace."""
+    def write(self, usage: Usage, entry: Mapping[str, Any], headers: Mapping[bytes, bytes]) -> str:
+        """Write the spans of a request; return the id of its trace."""
         carrier = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()
         }
@@ -40,7 +38,7 @@ class Traces:
             f"{entry['method']} {usage.route or 'other'}",
             context=self._extract(carrier),
             kind=self._api.SpanKind.SERVER,
-            start_time=zero + int(start * NANO),
+            start_time=zero + int(usage.start * NANO),
             attributes={
                 "http.request.method": entry["method"],
                 "http.route": usage.route,

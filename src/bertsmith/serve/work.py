@@ -16,8 +16,8 @@ import numpy as np
 from bertsmith.analysis.attention import AttentionView
 from bertsmith.analysis.attention import attention as look_at_attention
 from bertsmith.errors import BertsmithError
-from bertsmith.infer.loaded import LoadedModel
 from bertsmith.infer.run import Steps
+from bertsmith.infer.states import TextStates, all_depths, hidden_state_steps
 from bertsmith.serve.access import Caller, Key
 from bertsmith.serve.batcher import Job, NotFinite, once
 from bertsmith.serve.drift import Drift
@@ -26,7 +26,6 @@ from bertsmith.serve.ids import ids_to_text
 from bertsmith.serve.metrics import Metrics
 from bertsmith.serve.models import Models, ServedModel
 from bertsmith.serve.read import Spans, read_spans
-from bertsmith.serve.tokens import TokenVectors, token_vectors
 from bertsmith.settings.serving import Settings
 from bertsmith.tasks.embedding import EmbedRequest, Vectors
 from bertsmith.tasks.registry import USES
@@ -45,6 +44,10 @@ class Usage:
     """The cost of a request so far, which the gate adds to headers and metrics."""
 
     caller: Caller
+    method: str
+    path: str
+    number: str  # the id of the request
+    start: float = field(default_factory=perf_counter)
     route: str = ""
     model: str = ""
     sha: str | None = None  # of the files of the model
@@ -150,17 +153,45 @@ class Work:
         self,
         served: ServedModel,
         texts: Sequence[str],
-        steps: Callable[[LoadedModel], Generator[None, None, Result]],
+        steps: Generator[None, None, Result],
         depths: int = 1,
     ) -> Result:
         """Run a call that has the model to itself for each of its steps."""
         usage = self._begin(served, texts)
-        tokens = await self.count(served, texts, depths)
+        self.check(texts)
+        ids = await self.call(sum(map(len, texts)), lambda: served.bert.token_ids(texts))
+        tokens = sum(map(len, ids))
+        if tokens * depths * served.bert.checkpoint.config.width > MOST_NUMBERS:
+            raise ServeError(413, f"the states of {tokens:,} tokens are too many for one answer")
         client = self._spend(usage, tokens)
-        job = served.batcher.submit_call(steps(served.for_request("refuse")), tokens, client)
+        job = served.batcher.submit_call(steps, tokens, client)
         usage.read += [[(0, len(text))] for text in texts]
         value: Result = await self._wait(served, job)
         return value
+
+    async def states(
+        self,
+        served: ServedModel,
+        texts: Sequence[str],
+        depths: Sequence[int] | None = None,
+        pool: str | None = None,
+        special: bool = False,
+        long: str | None = None,
+    ) -> list[TextStates]:
+        """Hidden states of tokens, words or texts: (depths, rows, D), by default the last depth."""
+        bert = served.for_request(long or self.settings.long)
+        chosen = depths or [all_depths(bert)[-1]]
+
+        def steps() -> Generator[None, None, list[TextStates]]:
+            rows = []
+            for one in hidden_state_steps(bert, texts, chosen, pool, special):
+                if one is None:
+                    yield
+                else:
+                    rows.append(one)
+            return rows
+
+        return await self.alone(served, texts, steps(), len(chosen))
 
     async def _wait(self, served: ServedModel, job: Job) -> Any:
         """Wait for the results of a job; it is cancelled with the request."""
@@ -241,7 +272,7 @@ class Work:
         vectors: Vectors = await self.ask(served, "embed", asked, long)
         if cut:
             vectors = vectors[:, :dimensions]
-            vectors = _unit(vectors) if unit else vectors
+            vectors = unit_vectors(vectors) if unit else vectors
         if not np.isfinite(vectors).all():
             raise ServeError(424, "a vector has values that are not numbers")
         return vectors
@@ -276,22 +307,6 @@ class Work:
         both = zip(firsts, seconds, strict=True)
         return [float(vectors[place[one]] @ vectors[place[two]]) for one, two in both]
 
-    async def count(self, served: ServedModel, texts: Sequence[str], depths: int = 1) -> int:
-        """Return the number of tokens; an error if there are too many for one response."""
-        self.check(texts)
-        ids = await self.call(sum(map(len, texts)), lambda: served.bert.token_ids(texts))
-        tokens = sum(map(len, ids))
-        if tokens * depths * served.bert.checkpoint.config.width > MOST_NUMBERS:
-            raise ServeError(413, f"the states of {tokens:,} tokens are too many for one answer")
-        return tokens
-
-    async def tokens(
-        self, served: ServedModel, texts: Sequence[str], long: str | None = None
-    ) -> list[TokenVectors]:
-        """The final state of every token of every text."""
-        await self.count(served, texts)
-        return await self.run(served, Call(token_vectors, (texts,), texts), long)
-
     async def attention(
         self,
         served: ServedModel,
@@ -303,15 +318,16 @@ class Work:
     ) -> Any:
         """Return the result of `use` on the attention of a text."""
 
-        def call(bert: LoadedModel) -> Any:
-            view = look_at_attention(bert, text, pair, layers=layers, heads=heads, name=served.name)
+        def call() -> Any:
+            bert, name = served.for_request("refuse"), served.name
+            view = look_at_attention(bert, text, pair, layers=layers, heads=heads, name=name)
             if len(view.layers) * len(view.heads) * len(view) ** 2 > MOST_WEIGHTS:
                 message = f"{len(view)} tokens have too many attention weights for one answer"
                 raise ServeError(422, f"{message}: name fewer layers or heads")
             return use(view)
 
         texts = [text, *([] if pair is None else [pair])]
-        return await self.alone(served, texts, lambda bert: once(lambda: call(bert)))
+        return await self.alone(served, texts, once(call))
 
     async def gather(self, *jobs: Awaitable[Any]) -> list[Any]:
         """Await several parts of one request; if one fails, the others are cancelled."""
@@ -332,7 +348,8 @@ def _finish(steps: Steps[Result], results: list[Any]) -> Result:
     raise RuntimeError("a task asked for a second pass")  # none does
 
 
-def _unit(vectors: Vectors) -> Vectors:
+def unit_vectors(vectors: Vectors) -> Vectors:
+    """The rows of a matrix, each with length 1."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit: Vectors = vectors / np.maximum(lengths, np.float32(1e-12))
     return unit
