@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from bertsmith.errors import BertsmithError
@@ -37,6 +38,15 @@ def test_command_over_http(search_index: Path) -> None:
             steps: Any = lambda client: client.call_tool("search", {"query": "whales"})  # noqa: E731
             answer = talk(address, steps)
             assert answer.structured_content["results"][0]["file"].endswith("whales.md")
+            json = {"Content-Type": "application/json", "Accept": "application/json"}
+            for headers in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
+                refused = httpx.post(address, content=b"{}", headers=json | headers)
+                assert refused.status_code in (403, 421), headers  # a page of another site
+            for body in (b"", b"{", b"[]", b"\xff", b'{"jsonrpc": "2.0", "id": 1, "method": 5}'):
+                assert 400 <= httpx.post(address, content=body, headers=json).status_code < 500
+            large = b" " * 5_000_000
+            assert httpx.post(address, content=large, headers=json).status_code == 413
+            assert talk(address, steps).structured_content == answer.structured_content
         finally:
             process.terminate()
 

@@ -40,6 +40,9 @@ def test_a_process_serves_and_drains(folder: Path, tmp_path: Path) -> None:
     assert process.stdout is not None
     ready = json.loads(process.stdout.readline())
     assert ready["models"] == ["a"]
+    with socket.create_connection(("127.0.0.1", int(ready["url"].split(":")[-1]))) as other:
+        other.sendall(b"no HTTP\r\n\r\n")
+        assert other.recv(1000).startswith(b"HTTP/1.1 400")
     headers = {"Authorization": "Bearer secret"}
     body = {"inputs": ["some words"] * 100}
     statuses: list[Any] = []
@@ -63,7 +66,9 @@ def test_a_process_serves_and_drains(folder: Path, tmp_path: Path) -> None:
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0
     assert {*statuses} <= {200, 429}
-    logs = [json.loads(line) for line in errors.splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in errors.splitlines()]  # also those of libraries
+    assert lines[0]["message"] == "Invalid HTTP request received."
+    logs = [line for line in lines if line["message"] == "request"]
     served = [row for row in logs if row["status"] == 200]
     assert len(served) == statuses.count(200)  # whatever was admitted was also answered
     assert len(statuses) <= len(logs) <= len(statuses) + len(threads)

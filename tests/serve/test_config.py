@@ -154,6 +154,9 @@ def test_scopes_models_and_rates_of_keys(bert: Bert) -> None:
 
         assert http.post("/embed", json={"inputs": "a"}).status_code == 401
         assert [ask("team"), ask("team", model="other"), ask("nobody")] == [200, 403, 401]
+        assert ask("team", "/tokenize", model="other") == 403
+        team = {"Authorization": "Bearer team"}
+        assert {*http.get("/drift", headers=team).json()["models"]} == {"tiny@1"}
         assert [ask("slow") for _ in range(3)] == [200, 200, 429]
         assert [ask("few"), ask("few")] == [200, 429]
         assert [ask("watch"), ask("ops"), ask("team", "/admin/reload")] == [403] * 3

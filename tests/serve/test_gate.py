@@ -231,6 +231,9 @@ def test_metrics_and_request_ids(http: httpx.Client) -> None:
     assert response.headers["x-request-id"] == "mine-1"
     assert {"x-total-time", "x-queue-time", "x-inference-time"} <= {*response.headers}
     assert http.get("/live", headers={"X-Request-ID": "a b"}).headers["x-request-id"] != "a b"
+    for path in ("/ready", "/metrics", "/"):  # as balancers ask
+        head = http.head(path)
+        assert (head.status_code, head.content) == (200, b"")
     text = http.get("/metrics").text
     assert 'te_request_count_total{model="tiny",route="/embed",status="200"}' in text
     assert 'te_request_inference_duration_count{model="tiny",route="/embed"}' in text

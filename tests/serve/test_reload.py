@@ -59,18 +59,18 @@ def test_models_come_and_go(files: Files) -> None:
         site = files.site()
         async with client(site) as http:
             assert (await http.post("/tag", json={"inputs": "a"})).status_code == 200
-            first = site.opened["tiny"][1]
+            first = site.served["tiny"]
             more = {"tagger@2": files.place("tagger")}
             files.plan = files.plan._replace(models={**files.plan.models, **more})
             assert (await site.reload())["loaded"] == ["tagger@2"]
-            assert site.opened["tiny"][1] is first  # kept, with its queue
+            assert site.served["tiny"] is first  # kept, with its queue
             named = {"inputs": "a", "model": "tagger"}
             assert (await http.post("/tag", json=named)).json()["model"] == "tagger@2"
             files.plan = files.plan._replace(models=more, settings=Settings(batch_tokens=7))
             assert (await site.reload())["ended"] == ["tiny"]
             await site._ending
             assert not first.batcher.alive
-            assert site.opened["tagger@2"][1].batcher.budget == 7
+            assert site.served["tagger@2"].batcher.budget == 7
             assert (await http.post("/fill-mask", json={"inputs": "[MASK]"})).status_code == 404
             text = (await http.get("/metrics")).text
             assert 'bertsmith_model_info{model="tiny"' in text
@@ -85,12 +85,12 @@ def test_models_come_and_go(files: Files) -> None:
 def test_the_same_folder_with_other_weights_is_loaded_again(files: Files) -> None:
     async def steps() -> None:
         site = files.site()
-        before = site.opened["tiny"][1]
+        before = site.served["tiny"]
         assert (await site.reload())["loaded"] == []
         tiny(HEADS, seed=9).save(files.folder / "first")
         result = await site.reload()
         assert result["loaded"] == result["ended"] == ["tiny"]
-        assert site.opened["tiny"][1].sha != before.sha
+        assert site.served["tiny"].sha != before.sha
         await site._ending
         assert not before.batcher.alive
         gone = weakref.ref(before.batcher)
@@ -105,7 +105,7 @@ def test_the_same_folder_with_other_weights_is_loaded_again(files: Files) -> Non
 def test_requests_that_have_begun_finish_with_the_old_model(files: Files) -> None:
     async def steps() -> None:
         site = files.site()
-        old = site.opened["tiny"][1]
+        old = site.served["tiny"]
         async with client(site) as http:
             with old.batcher._turn:
                 asked = asyncio.ensure_future(http.post("/embed", json={"inputs": "a text"}))
@@ -142,7 +142,7 @@ def test_a_mistake_changes_nothing(files: Files, caplog: pytest.LogCaptureFixtur
                 with pytest.raises(BertsmithError):
                     await site.reload()
         async with client(site) as http:
-            assert list(site.opened) == ["tiny"]
+            assert list(site.served) == ["tiny"]
             assert (await http.post("/embed", json={"inputs": "a"})).status_code == 200
             assert (
                 'bertsmith_reloads_total{result="failed"} 3.0' in (await http.get("/metrics")).text

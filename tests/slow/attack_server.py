@@ -346,7 +346,8 @@ def server(model: Path, port: int, *options: str) -> Any:
     command += [] if "--config" in options else [str(model.parent / name) for name in HEADS]
     process = subprocess.Popen(command, cwd=ROOT / "src", stdout=subprocess.DEVNULL)
     try:
-        for _ in range(300):
+        end = time.monotonic() + 300
+        while process.poll() is None and time.monotonic() < end:
             try:
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=2).read()
                 break

@@ -23,17 +23,6 @@ from bertsmith.settings.serving import Settings
 ABOUT = ("asks", "named", "several", "overlap", "at")  # what the page knows of a form
 
 
-class NoModels(Models):
-    """The models of a server that has none: it is never full."""
-
-    def __init__(self) -> None:
-        self.served, self.newest, self.aliases, self.any_name = {}, {}, {}, False
-
-    def full(self, client: str | None = None) -> bool:
-        """Whether requests must wait for a model."""
-        return False
-
-
 class Event(Body):
     """What a person asks for or does in a tab; `id` makes it safe to send it again."""
 
@@ -71,7 +60,7 @@ def labelling_app(session: Session, settings: Settings, state: State) -> FastAPI
 
     app.include_router(events := _events(session))
     app.state.paths = {getattr(one, "path", "") for one in (*app.routes, *events.routes)}
-    app.state.admission.serve(Work(NoModels(), settings, Metrics()), app)
+    app.state.admission.serve(Work(Models(()), settings, Metrics()), app)
     app.add_middleware(Gate, admission=app.state.admission)
     return app
 

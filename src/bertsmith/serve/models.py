@@ -39,6 +39,7 @@ class ServedModel:
     batcher: Batcher
     created: int
     sha: str | None = None  # of the files of the model
+    place: Any = None  # where they are, and how they were loaded
 
     @property
     def base(self) -> str:
@@ -146,6 +147,7 @@ class Launcher:
         settings: Settings,
         original: LoadedModel | None = None,
         sha: str | None = None,
+        place: Any = None,
     ) -> ServedModel:
         """Return a model that is ready to answer: its first passes are done."""
         metrics, canary = self.metrics, None
@@ -157,7 +159,7 @@ class Launcher:
         with turn:
             embed(bert, [WARM[:46], WARM])
         metrics.queue(name, batcher)
-        return ServedModel(name, bert, batcher, int(time()), sha)
+        return ServedModel(name, bert, batcher, int(time()), sha, place)
 
 
 class Models:
@@ -176,8 +178,6 @@ class Models:
         *,
         any_name: bool = False,
     ) -> None:
-        if not served:
-            raise BertsmithError("a server needs at least one model")
         self.served = {one.name: one for one in served}
         self.newest = {one.base: one for one in served}
         self.any_name = any_name  # unknown names are answered too
@@ -203,7 +203,7 @@ class Models:
 
     def full(self, client: str | None = None) -> bool:
         """Whether all models would refuse a small request of a client, or of any."""
-        return all(one.batcher.full(client) for one in self.served.values())
+        return bool(self.served) and all(one.batcher.full(client) for one in self)
 
     def find(self, name: str) -> ServedModel | None:
         """Return the model that answers to a name; of an alias with shares, one by chance."""

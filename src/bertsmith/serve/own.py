@@ -9,8 +9,10 @@ from fastapi import APIRouter
 from pydantic import Field, create_model
 from starlette.responses import HTMLResponse
 
+from bertsmith.analysis.attention import attention
 from bertsmith.infer.states import TextStates
 from bertsmith.serve.address import NAMED
+from bertsmith.serve.batcher import once
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.read import Spans
 from bertsmith.serve.route import Body, Loose, ModelName, Read, either, post, routes
@@ -23,6 +25,7 @@ Long = Annotated[
     Field(description="Texts beyond the model's length; None: the server's setting."),
 ]
 MOST_PAIRS = 250_000  # of tokens, in a comparison of two texts
+MOST_WEIGHTS = 4_000_000  # attention weights in an answer
 Dialects = dict[str, tuple[Callable[[Container[str]], bool], type[Loose]]]
 
 
@@ -49,10 +52,8 @@ class TokenSimilarityBody(OwnBody):
     async def respond(self, work: Work) -> dict[str, Any]:
         """The cosine of two texts, and of each token of one with each of the other."""
         served, texts = work.models.pick(self.model, "embed"), [self.first, self.second]
-        vectors, (first, second) = await work.gather(
-            work.embed(served, texts, normalise=True, long=self.long),
-            work.states(served, texts, long=self.long),
-        )
+        vectors = await work.embed(served, texts, normalise=True, long=self.long)
+        first, second = await work.states(served, texts, long=self.long)
         if len(first.spans) * len(second.spans) > MOST_PAIRS:
             raise ServeError(422, "the texts have too many tokens to compare one by one")
         one, two = unit_vectors(first.vectors[0]), unit_vectors(second.vectors[0])
@@ -95,8 +96,19 @@ class AttentionBody(Body):
     async def respond(self, work: Work) -> Any:
         """Attention weights of every layer and head, or the page that shows them."""
         served = work.models.pick(self.model, "embed")
+        bert, name = served.for_request("refuse"), served.name
         show = _page if self.format == "html" else _weights
-        return await work.attention(served, self.text, self.pair, show, self.layers, self.heads)
+        chosen = {"layers": self.layers, "heads": self.heads}
+
+        def call() -> Any:
+            view = attention(bert, self.text, self.pair, name=name, **chosen)
+            if len(view.layers) * len(view.heads) * len(view) ** 2 > MOST_WEIGHTS:
+                message = f"{len(view)} tokens have too many attention weights for one answer"
+                raise ServeError(422, f"{message}: name fewer layers or heads")
+            return show(view)
+
+        texts = [self.text] if self.pair is None else [self.text, self.pair]
+        return await work.alone(served, texts, once(call))
 
 
 def own_routes(work: Work, dialects: Dialects) -> APIRouter:

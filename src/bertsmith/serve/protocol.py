@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -12,6 +10,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from bertsmith.serve.access import Caller
 from bertsmith.serve.errors import Overloaded, ServeError, shape_of
 from bertsmith.serve.gate import Admission, request_id
+from bertsmith.serve.route import failure
 from bertsmith.serve.work import Usage
 
 SLOW = {b"connection", b"expect", b"transfer-encoding", b"upgrade"}  # need the full parser
@@ -134,12 +133,7 @@ def parse(data: bytes) -> tuple[str, dict[bytes, bytes]] | None:
 
 def response(error: Overloaded, path: str, number: str) -> bytes:
     """An error as the bytes of a response."""
-    body = json.dumps(shape_of(path)(error), separators=(",", ":")).encode()
-    fields: list[tuple[str, Any]] = [
-        ("content-type", "application/json"),
-        ("content-length", len(body)),
-        ("x-request-id", number),
-        *((name.lower(), value) for name, value in error.headers.items()),
-    ]
-    lines = "".join(f"{name}: {value}\r\n" for name, value in fields)
-    return f"HTTP/1.1 {error.status} Too Many Requests\r\n{lines}\r\n".encode() + body
+    answer = failure(error, shape_of(path))
+    answer.headers["x-request-id"] = number
+    lines = b"".join(name + b": " + value + b"\r\n" for name, value in answer.raw_headers)
+    return b"HTTP/1.1 429 Too Many Requests\r\n" + lines + b"\r\n" + bytes(answer.body)

@@ -8,7 +8,7 @@ mistake in the file changes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastapi import FastAPI
@@ -26,8 +26,6 @@ from bertsmith.serve.models import Launcher, Models, ServedModel, limits
 from bertsmith.serve.search import Index, Readers
 from bertsmith.serve.work import Work
 
-Opened = dict[str, tuple[Place, ServedModel]]  # by the names of models
-
 
 class Site:
     """What one server process serves: a plan, the models that it names, and an index."""
@@ -42,39 +40,40 @@ class Site:
         self.read, self.open_model = read, open_model
         self.index = None if index is None else Readers(index)
         self.launcher = Launcher(Metrics())
-        self.opened: Opened = {}
+        self.served: Mapping[str, ServedModel] = {}  # what a reload keeps
         self._one_at_a_time = asyncio.Lock()
-        plan = self.read()
-        self.opened, work = self._open(plan)
+        work = self._open(self.read())
+        self.served = work.models.served
         self.app: FastAPI = host(work, self.index, state)
         self.admission: Admission = self.app.state.admission
 
     async def reload(self) -> dict[str, Any]:
         """Serve what the configuration says now; return what was loaded and what was ended."""
-        reloads = self.launcher.metrics.reloads
+        metrics = self.launcher.metrics
         async with self._one_at_a_time:
             try:
                 plan = await asyncio.to_thread(self.read)
-                opened, work = await asyncio.to_thread(self._open, plan)
+                work = await asyncio.to_thread(self._open, plan)
             except BertsmithError as error:
-                reloads.labels("failed").inc()
+                metrics.reloads.labels("failed").inc()
                 LOG.error("reload failed, nothing has changed: %s", error)
                 raise
             app = await asyncio.to_thread(application, work, self.admission, self.index)
-            old, former, self.opened = self.admission.work, self.opened, opened
-            for one in old.models:
-                self.launcher.metrics.served(one, 0)
+            old, now = self.admission.work, work.models.served
+            before, self.served = self.served, now
+            for one in before.values():
+                metrics.served(one, 0)
             self.admission.serve(work, app)
             self.admission.app, self.app.state.work = app, work
-            for one in work.models:
+            for one in now.values():
                 one.batcher.limit(**limits(plan.settings))
             self._ending = asyncio.create_task(self._end(old, work.models))
-            reloads.labels("succeeded").inc()
+            metrics.reloads.labels("succeeded").inc()
             result = {
-                "models": {one.name: one.sha for one in work.models},
+                "models": {name: one.sha for name, one in now.items()},
                 "aliases": plan.aliases,
-                "loaded": [name for name, one in opened.items() if former.get(name) != one],
-                "ended": [name for name, one in former.items() if opened.get(name) != one],
+                "loaded": [name for name, one in now.items() if before.get(name) is not one],
+                "ended": [name for name, one in before.items() if now.get(name) is not one],
             }
             LOG.info("reloaded", extra={"entry": result})
             return result
@@ -87,33 +86,30 @@ class Site:
         old.models.served.clear()
         old.models.newest.clear()
 
-    def _open(self, plan: Plan) -> tuple[Opened, Work]:
+    def _open(self, plan: Plan) -> Work:
         """Load the models of a plan that are new or have changed; the others are kept."""
-        opened: Opened = {}
-        metrics = self.launcher.metrics
+        settings, metrics = plan.settings, self.launcher.metrics
+        opened: list[ServedModel] = []
         try:
             for name, place in plan.models.items():
-                sha = model_hash(place.path)
-                known = self.opened.get(name)
-                if known is None or known[0] != place or known[1].sha != sha:
+                sha, known = model_hash(place.path), self.served.get(name)
+                if known is None or (known.place, known.sha) != (place, sha):
                     bert = self.open_model(place)
-                    original = self._original(place, bert) if plan.settings.canary else None
-                    served = self.launcher.launch(name, bert, plan.settings, original, sha)
-                    known = place, served
-                opened[name] = known
-            all_served = [served for _, served in opened.values()]
-            if plan.settings.canary and not any(int8_weights(one.bert.model) for one in all_served):
+                    original = self._original(place, bert) if settings.canary else None
+                    known = self.launcher.launch(name, bert, settings, original, sha, place)
+                opened.append(known)
+            if settings.canary and not any(int8_weights(one.bert.model) for one in opened):
                 raise BertsmithError("--canary compares int8 with float32: add --dtype int8")
-            models = Models(all_served, plan.aliases, any_name=plan.settings.any_model_name)
+            models = Models(opened, plan.aliases, any_name=settings.any_model_name)
         except BertsmithError:
-            for name, (_, served) in opened.items():
-                if self.opened.get(name) != opened[name]:
-                    metrics.forget(name, served.batcher)
-                    served.batcher.close()
+            for one in opened:
+                if self.served.get(one.name) is not one:
+                    metrics.forget(one.name, one.batcher)
+                    one.batcher.close()
             raise
         for one in models:
             metrics.queue(one.name, one.batcher)
-        return opened, Work(models, plan.settings, metrics, plan.keys)
+        return Work(models, settings, metrics, plan.keys)
 
     def _original(self, place: Place, bert: LoadedModel) -> LoadedModel | None:
         """The float32 model that the canary compares an int8 model with."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import (
+    AsyncIterator,
     Callable,
     Container,
     Coroutine,
     Iterable,
     Iterator,
     Mapping,
-    Sequence,
 )
 from itertools import islice
 from typing import Annotated, Any, TypeVar, get_type_hints
@@ -30,8 +30,7 @@ from pydantic import (
 )
 from pydantic_core import to_json
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response, StreamingResponse
 
 from bertsmith.errors import BertsmithError
 from bertsmith.serve.address import NAMED
@@ -183,35 +182,28 @@ async def _attended(request: Request, work: Coroutine[Any, Any, Any], usage: Usa
         watch.cancel()
 
 
-class ChunkedResponse(Response):
-    """JSON in pieces, so that sending a large answer does not block the event loop."""
-
-    media_type = "application/json"
-
-    def __init__(self, pieces: Sequence[bytes]) -> None:
-        self.pieces = pieces
-        super().__init__(headers={"content-length": str(sum(map(len, pieces)))})
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send one piece after the other, as fast as the client reads."""
-        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        await send(start)
-        for piece in self.pieces:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-            await asyncio.sleep(0)
-        await send({"type": "http.response.body", "body": b""})
-
-
 async def encoded(value: Any) -> Response:
-    """Return a value as JSON; all but the beginning of a large one is encoded in a thread."""
+    """Return a value as JSON.
+
+    All but the beginning of a large one is encoded in a thread, and sent as fast as the client
+    reads.
+    """
     pieces = json_pieces(value)
     try:
         first = [*islice(pieces, INLINE)]
         if len(first) < INLINE:
             return Response(b"".join(first), media_type="application/json")
-        return ChunkedResponse([*first, *await asyncio.to_thread(_chunks, pieces)])
+        chunks = [b"".join(first), *await asyncio.to_thread(_chunks, pieces)]
     except ValueError as error:
         raise ServeError(424, "the model's output is not a number") from error
+
+    async def sent() -> AsyncIterator[bytes]:
+        for chunk in chunks:
+            yield chunk
+            await asyncio.sleep(0)
+
+    length = {"content-length": str(sum(map(len, chunks)))}
+    return StreamingResponse(sent(), headers=length, media_type="application/json")
 
 
 def _chunks(pieces: Iterable[bytes]) -> list[bytes]:

@@ -82,10 +82,10 @@ class Server(uvicorn.Server):
             return
         self.serving.draining = True
         if sig == signal.SIGINT and not self.serving.active:
-            self._leave()
+            self.should_exit = True
             return
         loop = asyncio.get_event_loop()
-        loop.call_soon_threadsafe(lambda: loop.call_later(self.drain, self._shrink))
+        loop.call_soon_threadsafe(lambda: setattr(self, "ending", loop.create_task(self._end())))
 
     @property
     def _site(self) -> Any:
@@ -102,26 +102,18 @@ class Server(uvicorn.Server):
             except (OSError, ValueError) as error:
                 LOG.error("the certificate cannot be read again: %s", error)
 
-    def _shrink(self) -> None:
-        """Shrink the backlog, so that no waiting connection is dropped when the socket closes."""
-        self.listener.listen(0)
-        asyncio.get_running_loop().call_later(0.2, self._close)
-
-    def _close(self) -> None:
-        """Stop accepting connections; what is received in full on open ones is answered."""
+    async def _end(self) -> None:
+        """Accept requests for a moment, then answer those that are received in full."""
+        await asyncio.sleep(self.drain)
+        self.listener.listen(0)  # no waiting connection is dropped when the socket closes
+        await asyncio.sleep(0.2)
         for server in self.servers:
             server.close()
         self.serving.stop_reading()
-        self._waiting = asyncio.get_running_loop().create_task(self._wait())
-
-    async def _wait(self) -> None:
         quiet, end = 0, time.monotonic() + self.timeout
         while quiet < QUIET and time.monotonic() < end:
             await asyncio.sleep(0.05)
             quiet = 0 if self.serving.active else quiet + 1
-        self._leave()
-
-    def _leave(self) -> None:
         self.should_exit = True
 
 
@@ -152,7 +144,6 @@ def serve(
     *,
     workers: int = 1,
     drain: float = 1.0,
-    log_level: str = "warning",
     json_logs: bool = False,
     tls: Files = None,
     reloads: bool = False,
@@ -161,16 +152,16 @@ def serve(
 
     With `reloads`, SIGHUP makes each process read its configuration again.
     """
-    log_to_stderr(as_json=json_logs)
     if reloads and signal.getsignal(HANGUP) == signal.SIG_DFL:
         signal.signal(HANGUP, _wait_for_start)
+    settings = (listener, build, drain, json_logs, tls)
     if workers == 1:
-        work(listener, build, drain, log_level, json_logs, tls)
+        work(*settings)
         return
-    given = (listener, build, drain, log_level, json_logs, tls)
+    log_to_stderr(as_json=json_logs)
 
     def start() -> multiprocessing.process.BaseProcess:
-        process = multiprocessing.get_context("spawn").Process(target=work, args=given)
+        process = multiprocessing.get_context("spawn").Process(target=work, args=settings)
         process.start()
         return process
 
@@ -223,12 +214,7 @@ def _supervise(
 
 
 def work(
-    listener: socket.socket,
-    build: Build,
-    drain: float,
-    log_level: str,
-    json_logs: bool = False,
-    tls: Files = None,
+    listener: socket.socket, build: Build, drain: float, json_logs: bool = False, tls: Files = None
 ) -> None:
     """Run one process: create the application and serve requests."""
     log_to_stderr(as_json=json_logs)
@@ -244,7 +230,7 @@ def work(
     sys.setswitchinterval(SWITCH)
     timeout = app.state.admission.settings.timeout
     try:
-        settled = config(app, log_level, tls)
+        settled = config(app, tls=tls)
         settled.load()  # reads the certificate
     except (OSError, ValueError) as error:
         files = " and ".join(tls or ())

@@ -165,6 +165,7 @@ class TeiTokenize(Loose):
     async def respond(self, work: Work) -> list[list[dict[str, Any]]]:
         """Tokens with the characters that they stand for."""
         served, texts = work.models.pick(self.model, "embed"), listed(self.inputs)
+        work.begin(served, texts)
         work.check(texts)
         start, tokenizer = served.prompt(self.prompt_name) or "", served.bert.tokenizer
 
@@ -198,6 +199,7 @@ class TeiDecode(Loose):
         """The texts of token ids."""
         served = work.models.pick(self.model, "embed")
         rows: Any = [self.ids] if isinstance(self.ids[0], int) else self.ids
+        work.begin(served, ())
         work.check([""] * len(rows))
         decode, skip = served.bert.tokenizer.decode, self.skip_special_tokens
         size = sum(map(len, rows))
@@ -212,17 +214,13 @@ async def label_scores(
     labels = served.bert.checkpoint.labels
     usual = torch.sigmoid if len(labels) == 1 else activation(served.bert.checkpoint)
     activate = usual if how is None else ACTIVATIONS[how]
-    sizes = sorted({*map(len, rows)})  # 1: texts, 2: pairs
-    groups = [[n for n, row in enumerate(rows) if len(row) == size] for size in sizes]
-    jobs = []
-    for numbers in groups:
-        texts, *pairs = ([rows[n][side] for n in numbers] for side in range(len(rows[numbers[0]])))
-        second = pairs[0] if pairs else None
-        call = Call(vote, (texts, second, activate), texts, second or ())
-        jobs.append(work.run(served, call, long))
     ranked: dict[int, list[dict[str, Any]]] = {}
-    for numbers, results in zip(groups, await work.gather(*jobs), strict=True):
-        for number, scores in zip(numbers, results, strict=True):
+    for size in {*map(len, rows)}:  # 1: texts, 2: pairs
+        numbers = [number for number, row in enumerate(rows) if len(row) == size]
+        texts = [rows[number][0] for number in numbers]
+        pairs = [rows[number][1] for number in numbers] if size == 2 else None
+        call = Call(vote, (texts, pairs, activate), texts, pairs or ())
+        for number, scores in zip(numbers, await work.run(served, call, long), strict=True):
             named = [{"score": s, "label": name} for s, name in zip(scores, labels, strict=True)]
             ranked[number] = sorted(named, key=lambda one: -one["score"])
     return [ranked[number] for number in range(len(rows))]

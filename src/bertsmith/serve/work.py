@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -13,13 +13,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bertsmith.analysis.attention import AttentionView
-from bertsmith.analysis.attention import attention as look_at_attention
 from bertsmith.errors import BertsmithError
 from bertsmith.infer.run import Steps
 from bertsmith.infer.states import TextStates, all_depths, hidden_state_steps
 from bertsmith.serve.access import Caller, Key
-from bertsmith.serve.batcher import Job, NotFinite, once
+from bertsmith.serve.batcher import Job, NotFinite
 from bertsmith.serve.drift import Drift
 from bertsmith.serve.errors import ServeError
 from bertsmith.serve.ids import ids_to_text
@@ -34,7 +32,6 @@ from bertsmith.tasks.use import Call, Request
 Result = TypeVar("Result")
 INLINE = 4000  # characters tokenized on the event loop: faster than a thread switch
 MOST_MASKS = 64  # masks in a request: each costs a probability for every token of the vocabulary
-MOST_WEIGHTS = 4_000_000  # attention weights in an answer
 MOST_NUMBERS = 8_000_000  # numbers of hidden states in an answer
 MOST_LETTERS = 20_000_000  # characters of all texts with guesses in place
 
@@ -65,6 +62,11 @@ class Usage:
     def counts(self) -> dict[str, int]:
         """The tokens, as OpenAI and others count them."""
         return {"prompt_tokens": self.tokens, "total_tokens": self.tokens}
+
+    def spend(self, tokens: int) -> None:
+        """Count tokens; an error if the rate of the caller is used up."""
+        self.tokens += tokens
+        self.caller.spend("tokens", tokens)
 
     def phase(self, name: str, start: float, end: float) -> float:
         """Note what was done from when to when; return the seconds."""
@@ -104,7 +106,7 @@ class Work:
 
     async def run(self, served: ServedModel, call: Call, long: str | None = None) -> Any:
         """Do the work of a request in shared batches."""
-        usage = self._begin(served, [*call.texts, *call.seconds])
+        usage = self.begin(served, [*call.texts, *call.seconds])
         self.check([*call.texts, *call.seconds], call.prompt)
         if call.letters > MOST_LETTERS:
             raise ServeError(413, "too many predictions in long texts for one response")
@@ -120,8 +122,8 @@ class Work:
             raise ServeError(413, f"{message}: send less at once")
         if sum(len(window.masks) for window in needed.windows) > MOST_MASKS:
             raise ServeError(422, f"a request may have {MOST_MASKS} masks: send fewer at once")
-        client = self._spend(usage, tokens)
-        job = served.batcher.submit(needed, client)
+        usage.spend(tokens)
+        job = served.batcher.submit(needed, usage.caller.name)
         results = await self._wait(served, job)
         read = call.windowed or call.seconds or call.texts  # in windows where they are long
 
@@ -134,7 +136,7 @@ class Work:
         self.drift.add(served, needed.windows, call.texts, value)
         return value
 
-    def _begin(self, served: ServedModel, texts: Sequence[str]) -> Usage:
+    def begin(self, served: ServedModel, texts: Sequence[str]) -> Usage:
         """Note which model a request uses; one that its key does not allow is an error."""
         usage = USAGE.get()
         usage.caller.check_model(served.base)
@@ -142,12 +144,6 @@ class Work:
         if self.settings.log_texts:
             usage.texts += texts
         return usage
-
-    def _spend(self, usage: Usage, tokens: int) -> str:
-        """Count the tokens of a request; return whose it is."""
-        usage.tokens += tokens
-        usage.caller.spend("tokens", tokens)
-        return usage.caller.name
 
     async def alone(
         self,
@@ -157,14 +153,14 @@ class Work:
         depths: int = 1,
     ) -> Result:
         """Run a call that has the model to itself for each of its steps."""
-        usage = self._begin(served, texts)
+        usage = self.begin(served, texts)
         self.check(texts)
         ids = await self.call(sum(map(len, texts)), lambda: served.bert.token_ids(texts))
         tokens = sum(map(len, ids))
         if tokens * depths * served.bert.checkpoint.config.width > MOST_NUMBERS:
             raise ServeError(413, f"the states of {tokens:,} tokens are too many for one answer")
-        client = self._spend(usage, tokens)
-        job = served.batcher.submit_call(steps, tokens, client)
+        usage.spend(tokens)
+        job = served.batcher.submit_call(steps, tokens, usage.caller.name)
         usage.read += [[(0, len(text))] for text in texts]
         value: Result = await self._wait(served, job)
         return value
@@ -306,37 +302,6 @@ class Work:
         usage.read = [usage.read[place[text]] for text in seconds]
         both = zip(firsts, seconds, strict=True)
         return [float(vectors[place[one]] @ vectors[place[two]]) for one, two in both]
-
-    async def attention(
-        self,
-        served: ServedModel,
-        text: str,
-        pair: str | None,
-        use: Callable[[AttentionView], Any],
-        layers: Sequence[int] | None = None,
-        heads: Sequence[int] | None = None,
-    ) -> Any:
-        """Return the result of `use` on the attention of a text."""
-
-        def call() -> Any:
-            bert, name = served.for_request("refuse"), served.name
-            view = look_at_attention(bert, text, pair, layers=layers, heads=heads, name=name)
-            if len(view.layers) * len(view.heads) * len(view) ** 2 > MOST_WEIGHTS:
-                message = f"{len(view)} tokens have too many attention weights for one answer"
-                raise ServeError(422, f"{message}: name fewer layers or heads")
-            return use(view)
-
-        texts = [text, *([] if pair is None else [pair])]
-        return await self.alone(served, texts, once(call))
-
-    async def gather(self, *jobs: Awaitable[Any]) -> list[Any]:
-        """Await several parts of one request; if one fails, the others are cancelled."""
-        tasks = [asyncio.ensure_future(job) for job in jobs]
-        try:
-            return list(await asyncio.gather(*tasks))
-        finally:
-            for task in tasks:
-                task.cancel()
 
 
 def _finish(steps: Steps[Result], results: list[Any]) -> Result:
