@@ -146,8 +146,11 @@ def paced(model: str, port: int) -> None:
     from bertsmith.batch import Batch
     from bertsmith.model import Hidden
     from bertsmith.serve import Settings, batcher
-    from bertsmith.serve.app import create_app
+    from bertsmith.serve.app import host
+    from bertsmith.serve.metrics import Metrics
+    from bertsmith.serve.models import Launcher, Models
     from bertsmith.serve.run import listen, serve
+    from bertsmith.serve.work import Work
 
     bert = bs.load(model, device="cpu")
 
@@ -159,7 +162,9 @@ def paced(model: str, port: int) -> None:
 
     batcher.encode = encode  # type: ignore[assignment]
     short = Settings(queue_batches=1)
-    serve(lambda state: create_app({"paced": bert}, short, state=state), listen("127.0.0.1", port))
+    launcher = Launcher(Metrics())
+    work = Work(Models([launcher.launch("paced", bert, short)]), short, launcher.metrics)
+    serve(lambda state: host(work, None, state), listen("127.0.0.1", port))
 
 
 # ------------------------------------------------------------------ the run

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import uvicorn
+from fastapi import FastAPI
 
 from bertsmith import Bert, create
 from bertsmith.serve import Settings
-from bertsmith.serve.app import create_app
+from bertsmith.serve.access import Key
+from bertsmith.serve.app import host
+from bertsmith.serve.gate import State
+from bertsmith.serve.metrics import Metrics
+from bertsmith.serve.models import Launcher, Models, Shares
 from bertsmith.serve.run import config, listen
+from bertsmith.serve.search import Index, Readers
+from bertsmith.serve.work import Work
 from tasks.words import tokenizer
 
 ALL = ("masked_lm", "next_sentence", "classify", "tag", "answer", "choose")
@@ -33,6 +40,30 @@ def tiny(heads: tuple[str, ...] = ALL, seed: int = 0, **settings: Any) -> Bert:
     }
     checkpoint = create("bert-tiny", heads=heads, seed=seed, **changes)
     return Bert(checkpoint, words)
+
+
+def create_app(
+    models: Mapping[str, Bert],
+    settings: Settings | None = None,
+    *,
+    index: Index | None = None,
+    state: State | None = None,
+    originals: Mapping[str, Bert] | None = None,
+    aliases: Mapping[str, Shares] | None = None,
+    keys: Sequence[Key] = (),
+) -> FastAPI:
+    """A server's application for models that are loaded already.
+
+    `originals` are float32 models beside those in int8, for `settings.canary`.
+    """
+    chosen, launcher = settings or Settings(), Launcher(Metrics())
+    served = [
+        launcher.launch(name, bert, chosen, (originals or {}).get(name))
+        for name, bert in models.items()
+    ]
+    known = Models(served, aliases, any_name=chosen.any_model_name)
+    readers = None if index is None else Readers(index)
+    return host(Work(known, chosen, launcher.metrics, keys), readers, state or State())
 
 
 @contextmanager

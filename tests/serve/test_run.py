@@ -12,8 +12,8 @@ import pytest
 
 from bertsmith import Bert
 from bertsmith.serve import Settings, run
-from bertsmith.serve.app import create_app
 from bertsmith.serve.gate import State
+from serve.live import create_app
 
 BODY = json.dumps({"inputs": "a text"}).encode()
 HEAD = f"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Length: {len(BODY)}\r\n\r\n".encode()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,49 +16,20 @@ from starlette.responses import Response
 
 from bertsmith import __version__
 from bertsmith.errors import BertsmithError
-from bertsmith.infer.loaded import LoadedModel
-from bertsmith.serve.access import Key
 from bertsmith.serve.address import BaseAddresses
 from bertsmith.serve.cohere import cohere_routes
 from bertsmith.serve.errors import ServeError, shape_of
 from bertsmith.serve.gate import Admission, Gate, State
 from bertsmith.serve.hub import hub_routes
-from bertsmith.serve.metrics import Metrics
-from bertsmith.serve.models import Launcher, Models, Shares
 from bertsmith.serve.openai import openai_routes
 from bertsmith.serve.own import Dialects, own_routes
 from bertsmith.serve.playground import playground_routes
 from bertsmith.serve.route import answer, failure
-from bertsmith.serve.search import Index, Readers, search_routes
+from bertsmith.serve.search import Readers, search_routes
 from bertsmith.serve.tei import TeiEmbed, tei_routes
 from bertsmith.serve.traces import Traces
 from bertsmith.serve.vllm import VllmClassify, vllm_routes
 from bertsmith.serve.work import Work
-from bertsmith.settings.serving import Settings
-
-
-def create_app(
-    models: Mapping[str, LoadedModel],
-    settings: Settings | None = None,
-    *,
-    index: Index | None = None,
-    state: State | None = None,
-    originals: Mapping[str, LoadedModel] | None = None,
-    aliases: Mapping[str, Shares] | None = None,
-    keys: Sequence[Key] = (),
-) -> FastAPI:
-    """Return an ASGI application that serves these models by name.
-
-    `originals` are float32 models beside those in int8, for `settings.canary`.
-    """
-    chosen, launcher = settings or Settings(), Launcher(Metrics())
-    served = [
-        launcher.launch(name, bert, chosen, (originals or {}).get(name))
-        for name, bert in models.items()
-    ]
-    known = Models(served, aliases, any_name=chosen.any_model_name)
-    readers = None if index is None else Readers(index)
-    return host(Work(known, chosen, launcher.metrics, keys), readers, state or State())
 
 
 def host(work: Work, index: Readers | None, state: State) -> FastAPI:

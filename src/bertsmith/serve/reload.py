@@ -54,10 +54,13 @@ class Site:
             try:
                 plan = await asyncio.to_thread(self.read)
                 work = await asyncio.to_thread(self._open, plan)
-            except BertsmithError as error:
+            except Exception as error:
                 metrics.reloads.labels("failed").inc()
                 LOG.error("reload failed, nothing has changed: %s", error)
-                raise
+                if isinstance(error, BertsmithError):
+                    raise
+                message = f"the models cannot be loaded ({type(error).__name__}: {error})"
+                raise BertsmithError(message) from error
             app = await asyncio.to_thread(application, work, self.admission, self.index)
             old, now = self.admission.work, work.models.served
             before, self.served = self.served, now
@@ -101,7 +104,7 @@ class Site:
             if settings.canary and not any(int8_weights(one.bert.model) for one in opened):
                 raise BertsmithError("--canary compares int8 with float32: add --dtype int8")
             models = Models(opened, plan.aliases, any_name=settings.any_model_name)
-        except BertsmithError:
+        except BaseException:
             for one in opened:
                 if self.served.get(one.name) is not one:
                     metrics.forget(one.name, one.batcher)

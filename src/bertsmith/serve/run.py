@@ -73,7 +73,9 @@ class Server(uvicorn.Server):
         if sig == HANGUP and sig != signal.SIGTERM and self._site is not None:
             if self.started:
                 loop = asyncio.get_event_loop()
-                loop.call_soon_threadsafe(lambda: loop.create_task(self._reload()))
+                loop.call_soon_threadsafe(
+                    lambda: setattr(self, "reloading", loop.create_task(self._reload()))
+                )
             return
         if not self.started or (self.serving.draining and sig == signal.SIGINT):
             super().handle_exit(sig, frame)
@@ -254,6 +256,7 @@ def config(app: Any, log_level: str = "warning", tls: Files = None) -> uvicorn.C
     return uvicorn.Config(
         app,
         http=refusing(app.state.admission),
+        ws="none",  # a request to upgrade is answered as if it were none
         ssl_certfile=certificate,
         ssl_keyfile=key,
         proxy_headers=bool(proxies),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from threading import Thread
 from time import perf_counter, time_ns
 from typing import Any
 
@@ -11,6 +12,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.serve.work import Usage
 
 NANO = 1_000_000_000
+LAST = 3.0  # seconds to send the last spans
 
 
 class Traces:
@@ -62,8 +64,10 @@ class Traces:
         return f"{span.get_span_context().trace_id:032x}"
 
     def close(self) -> None:
-        """Send what is left."""
-        self._provider.shutdown()
+        """Send what is left, but do not wait long for a collector that does not answer."""
+        sending = Thread(target=self._provider.shutdown, daemon=True)
+        sending.start()
+        sending.join(LAST)
 
 
 def _provider() -> Any:

@@ -332,8 +332,12 @@ function panel(task, values = {}) {
   const status = make("p", { class: "status", role: "status" });
   const code = { curl: make("pre"), Python: make("pre"), JavaScript: make("pre") };
   const copy = (source) => make("button", { type: "button", onclick: async (event) => {
-    await navigator.clipboard.writeText(source.textContent);
     const button = event.target;
+    if (navigator.clipboard) await navigator.clipboard.writeText(source.textContent);
+    else { // pages without HTTPS have none
+      getSelection().selectAllChildren(source);
+      document.execCommand("copy");
+    }
     button.textContent = "Copied";
     setTimeout(() => { button.textContent = "Copy"; }, 1200);
   } }, "Copy");
