@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from bertsmith.batch import Batch as TokenBatch
 from bertsmith.infer.run import EncoderPass
 from bertsmith.infer.windows import Window
 from bertsmith.model import Hidden, Model
-from bertsmith.serve.batcher import Batch, Batcher, NotFinite, once
+from bertsmith.serve.batcher import Batcher, NotFinite, once
 from bertsmith.serve.errors import Overloaded, ServeError
 from bertsmith.tasks.embedding import embed
 
@@ -30,10 +30,16 @@ def job(*lengths: int, id: int = 5) -> EncoderPass:
     return EncoderPass(windows, lengths_of, "lengths")
 
 
+class Batch(NamedTuple):
+    requests: int
+    tokens: int
+    seconds: float
+
+
 @contextmanager
 def batching(bert: Bert, **settings: Any) -> Iterator[tuple[Batcher, list[Batch]]]:
     batches: list[Batch] = []
-    batcher = Batcher(bert, watch=batches.append, **settings)
+    batcher = Batcher(bert, watch=lambda *row: batches.append(Batch(*row)), **settings)
     try:
         yield batcher, batches
     finally:
@@ -150,7 +156,7 @@ def test_large_jobs_take_turns(bert: Bert) -> None:
     async def ask(batcher: Batcher) -> None:
         with held(batcher):
             jobs = [batcher.submit(job(*[60] * 40)) for _ in range(2)]
-            batcher.watch = lambda _: taken.append((jobs[0].taken, jobs[1].taken))
+            batcher.watch = lambda *_: taken.append((jobs[0].taken, jobs[1].taken))
         await asyncio.gather(*(one.future for one in jobs))
 
     with batching(bert, budget=240, queue_batches=1) as (batcher, _):
@@ -192,7 +198,7 @@ def test_calls_take_turns_with_small_jobs(bert: Bert) -> None:
             while call.turn < 2:  # the worker waits with its first step
                 await asyncio.sleep(0.001)
             small = batcher.submit(job(4))
-            batcher.watch = lambda _: order.append("small")
+            batcher.watch = lambda *_: order.append("small")
         await small.future
         return str(await call.future)
 

@@ -33,15 +33,15 @@ def test_other_content_is_no_figures(content: object) -> None:
 
 def test_figures_are_stored_by_finetune_and_compared_by_the_server(tmp_path: Path) -> None:
     tiny(("masked_lm",)).save(tmp_path / "start")
-    texts = [f"the river {'flows ' * (n % 5)}to the sea {n}" for n in range(300)]
+    texts = [f"the river {'flows ' * (n % 5)}to the sea {n}" for n in range(120)]
     rows = [{"text": text, "label": "ab"[n % 2]} for n, text in enumerate(texts)]
     train, dev = tmp_path / "train.jsonl", tmp_path / "dev.jsonl"
     train.write_text("".join(json.dumps(row) + "\n" for row in rows[:60]), "utf-8")
     dev.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     bs.finetune(tmp_path / "start", train, tmp_path / "model", dev=dev, epochs=1, device="cpu")
     noted = json.loads((tmp_path / "model" / "bertsmith.json").read_text("utf-8"))["figures"]
-    assert sum(noted["lengths"].values()) == 300
-    assert sum(noted["labels"].values()) == 300
+    assert sum(noted["lengths"].values()) == 120
+    assert sum(noted["labels"].values()) == 120
     bert = bs.load(tmp_path / "model")
     assert bert.checkpoint.notes["figures"] == noted  # also when it is saved again
     settings = Settings(drift_limit=0.2, drift_examples=5)

@@ -105,6 +105,23 @@ def test_traces(bert: Bert) -> None:
     assert abs(whole.end_time / 1e9 - time.time()) < 60
 
 
+def test_the_end_does_not_wait_for_a_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertsmith.serve.traces.LAST", 0.05)
+    stopped = threading.Event()
+
+    class Provider:  # whose collector does not answer
+        def get_tracer(self, *_: object) -> None:
+            return None
+
+        def shutdown(self) -> None:
+            stopped.wait(30)
+
+    start = time.monotonic()
+    Traces(Provider()).close()
+    assert time.monotonic() - start < 10
+    stopped.set()
+
+
 def test_pages_of_named_origins_read_answers(bert: Bert) -> None:
     with serving({"tiny": bert}, Settings(origins=("https://app.example",))) as http:
         ask = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}

@@ -67,14 +67,6 @@ class Place(NamedTuple):
         return self.job.windows[self.number]
 
 
-class Batch(NamedTuple):
-    """What a batch was, for metrics."""
-
-    requests: int
-    tokens: int
-    seconds: float
-
-
 class NotFinite(RuntimeError):  # noqa: N818 - the name of the condition
     """The hidden states of a batch have NaN or infinite values."""
 
@@ -91,7 +83,7 @@ class Batcher:
         patience: float = 30.0,
         exact: bool = False,
         turn: threading.Lock | None = None,
-        watch: Callable[[Batch], None] | None = None,
+        watch: Callable[[int, int, float], None] | None = None,  # requests, tokens, seconds
         canary: Canary | None = None,
     ) -> None:
         self.model, self.watch, self.canary = model, watch, canary
@@ -299,7 +291,7 @@ class Batcher:
             rate = tokens / max(seconds, 1e-6)
             self.speed = rate if not self.speed else 0.8 * self.speed + 0.2 * rate
             if self.watch is not None:
-                self.watch(Batch(len(jobs), tokens, seconds))
+                self.watch(len(jobs), tokens, seconds)
         if finished:
             _deliver(finished)
 

@@ -106,15 +106,15 @@ class Metrics:
         self.size.labels(name).set(len(batcher.jobs))
         self.waiting.labels(name).set(batcher.waiting + batcher.waiting_large)
 
-    def batch(self, name: str, batch: Any) -> None:
+    def batch(self, name: str, requests: int, tokens: int, seconds: float) -> None:
         """Count a batch of a model."""
         if name not in self.queues:
             return
         self._measure(name, self.queues[name])
-        self.batch_size.labels(name).observe(batch.requests)
-        self.batch_tokens.labels(name).observe(batch.tokens)
-        self.batch_seconds.labels(name).observe(batch.seconds)
-        self.fill.labels(name).set(batch.tokens)
+        self.batch_size.labels(name).observe(requests)
+        self.batch_tokens.labels(name).observe(tokens)
+        self.batch_seconds.labels(name).observe(seconds)
+        self.fill.labels(name).set(tokens)
 
     def text(self) -> tuple[bytes, str]:
         """Return all metrics in Prometheus' text format, and the content type."""
