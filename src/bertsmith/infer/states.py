@@ -74,7 +74,7 @@ def hidden_state_steps(
     special: bool = False,
     spans: Sequence[Sequence[Span]] | None = None,
 ) -> Iterator[TextStates | None]:
-    """The same with a None after each batch, so that others can use the model in between."""
+    """The same with a None before the first and after each batch: others may use the model then."""
     if pool not in POOLS:
         raise BertsmithError(f'pool must be None, "words" or "mean", not {pool!r}')
     if spans is not None and pool is not None:
@@ -174,6 +174,7 @@ def _run(
     budget = loaded.budget or BUDGETS.get(loaded.device.type, 2048)
     lengths = [len(part.window.ids) for part in parts]
     plan = list(packed(lengths, budget))
+    yield None  # the model was not needed so far
     for chosen in _shown(plan, lengths, loaded.progress):
         group = [parts[number] for number in chosen]
         batch = Batch.of([one.window.ids for one in group], [one.window.segments for one in group])

@@ -151,15 +151,24 @@ class Work:
         texts: Sequence[str],
         steps: Generator[None, None, Result],
         depths: int = 1,
+        *,
+        prepares: bool = False,
     ) -> Result:
-        """Run a call that has the model to itself for each of its steps."""
-        usage = self.begin(served, texts)
+        """Run a call that has the model to itself for each of its steps.
+
+        With `prepares`, the first step does not need the model.
+        """
+        usage, start = self.begin(served, texts), perf_counter()
         self.check(texts)
-        ids = await self.call(sum(map(len, texts)), lambda: served.bert.token_ids(texts))
+        characters = sum(map(len, texts))
+        ids = await self.call(characters, lambda: served.bert.token_ids(texts))
         tokens = sum(map(len, ids))
         if tokens * depths * served.bert.checkpoint.config.width > MOST_NUMBERS:
             raise ServeError(413, f"the states of {tokens:,} tokens are too many for one answer")
         usage.spend(tokens)
+        if prepares:
+            await self.call(characters, lambda: next(steps))
+        usage.tokenise += usage.phase("tokenize", start, perf_counter())
         job = served.batcher.submit_call(steps, tokens, usage.caller.name)
         usage.read += [[(0, len(text))] for text in texts]
         value: Result = await self._wait(served, job)
@@ -187,7 +196,7 @@ class Work:
                     rows.append(one)
             return rows
 
-        return await self.alone(served, texts, steps(), len(chosen))
+        return await self.alone(served, texts, steps(), len(chosen), prepares=True)
 
     async def _wait(self, served: ServedModel, job: Job) -> Any:
         """Wait for the results of a job; it is cancelled with the request."""
