@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -237,10 +238,16 @@ def certificate(folder: Path) -> list[str]:
     return ["--tls-key", files[0], "--tls-certificate", files[1]]
 
 
+def trusting(file: str | Path) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=file)
+
+
 @pytest.mark.skipif(not shutil.which("openssl"), reason="makes a certificate")
 def test_https(folder: Path, tmp_path: Path) -> None:
     tls = certificate(tmp_path)
-    with Process(tmp_path, str(folder / "first"), *tls, scheme="https", verify=tls[-1]) as server:
+    with Process(
+        tmp_path, str(folder / "first"), *tls, scheme="https", verify=trusting(tls[-1])
+    ) as server:
         answer = server.http.post("/embed_all", json={"inputs": "bees " * 3000})
         assert len(answer.json()[0]) >= 3000  # a large answer, in pieces
     with pytest.raises(httpx.ConnectError):
@@ -287,8 +294,8 @@ def proxied(command: list[str], port: int, folder: Path) -> None:
     """Answers through a proxy that keeps HTTPS: equal ones, and the client's own address."""
     proxy = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        certificates = {"verify": str(folder / "certificate.pem")}
-        with httpx.Client(base_url=f"https://127.0.0.1:{port}", **certificates, timeout=60) as http:  # type: ignore[arg-type]
+        trusted = trusting(folder / "certificate.pem")
+        with httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=trusted, timeout=60) as http:
 
             def ready() -> bool:
                 try:
