@@ -118,7 +118,7 @@ def chart(
     y = axis_over(heights, height - 42, 30, False, True)
     parts = axes(x, y, width - wide, height - 42, x_label, y_label)
     order = sorted(enumerate(lines.items()), key=lambda one: y.place(one[1][1][-1][1]))
-    for color, (name, points) in order:
+    for color, (_, points) in order:
         places = [(x.place(a), y.place(b)) for a, b in points]
         path = " ".join(f"{a:g},{b:g}" for a, b in places)
         parts.append(f'<polyline class="line s{color % 5}" points="{path}"/>')
