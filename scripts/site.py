@@ -2,9 +2,10 @@
 
 `mkdocs.yml` names this file under `hooks`. It adds CONTRIBUTING.md and CHANGELOG.md as pages, turns
 the notebooks into pages with their stored outputs, and copies files that pages link to. It makes
-the explorer of bertsmith-classic and the page that trains, and puts a panel of it where a page has a line such as
-`<!-- explorer: text=A text with [MASK].&panel=attention&layer=2&head=1 -->`. The keys are those of
-the explorer's address, with `when=seen` for a panel that opens without a click.
+the explorer of bertsmith-classic and a page that trains, and puts a panel of the explorer where a
+page has a line such as `<!-- explorer: text=A text with [MASK].&panel=attention&layer=2&head=1 -->`.
+The keys are those of the explorer's address, with `when=seen` for a panel that opens without a
+click.
 """
 
 import json
@@ -51,7 +52,11 @@ def explorer() -> None:
     path = ROOT / "build" / EXPLORER
     house = ROOT / "src" / "bertsmith"
     pages = house / "pages"
-    sources = [*(house / "explorer").glob("*.py"), *pages.rglob("explorer*"), *pages.rglob("train*")]
+    sources = [
+        *(house / "explorer").glob("*.py"),
+        *pages.rglob("explorer*"),
+        *pages.rglob("train*"),
+    ]
     newest = max(source.stat().st_mtime for source in sources)
     if not path.is_file() or path.stat().st_mtime < newest:
         import bertsmith

@@ -76,7 +76,8 @@ def test_two_senses_of_bank_are_told_apart(small: Bert) -> None:
 
 def test_sentences_on_one_subject_are_near() -> None:
     right = [
-        one["nearest"] == second for one, (_, second) in zip(introduce()["near"], PAIRS, strict=True)
+        one["nearest"] == second
+        for one, (_, second) in zip(introduce()["near"], PAIRS, strict=True)
     ]
     assert sum(right) >= 3
 
