@@ -7,7 +7,7 @@ const FACTS = [
 ];
 const KINDS = ["small", "old", "happy", "young", "quiet", "brown", "tired", "clever"], TIMES = ["today", "every day", "at night", "in the morning", "again"];
 const EXAMPLE = FACTS.flatMap(([who, does, where], n) => KINDS.flatMap((kind, k) => [
-  `The ${kind} ${who} ${does} in the ${where} ${TIMES[(n + k) % TIMES.length]}.`, `A ${kind} ${who} often ${does} in the ${where}.`,
+  `The ${kind} ${who} ${does} in the ${where} ${TIMES[(n + k) % TIMES.length]}.`, `Every ${kind} ${who} often ${does} in the ${where}.`,
 ])).join("\n");
 
 const worker = new Worker(URL.createObjectURL(new Blob([find("worker").textContent], { type: "text/javascript" })));
