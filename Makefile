@@ -5,7 +5,6 @@
 # make check   linter, formatter, types
 # make format  let the formatter and the linter repair what they can
 # make docs    build the site in site/; a dead link is an error
-# make film    train a small BERT in ten minutes, and make the film of it that the site then has
 # make lock    resolve pyproject.toml again into the lock files (needs uv)
 # make browser look for a browser for the tests of pages; install one if CI is set
 # make clean   remove what the others made
@@ -23,7 +22,7 @@ FAST := $(BIN)/uv pip install -q --python $(BIN)/python $(LOCKED_BY)
 LOCKS := requirements-uv.lock requirements.lock requirements-torch.lock requirements-torch-cpu.lock
 TOO_OLD := bertsmith needs Python 3.11 or newer, not %d.%d: try make PYTHON=python3.12
 
-.PHONY: help install test test-all demo check browser format docs film lock clean
+.PHONY: help install test test-all demo check browser format docs lock clean
 
 help:
 	@grep "^# make" Makefile | cut -c3-
@@ -63,9 +62,6 @@ format: $(VENV)/ready
 docs: $(VENV)/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "done: open site/index.html, or serve it with  python3 -m http.server -d site  to search it"
-
-film: $(VENV)/ready
-	$(BIN)/python scripts/film.py
 
 lock:
 	$(PYTHON) scripts/lock.py

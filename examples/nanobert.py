@@ -3,7 +3,6 @@
 python nanobert.py train TEXT.txt MODEL [MINUTES]     # documents with a blank line between them
 python nanobert.py fill MODEL "Berlin is the capital of [MASK]."
 python nanobert.py classify MODEL ROWS.tsv            # rows of: text, tab, label
-
 Shapes in comments: N texts of T tokens, D numbers for each token, H attention heads of d = D / H.
 """
 
@@ -45,7 +44,7 @@ class Tokenizer:
 
     def __init__(self, tokens: list[str]) -> None:
         self.tokens, self.ids = tokens, {token: number for number, token in enumerate(tokens)}
-        self.pad, self.unknown, self.cls, self.sep, self.mask = (self.ids[one] for one in SPECIAL)
+        self.pad, self.unknown, self.cls, self.sep, self.mask = map(self.ids.get, SPECIAL)
         self.ordinary = [number for token, number in self.ids.items() if token not in SPECIAL]
         self.pieces = cache(self.pieces)  # text repeats its words: each is split only once
 
@@ -54,7 +53,8 @@ class Tokenizer:
         """Begin with single letters; join the most frequent pair of neighbours, and repeat."""
         # A word that occurs once teaches little, and brings letters of other scripts.
         counts = {word: n for word, n in Counter(split_words(text)).items() if n > 1}
-        spelled = {word: " ".join([word[0], *("##" + one for one in word[1:])]) for word in counts}
+        # How each word is spelled so far: first "c ##a ##t", then "c ##at", at last "cat".
+        spelled = {word: " ".join([word[0], *("##" + x for x in word[1:])]) for word in counts}
         tokens = SPECIAL + sorted(set(" ".join(spelled.values()).split()))
         pairs, where = Counter(), defaultdict(set)  # of each pair: how often, and in which words
 
@@ -70,17 +70,17 @@ class Tokenizer:
             best = min(pair for pair, n in pairs.items() if n == most)  # the same in every run
             joined = best[0] + best[1].removeprefix("##")
             tokens += [] if joined in tokens else [joined]  # "ab" + "##c" = "a" + "##bc"
-            neighbours = re.compile(rf"(?<!\S){re.escape(' '.join(best))}(?!\S)")
+            between_spaces = re.compile(rf"(?<!\S){re.escape(' '.join(best))}(?!\S)")
             for word in list(where[best]):  # only these: to count all words again would take hours
                 count_pairs(word, -1)
-                spelled[word] = neighbours.sub(joined, spelled[word])
+                spelled[word] = between_spaces.sub(joined, spelled[word])
                 count_pairs(word, 1)
             del pairs[best], where[best]
         return cls(tokens)
 
     def pieces(self, word: str) -> list[int]:
         """Greedy: the longest token that the rest of the word begins with, again and again."""
-        found, start = [], 0
+        ids, start = [], 0
         while start < len(word):
             for end in range(len(word), start, -1):
                 piece = ("##" if start else "") + word[start:end]
@@ -88,9 +88,9 @@ class Tokenizer:
                     break
             else:  # no token fits, not even a single letter: the whole word is unknown
                 return [self.unknown]
-            found.append(self.ids[piece])
+            ids.append(self.ids[piece])
             start = end
-        return found
+        return ids
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text, which may contain [MASK]."""
@@ -109,11 +109,11 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
         qkv = self.query(x), self.key(x), self.value(x)
-        q, k, v = (one.unflatten(2, (self.heads, -1)).transpose(1, 2) for one in qkv)  # N H T d
+        q, k, v = (x.unflatten(2, (self.heads, -1)).transpose(1, 2) for x in qkv)  # (N, H, T, d)
         # Sums of d products grow with √d. Large scores would make softmax a hard choice, and a
         # hard choice has no gradient to learn from.
         scores = q @ k.transpose(2, 3) / q.shape[-1] ** 0.5  # (N, H, T, T)
-        # Nobody may look at padding: e to the power of minus infinity is 0.
+        # `real` (N, T) is false at padding, which nobody may look at: e to the power of -inf is 0.
         weights = scores.masked_fill(~real[:, None, None, :], -torch.inf).softmax(-1)
         return self.output((weights @ v).transpose(1, 2).flatten(2)), weights
 
@@ -174,18 +174,18 @@ class Bert(nn.Module):
 # --------------------------------------------------------------------------- 3. What it learns from
 def mask_tokens(ids: list[int], tokenizer: Tokenizer, draw: random.Random) -> tuple[list, list]:
     """What the model sees, and what it must guess: the original ids, at masked places only."""
-    places = [place for place, one in enumerate(ids) if tokenizer.tokens[one] not in SPECIAL]
+    places = [place for place, id in enumerate(ids) if tokenizer.tokens[id] not in SPECIAL]
     order = {place: draw.random() for place in places}
-    wanted = max(1.0, 0.15 * len(places))
-    count = int(wanted) + (draw.random() < wanted % 1)  # of 30 tokens four, or five: 4.5 on average
+    mean = max(1.0, 0.15 * len(places))
+    count = int(mean) + (draw.random() < mean % 1)  # of 30 tokens four or five: 4.5 on average
     seen, targets = list(ids), [-100] * len(ids)  # cross_entropy leaves -100 out
     for place in sorted(sorted(places, key=order.get)[:count]):
-        targets[place], fate = ids[place], draw.random()
+        targets[place], chance = ids[place], draw.random()
         # [MASK] never occurs when the model is used. As 10% become another token and 10% stay, it
         # cannot know which tokens it will be asked for, and keeps a useful vector for each.
-        if fate < 0.8:
+        if chance < 0.8:
             seen[place] = tokenizer.mask
-        elif fate < 0.9:
+        elif chance < 0.9:
             seen[place] = tokenizer.ordinary[int(draw.random() * len(tokenizer.ordinary))]
     return seen, targets
 
@@ -201,11 +201,11 @@ def make_batch(documents: list, tokenizer: Tokenizer, size: int, draw: random.Ra
     for _ in range(size):
         document, label = draw.choice(documents), int(draw.random() < 0.5)
         cut = draw.randrange(1, len(document))
-        first = [one for sentence in document[:cut] for one in sentence][-30:]
+        first = [id for sentence in document[:cut] for id in sentence][-30:]  # 30 + 31 + 3 = 64
         if label:  # from anywhere else
             document = draw.choice(documents)
             cut = draw.randrange(len(document))
-        second = [one for sentence in document[cut:] for one in sentence][:31]
+        second = [id for sentence in document[cut:] for id in sentence][:31]
         ids = [tokenizer.cls, *first, tokenizer.sep, *second, tokenizer.sep]
         segments = [0] * (len(first) + 2) + [1] * (len(second) + 1)
         pairs.append((*mask_tokens(ids, tokenizer, draw), segments, label))
@@ -235,21 +235,22 @@ def update(model: nn.Module, loss: Tensor, optimizer: torch.optim.Optimizer, rat
 
 def pretrain(model: Bert, tokenizer: Tokenizer, text: str, minutes: float) -> float:
     """Learn from a text for some minutes; return the accuracy on documents that were kept away."""
-    documents = [re.split(r"(?<=[.!?])\s+", one.strip()) for one in re.split(r"\n\s*\n", text)]
+    documents = [re.split(r"(?<=[.!?])\s+", part.strip()) for part in re.split(r"\n\s*\n", text)]
     # Documents of one sentence are left out: after it nothing follows.
-    documents = [[tokenizer.encode(sentence) for sentence in one] for one in documents if one[1:]]
+    documents = [list(map(tokenizer.encode, parts)) for parts in documents if len(parts) > 1]
     test = make_batch(documents[::20], tokenizer, 256, random.Random(1))
     del documents[::20]
     # Adam makes steps of about the same size for all weights, however small their gradients are.
     optimizer, draw = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98)), random.Random(0)
     start, done, report = time.monotonic(), 0.0, 0.0
     while done < 1:
-        loss, right = pretraining_loss(model, *make_batch(documents, tokenizer, 32, draw))
+        # A small batch: in two minutes many steps teach more than exact ones.
+        loss, accuracy = pretraining_loss(model, *make_batch(documents, tokenizer, 8, draw))
         # Small steps first: gradients of random weights are not to be trusted. Small steps last:
         # large ones would jump around the minimum and never reach it.
         update(model, loss, optimizer, 2e-3 * min(1.0, 0.02 + 10 * done, 1.02 - done))
         if done >= report:
-            print(f"{done:4.0%}  loss {loss:.2f}  {right:5.1%} of the masks right", flush=True)
+            print(f"{done:4.0%}  loss {loss:.2f}  {accuracy:5.1%} of the masks right", flush=True)
             report += 0.1
         done = (time.monotonic() - start) / (60 * minutes)
     return pretraining_loss(model, *test)[1]
@@ -272,7 +273,7 @@ def finetune(model: Bert, tokenizer: Tokenizer, rows: list, epochs: int = 4) -> 
 def read(model: Bert, tokenizer: Tokenizer, texts: list[str]) -> tuple[Tensor, Tensor, list]:
     """Ids, states and attention weights of texts; what is too long for the model is cut off."""
     room = model.position.num_embeddings - 2
-    ids = padded([[tokenizer.cls, *tokenizer.encode(one)[:room], tokenizer.sep] for one in texts])
+    ids = padded([[tokenizer.cls, *tokenizer.encode(text)[:room], tokenizer.sep] for text in texts])
     return ids, *model(ids, torch.zeros_like(ids))
 
 
@@ -285,10 +286,10 @@ def fill(model: Bert, tokenizer: Tokenizer, text: str) -> list[tuple[str, float]
     """The five most probable tokens for the first [MASK], with their probabilities."""
     ids, states, _ = read(model, tokenizer, [text])
     best = model.guess(states[ids == tokenizer.mask])[0].softmax(-1).topk(5)
-    return [(tokenizer.tokens[one], best.values[n].item()) for n, one in enumerate(best.indices)]
+    return [(tokenizer.tokens[n], p.item()) for n, p in zip(best.indices, best.values, strict=True)]
 
 
-# The names of layers in the files of BERTs: first here, then there.
+# The names of layers: in this file, then in the files of published BERTs.
 NAMES = """ token bert.embeddings.word_embeddings position bert.embeddings.position_embeddings
     segment bert.embeddings.token_type_embeddings embedding_norm bert.embeddings.LayerNorm
     attention.query attention.self.query attention.key attention.self.key
@@ -318,27 +319,26 @@ def load(path: Path) -> tuple[Bert, Tokenizer]:
         block = f"bert.encoder.layer.{number}." if number else ""
         entry = contents[f"{block}{NAMES[NAMES.index(layer) + 1]}.{kind}"]
         begin, end = (start + offset for offset in entry["data_offsets"])
-        # Half-precision files are half as large; computing needs more digits.
         dtype = {"F32": torch.float32, "F16": torch.float16}[entry["dtype"]]
         weight.data = torch.frombuffer(data[begin:end], dtype=dtype).view(entry["shape"]).float()
     return model, Tokenizer(sorted(tokens, key=tokens.get))
 
 
-def main(verb: str, path: str, given: str, minutes: str = "2") -> None:
+def main(verb: str, path: str, argument: str, minutes: str = "2") -> None:
     torch.manual_seed(0)
     if verb == "train":
         text = Path(path).read_text("utf-8")
         tokenizer = Tokenizer.train(text, 4096)
         model = Bert(len(tokenizer.tokens))
-        right = pretrain(model, tokenizer, text, float(minutes))
-        print(f"{right:.1%} of the masks right in other documents")
-        torch.save([model.sizes, tokenizer.tokens, model.state_dict()], given)
+        accuracy = pretrain(model, tokenizer, text, float(minutes))
+        print(f"{accuracy:.1%} of the masks right in other documents")
+        torch.save([model.sizes, tokenizer.tokens, model.state_dict()], argument)
     elif verb == "fill":
-        for token, probability in fill(*load(Path(path)), given):
+        for token, probability in fill(*load(Path(path)), argument):
             print(f"{probability:6.1%}  {token}")
     elif verb == "classify":
         model, tokenizer = load(Path(path))
-        rows = [line.split("\t") for line in Path(given).read_text("utf-8").splitlines()]
+        rows = [line.split("\t") for line in Path(argument).read_text("utf-8").splitlines()]
         test, train = rows[::5], [row for n, row in enumerate(rows) if n % 5]
         finetune(model, tokenizer, train)
         best = [class_scores(model, tokenizer, [text]).argmax() for text, _ in test]

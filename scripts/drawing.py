@@ -91,7 +91,8 @@ def attention_map(
     for n, token in enumerate(tokens):
         parts.append(text(left - 5, top + cell * n + 13, token, "mono small", "end"))
         parts.append(text(left + cell * n + 12, top - 5, token, "mono small", "start", -60))
-    parts.append(text(x, top - 6, "from ↓  to →", "soft small"))
+    parts.append(text(x, y + 34, "to →", "soft small"))
+    parts.append(text(x, top - 6, "from ↓", "soft small"))
     size = cell * len(tokens)
     return parts, margin + size + 30, margin + 22 + size + 6
 
@@ -116,9 +117,8 @@ def chart(
     heights = [p for points in lines.values() for _, p in points] + [0.0] * from_zero
     y = axis_over(heights, height - 42, 30, False, True)
     parts = axes(x, y, width - wide, height - 42, x_label, y_label)
-    ends: list[float] = []
     order = sorted(enumerate(lines.items()), key=lambda one: y.place(one[1][1][-1][1]))
-    for color, (name, points) in order:
+    for color, (_, points) in order:
         places = [(x.place(a), y.place(b)) for a, b in points]
         path = " ".join(f"{a:g},{b:g}" for a, b in places)
         parts.append(f'<polyline class="line s{color % 5}" points="{path}"/>')
@@ -126,10 +126,16 @@ def chart(
             parts += [
                 f'<circle class="f{color % 5}" cx="{a:g}" cy="{b:g}" r="3.5"/>' for a, b in places
             ]
-        if len(lines) > 1:
-            end = max(places[-1][1] + 4, ends[-1] + 15 if ends else 0)
-            ends.append(end)
-            parts.append(text(places[-1][0] + 7, end, name, f"f{color % 5}"))
+    # Names of lines that end close together are spread, and stay above the axis.
+    ends = [y.place(points[-1][1]) + 4 for _, (_, points) in order]
+    for n in range(1, len(ends)):
+        ends[n] = max(ends[n], ends[n - 1] + 15)
+    low = height - 46.0
+    for n in reversed(range(len(ends) if len(lines) > 1 else 0)):
+        ends[n] = low = min(ends[n], low)
+        color, (name, points) = order[n]
+        parts.append(text(x.place(points[-1][0]) + 7, low, name, f"f{color % 5}"))
+        low -= 15
     return picture(width, height, parts, label)
 
 

@@ -2,9 +2,10 @@
 
 `mkdocs.yml` names this file under `hooks`. It adds CONTRIBUTING.md and CHANGELOG.md as pages, turns
 the notebooks into pages with their stored outputs, and copies files that pages link to. It makes
-the explorer of bertsmith-classic, and puts a panel of it where a page has a line such as
-`<!-- explorer: text=A text with [MASK].&panel=attention&layer=2&head=1 -->`. The keys are those of
-the explorer's address, with `when=seen` for a panel that opens without a click.
+the explorer of bertsmith-classic and a page that trains, and puts a panel of the explorer where a
+page has a line such as `<!-- explorer: text=A text with [MASK].&panel=attention&layer=2&head=1 -->`.
+The keys are those of the explorer's address, with `when=seen` for a panel that opens without a
+click.
 """
 
 import json
@@ -18,7 +19,7 @@ from urllib.parse import parse_qsl, urlencode
 ROOT = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"(!?\[[^\]]*\]\()([\w/.-]+)((?:#[\w-]+)?\))")
 PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
-EXPLORER, FILM = "panels/explorer.html", "panels/film.html"
+EXPLORER, TRAINING = "panels/explorer.html", "panels/train.html"
 PANEL = re.compile(r"^<!-- explorer: (.+?) -->$", re.MULTILINE)
 ABOUT = "\n\n*This page is the notebook [{name}](files/{name}) with its stored outputs.*"
 
@@ -41,23 +42,29 @@ def on_files(files: Any, config: Any) -> Any:
     for name in sorted(outside_files()):
         files.append(File.generated(config, f"files/{name}", abs_src_path=str(ROOT / name)))
     explorer()
-    for name in (EXPLORER, FILM):
-        if (path := ROOT / "build" / name).is_file():
-            files.append(File.generated(config, name, abs_src_path=str(path)))
+    for name in (EXPLORER, TRAINING):
+        files.append(File.generated(config, name, abs_src_path=str(ROOT / "build" / name)))
     return files
 
 
 def explorer() -> None:
-    """Make the explorer of bertsmith-classic, unless it is there; `make clean` removes it."""
+    """Make the explorer of bertsmith-classic and the page that trains, unless they are there."""
     path = ROOT / "build" / EXPLORER
     house = ROOT / "src" / "bertsmith"
-    sources = [*(house / "explorer").glob("*.py"), *(house / "pages").rglob("explorer*")]
+    pages = house / "pages"
+    sources = [
+        *(house / "explorer").glob("*.py"),
+        *pages.rglob("explorer*"),
+        *pages.rglob("train*"),
+    ]
     newest = max(source.stat().st_mtime for source in sources)
     if not path.is_file() or path.stat().st_mtime < newest:
         import bertsmith
+        from bertsmith.explorer import training_page
 
         path.parent.mkdir(parents=True, exist_ok=True)
         bertsmith.load("bertsmith-classic", device="cpu").explorer(path, name="bertsmith-classic")
+        training_page(ROOT / "build" / TRAINING)
 
 
 def panel(match: re.Match[str], place: str) -> str:
@@ -77,11 +84,10 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if page.file.generated_by is None:
         folder = posixpath.join("docs", posixpath.dirname(name)).rstrip("/")
         markdown = moved(with_drawings(markdown, ROOT / folder), folder, name)
+    place = posixpath.dirname(page.file.dest_uri) or "."
+    link = f'<p><a href="{posixpath.relpath(TRAINING, place)}">Train a BERT in your browser</a></p>'
+    markdown = markdown.replace("<!-- train -->", link)
     markdown = PANEL.sub(lambda one: panel(one, page.file.dest_uri), markdown)
-    if (ROOT / "build" / FILM).is_file():
-        markdown = markdown.replace(
-            "<!-- film -->", f'<p><a href="{FILM}">Open a film of a small run</a></p>'
-        )
     markdown = re.sub(r"^<details>", "<details markdown>", markdown, flags=re.MULTILINE)
     return re.sub(r"^```python\n(?=>>>)", "```pycon\n", markdown, flags=re.MULTILINE)
 

@@ -12,21 +12,14 @@ from bertsmith.errors import BertsmithError
 from cli.conftest import Run
 
 
-class Told:
-    """Results, for machines."""
-
-    def described(self) -> dict[str, Any]:
-        return {"finished": True}
-
-
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What `run` is asked for, instead of being made."""
     asked: list[Any] = []
 
-    def run(*words: Any) -> Told:
+    def run(*words: Any) -> dict[str, Any]:
         asked.append(words)
-        return Told()
+        return {"finished": True}
 
     monkeypatch.setattr(steps, "run", run)
     return asked

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from bertsmith.demo import run as demo
 from bertsmith.demo.budget import Budget
-from bertsmith.demo.results import Results
-from bertsmith.demo.run import run
+from bertsmith.demo.page import page as render
 from bertsmith.train.loop import Trainer
 from demo.library import write_library
 
@@ -37,7 +38,8 @@ class Made:
     """A folder that the demo made, its results, and what a person saw."""
 
     out: Path
-    results: Results
+    results: dict[str, Any]
+    parts: Any  # all that its page was rendered from
     shown: str
     trained: float  # seconds on the wall that pre-training took
 
@@ -76,7 +78,14 @@ def made(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
         trained[0] = time.monotonic() - began
         return done
 
+    parts: list[Any] = []
+
+    def page(*rendered: Any) -> str:
+        parts.extend(rendered)
+        return render(*rendered)
+
     with small_library(written), pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "run", timed)
-        results = run(out, None, TINY, Console(file=shown, width=80))
-    return Made(out, results, shown.getvalue(), trained[0])
+        patch.setattr(demo, "page", page)
+        results = demo.run(out, None, TINY, Console(file=shown, width=80))
+    return Made(out, results, parts, shown.getvalue(), trained[0])

@@ -8,7 +8,6 @@ from bertsmith.demo.labels import (
     area_items,
     capitals,
     code_names,
-    majority,
     name_items,
     parted,
     write_table,
@@ -89,7 +88,3 @@ def test_files_are_read_as_they_were_meant(tmp_path: Path) -> None:
     tags = read_data(tmp_path / "tags" / "test.conll")
     assert tags.task == "tagging"
     assert [list(zip(one.words, one.tags, strict=True)) for one in tags.examples] == sentences
-
-
-def test_majority() -> None:
-    assert majority(["a", "b", "a", "a"]) == "a"

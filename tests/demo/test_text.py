@@ -5,8 +5,14 @@ from pathlib import Path
 import pytest
 
 from bertsmith.demo import text
-from bertsmith.demo.areas import area_of
-from bertsmith.demo.text import help_topics, library_root, own_text, paragraphs, standard_library
+from bertsmith.demo.text import (
+    area_of,
+    help_topics,
+    library_root,
+    own_text,
+    paragraphs,
+    standard_library,
+)
 from bertsmith.errors import BertsmithError
 
 PROSE = "Return the number of items that were found in the list."

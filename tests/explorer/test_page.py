@@ -95,7 +95,7 @@ def test_a_masked_language_model(browser: Any, tmp_path: Path) -> None:
     assert {name for name, _ in shown.rows("follows")} == {"follows", "does not follow"}
     assert page.locator("#tokens .second").count() > 0
     columns = page.locator("#embeddings thead th").all_inner_texts()
-    assert columns[1:] == ["piece", "+ segment", "+ position", "= sum", "→ first states"]
+    assert columns[1:] == ["token", "+ segment", "+ position", "= sum", "→ first states"]
     names = page.locator(".lens tbody th").all_inner_texts()  # as the verb `lens` counts
     assert names[0] == "embedding (depth 0)"
     assert names[1:] == [f"layer {n} (depth {n + 1})" for n in range(3)]
@@ -177,7 +177,7 @@ def test_the_tour_and_the_overview_by_keyboard(browser: Any, tmp_path: Path) -> 
     assert not page.locator("#tour").is_visible()
     boxes = [box.split("\n")[0] for box in page.locator("#flow button").all_inner_texts()]
     layers = [f"Layer {number}" for number in range(3)]
-    assert boxes == ["Pieces", "Embeddings", *layers, "States", "Answer"]
+    assert boxes == ["Tokens", "Embeddings", *layers, "States", "Answer"]
     page.focus("#flow button:has-text('Layer 1')")
     page.keyboard.press("Enter")
     assert page.inner_text("#head h3").startswith("Layer 1")

@@ -10,7 +10,7 @@ from bertsmith import Bert, load
 from bertsmith.analysis.heads import measure, texts
 from bertsmith.analysis.senses import senses
 from bertsmith.checkpoint import write
-from bertsmith.demo.introduction import PAIRS, introduce
+from bertsmith.demo.steps import PAIRS, introduce
 from bertsmith.finetuning import finetune
 from bertsmith.finetuning.defaults import default_settings
 
@@ -76,7 +76,8 @@ def test_two_senses_of_bank_are_told_apart(small: Bert) -> None:
 
 def test_sentences_on_one_subject_are_near() -> None:
     right = [
-        one.nearest == second for one, (_, second) in zip(introduce().near, PAIRS, strict=True)
+        one["nearest"] == second
+        for one, (_, second) in zip(introduce()["near"], PAIRS, strict=True)
     ]
     assert sum(right) >= 3
 

@@ -36,4 +36,4 @@ def demo(
         typer.echo(f"stopped; the same command starts again in {out}", err=True)
         raise typer.Exit(130) from None
     if as_json:
-        shared.print_json([results.described()])
+        shared.print_json([results])

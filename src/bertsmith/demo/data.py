@@ -32,12 +32,7 @@ class Data:
 
     def lines(self) -> list[str]:
         """All paragraphs."""
-        return [
-            line
-            for document in self.documents
-            for passage in document.passages
-            for line in passage.paragraphs
-        ]
+        return [line for document in self.documents for line in document.lines()]
 
     def pair(self) -> tuple[str, str]:
         """Two sentences that follow each other, to look at."""

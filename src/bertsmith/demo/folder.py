@@ -14,7 +14,7 @@ from bertsmith.foreign import read_table
 MARK = "demo.json"  # by which a folder is known
 MADE_BY = "bertsmith demo"
 MADE = ["text.txt", "vocabulary", "corpus", "beginning", "pretraining", "model", "areas", "names"]
-MADE += ["classifier", "tagger", "attention.html", "senses.html", "index.html"]
+MADE += ["classifier", "tagger", "attention.html", "senses.html", "film.html", "index.html"]
 
 
 def check(out: Path, text: Path | None) -> None:

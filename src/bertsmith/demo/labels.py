@@ -6,7 +6,7 @@ import csv
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -122,8 +122,3 @@ def write_tags(folder: Path, parts: dict[str, list[Sentence]]) -> None:
     for name, sentences in parts.items():
         text = "\n\n".join("\n".join("\t".join(pair) for pair in one) for one in sentences)
         write_text(folder / f"{name}.conll", text + "\n")
-
-
-def majority(labels: Iterable[str]) -> str:
-    """The label that is most frequent."""
-    return Counter(labels).most_common(1)[0][0]

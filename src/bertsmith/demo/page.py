@@ -5,19 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bertsmith.demo.pretraining import Pretraining, Round
-from bertsmith.demo.results import Results
-from bertsmith.pages import (
-    Part,
-    Series,
-    bar_list,
-    heat_map,
-    highlighted,
-    line_chart,
-    shade,
-    smoothed,
-)
+from bertsmith.demo.steps import Head, score_bars
+from bertsmith.pages import Part, Series, bar_list, heat_map, highlighted, line_chart, shade
 from bertsmith.pages import page as render_page
+from bertsmith.pages.runs.run import Run
 from bertsmith.reports.report import KINDS
 from bertsmith.tasks.task import Display
 
@@ -25,79 +16,75 @@ MOMENTS = 6  # columns of the table of guesses
 PUBLISHED = 1_000_000 * 256 * 512  # tokens that BERT was trained on: steps, sequences, length
 
 
-def page(results: Results) -> str:
-    """Render the page."""
-    introduction, run, head = results.introduction, results.pretraining, results.inspection.head
-    moments = _moments(run.rounds)
+def page(
+    results: dict[str, Any], run: Run, head: Head, shown: Sequence[Sequence[Display]], own: bool
+) -> str:
+    """Render the page of results, with examples that classifier and tagger predicted."""
+    met, training = results["met"], results["pretraining"]
+    last = len(training["guesses"]) - 1
+    moments = sorted({round(last * n / (MOMENTS - 1)) for n in range(MOMENTS)})
+    best, second, third = zip(*met["guesses"], strict=True)
     return render_page(
         "demo.html",
         "A BERT from scratch, in a few minutes",
         results=results,
+        own=own,
         shade=shade,
-        ranks=[[[guess] for guess in column] for column in zip(*introduction.guesses, strict=True)],
-        times=[f"{one.seconds:.0f} s" for one in moments],
-        moments=[*(one.guesses for one in moments), run.longer],
+        ranks=[[[guess] for guess in column] for column in (best, second, third)],
+        moments=[training["guesses_after"][n] for n in moments],
+        columns=[*(training["guesses"][n] for n in moments), training["longer"]],
         charts=_charts(run),
-        published=PUBLISHED // max(run.tokens, 1) // 1000 * 1000,
-        tasks=_tasks(results),
-        starts=_bars([(one.name, one.f1) for one in results.starts.starts], weak=[0]),
-        areas=bar_list([(name, n, f"{n:,}") for name, n in results.reading.areas.items()]),
+        published=PUBLISHED // max(training["tokens"], 1) // 1000 * 1000,
+        tasks=_tasks(results, shown, own),
+        starts=_bars([(one["name"], one["f1"]) for one in results["few_labels"]["starts"]], [0]),
+        areas=bar_list([(name, n, f"{n:,}") for name, n in results["text"]["areas"].items()]),
+        head=head,
         map=heat_map(
             head.weights.tolist(),
             rows=head.tokens,
             columns=head.tokens,
             label=f"attention of layer {head.layer}, head {head.head}",
             most=1.0,
-            zeros=False,
+            numbers=False,
         ),
     )
 
 
-def _charts(run: Pretraining) -> list[str]:
+def _charts(run: Run) -> list[str]:
     """Loss and accuracy over the run."""
-    loss = smoothed([(100 * share, value) for share, value in run.curve], 40)
-    words = [(100 * share, 100 * value) for share, value, _ in run.accuracy]
-    pairs = [(100 * share, 100 * value) for share, _, value in run.accuracy]
-    series = [
-        Series("masked tokens", smoothed(words, 40)),
-        Series("next sentence", smoothed(pairs, 40)),
+    terms = {"masked tokens": "masked_lm", "next sentence": "next_sentence"}
+    accuracy = [
+        Series(name, run.points(f"{key}_accuracy", scale=100)) for name, key in terms.items()
     ]
-    losses, axis = [Series("loss", smoothed(loss, 40))], "% of the run"
+    loss = [Series("loss", run.points("masked_lm"))]
     return [
-        line_chart("Loss on masked tokens", losses, x_label=axis),
-        line_chart("Accuracy", series, x_label=axis, unit="%", from_zero=True),
+        line_chart("Loss on masked tokens", loss, x_label="step"),
+        line_chart("Accuracy", accuracy, x_label="step", unit="%", from_zero=True),
     ]
 
 
-def _moments(rounds: Sequence[Round]) -> list[Round]:
-    """Choose a few rounds, more of them early, when predictions change most."""
-    if len(rounds) <= MOMENTS:
-        return list(rounds)
-    last = len(rounds) - 1
-    places = {round(last * (number / (MOMENTS - 1)) ** 1.5) for number in range(MOMENTS)}
-    return [rounds[place] for place in sorted(places)]
-
-
-def _tasks(results: Results) -> list[dict[str, Any]]:
+def _tasks(
+    results: dict[str, Any], shown: Sequence[Sequence[Display]], own: bool
+) -> list[dict[str, Any]]:
     """The two fine-tuned models with their scores and some predictions."""
-    own, classifier, tagger = results.reading.own, results.classifier, results.tagger
+    classifier, tagger = results["classifier"], results["tagger"]
     names = "names" if own else "names in code"
+    words = f"sentences; F1 of the {names}; accuracy over all words {tagger['accuracy']:.1%}"
     return [
         {
             "title": f"Which {'part of the text' if own else 'area of the library'} is it from?",
             "tuned": classifier,
-            "bars": _bars(classifier.bars),
+            "bars": _bars(score_bars(classifier)),
             "counted": "texts; accuracy",
-            "lines": [_labelled(one) for one in classifier.shown],
+            "lines": [_labelled(one) for one in shown[0]],
             "legend": [],
         },
         {
             "title": f"Which words are {names}?",
             "tuned": tagger,
-            "bars": _bars(tagger.bars),
-            "counted": f"sentences; F1 of the {names}; accuracy over all words "
-            f"{tagger.accuracy:.1%}",
-            "lines": [_tagged(one) for one in tagger.shown],
+            "bars": _bars(score_bars(tagger)),
+            "counted": words,
+            "lines": [_tagged(one) for one in shown[1]],
             "legend": [Part(*kind) for kind in KINDS.items()],
         },
     ]
@@ -105,8 +92,8 @@ def _tasks(results: Results) -> list[dict[str, Any]]:
 
 def _bars(rows: Sequence[tuple[str, float]], weak: Sequence[int] | None = None) -> str:
     """Scores as bars; the last one stands out, or those that are not `weak`."""
-    shown = [(name, value, f"{value:.1%}") for name, value in rows]
-    return bar_list(shown, most=1.0, weak=range(len(rows) - 1) if weak is None else weak)
+    bars = [(name, value, f"{value:.1%}") for name, value in rows]
+    return bar_list(bars, most=1.0, weak=range(len(rows) - 1) if weak is None else weak)
 
 
 def _labelled(one: Display) -> list[Part]:

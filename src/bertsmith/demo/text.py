@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import re
 import sysconfig
+import tomllib
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from bertsmith.demo.areas import area_of
 from bertsmith.errors import BertsmithError
 from bertsmith.files import reading
 
@@ -41,6 +42,10 @@ class Document:
     name: str
     passages: tuple[Passage, ...]
 
+    def lines(self) -> list[str]:
+        """All paragraphs."""
+        return [line for passage in self.passages for line in passage.paragraphs]
+
 
 def standard_library() -> list[Document]:
     """The docstrings of every module, and the help topics of `pydoc`."""
@@ -51,6 +56,18 @@ def standard_library() -> list[Document]:
     if not found:
         raise BertsmithError(f"{root}: no docstrings in it; give a folder of text with --text")
     return found
+
+
+@cache
+def _areas() -> dict[str, str]:
+    """The area of each module and package that has one, from areas.toml."""
+    areas = tomllib.loads(Path(__file__).with_name("areas.toml").read_text("utf-8"))["areas"]
+    return {module: area for area, modules in areas.items() for module in modules.split()}
+
+
+def area_of(module: str) -> str:
+    """The area of a module, by the package it is in; "" where it has none."""
+    return _areas().get(module.partition(".")[0], "")
 
 
 def library_root() -> Path:

@@ -125,6 +125,18 @@ def explorer(
     return ExplorerPage(bert, name or default, dtype, tuple(examples)).save(path)
 
 
+def training_page(path: str | Path) -> None:
+    """Write a page in which a small BERT learns the masks of a text, in the reader's browser."""
+    html = page(
+        "train.html",
+        "Train a BERT in this page",
+        styles=("train_page.css",),
+        scripts=("elements.js", "train_page.js"),
+        worker=("explorer_encoder.js", "train_worker.js"),
+    )
+    write_text(path, html)
+
+
 def explorer_settings(bert: LoadedModel) -> dict[str, Any]:
     """What the page's scripts need to know beside the weights."""
     checkpoint, config, sentence = bert.checkpoint, bert.checkpoint.config, bert.sentence

@@ -64,7 +64,7 @@ function showOverview() {
     () => { chooseHead(layer, Math.min(state.head, headsOf(layer) - 1)); goToPart("attention-part"); }, { "aria-pressed": String(layer === state.layer), class: state.skipped.has(layer) ? "gone" : null }));
   const mask = answers.masked_lm?.[0]?.best[0], label = answers.classify ? page.labels[answers.classify.indexOf(Math.max(...answers.classify))] : null;
   find("flow").replaceChildren(
-    box("Pieces", `${tokens.length} of the text`, () => goToPart("pieces")), box("Embeddings", shape, () => goToPart("embeddings-part")), ...layers,
+    box("Tokens", `${tokens.length} of the text`, () => goToPart("pieces")), box("Embeddings", shape, () => goToPart("embeddings-part")), ...layers,
     box("States", shape, () => goToPart("layers-part")), box("Answer", mask ? `“${shortly(mask.text, 12)}” ${percent(mask.score)}` : label ?? "beside your text", () => goToPart("try")));
 }
 
@@ -72,11 +72,11 @@ function showOverview() {
 
 const TOUR = [
   ["try", "Your text", "Write a sentence. The model reads it while you type, and answers beside it."],
-  ["pieces", "Pieces", "It reads pieces of words. Choose one, here or anywhere below, to follow it through the model."],
-  ["embeddings-part", "Embeddings", "Each piece begins as a vector: a row of numbers, drawn as colours."],
-  ["attention-part", "Attention", "Each small square is a head. Choose one to see which piece looks at which, and switch it off to see whether the answer needs it."],
+  ["pieces", "Tokens", "It reads tokens: words, or pieces of rare words. Choose one, here or anywhere below, to follow it through the model."],
+  ["embeddings-part", "Embeddings", "Each token begins as a vector: a row of numbers, drawn as colours."],
+  ["attention-part", "Attention", "Each small square is a head. Choose one to see which token attends to which, and switch it off to see whether the answer needs it."],
   ["steps-part", "A head by hand", "The same head as arithmetic: query, keys, scores, weights, values. Choose a row to see its score worked out."],
-  ["feed-part", "Feed-forward", "After attention, a small network changes the state of each piece alone."],
+  ["feed-part", "Feed-forward", "After attention, a small network changes the state of each token alone."],
   ["layers-part", "Layer by layer", "What the model would answer if it stopped after each layer. The address of this page keeps all that you chose: copy it to share it."],
 ];
 let stopAt = -1;

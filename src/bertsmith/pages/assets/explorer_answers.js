@@ -34,7 +34,7 @@ const ANSWERS = {
     const chosen = spans.filter((one) => one.label !== "O"), letters = [...state.texts[0]];
     return [marked(letters, chosen.map((one) => ({ ...one, note: `${one.label} ${percent(one.score)}`, color: kinds.indexOf(one.label) }))),
       chosen.length ? null : make("p", { class: "soft" }, "No entity was found."),
-      note("Every word gets a label from the state of its first piece: B- begins an entity, I- continues it, O is outside.")];
+      note("Every word gets a label from the state of its first token: B- begins an entity, I- continues it, O is outside.")];
   },
   answer({ answers, none }, former) {
     const letters = [...state.texts[1]], nothing = page.threshold !== null && none > page.threshold;
@@ -43,7 +43,7 @@ const ANSWERS = {
     return [make("p", { class: "big" }, nothing ? "No answer" : answers[0].text), marked(letters, nothing ? [] : [answers[0]]),
       bars(answers.map((one) => ({ name: clipped(one.text), value: one.score, was: was(one) }))),
       page.threshold === null ? null : make("p", { class: "soft" }, `“There is no answer” has a probability of ${percent(none)}.`),
-      note("Two scores for every piece of the passage: how likely an answer begins there, and ends there.")];
+      note("Two scores for every token of the passage: how likely an answer begins there, and ends there.")];
   },
   masked_lm(masks, former) {
     if (!masks.length) return [make("p", { class: "soft" }, `Write ${MASK} for a word, or choose a word below and mask it: the model predicts the missing word.`)];
@@ -68,12 +68,12 @@ const ANSWERS = {
   replaced(scores, former) {
     const rows = scores.map((value, row) => ({ name: state.result.tokens[row].text, value, was: former && former.length === scores.length ? former[row] : null, special: state.result.tokens[row].special }));
     return [bars(rows.filter((row) => !row.special).sort((a, b) => b.value - a.value).slice(0, 6)),
-      note("How likely each piece is not the original one: the model was trained to find replaced pieces.")];
+      note("How likely each token is not the original one: the model was trained to find replaced tokens.")];
   },
 };
 const TITLES = {
   classify: "Label", tag: "Labelled words", answer: "Answer", masked_lm: "Guesses for the mask",
-  follows: "Does the second text follow?", replaced: "Replaced pieces", similarity: "Similarity",
+  follows: "Does the second text follow?", replaced: "Replaced tokens", similarity: "Similarity",
 };
 
 const note = (text) => make("p", { class: "soft note" }, text);
@@ -115,7 +115,7 @@ function showAnswers() {
   const changed = former ? [make("p", { class: "changed" }, make("b", {}, "Changed: "), former.about, ". The marks in the bars show the answer before.")] : [];
   find("answers").replaceChildren(...changed, ...panels);
   const cutOff = left ? ` · the last ${left} are left out: this page reads ${page.longest}` : "";
-  find("status").replaceChildren(`${tokens.length} pieces in ${Math.round(milliseconds).toLocaleString("en")} ms${cutOff}`);
+  find("status").replaceChildren(`${tokens.length} tokens in ${Math.round(milliseconds).toLocaleString("en")} ms${cutOff}`);
   const gone = [...[...state.skipped].map((layer) => `layer ${layer}`), ...[...state.off].map((key) => `head ${key}`)];
   if (gone.length) {
     find("status").append(" · switched off: ", make("b", {}, gone.length > 6 ? `${gone.length} parts` : gone.join(", ")), " ", button("Switch all on", () => {

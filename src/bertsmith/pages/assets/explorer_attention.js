@@ -80,7 +80,7 @@ function buildLines(stage) {
 }
 
 function buildMatrix(stage) {
-  const { tokens } = state.result, canvas = make("canvas", { tabindex: "0", role: "img", "aria-label": "Attention of every piece to every other; arrow keys move" });
+  const { tokens } = state.result, canvas = make("canvas", { tabindex: "0", role: "img", "aria-label": "Attention of every token to every other; arrow keys move" });
   let row = state.token ?? 0, column = row;
   const say = () => {
     const weight = weightsOf(state.layer, state.head)[row * tokens.length + column];

@@ -138,8 +138,8 @@ function showTokens() {
   const { tokens } = state.result;
   find("tokens").replaceChildren(...tokens.map((token, row) => {
     const kind = [token.special ? "special" : "", token.unknown ? "unknown" : "", token.segment ? "second" : ""].filter(Boolean).join(" ");
-    const place = token.source === null || token.special && token.start === token.end ? "a special piece that stands in no text" : `characters ${token.start} to ${token.end} of the ${token.source ? "second" : "first"} text`;
-    const about = token.unknown ? "; the vocabulary has no piece for this" : "";
+    const place = token.source === null || token.special && token.start === token.end ? "a special token that stands in no text" : `characters ${token.start} to ${token.end} of the ${token.source ? "second" : "first"} text`;
+    const about = token.unknown ? "; the vocabulary has no token for this" : "";
     return make("button", {
       type: "button", class: kind, "aria-pressed": String(row === state.token), tabindex: row === state.token ? "0" : "-1",
       title: `${place}${about}`, "data-row": row, onclick: () => chooseToken(row),

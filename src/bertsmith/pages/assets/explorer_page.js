@@ -3,16 +3,16 @@
 
 // ------------------------------------------------------------------ embeddings
 
-const PARTS = { token: "piece", segment: "segment", position: "position", sum: "sum", states: "first states" };
+const PARTS = { token: "token", segment: "segment", position: "position", sum: "sum", states: "first states" };
 
 function embeddingsAbout() {
-  const { config } = page, parts = ["one for the piece itself"];
+  const { config } = page, parts = ["one for the token itself"];
   if (config.segments) parts.push("one for the text it is in (the segment: first or second)");
   if (config.positions) parts.push("one for its position");
   const listed = parts.length > 1 ? `${parts.slice(0, -1).join(", ")} and ${parts[parts.length - 1]}` : parts[0];
-  const vectors = parts.length > 1 ? `A piece enters the model as ${parts.length === 3 ? "three" : "two"} learned vectors that are added: ${listed}.` : "A piece enters the model as one learned vector.";
-  const places = config.bases ? " Every layer reads the position of a piece from a rotation of its vectors (rotary positions), so there is no position vector."
-    : config.distances ? " Every layer reads the position of a piece from vectors of its distance to others, so the sum need not hold it." : "";
+  const vectors = parts.length > 1 ? `A token enters the model as ${parts.length === 3 ? "three" : "two"} learned vectors that are added: ${listed}.` : "A token enters the model as one learned vector.";
+  const places = config.bases ? " Every layer reads the position of a token from a rotation of its vectors (rotary positions), so there is no position vector."
+    : config.distances ? " Every layer reads the position of a token from vectors of its distance to others, so the sum need not hold it." : "";
   return `${vectors}${places} ${strips(config.embedding_width || config.width)}: blue is above zero, orange below. After a normalisation${config.project_embedding ? " and a projection" : ""} these are the first states.`;
 }
 
@@ -46,11 +46,11 @@ async function showLens() {
   const { depths } = await ask("lens", { row, top: 4 });
   if (row !== state.token) return;
   const token = state.result.tokens[row], masked = token.id === page.tokenizer.mask_id, guessed = depths[0].best;
-  find("lens-about").textContent = `Each layer reads the states of all pieces and writes new ones. Here is the state of “${token.text}” after every layer${guessed
+  find("lens-about").textContent = `Each layer reads the states of all tokens and writes new ones. Here is the state of “${token.text}” after every layer${guessed
     ? ", and what the model would guess if it had to answer there already. The head was trained on the last layer only, so early guesses are a hint, not an answer."
-    : ", and the pieces of your text whose states are most like it (cosine similarity)."}`;
+    : ", and the tokens of your text whose states are most like it (cosine similarity)."}`;
   const scales = depths.map(({ state: vector }) => scaleOf(vector) / 2.5);
-  const head = make("tr", {}, make("th", {}, "after"), make("th", {}, "state"), make("th", { colspan: 4 }, guessed ? "best guesses" : "most similar pieces"), guessed && !masked ? make("th", {}, `“${shortly(token.text, 10)}” itself`) : null);
+  const head = make("tr", {}, make("th", {}, "after"), make("th", {}, "state"), make("th", { colspan: 4 }, guessed ? "best guesses" : "most similar tokens"), guessed && !masked ? make("th", {}, `“${shortly(token.text, 10)}” itself`) : null);
   const rows = depths.map((depth, number) => {
     const name = number === 0 ? "embedding (depth 0)" : `layer ${number - 1} (depth ${number})`;
     const cells = (depth.best || depth.alike).map((guess) => {

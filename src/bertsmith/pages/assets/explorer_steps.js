@@ -14,7 +14,7 @@ async function showSteps() {
   const { tokens } = state.result, name = shortly(tokens[row].text, 14);
   find("steps-about").textContent = `Layer ${layer}, head ${head}, seen from “${name}”. From its state the head makes a query, from every state a key and a value, each of ${steps.query.length} numbers. The query meets every key; the scores become weights that add up to 1; the values are mixed by these weights. Choose a row to see its score worked out.`;
   const scale = scaleOf([...steps.keys, steps.query].flatMap((one) => [...one])), wide = scaleOf(steps.values.flatMap((one) => [...one]));
-  const columns = ["piece", "key", steps.relative ? "score (with distance)" : "score", "weight", "value"];
+  const columns = ["token", "key", steps.relative ? "score (with distance)" : "score", "weight", "value"];
   const rows = tokens.map((token, at) => make("tr", { class: at === state.cell ? "chosen" : null },
     make("th", { scope: "row" }, button(shortly(token.text || "␣", 14), () => chooseCell(at), { "data-cell": at, "aria-pressed": String(at === state.cell), tabindex: at === state.cell ? "0" : "-1" })),
     make("td", {}, strip(steps.keys[at], scale)), make("td", { class: "number" }, number(steps.scores[at])),
@@ -62,10 +62,10 @@ function showFeed(name) {
   const scale = scaleOf([...input, ...middle, ...output]), inner = scaleOf(bent) * 3 || 1, part = (label, vector, about, size = scale) => make("li", {}, make("span", {}, label), strip(vector, size), make("small", {}, about));
   const active = bent.reduce((count, value) => count + (Math.abs(value) > 0.1), 0);
   const order = [...bent.keys()].sort((a, b) => Math.abs(bent[b]) - Math.abs(bent[a])).slice(0, 5);
-  find("feed-about").textContent = `Layer ${layer} for “${name}”: what attention brings is added to the state; then a small network reads the state of this piece alone, widens it to ${bent.length} numbers, bends them with ${page.config.activation.replace(/_.*/, "")}${page.config.gated ? " and a gate" : ""}, and narrows them again.`;
+  find("feed-about").textContent = `Layer ${layer} for “${name}”: what attention brings is added to the state; then a small network reads the state of this token alone: an up-projection to ${bent.length} numbers, the activation ${page.config.activation.replace(/_.*/, "")}${page.config.gated ? " with a gate" : ""}, and a down-projection.`;
   find("feed").replaceChildren(
     part("state before the layer", input, `length ${number(lengthOf(input))}`), part("+ from all heads", attended, `length ${number(lengthOf(attended))}`),
     part(page.config.pre_norm ? "= state" : "= state, normalised", middle, `length ${number(lengthOf(middle))}`),
-    part("widened", wide, `${wide.length} numbers`, scaleOf(wide)), part("bent", bent, `${active} of ${bent.length} beyond ±0.1; largest: ${order.map((place) => `number ${place} (${number(wide[place])} → ${number(bent[place])})`).join(", ")}`, inner),
-    part("narrowed, + to the state", fed, `length ${number(lengthOf(fed))}`), part("state after the layer", output, `length ${number(lengthOf(output))}`));
+    part("up-projection", wide, `${wide.length} numbers`, scaleOf(wide)), part("activation", bent, `${active} of ${bent.length} beyond ±0.1; largest: ${order.map((place) => `number ${place} (${number(wide[place])} → ${number(bent[place])})`).join(", ")}`, inner),
+    part("down-projection, + to the state", fed, `length ${number(lengthOf(fed))}`), part("state after the layer", output, `length ${number(lengthOf(output))}`));
 }
