@@ -121,16 +121,6 @@ class Candidate:
 Chosen = tuple[Run, dict[str, Any]]  # the model as a run, and what was compared
 
 
-def choose(
-    plan: Plan, minutes: float, tell: Callable[[str], None], first: Callable[[Chosen], Any]
-) -> Chosen:
-    """The best way to learn the training file, fitted to all of it.
-
-    `first` gets the first model that can be used, long before the comparison ends.
-    """
-    return Choice(plan, minutes, tell).run(first)
-
-
 class Choice:
     """The comparison of all candidates on the same folds."""
 
@@ -151,7 +141,10 @@ class Choice:
         return self.end - time.monotonic()
 
     def run(self, first: Callable[[Chosen], Any]) -> Chosen:
-        """Try all candidates; fit the best."""
+        """Try all candidates; return the best, fitted to all examples.
+
+        `first` gets the first model that can be used, long before the comparison ends.
+        """
         if max(self.folds) == 0:
             raise BertsmithError(f"{self.data.path}: too few rows to compare by cross-validation")
         model = str(self.plan.model)

@@ -13,7 +13,7 @@ from typing import Any
 
 from bertsmith.checkpoint import built_in
 from bertsmith.errors import BertsmithError, SettingError
-from bertsmith.finetuning.auto import Chosen, auto_notes, choose
+from bertsmith.finetuning.auto import Choice, Chosen, auto_notes
 from bertsmith.finetuning.calibrate import Wanted, reserved_rows
 from bertsmith.finetuning.defaults import SWEPT, chosen_settings
 from bertsmith.finetuning.folds import across_folds, check_folds
@@ -215,7 +215,7 @@ def _compared(plan: Plan, trials: TrialSettings, out: Path | None, overwrite: bo
 
     say = getattr(plan.watch, "say", lambda line: None)
     try:
-        return write(choose(plan, trials.minutes, say, write))
+        return write(Choice(plan, trials.minutes, say).run(write))
     except KeyboardInterrupt:
         kept = f"the first model is in {out}" if written else "nothing was written"
         raise Interrupted(f"interrupted: {kept}") from None
