@@ -365,6 +365,6 @@ def auto_notes(content: dict[str, Any]) -> list[str]:
     if content["cross_validated"]:
         notes.append(
             "the dev scores are those of cross-validation; the model was then fitted to all rows."
-            " They are slightly optimistic, because they also chose it; use --test FILE"
+            " They are slightly optimistic, because they also chose it; give a test file"
         )
     return notes

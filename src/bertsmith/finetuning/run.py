@@ -370,7 +370,7 @@ def _notes(plan: Plan, kept: Run) -> list[str]:
         what = " and ".join([", ".join(chosen[:-1]), chosen[-1]] if chosen[1:] else chosen)
         notes.append(
             f"the dev score is optimistic, because it was also used to choose {what}; "
-            "use --test FILE for an unbiased score"
+            "give a test file for an unbiased score"
         )
     return notes
 
@@ -381,7 +381,7 @@ def _why(settings: Settings) -> str:
         return f"no better dev score in {settings.patience} epochs"
     return (
         f"{UNCHANGED} dev scores in a row were no better, and the training loss was below {LEARNED}"
-        " or a third of all epochs had passed (--keep last trains on)"
+        " or a third of all epochs had passed (keep last trains on)"
     )
 
 

@@ -31,7 +31,7 @@ class LabelFile:
             if stored and stored.get(name) != json.loads(json.dumps(plan[name])):
                 raise BertsmithError(
                     f"{path} holds labels of {stored.get('task', 'something else')}, not of "
-                    f"{plan['task']}: choose another file with --out"
+                    f"{plan['task']}: choose another file"
                 )
         labels = list(dict.fromkeys([*stored.get("labels", ()), *plan["labels"]]))
         whole = {**plan, "labels": labels}
@@ -51,7 +51,7 @@ class LabelFile:
             except UnicodeDecodeError:
                 raise BertsmithError(f"{where}: not UTF-8 text") from None
             if number == 1 and not (isinstance(event, dict) and PLAN in event):
-                raise BertsmithError(f"{self.path} is not a file of labels: choose another --out")
+                raise BertsmithError(f"{self.path} is not a file of labels: choose another")
             if isinstance(event, dict):
                 self.annotations.add(Row(number, event), where)
             self.lines = number
