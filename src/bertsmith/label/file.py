@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -57,7 +58,13 @@ class LabelFile:
             self.lines = number
 
     def _append(self, event: Mapping[str, Any]) -> Row:
-        append_line(self.path, event, flush=True)
+        end = self.path.stat().st_size if self.path.is_file() else 0
+        try:
+            append_line(self.path, event, flush=True)
+        except BertsmithError:  # a full disk: the next line must not continue half of this one
+            if self.path.is_file():
+                os.truncate(self.path, end)
+            raise
         self.lines += 1
         row = Row(self.lines, dict(event))
         self.annotations.add(row, Where(str(self.path), self.lines))
