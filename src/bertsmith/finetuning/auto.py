@@ -47,6 +47,9 @@ PROBE = 3  # steps by which the time of a training is estimated
 # of a linear layer on an encoder's vectors, and a named sentence encoder to that of the package.
 # Chosen on IMDb and SubjQA, which no result is reported on.
 GAIN, UNKNOWN = (0.03, 0.04), (0.0, math.inf)
+FEW = (
+    100  # rows of which contrastive training is no worse than that of all weights, on the same sets
+)
 DRAWS = 200  # bootstrap samples of a difference
 WARM_BATCH, WARM_EPOCHS = 64, 8  # of contrastive training
 TUNED_EPOCHS = 10  # of all weights, after the last layer was fitted
@@ -161,11 +164,12 @@ class Choice:
             base = candidate
         if self.task.baseline == "words":
             self._try(Candidate(WORDS, self._words, self.done[0], writable=False))
+        slow = {f"all weights of {model}": self._all_weights}
         if self.task.names_labels and self.task.exclusive and self.task.one_output:
-            name = f"contrastive training of {model}"
-            self._try(Candidate(name, self._contrastive, base, GAIN, slow=True))
-        name = f"all weights of {model}"
-        self._try(Candidate(name, self._all_weights, base, GAIN, slow=True))
+            contrastive = {f"contrastive training of {model}": self._contrastive}
+            slow = contrastive if len(self.data) < FEW else contrastive | slow
+        for name, train in slow.items():
+            self._try(Candidate(name, train, base, GAIN, slow=True))
         writable = [one for one in self.done if one.writable and one.predictions]
         return self._fitted(max(writable, key=lambda one: one.estimate))  # of equals the quickest
 
