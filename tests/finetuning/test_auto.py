@@ -11,7 +11,7 @@ import pytest
 
 from bertsmith import BertsmithError, load
 from bertsmith.finetuning import Splits, finetune, settings_for
-from bertsmith.finetuning.auto import Candidate, Choice, Limit, OutOfTime
+from bertsmith.finetuning.auto import WORDS, Candidate, Choice, Limit, OutOfTime, auto_notes
 from bertsmith.finetuning.history import Nobody
 from bertsmith.finetuning.plan import Plan
 from bertsmith.infer.loaded import pick_device
@@ -152,3 +152,14 @@ def test_few_rows_are_weighed_with_what_is_expected(
     assert (compared._estimate(slow) > quick.estimate) == better
     same_prior = candidate(2 + fewer, quick)
     assert compared._estimate(same_prior) == pytest.approx(1 - (2 + fewer) / count)
+
+
+def test_notes_where_nothing_could_be_scored() -> None:
+    row = {"name": "a", "score": None, "estimate": None, "examples": 8, "note": "no value"}
+    about = {"chosen": "a", "metric": "pearson", "folds": 4, "cross_validated": False}
+    notes = auto_notes({**about, "candidates": [row]})
+    assert any("not compared: a (no value)" in note for note in notes)
+    words = {**row, "name": WORDS, "score": 0.9, "estimate": 0.9}
+    better = {**row, "score": 0.8, "estimate": 0.8}
+    notes = auto_notes({**about, "candidates": [words, better]})
+    assert any("use this simpler model" in note for note in notes)

@@ -266,6 +266,7 @@ class Choice:
             candidate.predictions |= zip(held, learner.predictions(examples), strict=True)
         candidate.seconds = time.monotonic() - began
         if candidate.predictions:
+            candidate.note = f"{self.metric} has no value for its predictions"
             candidate.score = self._scorer(candidate, candidate.predictions)(None)
             candidate.estimate = self._estimate(candidate)
             rows = f"{len(candidate.predictions):,} held-out examples"
@@ -303,7 +304,8 @@ class Choice:
         drawn = drawn_weights(len(shared), DRAWS, 0)
         differences = np.array([new(one) - old(one) for one in drawn])
         # A difference that no resampling changes has an error, too: of one example in each side.
-        error = max(float(differences[np.isfinite(differences)].std()), 1 / len(shared))
+        finite = differences[np.isfinite(differences)]
+        error = max(1 / len(shared), float(finite.std()) if len(finite) else 0.0)
         trust = deviation**2 / (deviation**2 + error**2) if math.isfinite(deviation) else 1.0
         return base.estimate + trust * measured + (1 - trust) * expected
 
@@ -330,11 +332,11 @@ class Choice:
             "candidates": [
                 {
                     "name": one.name,
-                    "score": one.score if one.predictions else None,
-                    "estimate": one.estimate if one.predictions else None,
+                    "score": one.score if math.isfinite(one.score) else None,
+                    "estimate": one.estimate if math.isfinite(one.estimate) else None,
                     "examples": len(one.predictions),
                     "seconds": round(one.seconds, 1),
-                    "note": "" if one.predictions else one.note,
+                    "note": "" if math.isfinite(one.score) else one.note,
                 }
                 for one in sorted(self.done, key=lambda one: -one.estimate)
             ],
@@ -345,19 +347,19 @@ class Choice:
 def auto_notes(content: dict[str, Any]) -> list[str]:
     """Why a way to learn was chosen, in words."""
     shown = [one for one in content["candidates"] if one["score"] is not None]
-    chosen = next(one for one in shown if one["name"] == content["chosen"])
+    score = next((one["score"] for one in shown if one["name"] == content["chosen"]), math.inf)
     rows = ", ".join(f"{one['name']} {one['score']:.4f}" for one in shown)
     notes = [
         f"auto: chose {content['chosen']} by {content['metric']} in {content['folds']}-fold"
         f" cross-validation: {rows}"
     ]
-    if any(one["score"] > chosen["score"] for one in shown if not one["name"].startswith(WORDS)):
+    if any(one["score"] > score for one in shown if one["name"] != WORDS):
         notes.append(
             "auto: on so few rows measured differences are mostly chance, and are weighed with what"
             f" each way usually adds; expected {content['metric']}: "
             + ", ".join(f"{one['name']} {one['estimate']:.4f}" for one in shown)
         )
-    if shown[0]["name"] == WORDS:
+    if shown and shown[0]["name"] == WORDS:
         notes.append(
             f"auto: {WORDS} is better than all of them, and cannot be written as a model directory:"
             " use this simpler model, with scikit-learn, or label more rows"
